@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Final
 
 from components.cli.onboarding.files import read_rows
+
 from components.reporting.recording import add_record_option, record
 from components.reporting.results import Column
 

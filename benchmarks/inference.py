@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--sides", choices=("both", "ours"), default="both")
     add_record_option(parser)
     arguments = parser.parse_args()
-    threads.own(cores())
+    threads.use(cores())
     texts = _texts(arguments)
     with tempfile.TemporaryDirectory() as folder:
         classifier, encoder = _classifier(arguments, texts, Path(folder))

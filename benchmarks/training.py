@@ -374,7 +374,7 @@ def main() -> None:
     device = torch.device(arguments.device)
     arguments.bf16 = arguments.precision == "bf16"
     arguments.compile = device.type == "cuda" if arguments.compile is None else arguments.compile
-    threads.own(arguments.threads)
+    threads.use(arguments.threads)
     flops = peak(device, torch.bfloat16 if arguments.bf16 else torch.float32)
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{arguments.threads} threads"
     print(f"{where}, {arguments.precision}, peak {flops / 1e12:,.1f} TFLOPs/s, medians of {arguments.rounds} turns")

@@ -6,14 +6,11 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
-from components.pipeline.costs import estimate
-from components.pipeline.costs.estimate import Estimate, Total
-from components.pipeline.costs.history import Duration, History, gpus, machine, now
-from components.pipeline.costs.remaining import Remaining
-from components.pipeline.costs.work import work_of
-from components.pipeline.stages import TRAINING
+from components.pipeline import costs
+from components.pipeline.costs import Duration, Estimate, History, Remaining, Total, gpus, machine, work_of
 from components.settings.params import Params
 from flows.plan import Stage
 from flows.terminal import BudgetError, terminal
@@ -26,7 +23,7 @@ class Spending:
         self.params, self.root = params, root
         self.history = History(root)
         self.machine, self.gpus = machine(params.cluster), gpus()
-        self.seconds = self.money = 0.0
+        self.seconds = 0.0
         self._fresh = True
         self.remaining = Remaining({})
 
@@ -38,7 +35,7 @@ class Spending:
         """The cost of stages, from the history of this machine."""
         history = self.history.read()
         return [
-            estimate.estimate(
+            costs.estimate(
                 stage.name,
                 work_of(stage.name, self.params, root=self.root),
                 history,
@@ -49,13 +46,11 @@ class Spending:
             for stage, why in stages.items()
         ]
 
-    def total(self, result: list[Estimate]) -> Total:
-        """The cost of the run."""
-        return estimate.total(result, self.params.cost)
-
     def excess(self, total: Total) -> str:
-        """Which limit the expected cost exceeds, in words; empty if none."""
-        return estimate.excess(total.seconds, total.money, self.params.budget, self.params.cost.currency)
+        """By how much the expected cost exceeds the budget, in words; empty if it does not."""
+        limit = self.params.budget.hours
+        over = limit is not None and total.seconds > 3600 * limit
+        return f"{total.seconds / 3600:.2f} hours, and budget.hours is {limit:g}" if over else ""
 
     def refuse(self, stages: Mapping[Stage, str]) -> None:
         """Check that the stages are not expected to exceed the budget.
@@ -63,9 +58,9 @@ class Spending:
         Raises:
             BudgetError: they are; nothing has run.
         """
-        if not self._is_limited or not stages:
+        if self.params.budget.hours is None or not stages:
             return
-        total = self.total(self.estimates(stages))
+        total = costs.total(self.estimates(stages))
         if more := self.excess(total):
             error = BudgetError(
                 f"the run is expected to take {more}; nothing has run. Raise the budget, or shorten the run "
@@ -84,9 +79,8 @@ class Spending:
         Raises:
             BudgetError: it is used up already.
         """
-        left = estimate.seconds_left(
-            self.seconds, self.money, self._gpus_of(stage), self.params.budget, self.params.cost
-        )
+        limit = self.params.budget.hours
+        left = math.inf if limit is None else 3600 * limit - self.seconds
         if left <= 0:
             error = BudgetError(
                 f"{stage.name}: not started, because the run has used up its budget (params.yaml: budget); "
@@ -98,23 +92,12 @@ class Spending:
         return replace(stage, budget_until=None if math.isinf(left) else time.monotonic() + left)
 
     def end(self, stage: Stage, seconds: float, *, completed: bool) -> None:
-        """Note that a stage has ended without an error.
-
-        Args:
-            completed: whether it has run; DVC may have skipped it or restored its output.
-        """
+        """Note that a stage has ended without an error."""
         self.remaining = self.remaining.without(stage.name)
         self.seconds += seconds
-        self.money += estimate.money(seconds, self._gpus_of(stage), self.params.cost)
         duration = None
         if completed and self._fresh:
-            work = work_of(stage.name, self.params, root=self.root)
-            duration = Duration(stage.name, self.machine, work.unit, work.amount, seconds, now())
+            work, now = work_of(stage.name, self.params, root=self.root), datetime.now(UTC)
+            ended = now.isoformat(timespec="seconds")
+            duration = Duration(stage.name, self.machine, work.unit, work.amount, seconds, ended)
         self.history.end(duration)
-
-    @property
-    def _is_limited(self) -> bool:
-        return self.params.budget.hours is not None or self.params.budget.money is not None
-
-    def _gpus_of(self, stage: Stage) -> int:
-        return self.gpus if stage.group in TRAINING else 0

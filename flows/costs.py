@@ -5,70 +5,37 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from io import StringIO
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
-from components.cli.common import PARAMS, ParamsFile
-from components.pipeline.costs.estimate import Estimate, Total
-from components.pipeline.costs.work import Work
-from components.settings.cost import CostSettings
+from components.cli.common import PARAMS, ParamsFile, print_table
+from components.core.progress import duration
+from components.pipeline import costs
+from components.pipeline.costs import Estimate, Total, Work
 from components.settings.loading import load_params
-from flows import registry
 from flows.budget import Spending
 from flows.command import main
 from flows.repository import find_root
-from flows.run import upcoming
+from flows.run import registry_is_unchanged, upcoming
 from flows.why import plan_to_explain
 
-WIDTH = 150
+WIDTH = 160
 
 
-def lines(estimates: Sequence[Estimate], total: Total, cost: CostSettings, *, excess: str = "") -> Iterator[str]:
-    """The table of the stages, the total and the budget."""
-    if not estimates:
-        yield "every stage is up to date; a run would cost nothing"
-        return
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("stage", no_wrap=True)
-    table.add_column("why", max_width=50)
-    for name in ("work", "time", "range"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("based on", no_wrap=True)
-    for estimate in estimates:
-        table.add_row(
-            estimate.stage,
-            estimate.why,
-            _work(estimate.work),
-            _time(estimate.seconds),
-            _range(estimate.low, estimate.high),
-            estimate.basis,
-        )
-    with StringIO() as text:
-        Console(file=text, width=WIDTH).print(table)
-        yield from (line.rstrip() for line in text.getvalue().splitlines() if line.strip())
-    yield ""
+def total_lines(estimates: Sequence[Estimate], total: Total, *, excess: str = "") -> Iterator[str]:
+    """The total and the budget in words."""
     tokens = f", {_amount(total.tokens)} training tokens" if total.tokens else ""
     if len(total.unknown) == len(estimates):
         yield f"total: unknown{tokens}; no history on this machine, the first run records it"
         return
     least = "at least " if total.unknown else ""
     hours = f", {total.gpu_hours:.2f} GPU hours" if total.gpu_hours else ""
-    yield f"total: {least}{_time(total.seconds)} ({_range(total.low, total.high)}){tokens}{hours}{_price(total, cost)}"
+    yield f"total: {least}{_time(total.seconds)} ({_range(total.low, total.high)}){tokens}{hours}"
     if total.unknown:
         yield f"no history on this machine: {', '.join(total.unknown)}; their first run records it"
     if excess:
         yield f"over budget: {excess}; `headstart retrain` would refuse to start"
-
-
-def _price(total: Total, cost: CostSettings) -> str:
-    if not (cost.per_hour.cpu or cost.per_hour.gpu):
-        return "; money unknown (set cost.per_hour)"
-    return f", {total.money:.2f} {cost.currency} ({total.money_low:.2f} to {total.money_high:.2f})"
 
 
 def _work(work: Work) -> str:
@@ -84,15 +51,11 @@ def _amount(count: float) -> str:
 
 
 def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "?"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    return "?" if seconds is None else duration(seconds)
 
 
 def _range(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{_time(low)} to {_time(high)}"
+    return "" if low is None or high is None else f"{duration(low)} to {duration(high)}"
 
 
 def command(
@@ -106,25 +69,24 @@ def command(
     settings = load_params(file)
     plan = plan_to_explain(file)
     spending = Spending(settings, root=root)
-    estimates = spending.estimates(upcoming(plan, settled=registry.is_unchanged(file, root=root)))
-    total = spending.total(estimates)
+    estimates = spending.estimates(upcoming(plan, settled=registry_is_unchanged(file, root=root)))
+    total = costs.total(estimates)
     excess = spending.excess(total)
     if as_json:
-        print(json.dumps(_json(estimates, total, excess, spending.machine, settings.cost.currency), indent=1))
+        content = {"machine": spending.machine, "stages": [asdict(each) for each in estimates], "total": asdict(total)}
+        print(json.dumps(content | {"over_budget": excess or None}, indent=1))
         return
     if plan.data == "changed":
         print("data: new version; `headstart retrain` adds it to DVC first")
-    for line in lines(estimates, total, settings.cost, excess=excess):
+    if not estimates:
+        print("every stage is up to date; a run would cost nothing")
+        return
+    rows = [
+        (of.stage, of.why, _work(of.work), _time(of.seconds), _range(of.low, of.high), of.basis) for of in estimates
+    ]
+    print_table(("stage", "why", "work", "time", "range", "based on"), rows, width=WIDTH)
+    for line in total_lines(estimates, total, excess=excess):
         print(line)
-
-
-def _json(estimates: Sequence[Estimate], total: Total, excess: str, machine: str, currency: str) -> dict[str, object]:
-    return {
-        "machine": machine,
-        "stages": [asdict(estimate) for estimate in estimates],
-        "total": total.as_dict() | {"currency": currency},
-        "over_budget": excess or None,
-    }
 
 
 if __name__ == "__main__":

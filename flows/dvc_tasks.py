@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from prefect import Task, task
-from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
-from prefect.context import TaskRunContext
 from prefect.states import Completed
 
-from components.core.artifacts import changing_data, flatten, read_json
-from components.pipeline.costs.history import History
+from components.core.artifacts import changing_data
+from components.pipeline.costs import History
 from flows.execution import DVC, add_folder, run_command, say
 from flows.flow_run import log
 from flows.plan import Stage
@@ -70,7 +68,6 @@ def run_stage(stage: Stage, root: Path) -> State[str]:
     limit_s, beyond = (left, stop) if left < stage.limit_s else (stage.limit_s, None)
     lines = run_command(command, source=stage.name, root=root, limit_s=limit_s, beyond=beyond)
     outcome = next((name for text, name in OUTCOMES.items() if any(map(text.match, lines))), "Completed")
-    _publish_metrics(stage, root)
     return Completed(name=outcome, message=f"{stage.name}: {outcome.lower()}", data=outcome)
 
 
@@ -91,22 +88,3 @@ def add_data(root: Path) -> None:
     say("new version of data/: dvc add", source="data")
     with changing_data(root):
         add_folder(Path("data"), root=root)
-
-
-def _publish_metrics(stage: Stage, root: Path) -> None:
-    """Create a Prefect artifact with the stage's metrics as a table; nothing outside of a flow run."""
-    if TaskRunContext.get() is None:
-        return
-    contents = [read_json(root / path, made_by=stage.name, missing_ok=True) for path in stage.metrics]
-    rows = {
-        name: f"{value:.4g}" if isinstance(value, float) else str(value)
-        for content in contents
-        for name, value in flatten(content)
-        if isinstance(value, int | float | str)
-    }
-    if rows:
-        key = re.sub(r"[^a-z0-9]+", "-", stage.name.lower()).strip("-")
-        table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-        create_markdown_artifact(
-            f"| metric | value |\n|---|---|\n{table}\n", key=key, description=f"{stage.name}: metrics"
-        )

@@ -81,8 +81,6 @@ def run_command(
 
     Args:
         source: name of the stage, in front of each line and in the error message.
-        limit_s: time limit in seconds.
-        show: whether to print the lines.
         beyond: error if the time limit is exceeded; default: one that names the limit of dvc.yaml.
 
     Returns:

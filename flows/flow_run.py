@@ -36,7 +36,7 @@ def name() -> str:
 
 
 def _of_run(attribute: str) -> str:
-    if not _is_possible():
+    if "prefect" not in sys.modules and not any(variable.startswith(NAMED) for variable in os.environ):
         return ""
     from prefect.runtime import flow_run
 
@@ -54,10 +54,6 @@ def log(line: str) -> None:
         get_run_logger().info(masked(line))
     except MissingContextError:
         return
-
-
-def _is_possible() -> bool:
-    return "prefect" in sys.modules or any(variable.startswith(NAMED) for variable in os.environ)
 
 
 @dataclass(frozen=True)

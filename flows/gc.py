@@ -7,9 +7,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -26,12 +25,14 @@ from components.pipeline.monitoring.garbage import (
     old_versions,
     orphaned_outputs,
 )
+from components.registry.drift.traffic import traffic_folder
 from components.settings.loading import load_params
 from components.settings.params import Params
-from flows import dvc_lock
 from flows.command import main
-from flows.repository import STATE, active_run, environment, find_root, locked
+from flows.repository import STATE, active_run, environment, find_root, locked, recorded_outputs
 
+#: Logs, and the traffic log of models that are not served any more, are deleted after so many days.
+LOG_DAYS: Final = 30.0
 #: Time limit in seconds of a command of DVC.
 DVC_S = 6 * 3600.0
 #: Maximum number of lines of a kind that are printed.
@@ -46,24 +47,16 @@ def collect(params: Params, *, root: Path) -> Iterator[Garbage]:
         HeadstartError: the registry, the checkpoint storage or the DVC cache cannot be read.
     """
     rule = params.gc
-    yield from old_checkpoints(_located(params.cluster.storage, root), days=rule.checkpoint_days)
+    storage = params.cluster.storage
+    storage = storage if "://" in storage else str(root / storage)
+    yield from old_checkpoints(storage, days=rule.checkpoint_days)
     yield from old_features(root / params.cluster.features, days=rule.checkpoint_days)
-    yield from orphaned_outputs(former_outputs(root), current_outputs(root))
-    yield from old_logs(root / STATE, days=rule.log_days)
-    yield from old_traffic(root / params.drift.folder, days=rule.log_days)
+    former = [(name, root / out["path"]) for name, outs in recorded_outputs(root / "dvc.lock").items() for out in outs]
+    yield from orphaned_outputs(former, current_outputs(root))
+    yield from old_logs(root / STATE, days=LOG_DAYS)
+    yield from old_traffic(traffic_folder(root), days=LOG_DAYS)
     yield from old_versions(params)
     yield from unused_cache(root)
-
-
-def _located(storage: str, root: Path) -> str:
-    return storage if "://" in storage else str(root / storage)
-
-
-def former_outputs(root: Path) -> Iterator[tuple[str, Path]]:
-    """(stage, output) of every stage in dvc.lock."""
-    for name, listed in dvc_lock.outputs(root / "dvc.lock").items():
-        for output in listed:
-            yield name, root / output["path"]
 
 
 def current_outputs(root: Path) -> list[Path]:
@@ -100,11 +93,7 @@ def unused_cache(root: Path) -> Iterator[Garbage]:
     size = sum(file.stat().st_size for file in files if file.is_file())
     if files:
         reason = "used by no commit and not by the working tree" if has_git else "not used by the working tree"
-        yield Garbage("DVC cache", f"{len(files)} files of {cache}", size, reason, partial(_drop, root, flags))
-
-
-def _drop(root: Path, flags: list[str]) -> None:
-    _dvc(root, *flags)
+        yield Garbage("DVC cache", f"{len(files)} files of {cache}", size, reason, lambda: _dvc(root, *flags))
 
 
 def _dvc(root: Path, *arguments: str) -> str:

@@ -1,8 +1,8 @@
 """Notifications about runs that fail, crash or do not start in time: `headstart schedule --notify`.
 
-Receivers are variables of the environment, because addresses hold secrets. HEADSTART_NOTIFY_WEBHOOK: address to which a
-JSON object is posted; `text` in it is what Slack and Mattermost show. HEADSTART_NOTIFY_EMAIL: receivers of e-mail,
-separated by commas. HEADSTART_SMTP: the mail server, such as smtp+starttls://user:password@smtp.example.org:587.
+Receivers are variables of the environment, because addresses hold secrets. HEADSTART_NOTIFY_WEBHOOK: address to which
+JSON with `text` is posted, as Slack and Mattermost take it. HEADSTART_NOTIFY_EMAIL: receivers of e-mail, separated by
+commas. HEADSTART_SMTP: the mail server, such as smtp+starttls://user:password@smtp.example.org:587.
 
 They are two automations of the Prefect server, which calls a webhook and sends e-mail (by Apprise, a dependency of
 Prefect). `headstart schedule` and the deployments of infra/ create them too; what exists already is updated.
@@ -11,7 +11,6 @@ Prefect). `headstart schedule` and the deployments of infra/ create them too; wh
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -129,12 +128,12 @@ def _actions(page: str) -> tuple[list[Any], list[str]]:
     actions: list[Any] = []
     receivers: list[str] = []
     if webhook := os.environ.get(WEBHOOK):
-        block = _saved(Webhook(method="POST", url=SecretStr(webhook)), WEBHOOK_BLOCK)
+        block = UUID(str(Webhook(method="POST", url=SecretStr(webhook)).save(WEBHOOK_BLOCK, overwrite=True)))
         actions.append(lambda occasion: CallWebhook(block_document_id=block, payload=_payload(occasion, link)))
         receivers.append("a webhook")
     if email := email_address():
         # Prefect has no block for e-mail by SMTP; this one passes every address that is not Slack's to Apprise.
-        mail = _saved(SlackWebhook(url=SecretStr(email)), EMAIL_BLOCK)
+        mail = UUID(str(SlackWebhook(url=SecretStr(email)).save(EMAIL_BLOCK, overwrite=True)))
         actions.append(
             lambda occasion: SendNotification(block_document_id=mail, subject=occasion.what, body=_text(occasion, link))
         )
@@ -163,28 +162,12 @@ def email_address() -> str | None:
     return f"{scheme}://{user}{parts.hostname}:{parts.port or port}/?{urlencode(options)}"
 
 
-def _saved(block: Any, name: str) -> UUID:
-    return UUID(str(block.save(name, overwrite=True)))
-
-
 def _text(occasion: Occasion, link: str) -> str:
     return f"{occasion.what}\n\nReason: {occasion.reason}\n\nRun: {link}\n\nWhat to do: {occasion.todo}\n"
 
 
 def _payload(occasion: Occasion, link: str) -> str:
-    """A template of a JSON object: strings are encoded after their own templates are filled in."""
-    fields: Mapping[str, str] = {
-        "text": _text(occasion, link),
-        "what": occasion.what,
-        "reason": occasion.reason,
-        "link": link,
-        "todo": occasion.todo,
-        "run_id": "{{ flow_run.id }}",
-        "flow": "{{ flow.name }}",
-    }
-    # With a prefix, because `flow` would hide Prefect's object of this name.
-    filled = "".join(f"{{% set field_{name} %}}{template}{{% endset %}}" for name, template in fields.items())
-    return filled + "{" + ", ".join(f'"{name}": {{{{ field_{name}|string|tojson }}}}' for name in fields) + "}"
+    return f'{{% set text %}}{_text(occasion, link)}{{% endset %}}{{"text": {{{{ text|string|tojson }}}}}}'
 
 
 def _page(address: str) -> str:
@@ -203,7 +186,7 @@ def send_trial() -> None:
     subject, body = "headstart: a trial message", "Notifications of failed and late runs arrive here."
     if webhook := os.environ.get(WEBHOOK):
         try:
-            httpx.post(webhook, json={"text": f"{subject}\n\n{body}", "what": subject}, timeout=30).raise_for_status()
+            httpx.post(webhook, json={"text": f"{subject}\n\n{body}"}, timeout=30).raise_for_status()
         except httpx.HTTPError as error:
             # The address of a webhook is its password.
             reason = str(error).replace(webhook, MASK)

@@ -12,12 +12,18 @@ import io
 import os
 import select
 import signal
+import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from subprocess import Popen
+from typing import IO, Any
 
 import psutil
+
+from flows.bound import bound
 
 #: Seconds between SIGTERM and SIGKILL. Ray's driver needs about 3 to shut down.
 GRACE_S = 10.0
@@ -82,6 +88,35 @@ def run(
     return process.returncode
 
 
+def start(command: Sequence[str], *, directory: Path, environment: Mapping[str, str], log: IO[Any]) -> Popen[bytes]:
+    """Start a server in a session of its own, which the kernel ends with this process."""
+    return subprocess.Popen(
+        bound(command, number=signal.SIGKILL),
+        cwd=directory,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
+def answers(url: str) -> bool:
+    """Whether an HTTP GET succeeds within 5 seconds."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (OSError, ValueError):
+        return False
+
+
+def free_port() -> int:
+    """A free TCP port of 127.0.0.1."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
 class _Output:
     """Reads a pipe without blocking and splits its text into lines."""
 
@@ -140,9 +175,9 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
-def end_session(session: int, *, grace_s: float = GRACE_S) -> None:
+def end_session(session: int) -> None:
     """End every process of a session (SIGTERM, then SIGKILL) and return when none is left."""
-    end(members(session), more=lambda: members(session), grace_s=grace_s)
+    end(members(session), more=lambda: members(session), grace_s=GRACE_S)
 
 
 def end(
@@ -151,11 +186,7 @@ def end(
     more: Callable[[], Iterable[psutil.Process]] = tuple,
     grace_s: float = GRACE_S,
 ) -> None:
-    """End processes (SIGTERM, then SIGKILL) and return when none is left.
-
-    Args:
-        grace_s: seconds between SIGTERM and SIGKILL.
-    """
+    """End processes (SIGTERM, then SIGKILL) and return when none is left."""
     living = {process.pid: process for process in targets}
     if not living:
         return
@@ -183,13 +214,24 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
             process.send_signal(number)
 
 
+def having(variable: str, value: str) -> list[psutil.Process]:
+    """The live processes in whose environment a variable begins with a value."""
+    processes = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            held = process.environ().get(variable)
+            if held is not None and held.startswith(value) and is_alive(process):
+                processes.append(process)
+    return processes
+
+
 def orphans(root: Path) -> list[psutil.Process]:
     """The processes that killed runs have left in a repository: stages, their workers, Prefect's embedded server."""
     targets = []
-    for process in psutil.process_iter():
+    for process in having(MARK, ""):
         with contextlib.suppress(psutil.Error):
-            run, _, repository = process.environ().get(MARK, "").partition(" ")
-            if repository == str(root) and is_alive(process) and not _was_running(int(run), process.create_time()):
+            run, _, repository = process.environ()[MARK].partition(" ")
+            if repository == str(root) and not _was_running(int(run), process.create_time()):
                 targets.append(process)
     return targets
 

@@ -8,13 +8,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from components.core.artifacts import write_atomic
-from components.core.errors import ConfigError
+from components.core.data_version import read_yaml
+from components.core.errors import ArtifactError, ConfigError
 from components.core.resources import PIPELINE
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.settings.loading import load_params
@@ -44,6 +46,14 @@ def environment(root: Path) -> dict[str, str]:
     return {**os.environ, **mark(root), "PATH": f"{binaries}{os.pathsep}{path}", "PYTHONUNBUFFERED": "1"}
 
 
+def recorded_outputs(lock: Path) -> dict[str, list[dict[str, Any]]]:
+    """Stage -> its outputs in a dvc.lock, each with `path`, `md5` and `size`; empty without a readable file."""
+    with suppress(ArtifactError):
+        stages = (read_yaml(lock) or {}).get("stages") or {}
+        return {name: list(stage.get("outs", ())) for name, stage in stages.items()}
+    return {}
+
+
 def data_to_pull(root: Path) -> Path:
     """A file that exists while data.dvc names a version of the data that `headstart sync` has not pulled yet."""
     return root / STATE / "data-to-pull"
@@ -55,9 +65,6 @@ def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float =
 
     The operating system releases the lock when the process that holds it ends, SIGKILL included. The processes of a
     killed holder are ended first, and its entries in DVC's locks removed.
-
-    Args:
-        poll_s: seconds between two attempts.
     """
     path = root / STATE / "lock"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +86,10 @@ def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float =
         json.dump({"what": what, "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}, file)
         file.flush()
         try:
-            _clean_up(root, say)
+            if left := orphans(root):
+                say(f"ending {len(left)} processes of a run that was killed")
+                end(left)
+            release_dvc_locks(root)
             yield
         finally:
             # Cleared before the lock is released (by closing the file), so that no waiting run reads a stale holder.
@@ -97,13 +107,6 @@ def active_run(root: Path) -> str | None:
         except BlockingIOError:
             return _holder(path)
     return None
-
-
-def _clean_up(root: Path, say: Callable[[str], None]) -> None:
-    if left := orphans(root):
-        say(f"ending {len(left)} processes of a run that was killed")
-        end(left)
-    release_dvc_locks(root)
 
 
 def _holder(path: Path) -> str:

@@ -14,15 +14,13 @@ from prefect import flow
 from components.core.errors import ConfigError
 from components.pipeline.identity import STAGE as IDENTITY
 from components.settings.loading import load_params
-from flows import registry
 from flows.budget import Spending
 from flows.dvc_tasks import add_data, skip_stage, stage_task
 from flows.execution import run_headstart
 from flows.flow_run import begin_scheduled
 from flows.plan import Plan
 from flows.repository import data_to_pull
-from flows.run import BEGUN, begin, conclude, has_changes, upcoming, wanted
-from flows.space import check_run
+from flows.run import BEGUN, begin, check_space, conclude, has_changes, registry_is_unchanged, upcoming, wanted
 from flows.telemetry import Monitor, monitored, run_name
 from flows.terminal import terminal
 
@@ -54,12 +52,12 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
             run_headstart("check", "--params", str(file.relative_to(run.root)), source="check", root=run.root)
         plan.refuse_problem()
-        check_run(plan, wanted(plan), params=file, root=run.root)
+        check_space(plan, params=file, root=run.root)
         if plan.data == "changed" and data_to_pull(run.root).exists():
             raise ConfigError("data.dvc names data that has not been pulled; run `headstart sync`")
         if plan.data == "changed":
             add_data(run.root)
-        settled = registry.is_unchanged(file, root=run.root)
+        settled = registry_is_unchanged(file, root=run.root)
         spending = Spending(load_params(file), root=run.root)
         ahead = upcoming(plan, settled=settled)
         spending.refuse(ahead)

@@ -1,28 +1,36 @@
-"""A run of the pipeline, without Prefect: its lock, its stages, whether it has anything to do, and its end.
+"""A run of the pipeline, without Prefect: its lock, what precedes it, its stages, and its end.
 
 Used by the flow `retrain`, and by `headstart retrain` for runs that have nothing to do.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from components.core.artifacts import read_json, write_atomic
+from components.core.data_version import dvc_config
+from components.core.errors import ArtifactError
 from components.pipeline.identity import STAGE as IDENTITY
-from components.pipeline.rebuild import request
-from components.settings.loading import load_params
+from components.pipeline.monitoring import disk
+from components.pipeline.running import request
+from components.registry.drift.traffic import segments, traffic_folder
+from components.reporting.findings import FOLDER
+from components.settings.imports import Import, localised
+from components.settings.loading import load_params, read_file
 from components.settings.params import Params
-from flows import drift, registry, summary
-from flows.execution import read_plan
-from flows.imports import bring
+from flows import summary
+from flows.execution import DVC, read_plan, run_command, run_headstart
 from flows.plan import Plan, Stage
-from flows.repository import find_root, locked, pipeline_of
+from flows.repository import STATE, find_root, locked, pipeline_of, recorded_outputs
 from flows.telemetry import Monitor, monitored
-from flows.terminal import terminal
+from flows.terminal import StageError, terminal
 
 #: Target stages of a run, which includes all of their dependencies.
 GOALS = ("evaluate", "leakage", "leakage-together")
@@ -30,6 +38,13 @@ GOALS = ("evaluate", "leakage", "leakage-together")
 BEFORE = ("checks",)
 #: Stages that run last, on the outputs that exist then.
 AFTERWARDS = ("register", "promote", "report")
+#: Time limits in seconds of a transfer from an address, and of a check of drift.
+IMPORT_S, DRIFT_S = 6 * 3600.0, 1800.0
+#: The registry is a local database if its address begins so; its state at the end of the last run.
+SQLITE = "sqlite:///"
+RECORD = "registry.json"
+#: Free space that must remain beside the estimate of a run's outputs.
+SPARE_BYTES = 10**9
 
 
 @dataclass(frozen=True)
@@ -48,19 +63,95 @@ BEGUN: dict[Path, Begun] = {}
 def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
     """Hold the lock of a settings file's repository and compute its plan in the background.
 
-    Args:
-        rebuild: whether to request a full rebuild.
-
     Raises:
         ConfigError: the settings file or dvc.yaml is wrong.
     """
     root = find_root(file.parent)
     with locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say), ThreadPoolExecutor(1) as pool:
         bring(file, root=root)
-        drift.check(file, root=root)
+        check_drift(file, root=root)
         if rebuild:
             request(load_params(file), "headstart retrain --rebuild", root=root)
         yield Begun(root, pool.submit(read_plan, pipeline_of(file, root=root), root=root))
+
+
+def bring(file: Path, *, root: Path) -> list[Path]:
+    """Import what the settings name by its address, or the newer version of it; returns the .dvc files.
+
+    If an address cannot be reached, the existing copy is used with a warning, so that an unattended run continues.
+
+    Raises:
+        StageError: something was never imported, and cannot be.
+    """
+    return [_brought(each, root) for each in localised(read_file(file))[1]]
+
+
+def _brought(named: Import, root: Path) -> Path:
+    path = root / named.path
+    record = path.with_name(f"{path.name}.dvc")
+    if not record.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        terminal.say(f"{named.url}: dvc import-url", source="data")
+        command = (*DVC, "import-url", named.url, named.path)
+        run_command(command, source="data", root=root, limit_s=IMPORT_S)
+        return record
+    before = record.read_bytes()
+    try:
+        run_command((*DVC, "update", f"{named.path}.dvc"), source="data", root=root, limit_s=IMPORT_S)
+    except StageError:
+        # DVC removes the copy before it fetches the new one.
+        if not path.exists():
+            run_command((*DVC, "checkout", f"{named.path}.dvc"), source="data", root=root, limit_s=IMPORT_S)
+        terminal.say(f"warning: {named.url} cannot be reached; the copy of an earlier run is used", source="data")
+    if record.read_bytes() != before:
+        terminal.say(f"{named.url}: a new version", source="data")
+    return record
+
+
+def check_drift(params: Path, *, root: Path) -> None:
+    """Compare the served traffic of each task with training, if any was logged since the last check. An error of the
+    check, such as a registry that does not answer, is printed and does not stop the run."""
+    settings = load_params(params)
+    for task in settings.run.tasks:
+        logged = segments(traffic_folder(root) / task)
+        checked = root / settings.run.out / FOLDER / f"drift-{task}" / "manifest.json"
+        newest = max((segment.path.stat().st_mtime for segment in logged), default=0.0)
+        if newest > (checked.stat().st_mtime if checked.is_file() else 0.0):
+            try:
+                path = str(params.relative_to(root))
+                run_headstart("drift", "--task", task, "--params", path, source="drift", root=root, limit_s=DRIFT_S)
+            except StageError:
+                terminal.say("the check failed; the run goes on", source="drift")
+
+
+def check_space(plan: Plan, *, params: Path, root: Path) -> None:
+    """Refuse a run that would fill a disk.
+
+    Raises:
+        DiskSpaceError: there is too little space for the outputs, the DVC cache, checkpoints or temporary files.
+    """
+    stages = wanted(plan)
+    reasons = {stage.name for stage in stages if stage.reasons}
+    running = [stage.name for stage in stages if plan.ancestors({stage.name}) & reasons]
+    if not running:
+        return
+    settings = load_params(params)
+    data = settings.data
+    sources = (data.general, data.domain, *data.unlabelled, *data.parallel.values(), *data.tasks.values())
+    paths = [source.path for source in sources if source is not None]
+    storage = settings.cluster.storage
+    kinds = dvc_config(root).get("cache", {}).get("type", "reflink,copy")
+    recorded = recorded_outputs(params.with_name("dvc.lock"))
+    estimate = disk.needs(
+        running,
+        {name: sum(int(each.get("size", 0)) for each in outs) for name, outs in recorded.items()},
+        data=sum(disk.size_of(path) for path in {root / path for path in paths}),
+        out=root / settings.run.out,
+        # Linked outputs take no further space. Few file systems have reflinks; DVC then takes the next kind.
+        cache=None if {"hardlink", "symlink"} & {*kinds.replace(" ", "").split(",")} else root / ".dvc" / "cache",
+        checkpoints=None if "://" in storage else root / storage,
+    )
+    disk.check_space(estimate, spare=SPARE_BYTES)
 
 
 def conclude(done: dict[str, list[str]], params: Params, monitor: Monitor, *, file: Path, root: Path) -> None:
@@ -72,7 +163,7 @@ def conclude(done: dict[str, list[str]], params: Params, monitor: Monitor, *, fi
         monitor.attach(report, folder="report")
     # Before the state of the registry is recorded, which the monitor changes.
     monitor.finish("FINISHED")
-    registry.record(file, root=root)
+    record_registry(file, root=root)
     terminal.say("")
     for line in summary.lines(root=root, params=file, decided=decided):
         terminal.say(line, important=line in decisions)
@@ -88,7 +179,38 @@ def is_up_to_date(run: Begun, file: Path) -> bool:
     if there is no plan: the flow records the failure."""
     if run.plan.exception() is not None or has_changes(run.plan.result()):
         return False
-    return registry.is_unchanged(file, root=run.root)
+    return registry_is_unchanged(file, root=run.root)
+
+
+def registry_is_unchanged(params: Path, *, root: Path) -> bool:
+    """Whether the registry is in the state in which the last run of this settings file left it; False if it is not a
+    local database."""
+    state = _registry_state(params, root)
+    return state is not None and _recorded_states(root).get(str(params)) == state
+
+
+def record_registry(params: Path, *, root: Path) -> None:
+    """Record the state of the registry at the end of a run."""
+    if state := _registry_state(params, root):
+        write_atomic(root / STATE / RECORD, json.dumps(_recorded_states(root) | {str(params): state}))
+
+
+def _registry_state(params: Path, root: Path) -> str | None:
+    """A string that differs after every change of a local database."""
+    uri = load_params(params).registry.address
+    database = root / uri.removeprefix(SQLITE)
+    if not uri.startswith(SQLITE) or not database.is_file():
+        return None
+    files = [database, *database.parent.glob(f"{database.name}-*")]  # with its journals
+    states = [(str(file), (stat := file.stat()).st_ino, stat.st_size, stat.st_mtime_ns) for file in sorted(files)]
+    return json.dumps(states)
+
+
+def _recorded_states(root: Path) -> dict[str, Any]:
+    # Without a readable record the stages run.
+    with suppress(ArtifactError):
+        return read_json(root / STATE / RECORD, made_by="`headstart retrain`", missing_ok=True)
+    return {}
 
 
 def skip_all(run: Begun, file: Path) -> None:

@@ -7,7 +7,6 @@ are served side by side; each has one owner, which holds the lock `.headstart/sc
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -29,7 +28,7 @@ from flows import notify
 from flows.command import main
 from flows.flow_run import Times
 from flows.repository import STATE, find_root
-from flows.server import PORT, read_locked, server, try_lock
+from flows.server import PORT, read_locked, server, try_lock, write_locked
 from flows.terminal import terminal
 
 NAME = "scheduled"
@@ -39,10 +38,7 @@ REPLACE_S = 20.0
 
 @contextmanager
 def owned(root: Path, *, name: str, what: str, replace: bool) -> Iterator[None]:
-    """Own a schedule of a repository within the block.
-
-    Args:
-        replace: whether to end the present owner first.
+    """Own a schedule of a repository within the block; `replace`: end the present owner first.
 
     Raises:
         ConfigError: another process owns it, or the name is invalid.
@@ -54,10 +50,8 @@ def owned(root: Path, *, name: str, what: str, replace: bool) -> Iterator[None]:
     with path.open("a+") as file:
         if not try_lock(file):
             _replace(file, name=name, replace=replace)
-        file.truncate(0)
         since = time.strftime("%Y-%m-%d %H:%M:%S %Z")
-        json.dump({"what": what, "pid": os.getpid(), "host": socket.gethostname(), "since": since}, file)
-        file.flush()
+        write_locked(file, what=what, pid=os.getpid(), host=socket.gethostname(), since=since)
         try:
             yield
         finally:
@@ -76,48 +70,53 @@ def _replace(file: TextIO, *, name: str, replace: bool) -> None:
     if owner["host"] != socket.gethostname():
         raise ConfigError(f"--name {name}: --replace cannot end its owner ({described}); end it there")
     terminal.say(f"ending the present owner of {name} ({described})")
-    deadline = time.monotonic() + REPLACE_S
-    _signal(owner["pid"], signal.SIGTERM)
+    deadline, number = time.monotonic() + REPLACE_S, int(signal.SIGTERM)
     while not try_lock(file):
-        if time.monotonic() > deadline:
-            _signal(owner["pid"], signal.SIGKILL)
+        if owner["pid"] and number:  # 0 is this process and its group
+            with suppress(ProcessLookupError):
+                os.kill(owner["pid"], number)
+        number = signal.SIGKILL if time.monotonic() > deadline else 0
         time.sleep(0.1)
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
-    if pid:  # 0 is this process and its group
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `headstart schedule`."""
+
+    cron: Annotated[str, typer.Option(help="Cron expression: minute hour day month weekday.")] = "0 3 * * *"
+    every: Annotated[float, typer.Option(help="Interval in seconds, instead of a cron expression.")] = 0
+    timezone: Annotated[str, typer.Option(help="Time zone of the cron expression; this machine's by default.")] = ""
+    name: Annotated[str, typer.Option(help="Name of the schedule; others may be served beside it.")] = NAME
+    synchronise: Annotated[
+        bool, typer.Option("--sync", help="Pull code and data before each run; push and commit its result.")
+    ] = False
+    replace: Annotated[bool, typer.Option("--replace", help="End the process that serves this name first.")] = False
+    catch_up: Annotated[
+        bool, typer.Option(help="Run at once, one time, if a time was missed or the last run did not end.")
+    ] = True
+    notify: Annotated[
+        bool, typer.Option("--notify", help="Only create the notifications of failed and late runs, and end.")
+    ] = False
+    test: Annotated[bool, typer.Option("--test", help="With --notify: send a trial message to every receiver.")] = False
+    port: Annotated[int, typer.Option(help="Port of the Prefect server that is started.")] = PORT
+    params: ParamsFile = PARAMS
 
 
-def schedule(
-    times: Times,
-    *,
-    name: str = NAME,
-    synchronise: bool = False,
-    replace: bool = False,
-    catch_up: bool = True,
-    port: int = PORT,
-    params: Path = PARAMS,
-) -> None:
-    """Serve the deployment `retrain/NAME` until SIGTERM or Ctrl-C, which pause it.
-
-    Args:
-        synchronise: whether each run pulls code and data first, and pushes and commits its result.
-        replace: whether to take the name over from the process that serves it.
-        catch_up: whether to run at once if a time has passed since the last run, or if the last run did not end.
-        port: of the repository's Prefect server, unless it runs already or `PREFECT_API_URL` names another.
+def schedule(times: Times, options: Flags) -> None:
+    """Serve the deployment `retrain/NAME` or `sync/NAME` until SIGTERM or Ctrl-C, which pause it.
 
     Raises:
         ConfigError: the file does not exist, the name is invalid, the port is in use, or another process serves the
             name.
+        TransientError: the Prefect server does not answer.
     """
+    params, name = options.params, options.name
     file = params.resolve()
     if not file.is_file():
         raise ConfigError(f"{params}: does not exist; name the settings file with --params")
     root = find_root(file.parent)
-    what = f"{'sync' if synchronise else 'retrain'} {params}, {times}"
-    with owned(root, name=name, what=what, replace=replace), server(port=port, root=root) as running:
+    what = f"{'sync' if options.synchronise else 'retrain'} {params}, {times}"
+    with owned(root, name=name, what=what, replace=options.replace), server(port=options.port, root=root) as running:
         # Prefect reads the address of its server on import.
         from flows.serving import FAILURES, Schedule, serve
 
@@ -129,8 +128,8 @@ def schedule(
             terminal.say(f"failed and late runs are told by {' and '.join(receivers)}")
         terminal.say(f"{name}: {what}")
         owner = f"{root} on {socket.gethostname()}"
-        served = Schedule(name, str(file), synchronise, owner, times)
-        serve(served, root=root, server=running, replace=replace, catch_up=catch_up)
+        served = Schedule(name, str(file), options.synchronise, owner, times)
+        serve(served, root=root, server=running, replace=options.replace, catch_up=options.catch_up)
 
 
 def checked(cron: str) -> str:
@@ -160,29 +159,6 @@ def checked_timezone(name: str) -> str:
         raise ConfigError(f"--timezone {zone!r}: unknown; use a name such as Europe/Berlin or Asia/Bangkok") from None
 
 
-@dataclass(frozen=True)
-class Flags:
-    """Flags of `headstart schedule`."""
-
-    cron: Annotated[str, typer.Option(help="Cron expression: minute hour day month weekday.")] = "0 3 * * *"
-    every: Annotated[float, typer.Option(help="Interval in seconds, instead of a cron expression.")] = 0
-    timezone: Annotated[str, typer.Option(help="Time zone of the cron expression; this machine's by default.")] = ""
-    name: Annotated[str, typer.Option(help="Name of the schedule; others may be served beside it.")] = NAME
-    synchronise: Annotated[
-        bool, typer.Option("--sync", help="Pull code and data before each run; push and commit its result.")
-    ] = False
-    replace: Annotated[bool, typer.Option("--replace", help="End the process that serves this name first.")] = False
-    catch_up: Annotated[
-        bool, typer.Option(help="Run at once, one time, if a time was missed or the last run did not end.")
-    ] = True
-    notify: Annotated[
-        bool, typer.Option("--notify", help="Only create the notifications of failed and late runs, and end.")
-    ] = False
-    test: Annotated[bool, typer.Option("--test", help="With --notify: send a trial message to every receiver.")] = False
-    port: Annotated[int, typer.Option(help="Port of the Prefect server that is started.")] = PORT
-    params: ParamsFile = PARAMS
-
-
 @flags
 def command(options: Flags) -> None:
     """Retrain on a schedule until stopped."""
@@ -192,15 +168,7 @@ def command(options: Flags) -> None:
     times = Times(
         options.cron if options.every else checked(options.cron), checked_timezone(options.timezone), options.every
     )
-    schedule(
-        times,
-        name=options.name,
-        synchronise=options.synchronise,
-        replace=options.replace,
-        catch_up=options.catch_up,
-        port=options.port,
-        params=options.params,
-    )
+    schedule(times, options)
 
 
 if __name__ == "__main__":

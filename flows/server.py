@@ -18,8 +18,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +28,7 @@ from components.core.artifacts import write_atomic
 from components.core.errors import ConfigError
 from flows import profiles
 from flows.bound import bound
-from flows.processes import descendants, end, orphans
+from flows.processes import answers, descendants, end, orphans, start
 from flows.repository import STATE, environment
 from flows.terminal import terminal
 
@@ -52,11 +50,7 @@ TRIES = 2
 
 
 class Server:
-    """A Prefect server that is in use.
-
-    Attributes:
-        auth: what it asks for; None: nothing, or what a profile of Prefect names.
-    """
+    """A Prefect server that is in use; `auth`: what it asks for; None: nothing, or what a profile of Prefect names."""
 
     def __init__(self, address: str, auth: str | None) -> None:
         self.address, self.auth = address, auth
@@ -74,7 +68,7 @@ class OwnServer(Server):
         self._lock = (self._folder / "lock").open("a+")
         if try_lock(self._lock):
             self._port = port
-            self._write_port()
+            write_locked(self._lock, port=port)
         else:
             self._port = read_locked(self._lock).get("port", port)
         self._log = self._folder / "server.log"
@@ -87,11 +81,6 @@ class OwnServer(Server):
                 os.link(made, auth_file(root))
             made.unlink()
         super().__init__(f"http://{HOST}:{self._port}/api", auth_file(root).read_text())
-
-    def _write_port(self) -> None:
-        self._lock.truncate(0)
-        json.dump({"port": self._port}, self._lock)
-        self._lock.flush()
 
     def start(self) -> None:
         """Return when the server answers.
@@ -112,7 +101,7 @@ class OwnServer(Server):
         else:
             terminal.say(f"using this repository's Prefect server at {page}")
         deadline = time.monotonic() + START_S
-        while not answers(self.address):
+        while not answers(f"{self.address}/health"):
             self.ensure()
             if time.monotonic() > deadline or self._starts > TRIES:
                 raise ConfigError(f"the Prefect server did not start; see {self._log}")
@@ -123,22 +112,14 @@ class OwnServer(Server):
         running = self._process is not None and self._process.poll() is None
         if running or time.monotonic() - self._last_start < RESTART_S or not try_lock(self._lock):
             return
-        self._write_port()
+        write_locked(self._lock, port=self._port)
         if self._process is not None:
             terminal.say(f"the Prefect server has ended (exit code {self._process.returncode}) and is started again")
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(self._port)]
         variables = environment(self._root) | protection(self._port, str(self.auth))
         variables.pop(ADDRESS, None)
         with self._log.open("ab") as output:
-            self._process = subprocess.Popen(
-                bound(command, number=signal.SIGKILL),
-                cwd=self._root,
-                env=variables,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+            self._process = start(command, directory=self._root, environment=variables, log=output)
         self._starts, self._last_start = self._starts + 1, time.monotonic()
 
     def stop(self) -> None:
@@ -151,12 +132,9 @@ class OwnServer(Server):
 
 @contextmanager
 def server(*, port: int, root: Path) -> Iterator[Server]:
-    """The Prefect server that `PREFECT_API_URL` names, or the repository's own.
+    """The Prefect server that `PREFECT_API_URL` names, or the repository's own, at `port` unless it runs already.
 
     Within the block `PREFECT_API_URL` is its address, and `PREFECT_API_AUTH_STRING` what it asks for.
-
-    Args:
-        port: of the repository's own server, unless it runs already.
 
     Raises:
         ConfigError: the port is used by another program, or the server does not start.
@@ -165,17 +143,17 @@ def server(*, port: int, root: Path) -> Iterator[Server]:
         yield Server(address, os.environ.get(AUTH))
         return
     before = os.environ.get(AUTH)
-    own_server = OwnServer(root, port=port)
+    started = OwnServer(root, port=port)
     try:
-        own_server.start()
-        os.environ |= {ADDRESS: own_server.address, AUTH: str(own_server.auth)}
-        yield own_server
+        started.start()
+        os.environ |= {ADDRESS: started.address, AUTH: str(started.auth)}
+        yield started
     finally:
         for name in (ADDRESS, AUTH):
             os.environ.pop(name, None)
         if before is not None:
             os.environ[AUTH] = before
-        own_server.stop()
+        started.stop()
 
 
 def protection(port: int, auth: str) -> dict[str, str]:
@@ -197,15 +175,6 @@ def auth_file(root: Path) -> Path:
     return root / STATE / "prefect-server" / "auth"
 
 
-def answers(address: str) -> bool:
-    """Whether a Prefect server answers at the address within 5 seconds."""
-    try:
-        with urllib.request.urlopen(f"{address}/health", timeout=5) as answer:
-            return bool(answer.read().strip() == b"true")
-    except (urllib.error.URLError, OSError, ValueError):
-        return False
-
-
 def in_use(port: int) -> bool:
     """Whether a program listens at the port."""
     with socket.socket() as probe:
@@ -219,6 +188,13 @@ def try_lock(file: TextIO) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def write_locked(file: TextIO, **facts: Any) -> None:
+    """Write into the file of a lock that this process holds, for the others."""
+    file.truncate(0)
+    json.dump(facts, file)
+    file.flush()
 
 
 def read_locked(file: TextIO) -> dict[str, Any]:

@@ -102,10 +102,6 @@ class Replaced(BaseException):
 def serve(schedule: Schedule, *, root: Path, server: Server, replace: bool = False, catch_up: bool = True) -> None:
     """Create the deployment `retrain/NAME`, or `sync/NAME`, and run Prefect's runner until SIGTERM or Ctrl-C.
 
-    Args:
-        replace: whether to take the name over from another repository or host.
-        catch_up: whether to run at once if a time has passed since the last run, or if the last run did not end.
-
     Raises:
         ConfigError: another repository or host serves the name on this server, or a work pool does.
         TransientError: the server does not answer.

@@ -99,17 +99,14 @@ def _interval(score: dict[str, float] | None) -> str:
 
 def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
     """The verdict on each task's challenger, which model is served and why, and the warnings; the champion alone if
-    nothing was decided.
-
-    Args:
-        decided: whether the stage `promote` has run.
-    """
+    nothing was decided."""
     path = decision_file(root=root, params=params)
     content = read_json(path, made_by="the stage promote", missing_ok=True).get("decisions", {})
     if not decided:
         return [
-            f"{task}: nothing new to compare; {_champion(decision['alias_after'])}"
+            f"{task}: nothing new to compare; " + (f"champion: version {number}" if number else "no champion")
             for task, decision in content.items()
+            for number in [decision["alias_after"]]
         ]
     lines = []
     for task, decision in content.items():
@@ -129,10 +126,6 @@ def decided_at(*, root: Path, params: Path) -> int:
     with suppress(ConfigError, OSError):
         return decision_file(root=root, params=params).stat().st_mtime_ns
     return 0
-
-
-def _champion(version: str | None) -> str:
-    return f"champion: version {version}" if version is not None else "no champion"
 
 
 def page(uri: str) -> str:

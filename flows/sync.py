@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 from prefect import flow
 
 from components.cli.common import PARAMS, ParamsFile
 from components.core.artifacts import changing_data, write_atomic
+from components.core.data_version import read_yaml
 from components.core.errors import ConfigError, TransientError
 from components.core.resources import PIPELINE
 from components.data.checks.record import merge
@@ -353,7 +353,7 @@ def _is_record(path: str, patterns: Sequence[str] = RECORDS) -> bool:
 
 def _size(root: Path) -> str:
     """Files and size of the data, as data.dvc states them."""
-    (entry,) = yaml.safe_load(_data_version(root))["outs"]
+    (entry,) = (read_yaml(root / "data.dvc") or {})["outs"]
     return f"{entry.get('nfiles', 1)} files, {entry['size'] / 1e6:.1f} MB"
 
 
@@ -366,28 +366,25 @@ def _upstream(root: Path) -> str | None:
 
 
 def _remote(root: Path) -> bool:
-    return bool(_dvc(root, "config", "core.remote").stdout.strip())
+    from dvc.config import Config  # which reads the user's and the machine's configuration too
+
+    return bool(Config(str(root / ".dvc")).get("core", {}).get("remote"))
 
 
-def _data_version(root: Path) -> str:
+def _data_version(root: Path) -> bytes:
     path = root / "data.dvc"
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    return path.read_bytes() if path.is_file() else b""
 
 
 def _data_has_changed(root: Path) -> bool:
     """Whether data/ differs from data.dvc."""
     if not (root / "data.dvc").is_file() or not (root / DATA).exists():
         return False
-    return _dvc(root, "status", "--quiet", "data.dvc").returncode != 0
-
-
-def _dvc(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*DVC, "status", "--quiet", "data.dvc"]
     try:
-        return subprocess.run(
-            [*DVC, *arguments], cwd=root, capture_output=True, text=True, check=False, timeout=STATUS_S
-        )
+        return subprocess.run(command, cwd=root, capture_output=True, timeout=STATUS_S).returncode != 0
     except subprocess.TimeoutExpired as error:
-        raise TransientError(f"{root}: dvc {arguments[0]}: no end within {STATUS_S:g} seconds") from error
+        raise TransientError(f"{root}: dvc status: no end within {STATUS_S:g} seconds") from error
 
 
 def command(

@@ -18,18 +18,18 @@ import yaml
 
 from components.cli.common import PARAMS
 from components.core.artifacts import digest_text, flatten, private_folder, read_json
-from components.core.errors import HeadstartError
+from components.core.data_version import read_yaml
+from components.core.errors import ArtifactError
 from components.core.masking import masked, masked_values
 from components.core.measurements import FILE, RUN_ID
-from components.pipeline.costs.remaining import Remaining
+from components.pipeline.costs import Remaining
 from components.pipeline.identity import STAGE as IDENTITY
-from components.pipeline.telemetry.gauges import Gauges
-from components.pipeline.telemetry.live import Live
-from components.pipeline.telemetry.live import Stage as LiveStage
+from components.pipeline.identity import file_name
+from components.pipeline.telemetry import Gauges, Live, now_ms
 from components.settings.loading import load_params
-from components.settings.params import Params
-from flows import dvc_lock, flow_run
+from flows import flow_run
 from flows.plan import Stage
+from flows.repository import recorded_outputs
 from flows.terminal import StageError, terminal
 
 #: Folder of the measurements of stages, relative to the repository. The file of a stage is kept until the stage is
@@ -81,18 +81,13 @@ class Monitor:
         self.root = root
         self.id = announce()
         self.name = flow_run.name() or self.id
-        self._file = params
+        self._file, self._settings = params, load_params(params)
         self._pipeline = os.path.relpath(params, root)
         self._summary: list[str] = []
         self._expected = Remaining({})
         self._begun = time.time()
         self._finished = False
         self._live: Live | None = None
-
-    @property
-    def settings(self) -> Params:
-        """The settings of the retraining."""
-        return load_params(self._file)
 
     @contextmanager
     def stage(self, stage: Stage) -> Iterator[list[str]]:
@@ -101,7 +96,7 @@ class Monitor:
         Raises:
             StageError: raised by the stage.
         """
-        if stage.group == IDENTITY or not self.settings.telemetry.is_on:
+        if stage.group == IDENTITY or not self._settings.telemetry.is_on:
             yield []
             return
         file = self._measurements(stage)
@@ -120,19 +115,15 @@ class Monitor:
             raise
         finally:
             os.environ.pop(FILE, None)
-            self._end_stage(stage, live, how, error)
-
-    def _end_stage(self, stage: Stage, live: LiveStage, outcome: str, error: str) -> None:
-        live.time, live.error = int(1000 * time.time()), error
-        if outcome in ("Completed", "Cached"):
-            live.metrics, live.output = self._metrics(stage), self._output(stage)
-        live.outcome = outcome
+            live.time, live.error = now_ms(), error
+            if how in ("Completed", "Cached"):
+                live.metrics, live.output = self._metrics(stage), self._output(stage)
+            live.outcome = how  # set last: the thread then reads the rest
 
     def start(self) -> None:
-        """Start the monitor of a retraining that fails before its first stage, unless its settings are invalid."""
-        with suppress(HeadstartError):
-            if not self._finished and self.settings.telemetry.is_on:
-                self._start()
+        """Start the monitor of a retraining that fails before its first stage."""
+        if not self._finished and self._settings.telemetry.is_on:
+            self._start()
 
     def expect(self, stages: Remaining) -> None:
         """Set the stages that are going to run, before the first one begins; the page of the run shows what remains."""
@@ -152,8 +143,10 @@ class Monitor:
         if self._finished:
             return
         self._finished = True
-        if self._live is None:
-            self._show(status)
+        if self._live is None:  # everything was up to date, or nothing has started
+            gauges = Gauges(self.root, self._pipeline, self._settings.telemetry)
+            gauges.end(status, begun=self._begun, time=time.time())
+            gauges.publish()
             return
         wait_s = WAIT_S if status != "KILLED" else KILLED_WAIT_S
         if not self._live.finish(status, reason=reason, summary=self._summary, wait_s=wait_s):
@@ -164,28 +157,15 @@ class Monitor:
                 stage.points.path.unlink(missing_ok=True)
         self._live = None
 
-    def _show(self, status: str) -> None:
-        """Update the gauges after a retraining without a monitor, because everything was up to date or nothing has
-        started: this run is the last success."""
-        try:
-            settings = self.settings.telemetry
-        except HeadstartError:  # the reason for which nothing has started
-            return
-        if settings.textfiles is not None or settings.gateway is not None:
-            gauges = Gauges(self.root, self._pipeline, settings)
-            gauges.end(status, begun=self._begun, time=time.time())
-            gauges.publish()
-
     def _start(self) -> Live:
         if self._live is None:
-            settings = self.settings
             self._live = Live(
                 self.root,
                 self.id,
                 self.name,
                 tags=self._tags() | {"expected": json.dumps(dict(self._expected.seconds))},
-                registry=settings.registry,
-                telemetry=settings.telemetry,
+                registry=self._settings.registry,
+                telemetry=self._settings.telemetry,
                 texts={self._file.name: masked_yaml(self._file.read_text(encoding="utf-8"))},
             )
         return self._live
@@ -202,34 +182,34 @@ class Monitor:
         return file
 
     def _tags(self) -> dict[str, str]:
-        commit = _output_of("git", "rev-parse", "HEAD", root=self.root)
         tags = {
             "params": self._pipeline,
             "host": socket.gethostname(),
-            "git_commit": commit,
             "prefect_run": self.name,
             "prefect_url": f"{_page()}/runs/flow-run/{self.id}",
         }
         with suppress(KeyError, OSError):  # a container's user id without a name
             tags["user"] = getpass.getuser()
-        with suppress(OSError, ValueError, KeyError, IndexError, TypeError):
-            tags["data"] = yaml.safe_load((self.root / "data.dvc").read_text(encoding="utf-8"))["outs"][0]["md5"]
+        with suppress(OSError, subprocess.SubprocessError):
+            command = ["git", "rev-parse", "HEAD"]
+            done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=True, timeout=60)
+            tags["git_commit"] = done.stdout.strip()
+        with suppress(ArtifactError, KeyError, IndexError, TypeError):
+            tags["data"] = (read_yaml(self.root / "data.dvc") or {})["outs"][0]["md5"]
         return tags
 
     def _identity(self, stage: Stage) -> str:
         """The digest of a stage's identity; empty if it is unknown."""
         _, _, item = stage.name.partition("@")
-        name = f"{stage.group}/{item}.json" if item else f"{stage.group}.json"
-        with suppress(OSError, HeadstartError):
-            return digest_text((self.root / self.settings.run.out / IDENTITY / name).read_text(encoding="utf-8"))
-        return ""
+        file = self.root / self._settings.run.out / IDENTITY / file_name(stage.group, item)
+        return digest_text(file.read_text(encoding="utf-8")) if file.is_file() else ""
 
     def _metrics(self, stage: Stage) -> dict[str, float]:
         """The metrics of a completed stage. Metrics of `finetune` are means over seeds."""
         prefix = "mean_over_seeds." if stage.group in _MEANS else ""
         metrics: dict[str, float] = {}
         for path in stage.metrics:
-            with suppress(HeadstartError):
+            with suppress(ArtifactError):
                 leaves = flatten(read_json(self.root / path, made_by=stage.name, missing_ok=True))
                 metrics |= {f"{prefix}{name}": value for name, value in leaves if isinstance(value, int | float)}
         return metrics
@@ -237,7 +217,7 @@ class Monitor:
     def _output(self, stage: Stage) -> str:
         """DVC's digest of the directory that a stage has written; the stage `register` finds its run by it."""
         pipeline, _, name = stage.address.rpartition(":")
-        outs = dvc_lock.outputs((self.root / pipeline).with_name("dvc.lock")).get(name, [])
+        outs = recorded_outputs((self.root / pipeline).with_name("dvc.lock")).get(name, [])
         return next((str(out["md5"]) for out in outs if str(out.get("md5", "")).endswith(".dir")), "")
 
 
@@ -267,11 +247,3 @@ def _page() -> str:
         return address.rstrip("/")
     address = os.environ.get("PREFECT_API_URL", "")
     return address.rstrip("/").removesuffix("/api") if address else PAGE
-
-
-def _output_of(*command: str, root: Path) -> str:
-    try:
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=60)
-    except subprocess.TimeoutExpired:
-        return ""
-    return done.stdout.strip() if not done.returncode else ""

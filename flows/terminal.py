@@ -83,11 +83,7 @@ class Terminal:
             self.say(f"reason: {reason}{'' if number else usual}", source=stage)
 
     def done(self, stage: str, outcome: str, seconds: float | None = None, *, left: str = "") -> None:
-        """A stage has ended, or had nothing to do.
-
-        Args:
-            seconds: its duration; None: it had nothing to do.
-        """
+        """A stage has ended, or had nothing to do."""
         if self.style == "json":
             taken = None if seconds is None else round(seconds, 1)
             self._emit("done", stage=stage, outcome=outcome, seconds=taken, left=left)

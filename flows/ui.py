@@ -8,14 +8,11 @@ share. Both are served on 127.0.0.1 and end with the command.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,16 +29,15 @@ from components.pages.server import PORT as PAGES_PORT
 from components.pages.server import SHUTDOWN_S, PagesServer
 from components.settings.loading import load_params
 from components.settings.registry import RegistrySettings
-from flows.bound import bound
 from flows.command import main
-from flows.processes import descendants, end
+from flows.processes import answers, descendants, end, start
 from flows.repository import STATE, environment, find_root
 from flows.server import HOST, PORT, START_S, OwnServer, auth_file, in_use, server
 from flows.terminal import terminal
 
 MLFLOW_PORT = 5000
+LOG = Path(STATE) / "mlflow-server.log"
 POLL_S = 0.3
-REQUEST_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -88,11 +84,11 @@ def ui(options: Flags) -> None:
         return
     registry = load_params(params).registry
     with (
-        mlflow_page(registry, root=root, port=options.mlflow_port) as page,
+        mlflow_page(registry, root=root, port=options.mlflow_port) as (mlflow, process),
         server(port=options.prefect_port, root=root) as prefect,
     ):
         links = [
-            Link("MLflow", f"{page.address}/#/experiments"),
+            Link("MLflow", f"{mlflow}/#/experiments"),
             Link("Prefect", f"{prefect.address.removesuffix('/api')}/runs"),
         ]
         served = pages(links)
@@ -103,10 +99,10 @@ def ui(options: Flags) -> None:
             if isinstance(prefect, OwnServer):
                 terminal.say(f"Prefect's page asks for the text in {auth_file(root)}")
             terminal.say("Ctrl-C ends all")
-            while page.process is None or page.process.poll() is None:
+            while process is None or process.poll() is None:
                 prefect.ensure()
                 time.sleep(POLL_S)
-            raise ConfigError(f"MLflow's page has ended; see {page.log}")
+            raise ConfigError(f"MLflow's page has ended; see {root / LOG}")
 
 
 @contextmanager
@@ -123,17 +119,6 @@ def in_background(served: PagesServer) -> Iterator[None]:
         thread.join(SHUTDOWN_S + 2)
 
 
-class Page:
-    """MLflow's page.
-
-    Attributes:
-        process: of the server, if it was started here.
-    """
-
-    def __init__(self, address: str, process: subprocess.Popen[bytes] | None = None, log: Path | None = None) -> None:
-        self.address, self.process, self.log = address.rstrip("/"), process, log
-
-
 def mlflow_variables(port: int) -> dict[str, str]:
     """The environment of an MLflow server on this host that answers only under its address and pages of its origin."""
     return {
@@ -146,8 +131,11 @@ def mlflow_variables(port: int) -> dict[str, str]:
 
 
 @contextmanager
-def mlflow_page(registry: RegistrySettings, *, root: Path, port: int) -> Iterator[Page]:
-    """MLflow's page on a registry: the server that is the registry's address, or one that ends with the block.
+def mlflow_page(
+    registry: RegistrySettings, *, root: Path, port: int
+) -> Iterator[tuple[str, subprocess.Popen[bytes] | None]]:
+    """The address of MLflow's page on a registry, and its process: the server that is the registry's address (None), or
+    one that ends with the block.
 
     Raises:
         ConfigError: the port is used by another program, or the server does not start.
@@ -155,46 +143,30 @@ def mlflow_page(registry: RegistrySettings, *, root: Path, port: int) -> Iterato
     if registry.address.startswith(("http://", "https://")):
         parts = urllib.parse.urlsplit(registry.address)
         # A link is shown in the page, so it holds no password; MLflow's page asks for it.
-        yield Page(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl())
+        yield parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/"), None
         return
     if in_use(port):
         raise ConfigError(f"port {port} is used by another program; choose another one with --mlflow-port")
-    log = root / STATE / "mlflow-server.log"
+    log = root / LOG
     log.parent.mkdir(parents=True, exist_ok=True)
     options = ["--host", HOST, "--port", str(port), "--workers", "1"]
     command = [sys.executable, "-m", "mlflow", "server", *options]
     # The address is not an argument, because every user of the machine sees those.
     variables = environment(root) | mlflow_variables(port) | {"MLFLOW_BACKEND_STORE_URI": registry.address}
     with open(log, "w", opener=private) as output:
-        process = subprocess.Popen(
-            bound(command, number=signal.SIGKILL),
-            cwd=root,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    page = Page(f"http://{HOST}:{port}", process, log)
+        process = start(command, directory=root, environment=variables, log=output)
+    address = f"http://{HOST}:{port}"
     try:
-        terminal.say(f"starting MLflow's page at {page.address}")
+        terminal.say(f"starting MLflow's page at {address}")
         deadline = time.monotonic() + START_S
-        while not _answers(f"{page.address}/health"):
+        while not answers(f"{address}/health"):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise ConfigError(f"MLflow's page did not start; see {log}")
             time.sleep(POLL_S)
-        yield page
+        yield address, process
     finally:
         end(descendants(process.pid))
         process.wait()
-
-
-def _answers(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(address, timeout=REQUEST_S) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError, ValueError):
-        return False
 
 
 @flags

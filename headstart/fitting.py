@@ -257,11 +257,7 @@ class _Work:
                 words=self.free,
                 output=self.folder / "finetuned" / TASK / f"{name}-{START}",
                 settings=settings,
-                cluster=ClusterSettings(
-                    launcher="local",
-                    storage=str(self.folder / "checkpoints"),
-                    features=str(self.folder / "features"),
-                ),
+                cluster=ClusterSettings(launcher="local", storage=str(self.folder / "checkpoints")),
             )
         )
 

@@ -160,7 +160,7 @@ class Model:
     def _loaded(self) -> Classifier:
         directory = Path(self._folder.name) / "model"
         if form_of(directory) != FORM:
-            threads.own(cores())  # as in `headstart serve`
+            threads.use(cores())  # as in `headstart serve`
         return load_model(directory)
 
     def _parsed(self, table: Table) -> list[Fields | None]:

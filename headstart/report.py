@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from components.data.scoring import Scoring, title
 from components.data.scoring.base import Vectors
-from components.data.scoring.intervals import interval, left_out, sizes_of
+from components.data.scoring.intervals import CONFIDENCE, interval, left_out, sizes_of
 from components.data.tasks.budgets import ALL
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, read_answers
-
-CONFIDENCE: Final = 0.95
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from components.data.guesses import (
 )
 from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind
-from components.data.tasks.reading.numbers import number_of
+from components.data.tasks.kinds.numbers import number_of
 from components.data.tasks.reading.records import label_text, labels_in, merged_numbers
 from headstart.tables import INPUT, Data, InputError, Table, parsed, read_table
 

@@ -107,7 +107,7 @@ def settings() -> FinetuneSettings:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> ClusterSettings:
-    return ClusterSettings(launcher="local", storage=str(tmp_path / "store"), features=str(tmp_path / "features"))
+    return ClusterSettings(launcher="local", storage=str(tmp_path / "store"))
 
 
 @pytest.fixture
@@ -225,9 +225,7 @@ def make_job(
             encoder=make_encoder(family),
             output=tmp_path / name,
             settings=settings.model_copy(update=small | {"pooling": "mean", "layers": "last"} | changes),
-            cluster=ClusterSettings(
-                launcher="local", storage=str(tmp_path / f"store-{name}"), features=str(tmp_path / "features")
-            ),
+            cluster=ClusterSettings(launcher="local", storage=str(tmp_path / f"store-{name}")),
         )
 
     return make

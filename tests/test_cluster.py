@@ -183,9 +183,9 @@ def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads.environment(8)["OMP_NUM_THREADS"] == "3"
     assert threads.environment(2)["OMP_WAIT_POLICY"] == "ACTIVE"
     assert "GOMP_SPINCOUNT" not in threads.environment(2)
-    threads.own(8)
+    threads.use(8)
     assert torch.get_num_threads() == 3
-    threads.own(1)
+    threads.use(1)
     assert torch.get_num_threads() == 1
     monkeypatch.delenv("OMP_WAIT_POLICY")
     threads.prepare()
@@ -447,17 +447,3 @@ def test_a_driver_without_a_parent_ends_normally() -> None:
     # `run` returns only when the driver, too, has closed the pipe.
     result = subprocess.run(command, check=True, timeout=120, stdout=subprocess.PIPE, text=True)
     assert result.stdout.endswith("ended\n")
-
-
-def test_kept_processes_that_are_killed_are_replaced(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    with cluster.kept_processes():
-        list(cluster.map_parallel(square, [1], settings=LOCAL))
-        results = dict(cluster.map_parallel(die_once, [tmp_path / "a", tmp_path / "b"], settings=LOCAL))
-    assert results == {0: "a", 1: "b"}
-
-
-def test_map_parallel_raises_errors_of_items() -> None:
-    with pytest.raises(DataError, match=r"three.txt: line 3: no threes"):
-        list(cluster.map_parallel(refuse_three, range(5), settings=LOCAL))

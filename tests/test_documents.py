@@ -87,7 +87,7 @@ def shown() -> list[tuple[str, str]]:
 
 @functools.cache
 def programs() -> Mapping[str, Any]:
-    """Verb -> its parser; of `study` and of flows those of the programs that the verb starts."""
+    """Verb -> its parser; for `study` and flows, the parser of the program that the verb starts."""
     group = typer.main.get_command(cli.app)
     result = dict(group.commands)  # type: ignore[attr-defined]
     for verb in FLOWS:

@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from benchmarks.comparison import peers, sets, summary
 from benchmarks.comparison.cells import Cells, Key, score
 from benchmarks.comparison.headstart import HEADSTART, settings_of
 from components.data.tasks.budgets import sample_rows
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
-from components.settings.loading import load_params
 from components.settings.tasks import TaskSource
 
 KEY = Key("sst2", 8, 0, "tfidf")
@@ -57,18 +55,6 @@ def test_all_systems_have_the_same_rows(data: Path, tmp_path: Path, monkeypatch:
     # A second call reads what the first one wrote.
     monkeypatch.setattr(sets, "_write", lambda *arguments: pytest.fail("prepared twice"))
     assert sets.prepare("sst2", data=data, folder=tmp_path / "sets").digest == prepared.digest
-
-
-@pytest.mark.parametrize("name", sets.SETS)
-def test_generated_settings_are_valid(name: str, tmp_path: Path) -> None:
-    prepared = sets.Prepared(tmp_path / name, ["a", "b"], np.array([0, 1]), np.array([0]), "")
-    for system in HEADSTART:
-        path = tmp_path / "params.yaml"
-        path.write_text(yaml.safe_dump(settings_of(system, name, prepared, data=tmp_path, encoder=tmp_path)))
-        params = load_params(path)
-        assert params.data.tasks[name].budgets == list(sets.SETS[name].budgets)
-        assert params.data.tasks[name].selection == "budget"
-        assert (params.data.tasks[name].dev is None) == (sets.SETS[name].source["dev"] is None), "the file is empty"
 
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:

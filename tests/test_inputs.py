@@ -14,7 +14,6 @@ import pytest
 
 from components.cluster.inputs import (
     MANIFEST,
-    PIECE,
     Fetch,
     Input,
     find_inputs,
@@ -102,13 +101,6 @@ def test_an_input_that_changes_while_it_is_copied_is_refused(job: Job, tmp_path:
     with pytest.raises(TrainingError, match=r"driver/tokens: cannot be copied to this node \(its files changed"):
         on_this_node(job, inputs, from_folder(kept, []), cache=tmp_path / "node")
     assert not list((tmp_path / "node" / "inputs").iterdir())
-
-
-def test_files_are_read_in_pieces(tmp_path: Path) -> None:
-    file = tmp_path / "large"
-    with file.open("wb") as stream:
-        stream.truncate(PIECE + 3)
-    assert [len(read_piece(file, position)) for position in (0, PIECE, PIECE + 3)] == [PIECE, 3, 0]
 
 
 def test_the_least_recently_used_inputs_are_removed(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def _tagging(tagger: Literal["linear", "bilstm_crf"], device: torch.device) -> I
     """Fine-tuning steps of a tagger on random texts of different lengths."""
     labels = ["O", "B-a", "I-a"]
     training = Training(rate=0.01, batch_size=8, precision="bf16")
-    settings = FinetuneSettings(training=training, tagger=tagger, tagger_hidden=8, layers="last")
+    settings = FinetuneSettings(training=training, tagger=tagger, layers="last")
     torch.manual_seed(0)
     encoder = build_model("bert", vocabulary=len(PIECES), settings=FAMILIES["bert"].tiny)
     model = TaskModel(encoder, task=find_task("tagging"), settings=settings, labels=labels).to(device).eval()

@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from components.core.errors import missing_package
+from components.settings.finetune import FIRST_MINUTES
 from components.settings.loading import load_params
 from components.settings.params import Params
 from components.settings.registry import find_repository
@@ -54,10 +55,28 @@ class DataFlags:
     quotes: Annotated[bool | None, typer.Option(help="Whether double quotes enclose fields of csv.")] = None
 
     @property
+    def reading(self) -> dict[str, Any]:
+        """How the files are read, as keys of the task."""
+        return {name: self.given[name] for name in ("encoding", "delimiter", "header", "quotes") if name in self.given}
+
+    @property
     def given(self) -> dict[str, Any]:
         """The flags that are given, without the data."""
         names = (each.name for each in fields(DataFlags) if each.name not in ("unlabelled", "start"))
         return {name: getattr(self, name) for name in names if getattr(self, name) not in ("", None)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitOptions(DataFlags):
+    """Flags of `headstart init`; what is empty is guessed."""
+
+    labelled: Annotated[Path, typer.Argument(help="Labelled file, or folder with a file per split.")] = field(
+        kw_only=False
+    )
+    name: Annotated[str, typer.Option(help="Name of the task; that of the file by default.")] = ""
+    language: Annotated[str, typer.Option(help="Language code of the texts.")] = ""
+    minutes: Minutes = FIRST_MINUTES
+    overwrite: Overwrite = False
 
 
 # Of `predict`; columns also of `drift`, int8 also of `serve`.

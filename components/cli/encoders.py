@@ -42,8 +42,7 @@ class TryFlags:
 def try_(options: TryFlags) -> None:
     """Continue a text, fill in its [MASK], or list the nearest words to "king - man + woman"; or measure the perplexity
     of a file, comparable between vocabularies."""
-    from components.serving.generate import try_model
-    from components.serving.generation import Sampling
+    from components.serving.generation import Sampling, try_model
     from components.serving.perplexity import measure_file
 
     if bool(options.text) == bool(options.file):
@@ -102,8 +101,7 @@ def export(
     params: ParamsFile = PARAMS,
 ) -> None:
     """Convert an encoder or a trained model: for transformers or onnxruntime, or as a container."""
-    from components.registry.exporting import export_champion, export_directory
-    from components.registry.exports.champion import Export
+    from components.registry.exports.champion import Export, export_champion, export_directory
 
     how = Export(output if model else output.resolve(), form, int8=int8, member=member, overwrite=overwrite)
     lines = export_directory(model, how) if model is not None else export_champion(registry_of(params), task, how)

@@ -64,7 +64,7 @@ def _prepared(params: Path, task: str, output: Path | None, *, name: str) -> tup
     if root := find_repository(params.parent):
         output = output or Path.cwd() / f"{task or settings.run.tasks[0]}-{name}.csv"
         os.chdir(root)
-    threads.own(cores())
+    threads.use(cores())
     return settings, output
 
 

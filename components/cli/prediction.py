@@ -69,7 +69,7 @@ def predict(options: PredictFlags) -> None:
     from components.serving.parts import LoadableModel, PartOptions, predict_parts
 
     settings, columns, output = load_params(options.params), named_columns(options.column), options.output
-    threads.own(cores())
+    threads.use(cores())
     name = options.task or settings.run.tasks[0]
     registry = connect(settings.registry)
     version = find_champion(registry, name)
@@ -81,8 +81,8 @@ def predict(options: PredictFlags) -> None:
             folder = stack.enter_context(partial_path(output.with_name(f"{output.name}.model"), folder=True))
         bundle = stack.enter_context(fetched(registry, version, directory=folder))
         # Workers have another working directory.
-        drift = settings.drift.model_copy(update={"folder": str(traffic_folder(settings.drift).absolute())})
-        load = Loader(bundle, version, partial(logged, task=name, settings=drift), options.int8)
+        log = partial(logged, task=name, settings=settings.drift, folder=traffic_folder().absolute())
+        load = Loader(bundle, version, log, options.int8)
         if not options.form and (data := settings.data.tasks.get(name)) is not None:
             columns = columns_of_data(options.source, kind=load.kind, source=data) | columns
 
@@ -169,7 +169,7 @@ def drift(
 
     file, params = file and file.resolve(), params.resolve()
     settings = registry_of(params)
-    threads.own(cores())
+    threads.use(cores())
     columns = named_columns(column)
     drifted = False
     for name in [task or settings.run.tasks[0]] if task or file else settings.run.tasks:

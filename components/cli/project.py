@@ -3,60 +3,28 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from components.cli.common import (
-    PARAMS,
-    DataFlags,
-    Minutes,
-    Overwrite,
-    ParamsFile,
-    flags,
-    registry_of,
-)
+from components.cli.common import PARAMS, InitOptions, ParamsFile, flags, registry_of
 from components.core import threads
 from components.core.processors import cores
-from components.settings.finetune import FIRST_MINUTES
 
 app = typer.Typer()
 
 
-@dataclass(frozen=True, kw_only=True)
-class InitFlags(DataFlags):
-    """Flags of `headstart init`."""
-
-    labelled: Annotated[Path, typer.Argument(help="Labelled file, or folder with a file per split.")]
-    name: Annotated[str, typer.Option(help="Name of the task; that of the file by default.")] = ""
-    language: Annotated[str, typer.Option(help="Language code of the texts.")] = ""
-    minutes: Minutes = FIRST_MINUTES
-    overwrite: Overwrite = False
-
-
 @app.command()
 @flags
-def init(options: InitFlags) -> None:
+def init(options: InitOptions) -> None:
     """Look at labelled data and write params.yaml, in the folder of the command; nothing is asked.
 
     Kind of task, columns and language are guessed, and shown; each can be set by a flag or changed in params.yaml."""
-    from components.cli.onboarding.command import Options
     from components.cli.onboarding.command import init as write
 
-    threads.own(cores())
-    chosen = Options(
-        options.labelled,
-        unlabelled=options.unlabelled,
-        starts=options.start,
-        name=options.name or None,
-        language=options.language or None,
-        minutes=options.minutes,
-        overwrite=options.overwrite,
-        **options.given,
-    )
-    for line in write(chosen, root=Path.cwd()):
+    threads.use(cores())
+    for line in write(options, root=Path.cwd()):
         print(line)
 
 

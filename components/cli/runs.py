@@ -52,7 +52,7 @@ def why(
     if not document:
         arguments = [*([stage] if stage else []), "--params", str(params)]
         run_flow("why", arguments)
-    from components.pipeline.documents import find_document
+    from components.pipeline.lineage.documents import find_document
 
     for name, reason in find_document(load_params(params), document, corpus=corpus):
         print(f"{name}: {reason}")

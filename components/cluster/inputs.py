@@ -52,27 +52,15 @@ class Input:
 
 def find_inputs(job: object) -> list[Input]:
     """The complete directories that a job names by absolute paths, each once. A path inside of one stands for it."""
+    paths: dict[Path, None] = {}
+    relocated(job, lambda path: paths.setdefault(path) or path)
     directories: dict[Path, Input] = {}
-    for path in _paths(job):
+    for path in filter(Path.is_absolute, paths):
         for directory in (path, path.parent):
             if (directory / MANIFEST).is_file():
                 directories.setdefault(directory, Input(directory, read_manifest(directory).digest))
                 break
     return list(directories.values())
-
-
-def _paths(value: object) -> Iterator[Path]:
-    if isinstance(value, Path):
-        if value.is_absolute():
-            yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _paths(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _paths(inner)
-    else:
-        yield from _paths([inner for _, inner in _fields(value)])
 
 
 def _fields(value: object) -> list[tuple[str, Any]]:
@@ -85,11 +73,7 @@ def _fields(value: object) -> list[tuple[str, Any]]:
 
 
 def relocated(job: Job, place: Callable[[Path], Path]) -> Job:
-    """The job with other paths.
-
-    Args:
-        place: path -> new path.
-    """
+    """The job with other paths."""
     value: Any = job
     if isinstance(value, Path):
         moved: Any = place(value)

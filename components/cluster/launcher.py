@@ -72,7 +72,7 @@ def launch(
             f"cluster.workers: the local launcher runs 1 worker, not {settings.workers}; set cluster.launcher: ray"
         )
     check_gpus([_this_machine(_visible_gpus())], settings.gpus)
-    threads.own(cores())
+    threads.use(cores())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     function(job, Worker(World(device=device), progress))
 
@@ -134,11 +134,7 @@ def map_parallel(
 
 @dataclass
 class _Kept:
-    """Processes that wait for the next call of `map_parallel`.
-
-    Attributes:
-        pool: the processes; None before the first call.
-    """
+    """Processes that wait for the next call of `map_parallel`."""
 
     pool: ProcessPoolExecutor | None = None
     size: int = 0
@@ -172,8 +168,6 @@ def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None) -> Iterator[
     raises an error.
 
     Args:
-        size: number of processes; at most `len(slots)` if there are slots.
-        slots: GPU of each process; none if the processes compute on the CPU.
         kept: processes of earlier calls; None: they are not kept.
     """
     processes = kept or _Kept()
@@ -245,7 +239,7 @@ def _end_with_parent() -> None:
 
 
 def _alone(function: Callable[[Job], Result], item: Job) -> Result:
-    threads.own(1)
+    threads.use(1)
     return function(item)
 
 

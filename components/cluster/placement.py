@@ -30,12 +30,7 @@ HIDDEN_GPUS: Final = {VISIBLE_GPUS: ""}
 
 @dataclass(frozen=True)
 class Node:
-    """A machine.
-
-    Attributes:
-        cpus: number of processors.
-        gpus: number of GPUs.
-    """
+    """A machine."""
 
     cpus: int
     gpus: int = 0
@@ -44,12 +39,7 @@ class Node:
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """Workers of one training.
-
-    Attributes:
-        gpu: whether each has a GPU.
-        spread: whether each is on a node of its own.
-    """
+    """Workers of one training; `spread`: each is on a node of its own."""
 
     workers: int
     cpus: int
@@ -104,7 +94,9 @@ def plan_workers(
     check_gpus(nodes, wanted)
     gpus, cpus = sum(node.gpus for node in nodes), sum(node.cpus for node in nodes)
     owned = gpus or cpus
-    count = _most_workers(wanted or gpus or len(nodes), rows) if workers == "auto" else workers
+    most = wanted or gpus or len(nodes)
+    divides = next((number for number in range(most, 1, -1) if rows % number == 0), min(most, 1))
+    count = divides if workers == "auto" else workers
     if not 0 < count <= owned:
         raise ConfigError(
             f"cluster.workers: {count}, but the cluster has {gpus} GPUs and {cpus} processors "
@@ -118,21 +110,14 @@ def plan_workers(
 
 
 def plan_runs(nodes: Sequence[Node], *, runs: int, gpu_bytes: int | None) -> RunPlan:
-    """Plan the placement of runs: as many share a GPU as its memory and the node's processors allow. No GPU stays idle.
-
-    Args:
-        gpu_bytes: memory that a run needs on a GPU; None: runs compute on the CPU.
-    """
+    """Plan the placement of runs that need `gpu_bytes` of a GPU (None: runs compute on the CPU): as many share a GPU as
+    its memory and the node's processors allow. No GPU stays idle."""
     gpus = sum(node.gpus for node in nodes)
     if gpu_bytes is None or not gpus:
         return RunPlan(max(1, sum(node.cpus for node in nodes)))
     fit = min(int(FILLED * node.gpu_bytes) // max(1, gpu_bytes) for node in nodes if node.gpus)
     per_gpu = max(1, min(fit, _processors_per_gpu(nodes), runs // gpus, RUNS_PER_GPU))
     return RunPlan(max(1, sum(min(node.cpus, node.gpus * per_gpu) for node in nodes)), per_gpu)
-
-
-def _most_workers(limit: int, rows: int) -> int:
-    return next((count for count in range(limit, 1, -1) if rows % count == 0), min(limit, 1))
 
 
 def _processors_per_gpu(nodes: Sequence[Node]) -> int:

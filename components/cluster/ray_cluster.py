@@ -260,7 +260,7 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
     import ray.train.torch
 
     context = ray.train.get_context()
-    threads.own(config["threads"])
+    threads.use(config["threads"])
     world = World(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
     exchange: _Exchange = config["exchange"]
     if failed := exchange.get("failure"):
@@ -491,7 +491,7 @@ def map_parallel(
 
 
 def _alone(function: Callable[[Job], Result], item: Job, exchange: _Exchange) -> Result:
-    threads.own(1)
+    threads.use(1)
     return function(exchange.on_this_node(item))
 
 

@@ -5,6 +5,7 @@ DVC's files are read as YAML, because components do not import DVC.
 
 from __future__ import annotations
 
+import configparser
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,6 +105,13 @@ def as_read(name: str, stage: dict[str, Any], project: Path) -> dict[str, Any]:
     if "domain" in sources:
         return stage
     return stage | {"deps": [entry for entry in stage.get("deps", []) if not entry["path"].endswith("/corpus/domain")]}
+
+
+def dvc_config(root: Path) -> dict[str, dict[str, str]]:
+    """Section -> key -> value of DVC's configuration of a repository."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read([root / ".dvc" / "config", root / ".dvc" / "config.local"], encoding="utf-8")
+    return {section: {key: value.strip('"') for key, value in parser[section].items()} for section in parser.sections()}
 
 
 def read_yaml(path: Path) -> dict[str, Any] | None:

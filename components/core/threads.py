@@ -48,7 +48,7 @@ def environment(threads: int) -> dict[str, str]:
 def prepare() -> None:
     """Set the variables of this process, for libraries that are imported afterwards.
 
-    OMP_NUM_THREADS stays unset, because children (Ray workers on other nodes, too) read it as the user's limit; `own`
+    OMP_NUM_THREADS stays unset, because children (Ray workers on other nodes, too) read it as the user's limit; `use`
     sets torch's number of threads.
     """
     for name, value in (_quiet() | {"OPENBLAS_NUM_THREADS": str(_allowed(cores()))}).items():
@@ -80,7 +80,7 @@ def limited(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def own(threads: int) -> None:
+def use(threads: int) -> None:
     """Set torch's number of threads (at most OMP_NUM_THREADS) and keep freed memory in this process, from now on."""
     import torch
 

@@ -42,11 +42,7 @@ _JSON_BYTES = 256_000_000
 
 
 class Texts:
-    """A set of texts to find.
-
-    Args:
-        texts: as they are after ingestion or in a raw file.
-    """
+    """A set of texts to find."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.keys = list(dict.fromkeys(key for text in texts if (key := key_of(text))))
@@ -160,9 +156,7 @@ class Table:
 def open_table(path: Path, *, text_only: bool = False) -> Iterator[Table]:
     """Open a Parquet file or an Arrow stream, in which Hugging Face saves data sets.
 
-    Args:
-        path: of the file.
-        text_only: whether columns without texts may be left out of the batches.
+    text_only: whether columns without texts may be left out of the batches.
     """
     with path.open("rb") as file:
         is_parquet = file.read(4) == _PARQUET

@@ -27,12 +27,7 @@ def repository_key(root: Path) -> bytes:
 
 
 def name_of(key: bytes, text: str) -> str:
-    """The name of a document in certificates.
-
-    Args:
-        key: of the repository.
-        text: the document as in `Texts.keys`.
-    """
+    """The name of a document in certificates."""
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from components.data.scoring import Scoring
 from components.data.scoring.intervals import (
+    CONFIDENCE,
     Interval,
     TrainingNoise,
     clusters_within,
@@ -32,19 +33,15 @@ class Cell:
     """One system at one budget. S seeds, N test rows in G clusters, K statistics of the task's scoring.
 
     Attributes:
-        system: name of the system.
         budget: label budget; negative: all labels.
         seeds: of the runs, ascending. All arrays below are in this order.
         labels: mean number of training rows per class, or of training rows if the task's budgets count rows.
-        runs: one per seed.
         values: metric -> (S,) on the test rows.
         without: (S, G) primary metric without each cluster of test rows.
-        sizes: (G,) rows of the clusters.
         noise: of the primary metric, pooled over the systems of the budget; None: unknown.
         intervals: metric -> interval of its mean over seeds.
         sums: (S, K) statistics, summed over the test rows.
         rows: S matrices (N, K), the statistics of each test row.
-        scoring: of the task.
     """
 
     system: str
@@ -172,7 +169,7 @@ def make_cells(
                     scores[name],
                     np.stack([metrics[name] for metrics in without]),
                     sizes,
-                    confidence=settings.confidence,
+                    confidence=CONFIDENCE,
                     training=pooled.of(scores[name]) if (pooled := noise[name]) is not None else None,
                 ).within(*scoring.ranges[name])
                 for name in scoring.names

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from components.data.scoring import Scoring, title
-from components.data.scoring.intervals import Interval
 from components.data.tasks.budgets import sample_rows
 from components.data.tasks.data import Split
 from components.data.tasks.examples import strata_of
@@ -23,15 +22,7 @@ from components.settings.names import BASELINE
 
 @dataclass(frozen=True)
 class Artifact:
-    """The stored model of a system.
-
-    Attributes:
-        cell: its scores on test.
-        seeds: that are averaged.
-        labels: number of labelled rows that any of the seeds has learned from.
-        selection: score of selection of its system, mean over the seeds.
-        is_baseline: whether it has no language model.
-    """
+    """The stored model of a system. `labels`: number of labelled rows that any of the seeds has learned from."""
 
     cell: Cell
     seeds: Sequence[int]
@@ -59,16 +50,7 @@ def artifacts_of(
     *,
     scoring: Scoring,
 ) -> dict[str, Artifact]:
-    """System -> its stored model.
-
-    Args:
-        averages: system -> what the stored model answers to the test rows.
-        cells: (system, budget) -> its runs.
-        test: the test rows.
-        train: the labelled rows that budgets are taken from.
-        settings: `params.evaluate`.
-        scoring: of the task.
-    """
+    """System -> its stored model. `averages`: system -> what the stored model answers to the test rows."""
     strata = strata_of(train, test.facts.kind)
     runs, labels = [], {}
     for system, average in averages.items():
@@ -104,19 +86,10 @@ def against_baseline(artifacts: Mapping[str, Artifact], *, confidence: float) ->
     rival = max(fixed, key=lambda name: artifacts[name].cell.main.mean)
     ours, theirs = artifacts[best].cell, artifacts[rival].cell
     gain = ours.difference(theirs, confidence=confidence)
+    verdict = "better" if gain.low > 0 else "worse" if gain.high <= 0 else "not shown to be better"
     text = (
         f"Of the models that can be registered, {best} has {title(ours.scoring.main)} {ours.main.mean:.4f} against "
-        f"{theirs.main.mean:.4f} of {rival}: {gain_in_words(gain)}; it is {_verdict(gain)}."
+        f"{theirs.main.mean:.4f} of {rival}: gain {gain.mean:+.4f}, between {gain.low:+.4f} and {gain.high:+.4f}; "
+        f"it is {verdict}."
     )
     return {"system": best, "against": rival, "gain": gain.as_dict(), "text": text}
-
-
-def gain_in_words(gain: Interval) -> str:
-    """A gain with its bounds, as decisions print it."""
-    return f"gain {gain.mean:+.4f}, between {gain.low:+.4f} and {gain.high:+.4f}"
-
-
-def _verdict(gain: Interval) -> str:
-    if gain.low > 0:
-        return "better"
-    return "worse" if gain.high <= 0 else "not shown to be better"

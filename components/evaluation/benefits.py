@@ -14,6 +14,10 @@ Labels are counted per class, or in rows for kinds whose budgets count rows (`ag
 
 Each is reported for both systems and as a difference, with intervals over seeds, and for the label curve over test
 rows. Differences are paired by seed, since runs with the same seed use the same labels.
+
+The number of labels that transfer saves is where the paired difference between scratch and the transferred system
+crosses zero, interpolated along the label curve of scratch; its bounds are where the bounds of that difference do. It
+is None if scratch does not reach the score with its largest budget.
 """
 
 from __future__ import annotations
@@ -24,11 +28,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from components.data.scoring import title
 from components.data.scoring.intervals import Interval, interval
-from components.evaluation.aggregates import Cell, budgets_of, mean_of
+from components.evaluation.aggregates import Cell, budgets_of, mean_of, unit
 from components.evaluation.compare import SCRATCH, Cells, Systems, best_selected, transferred
 from components.evaluation.results import Run
-from components.settings.names import BASELINE
+from components.settings.names import BASELINE, VECTORS
 
 Floats = NDArray[np.float64]
 Benefit = dict[str, Any]
@@ -56,7 +61,6 @@ def label_slope(labels: Sequence[float], scores: Floats) -> Floats:
     """Gain per doubling of the labels.
 
     Args:
-        labels: K labels per class, ascending, with at least two different values.
         scores: (K, M) the metric at each of them, of M curves.
 
     Returns:
@@ -72,14 +76,8 @@ def compare(
     confidence: float,
     sizes: Floats | None = None,
 ) -> dict[str, Benefit]:
-    """Benefits over the common seeds of two systems.
-
-    Args:
-        transferred: seed -> benefit -> its value; with `sizes` followed by its values without each cluster, (1 + G,).
-        scratch: likewise.
-        confidence: of the intervals.
-        sizes: (G,) rows of the clusters of test rows; None: the values do not come from test.
-    """
+    """Benefits over the common seeds of two systems. `sizes`: (G,) rows of the clusters of test rows; None: the values
+    do not come from test."""
     seeds = sorted(transferred.keys() & scratch.keys())
 
     def around(values: Floats) -> Interval:
@@ -182,8 +180,6 @@ def labels_needed(score: float, *, labels: Sequence[float], scores: Sequence[flo
     """Labels per class at which a system reaches `score`.
 
     Args:
-        score: of another system.
-        labels: the system's labels per class, ascending.
         scores: its metric at each of them, interpolated linearly in log(labels).
 
     Returns:
@@ -197,3 +193,82 @@ def labels_needed(score: float, *, labels: Sequence[float], scores: Sequence[flo
             low, high = np.log(labels[index - 1]), np.log(labels[index])
             return float(np.exp(low + fraction * (high - low)))
     return None
+
+
+def worth(cells: Cells, systems: Systems, *, confidence: float) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """{family: {start: [{budget, labels, score, most, needed: {labels, low, high}, ratio: {mean, low, high}}]}} for
+    every transferred system whose family was also trained from scratch. `most` is the number of labels of scratch's
+    largest budget; `ratio` is needed / labels, or None."""
+    saved: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for system, (family, start) in transferred(systems).items():
+        if curve := curve_of(cells, f"{family}-{SCRATCH}"):
+            entries = [_entry(cell, curve, confidence=confidence) for cell in curve_of(cells, system)]
+            saved.setdefault(family, {})[start] = [entry for entry in entries if entry is not None]
+    return saved
+
+
+def headline(cells: Cells, saved: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]) -> str:
+    """One sentence: what transfer was worth at the smallest budget, for the system that is best in selection. Empty
+    if no family has both a transferred system and one trained from scratch."""
+    entries = [
+        (family, start, entry)
+        for family, starts in saved.items()
+        for start, of in starts.items()
+        if not start.startswith(VECTORS)
+        for entry in of
+    ]
+    if not entries:
+        return ""
+    least = min(entry["labels"] for _, _, entry in entries)
+    family, start, entry = max(
+        (of for of in entries if of[2]["labels"] == least),
+        key=lambda of: cells[f"{of[0]}-{of[1]}", of[2]["budget"]].selection,
+    )
+    scoring = next(iter(cells.values())).scoring
+    needed, ratio, label_unit = entry["needed"], entry["ratio"], unit(scoring)
+    reached = (
+        f"With {rounded(entry['labels'])} {label_unit}, {family} ({start}) reaches {title(scoring.main)} "
+        f"{entry['score']:.3f}; training from scratch needs"
+    )
+    if needed["labels"] is None:
+        beyond = f"{reached} more than {rounded(entry['most'])} {label_unit}"
+        if entry["most"] == entry["labels"]:
+            return f"{beyond}; an estimate needs larger budgets."
+        return f"{beyond}: transfer was worth over {rounded(entry['most'] / entry['labels'])} times the labels."
+    first = curve_of(cells, f"{family}-{SCRATCH}")[0]
+    # If the curve of scratch starts above the score, the number of labels is only an upper bound.
+    fewer, most = (" or fewer", "no more than ") if first.main.mean >= entry["score"] else ("", "")
+    high = f"more than {rounded(entry['most'])}" if needed["high"] is None else rounded(needed["high"])
+    return (
+        f"{reached} {rounded(needed['labels'])}{fewer} {label_unit} [{rounded(needed['low'])}, {high}]: transfer was "
+        f"worth {most}{rounded(ratio['mean'])} times the labels."
+    )
+
+
+def _entry(cell: Cell, curve: Sequence[Cell], *, confidence: float) -> dict[str, Any] | None:
+    if not set(cell.seeds).intersection(*(of.seeds for of in curve)):
+        return None
+    labels = [of.labels for of in curve]
+    short = [of.difference(cell, confidence=confidence) for of in curve]
+    needed, low, high = (
+        labels_needed(0.0, labels=labels, scores=scores)
+        for scores in ([of.mean for of in short], [of.high for of in short], [of.low for of in short])
+    )
+    return {
+        "budget": cell.budget,
+        "labels": cell.labels,
+        "score": cell.main.mean,
+        "most": labels[-1],
+        "needed": {"labels": needed, "low": low, "high": high},
+        "ratio": {
+            name: None if value is None else value / cell.labels
+            for name, value in (("mean", needed), ("low", low), ("high", high))
+        },
+    }
+
+
+def rounded(value: float | None) -> str:
+    """A number of labels with three significant digits, or all digits of a whole number; None exceeds all budgets."""
+    if value is None:
+        return "more than available"
+    return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"

@@ -35,9 +35,6 @@ class Comparison:
     """Two systems at one budget.
 
     Attributes:
-        better: system with the higher mean on test.
-        worse: the other system.
-        budget: label budget.
         difference: better minus worse, paired by seed and by test row.
         apart: whether the intervals of the two systems are disjoint.
     """
@@ -65,12 +62,7 @@ def comparisons(
     the best fine-tuned system with the best baseline.
 
     "Best" is determined on dev: selection on test would favour systems whose test scores are high by chance.
-
-    Args:
-        cells: (system, budget) -> cell.
-        systems: system -> (family, start).
-        confidence: of the intervals.
-        ensembles: name of an ensemble -> its members: families and baselines.
+    `ensembles`: name of an ensemble -> its members: families and baselines.
     """
     compared = []
     for budget in budgets_of(cells):
@@ -147,7 +139,6 @@ def statements(
 
 
 def _kind(pair: tuple[str, str], systems: Systems, ensembles: Ensembles) -> tuple[str, str]:
-    """The kind of a comparison, and the system that is named first in it."""
     family = {name: systems[name][0] for name in pair}
     starts = {System.of(*systems[name]): name for name in pair}
     # An ensemble may have a baseline as a member.

@@ -27,13 +27,7 @@ def ensemble_runs(
     There is one for each start, budget and seed that all members have; a baseline has no start and suits each.
 
     The cost of an ensemble is the sum of the members' costs. It is not trained, so its training curve has one point.
-
-    Args:
-        runs: of all systems.
-        ensembles: name -> members: families, at least one, and names of baselines.
-        chosen: system -> its predictions of the rows of selection.
-        rows: (budget, seed) -> these rows.
-        scoring: of a task whose predictions can be averaged (`Scoring.averages`).
+    `ensembles`: name -> members: families, at least one, and names of baselines.
     """
     for name, members in ensembles.items():
         for (start, budget, seed), group in _of_members(runs, members):

@@ -25,17 +25,7 @@ Answers = dict[tuple[int, int], Vectors]
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a system.
-
-    Attributes:
-        system: `<family>-<start>`, or the name of a baseline.
-        family: block in params.yaml, or `baseline`.
-        start: how the encoder was initialised, such as `adapted`.
-        budget: label budget; negative: all labels.
-        seed: of the training.
-        record: entry of runs.json.
-        answers: predictions, one vector per test row.
-    """
+    """A run of a system. `start`: how the encoder was initialised, such as `adapted`."""
 
     system: str
     family: str
@@ -57,20 +47,12 @@ class TestSplit:
 
 
 def read_test(examples: Path) -> TestSplit:
-    """The test split in the output directory of the stage `examples`.
-
-    Raises:
-        ArtifactError: the directory is incomplete.
-    """
+    """The test split in the output directory of the stage `examples`."""
     return TestSplit(read_facts(examples), read_split(examples, "test"))
 
 
 def read_runs(directory: Path, *, test: TestSplit) -> Iterator[Run]:
-    """The runs of one output directory of `finetune` or `baseline`.
-
-    Raises:
-        ArtifactError: the directory is incomplete or belongs to another version of the task's data.
-    """
+    """The runs of one output directory of `finetune` or `baseline`."""
     made_from, digests = read_manifest(directory, kind=KIND).facts["examples"], test.facts.digests
     if made_from != digests:
         changed = ", ".join(name for name, digest in digests.items() if made_from.get(name) != digest)

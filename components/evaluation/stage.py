@@ -34,7 +34,7 @@ evaluation.json
     recipes: {system: {other: {mean, low, high}}}: paired differences at the largest budget, each pair in one order
     benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}; labels only with several budgets
     label_efficiency: {family: {start: [{budget, score, against: {system: {labels, ratio}}}]}}
-    worth: number of labels with which scratch reaches the same score, with intervals (`evaluation.worth`)
+    worth: number of labels with which scratch reaches the same score, with intervals (`evaluation.benefits`)
     mistakes: the most certain wrong answers at the largest budget, of the best system's best run: {system, seed, wrong
         (number), rows: [{row, fields, slice, true, predicted, size}]} (`components.data.tasks.mistakes`)
     headline: a sentence about `worth` at the smallest budget, for the system that is best on dev
@@ -55,6 +55,7 @@ from pydantic import Field
 from components.core.artifacts import read_manifest, writing
 from components.core.errors import ArtifactError
 from components.data.scoring import Scoring, title
+from components.data.scoring.intervals import CONFIDENCE
 from components.data.tasks.budgets import budget_name
 from components.data.tasks.examples import read_split
 from components.data.tasks.kinds import scoring_for
@@ -62,7 +63,7 @@ from components.data.tasks.mistakes import mistakes
 from components.data.tasks.results import best_score, read_averages
 from components.evaluation.aggregates import Cell, budgets_of, make_cells, unit
 from components.evaluation.artifacts import Artifact, against_baseline, artifacts_of
-from components.evaluation.benefits import family_benefits, label_efficiency, training_curve
+from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve, worth
 from components.evaluation.compare import best_by_budget, comparisons, recipes, statements
 from components.evaluation.ensembles import ensemble_runs
 from components.evaluation.results import (
@@ -75,7 +76,6 @@ from components.evaluation.results import (
     rows_of_selection,
 )
 from components.evaluation.transfer import transfer
-from components.evaluation.worth import headline, worth
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import Section
 
@@ -89,13 +89,9 @@ class EvaluateJob(Section):
     """Inputs of the stage.
 
     Attributes:
-        examples: output directory of the stage `examples`.
         finetuned: folder of the task with the output directories `<family>-<start>` and `baselines`.
-        output: output directory.
-        families: blocks of params.yaml.
         starts: `run.starts` and those that `adapt_task` and `together` add for this task.
         students: names of systems that learn from teachers (`distil`).
-        settings: `params.evaluate`.
     """
 
     examples: Path
@@ -108,11 +104,7 @@ class EvaluateJob(Section):
 
 
 def evaluate(job: EvaluateJob) -> Path:
-    """Score all systems of a task and write the output directory described above.
-
-    Raises:
-        ArtifactError: a system is missing, incomplete, or belongs to another version of the task's data.
-    """
+    """Score all systems of a task and write the output directory described above."""
     test = read_test(job.examples)
     facts = test.facts
     scoring = scoring_for(facts.kind, facts.labels).fitting(test.rows.targets)
@@ -162,7 +154,7 @@ def _content(
     scoring: Scoring,
 ) -> dict[str, Any]:
     systems = {run.system: (run.family, run.start) for run in runs}
-    ensembles, confidence = job.settings.ensembles, job.settings.confidence
+    ensembles, confidence = job.settings.ensembles, CONFIDENCE
     compared = comparisons(cells, systems, confidence=confidence, ensembles=ensembles)
     trained = {system: of for system, of in systems.items() if of[0] not in ensembles}
     labels_worth = worth(cells, systems, confidence=confidence)
@@ -202,7 +194,7 @@ def _content(
         "worth": labels_worth,
         "mistakes": _mistakes(runs, cells, test),
         "headline": headline(cells, labels_worth),
-        "transfer": transfer(cells, systems, test, job.settings),
+        "transfer": transfer(cells, systems, test),
         "statements": _missing(cells, scoring) + statements(cells, systems, compared, ensembles=ensembles),
     }
 
@@ -230,7 +222,6 @@ def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSpl
 
 
 def _metrics(content: dict[str, Any]) -> dict[str, float]:
-    """`<system>.<budget>.<metric>` -> mean, and the half width of the primary metric's interval."""
     flat: dict[str, float] = {}
     for system in content["systems"]:
         for cell in system["budgets"]:
@@ -242,7 +233,6 @@ def _metrics(content: dict[str, Any]) -> dict[str, float]:
 
 
 def _learning_curve(content: dict[str, Any]) -> list[list[Any]]:
-    """The header and the rows of learning_curve.csv."""
     main, second = content["main"], list(content["scores"][1:2])
     rows: list[list[Any]] = [["system", "budget", "labels", "score", "low", "high", *second]]
     for system in content["systems"]:

@@ -16,6 +16,7 @@ from scipy import sparse
 
 from components.data.scoring.base import Floats
 from components.data.scoring.intervals import (
+    CONFIDENCE,
     Interval,
     Ints,
     clusters_within,
@@ -27,15 +28,12 @@ from components.data.scoring.intervals import (
 from components.evaluation.aggregates import Cell, budgets_of, slice_members
 from components.evaluation.compare import SCRATCH, Cells, Systems, transferred
 from components.evaluation.results import TestSplit
-from components.settings.evaluate import EvaluateSettings
 
 #: Minimum number of test rows of a class or slice for which negative transfer is tested.
 PART_ROWS: Final = 20
 
 
-def transfer(
-    cells: Cells, systems: Systems, test: TestSplit, settings: EvaluateSettings
-) -> dict[str, list[dict[str, Any]]]:
+def transfer(cells: Cells, systems: Systems, test: TestSplit) -> dict[str, list[dict[str, Any]]]:
     """{family: [{budget, parts: [{part, name, rows, scratch: {mean, low, high}, starts: {start: {score: {...},
     difference: {...}, hurts}}}]}]} for every family with a system from scratch and a transferred one.
 
@@ -52,11 +50,11 @@ def transfer(
             named = {start: cells.get((f"{family}-{start}", budget)) for start in (SCRATCH, *starts)}
             present = {start: cell for start, cell in named.items() if cell is not None}
             if SCRATCH in present and len(present) > 1:
-                compared.setdefault(family, []).append({"budget": budget, "parts": _parts(present, test, settings)})
+                compared.setdefault(family, []).append({"budget": budget, "parts": _parts(present, test)})
     return compared
 
 
-def _parts(cells: Mapping[str, Cell], test: TestSplit, settings: EvaluateSettings) -> list[dict[str, Any]]:
+def _parts(cells: Mapping[str, Cell], test: TestSplit) -> list[dict[str, Any]]:
     first = next(iter(cells.values()))
     seeds = sorted(set.intersection(*(set(cell.seeds) for cell in cells.values())))
     kept = {start: [cell.rows[cell.seeds.index(seed)] for seed in seeds] for start, cell in cells.items()}
@@ -65,23 +63,21 @@ def _parts(cells: Mapping[str, Cell], test: TestSplit, settings: EvaluateSetting
     members = {name: rows for name, rows in slices.items() if len(rows) >= PART_ROWS}
     counts = {name: round(counted["rows"] or 0) for name, counted in scoring.classes(first.sums.mean(0)).items()}
     counts = {name: count for name, count in counts.items() if count >= PART_ROWS}
-    corrected = 1 - (1 - settings.confidence) / max(1, len(members) + len(counts))
-    parts = [_of_all(cells, rows=len(test.rows), confidence=settings.confidence)]
+    corrected = 1 - (1 - CONFIDENCE) / max(1, len(members) + len(counts))
+    parts = [_of_all(cells, rows=len(test.rows), confidence=CONFIDENCE)]
     if counts:
         by_class = {start: _scores(matrices, clusters, scoring.class_f1) for start, matrices in kept.items()}
         sizes = sizes_of(clusters, len(test.rows))
         for name, count in counts.items():
             scores = {start: metrics[name] for start, metrics in by_class.items()}
-            parts.append(_part(("class", name), count, scores, sizes, settings.confidence, corrected))
+            parts.append(_part(("class", name), count, scores, sizes, CONFIDENCE, corrected))
     for name, rows in members.items():
         inside = clusters_within(test.rows.clusters, rows)
         scores = {
             start: _scores([matrix[rows] for matrix in matrices], inside, scoring.scores)[scoring.main]
             for start, matrices in kept.items()
         }
-        parts.append(
-            _part(("slice", name), len(rows), scores, sizes_of(inside, len(rows)), settings.confidence, corrected)
-        )
+        parts.append(_part(("slice", name), len(rows), scores, sizes_of(inside, len(rows)), CONFIDENCE, corrected))
     return parts
 
 

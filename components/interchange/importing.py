@@ -238,10 +238,5 @@ def _special_log(vocabulary: Vocabulary) -> list[str]:
 def _fresh(family: str, model: LanguageModel, tensors: Mapping[str, Tensor]) -> list[str]:
     expected = CONVERTERS[family].to_huggingface(model)[1]
     result = {name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in tensors}
-    return [name for name in expected if name not in result and _without_prefix(name) not in result]
-
-
-def _without_prefix(name: str) -> str:
-    """The name in a file of the bare encoder."""
-    part, slash, inner = name.rpartition("/")
-    return part + slash + inner.partition(".")[2]
+    # A file of the bare encoder lacks the first part of the names.
+    return [name for name in expected if name not in result and name.partition(".")[2] not in result]

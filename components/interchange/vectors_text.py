@@ -54,11 +54,8 @@ def read_vectors(path: Path) -> WordVectors:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, *, header: bool = True) -> None:
+def write_vectors(path: Path, words: Sequence[str], vectors: Vectors) -> None:
     """Write word vectors, compressed if the name ends in .gz; `read_vectors` returns the same numbers.
-
-    Args:
-        header: whether the first line is "N D", as in word2vec and fastText.
 
     Raises:
         DataError: a word is empty or contains white space, or there are not as many words as vectors.
@@ -78,8 +75,7 @@ def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, *, header:
                 file = cast(BinaryIO, raw)
                 if path.suffix == ".gz":
                     file = cast(BinaryIO, stack.enter_context(gzip.GzipFile("", "wb", fileobj=raw, mtime=0)))
-                if header:
-                    file.write(f"{len(words)} {vectors.shape[1]}\n".encode())
+                file.write(f"{len(words)} {vectors.shape[1]}\n".encode())
                 for word, vector in zip(words, vectors, strict=True):
                     file.write(f"{word} {numbers % tuple(vector.tolist())}\n".encode())
             aside.replace(path)

@@ -47,11 +47,8 @@ class Answer:
     """The label that a person has given to a text.
 
     Attributes:
-        fields: the texts of the row.
         labels: one label; in `multilabel` any number.
         by: who has given it; empty: the account that merges it.
-        time: when, ISO 8601; empty: now.
-        where: position in a file, for messages.
     """
 
     fields: Fields
@@ -67,14 +64,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Why an answer cannot be merged.
-
-    Attributes:
-        kind: `label`: the data have another label; `answers`: two answers differ; `unknown`: the label is new;
-            `held out`: the text is in dev or test.
-        message: where and what, in words.
-        settled: whether the rule of `resolve` decides.
-    """
+    """Why an answer cannot be merged. `kind`: `label`: the data have another label; `answers`: two answers differ;
+    `unknown`: the label is new; `held out`: the text is in dev or test."""
 
     kind: Literal["label", "answers", "unknown", "held out"]
     message: str
@@ -83,15 +74,8 @@ class Conflict:
 
 @dataclass
 class Merged:
-    """Result of a merge.
-
-    Attributes:
-        file: the file of labels; with `batch` it was written.
-        batch: identity of the merge; empty if nothing was written.
-        added, changed, unchanged: numbers of texts.
-        left_out: number of answers that were not merged, by the rule of `resolve` or because the text is held out.
-        conflicts: all conflicts; with `resolve` those that it settled.
-    """
+    """Result of a merge. `left_out`: number of answers that were not merged, by the rule of `resolve` or because the
+    text is held out."""
 
     file: Path
     batch: str = ""
@@ -103,11 +87,7 @@ class Merged:
 
 
 class ConflictError(DataError):
-    """Answers that cannot be merged; nothing was written.
-
-    Attributes:
-        conflicts: all of them.
-    """
+    """Answers that cannot be merged; nothing was written."""
 
     def __init__(self, conflicts: Sequence[Conflict]) -> None:
         kinds = {conflict.kind for conflict in conflicts}
@@ -121,12 +101,7 @@ class ConflictError(DataError):
 
 
 def merge(
-    params: Params,
-    answers: Sequence[Answer],
-    *,
-    task: str = "",
-    resolve: Resolve = "",
-    new_labels: bool = False,
+    params: Params, answers: Sequence[Answer], *, task: str = "", resolve: Resolve = "", new_labels: bool = False
 ) -> Merged:
     """Append answers to the file of labels of a task. All or none of them are written.
 
@@ -134,18 +109,10 @@ def merge(
     further row. Texts are equal if they differ in case, punctuation and white space only.
 
     Args:
-        params: settings; paths are relative to the working directory.
-        answers: of people. Several answers to one text with one label are one.
-        task: the first of run.tasks if empty.
         resolve: which label is kept where a text has several. `mine`: the answer, of several the last; `theirs`: the
             label of the data, and a text with several answers is left out. Texts of dev and test are left out. Empty:
             conflicts are refused.
         new_labels: whether labels may occur that train does not have.
-
-    Raises:
-        ConflictError: there are conflicts that `resolve` and `new_labels` do not settle.
-        ConfigError: the task is unknown, or its kind cannot be labelled here.
-        DataError: a file is damaged or cannot be written.
     """
     name, source = source_of(params, task)
     if is_local_copy(source.path):
@@ -206,7 +173,6 @@ class _Merging:
         self.result.conflicts.append(Conflict(kind, message, bool(self._resolve) and kind != "unknown"))
 
     def _chosen(self, group: Sequence[Answer]) -> Answer | None:
-        """The answer that counts of several to one text."""
         last = group[-1]
         if len({answer.labels for answer in group}) == 1:
             return last
@@ -248,14 +214,6 @@ def read_answers(path: Path, source: TaskSource, *, by: str = "") -> tuple[list[
     """The answers in a csv, tsv, jsonl or parquet file, with the columns that `headstart suggest` writes: the texts and
     the label; further columns are optional: `by` and `time` (ISO 8601).
 
-    Args:
-        path: of the file.
-        source: of the task.
-        by: who has given the answers of rows without `by`.
-
-    Returns:
-        The answers, and the number of rows without a label.
-
     Raises:
         DataError: the file is damaged, of an unknown format, or lacks a column; a time cannot be read.
     """
@@ -279,7 +237,6 @@ def read_answers(path: Path, source: TaskSource, *, by: str = "") -> tuple[list[
 
 
 def _given(value: Any, source: TaskSource, where: str) -> Names | None:
-    """The labels of an answer; None if nobody has given one."""
     if isinstance(value, list) and source.kind == "multilabel":
         return tuple(sorted({scalar(name, where).strip() for name in value}))
     text = scalar(value, where).strip()
@@ -289,17 +246,7 @@ def _given(value: Any, source: TaskSource, where: str) -> Names | None:
 
 
 def undo(params: Params, *, task: str = "", batch: str = "") -> Merged:
-    """Take back the last merge that is not taken back yet; the file of labels keeps both.
-
-    Args:
-        params: settings; paths are relative to the working directory.
-        task: the first of run.tasks if empty.
-        batch: the merge, which has to be the last one; empty: any.
-
-    Raises:
-        DataError: there is no merge, or `batch` is not the last one, or an earlier version of Headstart wrote it into
-            the train file.
-    """
+    """Take back the last merge that is not taken back yet; the file of labels keeps both."""
     name, source = source_of(params, task)
     file = labels_file(name, source)
     with changing_data(Path(), [file.parent]):
@@ -321,7 +268,6 @@ def undo(params: Params, *, task: str = "", batch: str = "") -> Merged:
 
 
 def _append(file: Path, entries: Sequence[Mapping[str, Any]]) -> str:
-    """Append lines as one batch; returns its identity."""
     batch = uuid.uuid4().hex[:12]
     lines = [{"batch": batch, "merged": _now(), "merged_by": who()} | dict(entry) for entry in entries]
     before = file.read_text(encoding="utf-8") if file.is_file() else ""

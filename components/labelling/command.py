@@ -18,20 +18,9 @@ SHOWN = 10
 
 
 def suggest(
-    params: Params,
-    *,
-    task: str,
-    count: int,
-    file: Path | None,
-    output: Path | None,
-    overwrite: bool = False,
+    params: Params, *, task: str, count: int, file: Path | None, output: Path | None, overwrite: bool = False
 ) -> Iterator[str]:
-    """Choose texts and write them; arguments as of `queue` and `write_suggestions`.
-
-    Raises:
-        ArtifactError: the file exists and may not be replaced.
-        ConfigError, DataError: as `queue` and `write_suggestions`.
-    """
+    """Choose texts and write them; arguments as of `queue` and `write_suggestions`."""
     name, source = source_of(params, task)
     output = output or Path(f"{name}-to-label.csv")
     check_format(output)
@@ -60,19 +49,8 @@ def merged_lines(merged: Merged, *, empty: int) -> Iterator[str]:
         yield f"merge {merged.batch}; `headstart label --undo` takes it back"
 
 
-def label_quality(
-    params: Params,
-    *,
-    task: str,
-    output: Path | None,
-    overwrite: bool = False,
-) -> Iterator[str]:
-    """Review the labels of a task and write the rows that should be looked at.
-
-    Raises:
-        ArtifactError: the file exists and may not be replaced.
-        ConfigError, DataError: as `review` and `write_review`.
-    """
+def label_quality(params: Params, *, task: str, output: Path | None, overwrite: bool = False) -> Iterator[str]:
+    """Review the labels of a task and write the rows that should be looked at."""
     name, source = source_of(params, task)
     output = output or Path(f"{name}-label-quality.csv")
     check_output(output, overwrite=overwrite)

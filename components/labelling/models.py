@@ -37,8 +37,6 @@ class Known:
     Attributes:
         features: (N, D).
         probabilities: (N, C); None: there is no model.
-        labels: C names.
-        source: of features and probabilities, in words.
         labelled: (L, D) features of the labelled texts; None: they were not computed.
     """
 
@@ -51,14 +49,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Training:
-    """The labelled texts that a model is fitted on.
-
-    Attributes:
-        fields: L texts.
-        targets: L vectors of label indices.
-        labels: C names.
-        exclusive: whether a text has one label.
-    """
+    """The labelled texts that a model is fitted on. `targets`: L vectors of label indices."""
 
     fields: list[Fields]
     targets: list[NDArray[np.float64]]

@@ -40,14 +40,7 @@ NGRAM, PERMUTATIONS, BAND, SIMILAR = 2, 128, 4, 0.7
 
 @dataclass(frozen=True)
 class Pool:
-    """The candidates for labelling.
-
-    Attributes:
-        fields: N texts, distinct.
-        sketches: (N, p) their MinHash signatures.
-        source: where they are from, in words.
-        left_out: number of texts that have a label already, or are held out, or whose near copies do.
-    """
+    """The candidates for labelling. `sketches`: (N, p) their MinHash signatures."""
 
     fields: list[Fields]
     sketches: Sketches
@@ -85,15 +78,8 @@ def read_pool(
     """The texts that can be suggested.
 
     Args:
-        params: settings.
-        source: of the task.
-        rows: of the task's files.
         file: file or folder of texts; None: the rows of train without a label or, if there are none, the domain.
         without: digests of further texts that are left out.
-
-    Raises:
-        ConfigError: documents are asked for, and a row of the task is not one text.
-        DataError: a file does not exist, is damaged, or lacks a column; or no text is left.
     """
     unlabelled = [row.fields for row in rows if row.split == "train" and row.labels is None]
     texts: Iterable[Fields]
@@ -148,7 +134,6 @@ def _distinct(texts: Iterable[Fields], excluded: set[bytes], counts: dict[str, i
 
 
 def _near(excluded: Sequence[Fields], sketches: Sketches) -> set[int]:
-    """Indices of the texts that are near copies of known ones."""
     if not excluded or not len(sketches):
         return set()
     shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS)
@@ -172,7 +157,6 @@ def _of_path(path: Path, source: TaskSource) -> Iterator[Fields]:
 
 
 def _of_domain(params: Params) -> Iterator[Fields]:
-    """Documents of the domain: as ingested, or as they are in the raw files."""
     directory = Path(params.run.out) / "corpus" / "domain"
     if is_complete(directory, kind=corpus.KIND):
         yield from ((text,) for text in corpus.read_documents(directory))

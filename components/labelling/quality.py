@@ -30,14 +30,8 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Suspect:
-    """A row whose label looks wrong.
-
-    Attributes:
-        row: its index.
-        proposed: labels that the models give.
-        quality: probability of the given label less the largest of the others, between -1 and 1; lower is worse. In
-            `multilabel`, the lowest probability of a decision.
-    """
+    """A row whose label looks wrong. `quality`: probability of the given label less the largest of the others, between
+    -1 and 1; lower is worse. In `multilabel`, the lowest probability of a decision."""
 
     row: int
     proposed: Names
@@ -47,14 +41,8 @@ class Suspect:
 def suspects(
     targets: Sequence[NDArray[np.float64]], probabilities: Floats, labels: Sequence[str], *, exclusive: bool
 ) -> list[Suspect]:
-    """The rows whose label looks wrong, the worst first.
-
-    Args:
-        targets: N vectors of label indices.
-        probabilities: (N, C) of models that have not learned from the row.
-        labels: C names.
-        exclusive: whether a row has one label.
-    """
+    """The rows whose label looks wrong, the worst first. `probabilities`: (N, C) of models that have not learned from
+    the row."""
     if not len(targets):
         return []
     values = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-7, 1 - 1e-7)

@@ -35,11 +35,8 @@ class Suggestion:
     """A text to label.
 
     Attributes:
-        fields: the texts of the row.
         proposed: labels that the model gives; None: there is no model.
         confidence: probability of the proposed label, in `multilabel` of the least certain decision; None: no model.
-        probabilities: label -> probability; empty without a model.
-        why: why the text was chosen, in words.
         key: hexadecimal identity of the text, for `without` of `queue`.
     """
 
@@ -53,16 +50,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Queue:
-    """Suggestions, and how they were chosen.
-
-    Attributes:
-        suggestions: in the order in which they should be labelled.
-        labels: known labels.
-        source: of the texts, in words.
-        model: of features and proposals, in words.
-        candidates: number of texts that were compared.
-        left_out: number of texts that have a label, are held out, or are near copies of such.
-    """
+    """Suggestions, and how they were chosen."""
 
     suggestions: list[Suggestion]
     labels: list[str]
@@ -73,25 +61,13 @@ class Queue:
 
 
 def queue(
-    params: Params,
-    *,
-    task: str = "",
-    count: int = 50,
-    file: Path | None = None,
-    without: Collection[str] = (),
+    params: Params, *, task: str = "", count: int = 50, file: Path | None = None, without: Collection[str] = ()
 ) -> Queue:
     """Choose the texts to label next. The same data and model give the same texts in the same order.
 
     Args:
-        params: settings; paths are relative to the working directory.
-        task: the first of run.tasks if empty.
-        count: number of texts.
         file: file or folder of texts without labels; None: the rows of train without a label, otherwise the domain.
         without: keys of suggestions that are left out, such as those that a person has skipped.
-
-    Raises:
-        ConfigError: the task is unknown, or its kind cannot be labelled here.
-        DataError: a file is damaged, or no text is left.
     """
     name, source = source_of(params, task)
     rows = read_rows(name, source)
@@ -132,7 +108,6 @@ def _known(params: Params, task: str, source: TaskSource, pool: Pool, training: 
 
 
 def _chosen(pool: Pool, beliefs: Known, training: Training, *, count: int) -> Iterator[tuple[int, str]]:
-    """(index in the pool, why)."""
     if beliefs.probabilities is None:
         labelled = beliefs.labelled if beliefs.labelled is not None else beliefs.features[:0]
         for index, size in typical(beliefs.features, labelled=labelled, count=count, copies=pool.copies):
@@ -148,7 +123,6 @@ def _chosen(pool: Pool, beliefs: Known, training: Training, *, count: int) -> It
 
 
 def _doubt(probabilities: models.Floats, labels: Sequence[str], *, exclusive: bool) -> str:
-    """Between which labels the model decides."""
     if exclusive:
         first, second = np.argsort(-probabilities, kind="stable")[:2].tolist()
         return f"{labels[first]} {probabilities[first]:.2f} or {labels[second]} {probabilities[second]:.2f}"
@@ -171,11 +145,7 @@ def _suggestion(fields: Fields, beliefs: Known, index: int, why: str, source: Ta
 
 
 def check_format(path: Path) -> None:
-    """Check the suffix of a file of suggestions.
-
-    Raises:
-        DataError: the suffix is unknown.
-    """
+    """Check the suffix of a file of suggestions."""
     if path.suffix not in FORMATS:
         raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; use {' or '.join(FORMATS)}")
 
@@ -185,10 +155,6 @@ def write_suggestions(
 ) -> None:
     """Write a csv or jsonl file with the texts, an empty label, and what the model proposes; `headstart label` reads it
     when the labels are filled in.
-
-    Raises:
-        DataError: the suffix is unknown.
-        ArtifactError: the file exists and may not be replaced, or cannot be written.
     """
     check_format(path)
     texts, label = answer_columns(source)

@@ -45,14 +45,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Review:
-    """What the review has found.
-
-    Attributes:
-        rows: of all splits.
-        suspects: by the index of their row.
-        pairs: likewise.
-        sources: where the probabilities are from, in words.
-    """
+    """What the review has found. `suspects`: by the index of their row."""
 
     rows: list[Row]
     suspects: list[Suspect]
@@ -61,16 +54,7 @@ class Review:
 
 
 def review(params: Params, *, task: str = "") -> Review:
-    """Review the labels of train, dev and test.
-
-    Args:
-        params: settings; paths are relative to the working directory.
-        task: the first of run.tasks if empty.
-
-    Raises:
-        ConfigError: the task is unknown, or its kind has no labels that could be reviewed.
-        DataError: the data are invalid.
-    """
+    """Review the labels of train, dev and test."""
     name, source = source_of(params, task)
     result = find_kind(source.kind).read(name, source)
     splits = {split: getattr(result, split) for split in SPLITS}
@@ -117,10 +101,6 @@ def _cross_validated(params: Params, source: TaskSource, examples: Examples) -> 
 def write_review(path: Path, result: Review, source: TaskSource, *, overwrite: bool = False) -> int:
     """Write the rows that should be looked at as csv: texts, an empty label, the proposed and the given label, why, and
     where. `headstart label` reads it when labels are filled in. Returns the number of rows.
-
-    Raises:
-        DataError: the suffix is not .csv.
-        ArtifactError: the file exists and may not be replaced, or cannot be written.
     """
     if path.suffix != ".csv":
         raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; use .csv")

@@ -28,15 +28,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class FileRow:
-    """A row of a labelled file.
-
-    Attributes:
-        split: train, dev or test.
-        path: of the file, or of the folder of parallel files.
-        number: line or row in the file, from 1.
-        fields: the texts.
-        labels: of the row; None: it has no label.
-    """
+    """A row of a labelled file. `labels`: of the row; None: it has no label."""
 
     split: str
     path: Path
@@ -54,11 +46,7 @@ class FileRow:
 
 
 def source_of(params: Params, task: str) -> tuple[str, TaskSource]:
-    """Name and block of a task; the first of run.tasks if the name is empty.
-
-    Raises:
-        ConfigError: the task is unknown, or texts of its kind cannot be labelled here.
-    """
+    """Name and block of a task; the first of run.tasks if the name is empty."""
     if task and task not in params.data.tasks:
         raise ConfigError(f"--task: unknown task {task!r}{nearest(task, params.data.tasks)}")
     name = task or params.run.tasks[0]
@@ -85,9 +73,6 @@ def answer_columns(source: TaskSource) -> tuple[tuple[str, ...], str]:
 def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) -> list[FileRow]:
     """The rows of all files that exist and are not empty, in order, with the last answers to their texts; rows without
     text are left out.
-
-    Raises:
-        DataError: a file is damaged or lacks a column (file and line).
     """
     rows: list[FileRow] = []
     # One column of labels, or one column of 0 and 1 for each label.
@@ -154,11 +139,7 @@ def shown(labels: Names, source: TaskSource) -> str:
 
 
 def scalar(value: Any, where: str) -> str:
-    """A value as text; numbers as in JSON.
-
-    Raises:
-        DataError: it is a list or an object.
-    """
+    """A value as text; numbers as in JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, bool | int | float):

@@ -45,9 +45,6 @@ def typical(
     Args:
         features: (N, D) of the candidates, with norm 1.
         labelled: (L, D) of the labelled texts; a cluster with few of them is served first.
-        count: maximum number of texts.
-        copies: are left out once one of them is chosen.
-        seed: of the clusters.
 
     Yields:
         Index of a candidate, and the number of candidates in its cluster.
@@ -77,7 +74,6 @@ def typical(
 
 
 def _clusters(features: Floats, count: int, *, seed: int) -> NDArray[np.int64]:
-    """(N,) cluster of each row."""
     distinct = len(np.unique(features, axis=0))
     count = max(1, min(count, distinct))
     # Batches of fewer rows than clusters would leave clusters empty.
@@ -119,13 +115,7 @@ def uncertain(
         probabilities: (N, C) of the candidates.
         counts: (C,) labelled texts of each label. Each next text is one of those that the model gives the label with
             the fewest texts, chosen ones included. None: labels are not balanced.
-        count: maximum number of texts.
-        copies: are left out once one of them is chosen.
         exclusive: whether a text has one label; otherwise labels from 0.5 are predicted.
-        seed: of the random choice.
-
-    Yields:
-        Indices of candidates.
     """
     predicted = probabilities.argmax(axis=1)
     target = np.eye(probabilities.shape[1], dtype=np.float32)[predicted] if exclusive else probabilities >= 0.5

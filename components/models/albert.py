@@ -14,9 +14,9 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
-from components.models.base import Batch, Carry, Losses, ModelFamily, Size
+from components.models.base import ModelFamily, Size
 from components.models.layers.linear import Linear
-from components.models.layers.masked import MaskedConfig, MaskedModel, pair_loss, total_loss
+from components.models.layers.masked import MaskedConfig, MaskedModel
 from components.models.layers.transformer import Activation, Block
 
 
@@ -33,28 +33,17 @@ class ALBERTConfig(MaskedConfig):
 
 
 class ALBERT(MaskedModel):
-    """Masked language model with sentence-order prediction.
-
-    `losses` reads `tokens`, `segments` (B, T), `positions`, `targets` (B, M) and `sentence_order` (B,; 1 where the two
-    parts are swapped). It has no carry.
-    """
+    """Masked language model with sentence-order prediction (1 where the two parts are swapped)."""
 
     config: ALBERTConfig
+    pair_objective = "sentence_order"
 
     def __init__(self, config: ALBERTConfig) -> None:
         super().__init__(config, embedding=config.embedding, segments=2)
         self.project = Linear(config.embedding, config.width)
         self.block = Block(config)
-        self.pooler = nn.Linear(config.width, config.width)
-        self.sentence_order = nn.Linear(config.width, 2)
+        self.add_pair_objective()
         self.initialise()
-
-    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        top_BTD = self.run(batch["tokens"], batch["segments"], None)[-1]
-        return total_loss(
-            tokens=self.masked_loss(top_BTD, batch),
-            sentence_order=pair_loss(top_BTD, self.pooler, self.sentence_order, batch["sentence_order"]),
-        )
 
     def body(self) -> Iterable[Block]:
         return (self.block for _ in range(self.config.layers))

@@ -148,9 +148,6 @@ class LanguageModel(nn.Module, ABC):
     def remap_vocabulary(self, rows: Tensor) -> None:
         """Change the vocabulary: new row i of every parameter with one row per piece is old row `rows[i]`, or the mean
         of all old rows where it is -1. `config.vocabulary` becomes `len(rows)`.
-
-        Args:
-            rows: (new V,) int64.
         """
         for name in self.piece_parameters:
             module, leaf = self._owner(name)

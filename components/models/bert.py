@@ -10,13 +10,12 @@ Shape suffixes: B batch rows, T positions, D width, M masked positions per row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 from torch import nn
 
-from components.models.base import Batch, Carry, Losses, ModelFamily
-from components.models.layers.masked import MaskedConfig, MaskedModel, pair_loss, total_loss
+from components.models.base import ModelFamily
+from components.models.layers.masked import MaskedConfig, MaskedModel
 from components.models.layers.transformer import Block
 
 
@@ -25,30 +24,16 @@ class BERTConfig(MaskedConfig):
 
 
 class BERT(MaskedModel):
-    """Masked language model with next-sentence prediction.
-
-    `losses` reads `tokens`, `segments` (B, T), `positions`, `targets` (B, M; columns and ids of the masked pieces) and
-    `next_sentence` (B,; 1 where the second part is random). It has no carry.
-    """
+    """Masked language model with next-sentence prediction (1 where the second part is random)."""
 
     config: BERTConfig
+    pair_objective = "next_sentence"
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__(config, embedding=config.width, segments=2)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.pooler = nn.Linear(config.width, config.width)
-        self.next_sentence = nn.Linear(config.width, 2)
+        self.add_pair_objective()
         self.initialise()
-
-    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        top_BTD = self.run(batch["tokens"], batch["segments"], None)[-1]
-        return total_loss(
-            tokens=self.masked_loss(top_BTD, batch),
-            next_sentence=pair_loss(top_BTD, self.pooler, self.next_sentence, batch["next_sentence"]),
-        )
-
-    def body(self) -> Iterable[Block]:
-        return cast(Iterable[Block], self.blocks)
 
 
 def _size(layers: int, width: int) -> dict[str, Any]:

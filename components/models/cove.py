@@ -215,10 +215,6 @@ class CoVe(LanguageModel):
     def translate(self, tokens: Tensor, lengths: Tensor, *, most: int = 64) -> Tensor:
         """Translate by greedy decoding until every row has ended.
 
-        Args:
-            tokens, lengths: as for `hidden_states`.
-            most: maximum number of words of a translation.
-
         Returns:
             (B, U) int64, U <= `most`; filled with END after a row's last word.
         """

@@ -262,5 +262,4 @@ def load_weights(path: Path, model: torch.nn.Module) -> None:
 
 
 def count_parameters(model: LanguageModel) -> int:
-    """Number of parameters; shared ones count once."""
     return sum(parameter.numel() for parameter in model.parameters())

@@ -223,7 +223,7 @@ def _size(layers: int, width: int, heads: int, positions: int = 1024, **settings
 
 #: Adam of GPT-3 (Brown et al. 2020, appendix B), which later trainings of the other sizes use as well; the papers of
 #: GPT and GPT-2 do not state the decay rates.
-ADAM = {"betas": (0.9, 0.95), "eps": 1e-8}
+ADAM = {"betas": (0.9, 0.95)}
 
 FAMILY = ModelFamily(
     name="gpt",

@@ -10,13 +10,10 @@ Shape suffixes: B batch rows, T positions, M masked positions per row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import cast
-
 from torch import nn
 
-from components.models.base import Batch, Carry, Losses, ModelFamily
-from components.models.layers.masked import MaskedConfig, MaskedModel, total_loss
+from components.models.base import ModelFamily
+from components.models.layers.masked import MaskedConfig, MaskedModel
 from components.models.layers.transformer import Block
 from components.tokenization.special import END
 
@@ -28,7 +25,7 @@ class RoBERTaConfig(MaskedConfig):
 
 
 class RoBERTa(MaskedModel):
-    """Masked language model; `losses` reads `tokens` (B, T), `positions` and `targets` (B, M). It has no carry."""
+    """Masked language model."""
 
     config: RoBERTaConfig
 
@@ -37,16 +34,10 @@ class RoBERTa(MaskedModel):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.initialise()
 
-    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        return total_loss(tokens=self.masked_loss(self.run(batch["tokens"], None, None)[-1], batch))
-
     def pair_tokens(self, first: list[int], second: list[int]) -> tuple[list[int], list[int]]:
         # Two ENDs between the texts (fairseq's RobertaHubInterface.encode), and no segments.
         pieces = self.special_tokens([*first, END, END, *second])
         return pieces, [0] * len(pieces)
-
-    def body(self) -> Iterable[Block]:
-        return cast(Iterable[Block], self.blocks)
 
 
 FAMILY = ModelFamily(

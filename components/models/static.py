@@ -89,7 +89,6 @@ class StaticVectors(LanguageModel):
         return [self.embed(tokens)]
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        """The mean of the text's vectors."""
         inside_BT1 = (torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]).unsqueeze(-1)
         return hidden.masked_fill(~inside_BT1, 0).sum(1) / lengths[:, None].to(hidden.dtype)
 

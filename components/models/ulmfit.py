@@ -111,7 +111,6 @@ class AWDLSTM(LanguageModel):
 
     @property
     def backward(self) -> bool:
-        """Whether the model reads texts from their end."""
         return self.config.direction == "backward"
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:

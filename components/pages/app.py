@@ -82,7 +82,7 @@ class Pages:
     def overview(self) -> Response:
         """What is served, whether transfer helped, what to do next."""
         with self._drawing:
-            tasks = overview.tasks(self.project)
+            tasks = [overview.task(self.project, name) for name in self.project.settings.run.tasks]
         listed, problem = retrainings.listed(self.project)
         return self.page(
             "overview.html.j2",
@@ -108,7 +108,6 @@ class Pages:
         return self.page("run.html.j2", "/runs", run=run, drawn=drawn)
 
     def _curves(self, stage: retrainings.StageRun) -> list[tuple[str, str]]:
-        """(title, SVG) of the curves of a stage: one figure for each quantity."""
         groups: dict[str, dict[str, figures.Line]] = {}
         for key, line in stage.curves.items():
             quantity, _, piece = key.partition("/")
@@ -117,9 +116,7 @@ class Pages:
             (
                 quantity.replace("_", " ") + (f" ({retrainings.CURVES} of {len(curves)})" if more else ""),
                 self.lines(
-                    dict(list(curves.items())[: retrainings.CURVES]),
-                    x_label="step",
-                    y_label=quantity.replace("_", " "),
+                    dict(list(curves.items())[: retrainings.CURVES]), x_label="step", y_label=quantity.replace("_", " ")
                 ),
             )
             for quantity, curves in groups.items()
@@ -220,7 +217,7 @@ class Pages:
         """The wrong answers of a system."""
         tasks, task = self.project.settings.run.tasks, self._task(query.get("task", ""))
         result = errors.read_errors(self.project, task, query)
-        return self.page("errors.html.j2", "/errors", tasks=tasks, task=task, found=result, page_size=errors.PAGE)
+        return self.page("errors.html.j2", "/errors", tasks=tasks, task=task, shown=result, page_size=errors.PAGE)
 
     def lineage(self, node: str = "") -> Response:
         """The steps from the data to the served model; the facts of `node` are shown."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from components.data.tasks.data import Split
 from components.data.tasks.examples import TaskFacts, read_split
-from components.data.tasks.mistakes import Mistake, confusion, has_confusion, mistakes
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.mistakes import Mistake, has_confusion, mistakes
 from components.data.tasks.results import read_answers
 from components.evaluation.results import BASELINES, SELECTION, rows_of_selection
 from components.pages.project import Project
@@ -24,11 +25,8 @@ SELECTION_SPLIT = "selection"
 
 @dataclass(frozen=True)
 class Choice:
-    """What of the errors is shown; empty values are not restricted.
-
-    Attributes:
-        start: number of rows before the first one on the page.
-    """
+    """What of the errors is shown; empty values are not restricted. `start`: number of rows before the first one on the
+    page."""
 
     task: str
     system: str
@@ -51,8 +49,6 @@ class Errors:
     """The errors of one run.
 
     Attributes:
-        rows: number of rows.
-        labels: of the confusions; empty for kinds without them.
         counts: (C, C) confusions.
         pairs: (true, predicted, count), most frequent first.
         slices: (name, rows, errors), the most errors above the average first.
@@ -76,14 +72,7 @@ class Errors:
 
 
 def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Errors | None:
-    """The errors that a request asks for; None if nothing was evaluated.
-
-    Args:
-        wanted: parameters of the request; unknown values are replaced by the default.
-
-    Raises:
-        ArtifactError: an output is damaged.
-    """
+    """The errors that a request asks for; None if nothing was evaluated."""
     evaluation, facts = project.evaluation(task), project.facts(task)
     if not evaluation or facts is None:
         return None
@@ -127,7 +116,7 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
         len(split),
         [entry for entry in errors if _selected(entry, choice)],
         labels=facts.labels if confused and len(facts.labels) <= CLASSES else (),
-        counts=confusion(split, given, labels=facts.labels) if confused else None,
+        counts=scoring_for(facts.kind, facts.labels).confusion(split.targets, given) if confused else None,
         pairs=_pairs(errors) if confused else (),
         slices=_slices(split, errors),
     )

@@ -1,19 +1,19 @@
-"""The lineage of the run as a drawing whose boxes are links."""
+"""The lineage of the run, from the versions of the data to the registered versions, as a drawing of linked boxes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from components.core.artifacts import read_manifest
+from components.core.artifacts import MANIFEST, read_manifest
 from components.core.data_version import data_versions
 from components.core.errors import HeadstartError
 from components.pages.project import Project
 from components.pipeline.jobs.results import report as jobs
-from components.reporting.ancestry import Ancestry, Node, Outputs, ancestry
 from components.reporting.stage import TRAINED
 
 #: Size of a box and distances, in units of the drawing.
@@ -22,19 +22,45 @@ WIDTH, HEIGHT, GAP_X, GAP_Y = 178, 50, 18, 44
 VERSIONS = 4
 #: Characters of a title in a box.
 TITLE = 24
+#: Tags of a version that are shown.
+SHOWN = ("system", "family", "start", "parent", "data", "git_commit", "run")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A version of the data, an output directory, or a registered version.
+
+    Attributes:
+        about: what it is, in words.
+        directory: of an output.
+    """
+
+    key: str
+    title: str
+    digest: str
+    about: str
+    directory: Path | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    served: bool = False
+
+
+@dataclass
+class Graph:
+    """The nodes, from the data to the versions, and (key of the source, key of the target) of the edges."""
+
+    layers: list[list[Node]]
+    edges: list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Box:
-    """A node with its place."""
+    """A node with its place; `related`: whether it comes from the chosen node, or the chosen node from it."""
 
     node: Node
     x: float
     y: float
-    chosen: bool = False
-    marked: bool = False
-    #: Whether the chosen node comes from it, or it comes from the chosen node.
-    related: bool = True
+    chosen: bool
+    related: bool
 
     @property
     def title(self) -> str:
@@ -45,11 +71,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Picture:
-    """The drawing of a graph.
-
-    Attributes:
-        arrows: (x, y, x, y, whether both ends are related to the chosen node).
-    """
+    """The drawing of a graph; arrows are (x, y, x, y, whether both ends are related to the chosen node)."""
 
     boxes: Sequence[Box]
     arrows: Sequence[tuple[float, float, float, float, bool]]
@@ -60,98 +82,111 @@ class Picture:
 
 
 def picture(project: Project, *, chosen: str = "") -> Picture | None:
-    """The lineage of the last run and its registered versions; None before the first run.
-
-    Args:
-        chosen: key of the node whose facts are shown; an unknown one is ignored.
-    """
-    graph, champions, facts = _graph(project)
-    nodes = {node.key: node for layer in graph.layers for node in layer}
+    """The lineage of the last run and its registered versions; None before the first run. `chosen`: key of the node
+    whose facts are shown; an unknown one is ignored."""
+    graph = _outputs(project)
+    _add_versions(graph, project)
+    used = {key for edge in graph.edges for key in edge}
+    layers = [[node for node in layer if node.directory is not None or node.key in used] for layer in graph.layers]
+    layers = [layer for layer in layers if layer]
+    nodes = {node.key: node for layer in layers for node in layer}
     if not nodes:
         return None
     node = nodes.get(chosen)
     related = _related(graph, chosen) if node is not None else set(nodes)
-    width = max(len(layer) for layer in graph.layers) * (WIDTH + GAP_X) - GAP_X
+    width = max(map(len, layers)) * (WIDTH + GAP_X) - GAP_X
     boxes = {
         item.key: Box(
             item,
             (width - len(layer) * (WIDTH + GAP_X) + GAP_X) / 2 + column * (WIDTH + GAP_X),
             row * (HEIGHT + GAP_Y),
             chosen=item.key == chosen,
-            marked=item.key in champions,
             related=item.key in related,
         )
-        for row, layer in enumerate(graph.layers)
+        for row, layer in enumerate(layers)
         for column, item in enumerate(layer)
     }
+    ends = [(boxes[source], boxes[target]) for source, target in graph.edges]
     arrows = [
-        (
-            boxes[source].x + WIDTH / 2,
-            boxes[source].y + HEIGHT,
-            boxes[target].x + WIDTH / 2,
-            boxes[target].y,
-            source in related and target in related,
-        )
-        for source, target in graph.edges
+        (above.x + WIDTH / 2, above.y + HEIGHT, below.x + WIDTH / 2, below.y, above.related and below.related)
+        for above, below in ends
     ]
-    height = len(graph.layers) * (HEIGHT + GAP_Y) - GAP_Y
-    described = {} if node is None else {"digest": node.digest, **facts.get(node.key, {}), **_facts(project, node)}
-    return Picture(list(boxes.values()), arrows, width, height, node, described)
+    facts = {} if node is None else {"digest": node.digest, **node.facts, **_facts(project, node)}
+    return Picture(list(boxes.values()), arrows, width, len(layers) * (HEIGHT + GAP_Y) - GAP_Y, node, facts)
 
 
-def _graph(project: Project) -> tuple[Ancestry, set[str], dict[str, dict[str, str]]]:
-    """The graph with the registered versions, the keys of the champions, and facts of versions."""
+def _outputs(project: Project) -> Graph:
+    """The data and the outputs of the last run, as far as they exist."""
     settings = project.settings
     job = next(iter(jobs(settings).values()))
-    try:
-        versions = data_versions(job["data"], project=project.root, out=Path(settings.run.out))
-    except HeadstartError:  # data that do not exist any more
-        versions = {}
-    versions = {name: item for name, item in versions.items() if (project.root / item.path).exists()}
+    families, tasks, corpora, parents = (job[name] for name in ("families", "tasks", "corpora", "parents"))
     trained = [start for start, _ in TRAINED if start in settings.run.starts]
-    outputs = Outputs(project.out, job["families"], job["tasks"], trained, job["parents"], versions)
-    graph = ancestry(outputs, missing_ok=True)
-    layers, edges = [list(layer) for layer in graph.layers], list(graph.edges)
-    champions: set[str] = set()
-    facts: dict[str, dict[str, str]] = {}
-    last: list[Node] = []
+    versions = {}
+    with suppress(HeadstartError):  # data that do not exist any more
+        versions = data_versions(job["data"], project=project.root, out=Path(settings.run.out))
+    versions = {name: item for name, item in versions.items() if (project.root / item.path).exists()}
+
+    def node(key: str, title: str, about: str, *parts: str) -> Node:
+        directory = project.out.joinpath(*parts)
+        digest = read_manifest(directory).digest if (directory / MANIFEST).is_file() else ""
+        return Node(key, title, digest, about, directory)
+
+    data = [
+        Node(f"data:{version.path}", str(version.path), version.digest, "a version of the raw data")
+        for version in dict.fromkeys(versions.values())
+    ]
+    layers = [data, [node(of, f"{of} corpus", "cleaned documents without duplicates", "corpus", of) for of in corpora]]
+    for start in trained:
+        about = "a language model"
+        layers.append([node(f"{of}-{start}", f"{of} {start}", about, "encoder", of, start) for of in families])
+    last = trained[-1] if trained else "scratch"
+    classifiers = [(task, family, f"{family}-{last}") for task in tasks for family in families]
+    about = "a model of the task, fine-tuned from"
+    layers.append(
+        [
+            node(f"{task}/{family}", f"{task}, {family}", f"{about} {system}", "finetuned", task, system)
+            for task, family, system in classifiers
+        ]
+    )
+    read = {output: f"data:{version.path}" for output, version in versions.items()}
+    edges = [(read[f"corpus/{name}"], name) for name in corpora if f"corpus/{name}" in read]
+    of_corpora = {source for source, _ in edges}
+    labels = {task: source for task in tasks if (source := read.get(f"examples/{task}")) not in {None, *of_corpora}}
+    edges += [(str(source), f"{task}/{family}") for task, source in labels.items() for family in families]
+    for family in families:
+        made = [f"{family}-{start}" for start in trained]
+        if family in parents:
+            edges += [(f"{of}-{start}", f"{family}-{start}") for of in parents[family] for start in trained]
+        else:
+            edges += [(corpora[0], name) for name in made[:1] if corpora] + list(pairwise(made))
+        edges += [("domain", name) for name in made if name.endswith("-adapted")]
+        edges += [(made[-1], f"{task}/{family}") for task in tasks if made]
+    layers = [[node for node in layer if node.digest] for layer in layers]
     keys = {node.key for layer in layers for node in layer}
+    return Graph(layers, [edge for edge in edges if keys.issuperset(edge)])
+
+
+def _add_versions(graph: Graph, project: Project) -> None:
+    settings = project.settings
+    keys = {node.key for layer in graph.layers for node in layer}
+    last: list[Node] = []
     for task in settings.run.tasks:
-        model = settings.registry.model_name(task)
         with suppress(HeadstartError):
-            registry = project.registry()
+            registered = project.registry().versions(settings.registry.model_name(task))
             champion = project.champion(task).version
-            versions_of = registry.versions(model)
-            shown = versions_of[-VERSIONS:]
-            if champion is not None and champion.number not in {item.number for item in shown}:
-                shown = [champion, *shown]
-            for version in shown:
-                is_champion = champion is not None and version.number == champion.number
+            served = champion.number if champion is not None else None
+            for version in [each for each in registered[:-VERSIONS] if each.number == served] + registered[-VERSIONS:]:
+                tags, key = version.tags, f"version:{version.label}"
+                facts = {name: str(tags[name]) for name in SHOWN if tags.get(name)}
+                about = "the served version" if version.number == served else "a registered version"
                 title = f"{task}, version {version.number}"
-                node = Node(f"version:{version.label}", title, version.digest, None, "a registered version")
-                if is_champion:
-                    champions.add(node.key)
-                    node = replace(node, about="the served version")
-                last.append(node)
-                facts[node.key] = {name: str(version.tags[name]) for name in SHOWN if version.tags.get(name)}
-                family = version.tags.get("family", "")
-                if f"{task}/{family}" in keys:
-                    edges.append((f"{task}/{family}", node.key))
-                elif f"data:{version.tags.get('data', '').partition('=')[0]}" in keys:
-                    edges.append((f"data:{version.tags['data'].partition('=')[0]}", node.key))
-    if last:
-        layers.append(last)
-    used = {key for edge in edges for key in edge}
-    layers = [[node for node in layer if node.directory is not None or node.key in used] for layer in layers]
-    layers = [layer for layer in layers if layer]
-    return Ancestry(layers, edges), champions, facts
+                last.append(Node(key, title, version.digest, about, None, facts, version.number == served))
+                sources = (f"{task}/{tags.get('family', '')}", f"data:{tags.get('data', '').partition('=')[0]}")
+                graph.edges += [(source, key) for source in sources if source in keys][:1]
+    graph.layers.append(last)
 
 
-#: Tags of a version that are shown.
-SHOWN = ("system", "family", "start", "parent", "data", "git_commit", "run")
-
-
-def _related(graph: Ancestry, key: str) -> set[str]:
+def _related(graph: Graph, key: str) -> set[str]:
     """A node with all that it comes from and all that comes from it."""
     reached = {key}
     for side, other in ((1, 0), (0, 1)):
@@ -163,7 +198,6 @@ def _related(graph: Ancestry, key: str) -> set[str]:
 
 
 def _facts(project: Project, node: Node) -> dict[str, str]:
-    """What the manifest of a directory says."""
     if node.directory is None:
         return {}
     manifest = read_manifest(node.directory)

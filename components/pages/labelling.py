@@ -26,12 +26,7 @@ State = Literal["idle", "choosing", "ready", "failed"]
 
 @dataclass(frozen=True)
 class Given:
-    """What a person did with a text.
-
-    Attributes:
-        labels: of the answer; None: the text was skipped.
-        batch: of the merge; empty if it changed nothing.
-    """
+    """What a person did with a text. `labels`: of the answer; None: the text was skipped."""
 
     suggestion: Suggestion
     labels: tuple[str, ...] | None
@@ -48,11 +43,7 @@ class Counts:
 
 @dataclass
 class Session:
-    """The texts of one task that are being labelled.
-
-    Attributes:
-        done: what was given in this session, oldest first.
-    """
+    """The texts of one task that are being labelled."""
 
     state: State = "idle"
     waiting: list[Suggestion] = field(default_factory=list)
@@ -123,11 +114,7 @@ class Labelling:
             session.state = "ready"
 
     def answer(self, task: str, key: str, labels: Sequence[str], *, new: bool = False) -> None:
-        """Merge the answer to the text that is shown.
-
-        Args:
-            new: whether a label may be unknown.
-        """
+        """Merge the answer to the text that is shown."""
         with self._lock:
             session = self.session(task)
             shown = session.next

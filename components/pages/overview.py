@@ -10,12 +10,11 @@ from typing import Any
 from components.core.errors import HeadstartError
 from components.core.progress import duration
 from components.pages.project import Champion, Project
-from components.pipeline.costs.history import History, gpus
+from components.pipeline.costs import History
 from components.reporting import evaluations, findings
 from components.reporting.advice import Advice, advice
 from components.reporting.chapters import Chapter
 from components.settings.names import BASELINE
-from components.settings.params import Params
 
 #: Prefix of the findings of `headstart drift` (`components.pipeline.monitoring.drift_check`).
 DRIFT = "drift-"
@@ -34,8 +33,6 @@ class TaskView:
     """What the overview shows of a task.
 
     Attributes:
-        decision: the last decision; empty before the first run.
-        evaluation: result of the stage evaluate; empty before the first run.
         drift: (sentence, time of the check); None if it was never checked.
         history: decisions and changes in words, newest first.
     """
@@ -78,29 +75,15 @@ class TaskView:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a complete run takes, by the last duration of each stage.
-
-    Attributes:
-        money: for these hours, in the currency of the settings; None without a price.
-    """
+    """What a complete run takes, by the last duration of each stage."""
 
     seconds: float
-    money: str | None
     longest: Sequence[tuple[str, str]]
 
     @property
     def time(self) -> str:
         """The duration in words."""
         return duration(self.seconds)
-
-
-def tasks(project: Project) -> list[TaskView]:
-    """Every task of the run.
-
-    Raises:
-        HeadstartError: the settings are invalid, or an output is damaged.
-    """
-    return [task(project, name) for name in project.settings.run.tasks]
 
 
 def task(project: Project, name: str) -> TaskView:
@@ -136,9 +119,4 @@ def cost(project: Project) -> Cost | None:
         return None
     seconds = sum(last.values())
     longest = sorted(last.items(), key=lambda item: -item[1])[:LONGEST]
-    return Cost(seconds, _money(project.settings, seconds), [(stage, duration(taken)) for stage, taken in longest])
-
-
-def _money(settings: Params, seconds: float) -> str | None:
-    price = settings.cost.per_hour.cpu + gpus() * settings.cost.per_hour.gpu
-    return f"{price * seconds / 3600:.2f} {settings.cost.currency}" if price else None
+    return Cost(seconds, [(stage, duration(taken)) for stage, taken in longest])

@@ -30,12 +30,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Champion:
-    """The served version of a task, or why there is none.
-
-    Attributes:
-        version: None: nothing is served.
-        change: how it became the champion and by whom, in words.
-    """
+    """The served version of a task, or why there is none."""
 
     version: Version | None = None
     since: str = ""
@@ -51,11 +46,7 @@ class Champion:
 
 
 class Project:
-    """Reads what the stages have written. Nothing is kept but the connection to the registry.
-
-    Args:
-        write: whether answers of the labelling page are written.
-    """
+    """Reads what the stages have written. Nothing is kept but the connection to the registry."""
 
     def __init__(self, file: Path, *, root: Path, write: bool = False, links: Sequence[Link] = ()) -> None:
         self.file, self.root, self.write, self.links = file.resolve(), root.resolve(), write, links
@@ -64,11 +55,7 @@ class Project:
 
     @property
     def settings(self) -> Params:
-        """The settings, as they are now.
-
-        Raises:
-            ConfigError: the file is missing or invalid.
-        """
+        """The settings, as they are now."""
         return load_params(self.file)
 
     @property
@@ -108,11 +95,7 @@ class Project:
         return self.out / "examples" / task
 
     def registry(self) -> Registry:
-        """The connection to the registry.
-
-        Raises:
-            RegistryError: it cannot be reached, or nothing was registered yet.
-        """
+        """The connection to the registry."""
         settings = self.settings.registry
         path = settings.address.removeprefix(SQLITE)
         if path != settings.address and not (self.root / path).is_file():

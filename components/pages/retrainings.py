@@ -13,9 +13,8 @@ from typing import Any
 from components.core.errors import HeadstartError
 from components.core.progress import duration
 from components.pages.project import Project
-from components.pipeline.costs.history import History
-from components.pipeline.costs.remaining import Remaining
-from components.pipeline.telemetry.live import expected_of, is_killed
+from components.pipeline.costs import History, Remaining
+from components.pipeline.telemetry import expected_of, is_killed
 from components.registry.tracking import PARENT, PREFIX, RETRAIN, Registry
 from components.reporting.figures import Line
 
@@ -39,8 +38,6 @@ class StageRun:
     Attributes:
         state: running, finished, restored, up to date, failed or interrupted.
         usual: seconds that the stage took the last time; None if that is unknown.
-        curves: quantity -> curve over the steps.
-        latest: quantity -> last value, of a running stage.
     """
 
     name: str
@@ -74,9 +71,6 @@ class Run:
 
     Attributes:
         id: of the retraining; the last part of its page's address.
-        begun: seconds since the epoch.
-        reason: why it ended, if it did not finish.
-        stages: in their order; empty in a list.
         expected: stages that were going to run at its start -> seconds by earlier runs, or None.
     """
 
@@ -110,34 +104,17 @@ class Run:
 def listed(project: Project) -> tuple[list[Run], str]:
     """The retrainings, newest first, without their stages, and why they are missing."""
     try:
-        return [_of_mlflow(run) for run in _search(project.registry(), {f"{PREFIX}stage": RETRAIN}, most=LISTED)], ""
+        return [_of_mlflow(run) for run in project.registry().search_runs(stage=RETRAIN, most=LISTED)], ""
     except HeadstartError as error:
         return [], str(error)
 
 
 def find(project: Project, identifier: str) -> Run | None:
-    """One retraining with its stages; None if it does not exist.
-
-    Raises:
-        RegistryError: MLflow cannot be reached.
-    """
+    """One retraining with its stages; None if it does not exist."""
     if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", identifier):
         return None
-    tags = {f"{PREFIX}run": identifier, f"{PREFIX}stage": RETRAIN}
-    roots = _search(project.registry(), tags, most=1)
+    roots = project.registry().search_runs(run=identifier, stage=RETRAIN, most=1)
     return _of_mlflow(roots[0], project) if roots else None
-
-
-def _search(registry: Registry, tags: Mapping[str, str], *, most: int) -> list[Any]:
-    query = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
-    try:
-        experiment = registry.client.get_experiment_by_name(registry.settings.experiment)
-        if experiment is None:
-            return []
-        ids = [experiment.experiment_id]
-        return list(registry.client.search_runs(ids, query, max_results=most, order_by=["start_time DESC"]))
-    except Exception as error:  # of MLflow and its HTTP client, which has errors of several classes
-        raise HeadstartError(f"MLflow, {registry.address}: {str(error)[:200]}") from error
 
 
 def _of_mlflow(run: Any, project: Project | None = None) -> Run:
@@ -147,7 +124,7 @@ def _of_mlflow(run: Any, project: Project | None = None) -> Run:
     stages = []
     if project is not None:
         registry, usual = project.registry(), {each.stage: each.seconds for each in History(project.root).read()}
-        children = _search(registry, {PARENT: info.run_id}, most=STAGES)
+        children = registry.search_runs(f"tags.`{PARENT}` = '{info.run_id}'", most=STAGES)
         # The runs of registered models, which the stage `register` makes, are children too.
         children = [child for child in children if f"{PREFIX}stage" in child.data.tags]
         children.sort(key=lambda child: child.info.start_time)
@@ -187,7 +164,6 @@ def _stage_of_mlflow(registry: Registry, run: Any, usual: Mapping[str, float], *
 
 
 def _lines(values: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Line]:
-    """The curves of losses and scores that have several points."""
     results = {}
     for key, points in values.items():
         ordered = sorted(dict(points).items())

@@ -20,19 +20,7 @@ SHUTDOWN_S = 3
 
 
 class PagesServer:
-    """The server of the pages.
-
-    Args:
-        port: to listen on; 0: a free one.
-        names: further names of this machine, which the header `Host` may have.
-        write: whether labels are written.
-
-    Attributes:
-        address: that a person opens; with the token, if there is one.
-
-    Raises:
-        RegistryError: the port is in use.
-    """
+    """The server of the pages. `address`: that a person opens; with the token, if there is one."""
 
     def __init__(
         self,

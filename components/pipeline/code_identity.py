@@ -121,7 +121,6 @@ class Module:
     Attributes:
         definitions: name of a function, class, method or constant -> digest; under `imports` and `statements` the
             digests of all imports and of all other top-level statements.
-        libraries: top-level names of other packages that it imports.
         tables: name of a `LazyTable` -> its entries, name -> module.
     """
 
@@ -133,12 +132,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Closure:
-    """All code that a stage can reach.
-
-    Attributes:
-        modules: path of a module relative to the root -> its definitions, name -> digest.
-        libraries: distribution -> locked version, of those that can change a result.
-    """
+    """All code that a stage can reach."""
 
     modules: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)
@@ -147,37 +141,17 @@ class Closure:
 def closure(
     entry: str, *, entries: Entries | None = None, without: Collection[str] = (), sources: Sources | None = None
 ) -> Closure:
-    """The code that a module can reach.
-
-    Args:
-        without: modules that are left out, because the stage's settings exclude their use.
-        sources: source text of the modules; default: this package.
-
-    Raises:
-        FileNotFoundError: there is no such module.
-    """
-    sources = sources or installed()
-    collected = reachable(entry, entries=entries, without=[*without, *DISPLAY], sources=sources)
-    return Closure(
-        modules={sources.relative_path(name): collected[name].definitions for name in sorted(collected)},
-        libraries=_versions({library for module in collected.values() for library in module.libraries}, sources),
-    )
-
-
-def reachable(
-    entry: str, *, entries: Entries | None = None, without: Collection[str] = (), sources: Sources | None = None
-) -> dict[str, Module]:
-    """The modules of `components` that a module imports, directly or not, and the module itself, by name.
+    """The code that a module can reach: the modules of `components` that it imports, directly or not, and itself.
 
     Args:
         entries: the entries of tables that are used; of other tables, all entries are used.
-        sources: source text of the modules; default: this package.
+        without: modules that are left out, because the stage's settings exclude their use.
 
     Raises:
         FileNotFoundError: there is no such module.
     """
-    sources = sources or installed()
-    entries = entries or {}
+    sources, entries = sources or installed(), entries or {}
+    left_out = tuple(f"{name}." for name in (*without, *DISPLAY))
     collected: dict[str, Module] = {}
     waiting = [entry, *_with_packages(entry, sources)]
     while waiting:
@@ -185,12 +159,15 @@ def reachable(
         if name in collected:
             continue
         module = collected[name] = sources.module(name)
-        imported = [each for each in module.imported if not any(f"{each}.".startswith(f"{left}.") for left in without)]
+        imported = [each for each in module.imported if not f"{each}.".startswith(left_out)]
         waiting += [target for each in imported for target in _with_packages(each, sources)]
         for table, lines in module.tables.items():
             used = entries.get(f"{name}:{table}", lines)
             waiting += [target for key in used if key in lines for target in _with_packages(lines[key], sources)]
-    return collected
+    return Closure(
+        modules={sources.relative_path(name): collected[name].definitions for name in sorted(collected)},
+        libraries=_versions({library for module in collected.values() for library in module.libraries}, sources),
+    )
 
 
 def entries_of(
@@ -241,19 +218,14 @@ def _with_packages(name: str, sources: Sources) -> Iterator[str]:
 
 
 def _versions(libraries: Collection[str], sources: Sources) -> dict[str, str]:
-    collected = {}
-    for library in sorted(libraries):
+    versions = {}
+    for library in sorted(set(libraries) - WITHOUT_EFFECT):
         name = normal(DISTRIBUTIONS.get(library, library))
-        if library not in WITHOUT_EFFECT:
-            collected[name] = sources.locked.get(name) or _installed_version(name)
-    return collected
-
-
-def _installed_version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name).partition("+")[0]
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+        try:
+            versions[name] = sources.locked.get(name) or importlib.metadata.version(name).partition("+")[0]
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return versions
 
 
 def locked_versions(lock: Path) -> dict[str, str]:

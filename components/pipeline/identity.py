@@ -229,16 +229,12 @@ def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> di
         if isinstance(value, TokenizerSettings):
             # A vocabulary depends on the keys of its own kind: those that the job sets.
             values = {key: inner for key, inner in values.items() if key.partition(".")[0] in value.model_fields_set}
-        if isinstance(value, FinetuneSettings) and not _is_scratch(arguments["start"]):
+        system = System.of("", arguments["start"]) if isinstance(value, FinetuneSettings) else None
+        if system is not None and (system.start != SCRATCH or system.way not in ("", "from")):
             values = {key: inner for key, inner in values.items() if not key.startswith("scratch.")}
         prefix = sections.get(id(value), "tokenizer" if isinstance(value, TokenizerSettings) else name)
         collected |= {f"{prefix}.{key}": inner for key, inner in values.items()}
     return dict(masked_json(collected))
-
-
-def _is_scratch(start: str) -> bool:
-    system = System.of("", start)
-    return system.start == SCRATCH and system.way in ("", "from")
 
 
 def _sections(value: Any, key: str) -> Iterator[tuple[str, Section]]:

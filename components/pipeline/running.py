@@ -1,17 +1,54 @@
-"""The execution of one item of a stage."""
+"""The execution of one item of a stage, and requests of a full rebuild: the stages that continue from their last output
+start anew, as in an empty folder.
+
+A request is a file per stage and item below `rebuild` in the run's folder. The stage reads it when it runs and removes
+it when its output is complete, so a request survives a failed or killed run.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
-from components.core.artifacts import write_atomic
+from components.core.artifacts import read_json, write_atomic
 from components.core.errors import ConfigError, nearest
-from components.pipeline import rebuild
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import check_identity
-from components.pipeline.jobs import WHOLE, out
+from components.pipeline.jobs import WHOLE, Arguments, corpora, encoders, out
 from components.pipeline.stages import STAGES
 from components.settings.params import Params
+
+FOLDER: Final = "rebuild"
+#: The stages whose result depends on their last output.
+REBUILT: Final[Mapping[str, Callable[[Params], Mapping[str, Arguments]]]] = {
+    "ingest": corpora.ingest,
+    "ingest-parallel": corpora.ingest_parallel,
+    "tokenizer": corpora.tokenizer,
+    "adapt": encoders.adapt,
+}
+
+
+def request(params: Params, reason: str, *, root: Path = Path()) -> list[str]:
+    """Request a full rebuild, which the next run makes; returns the names of the stages."""
+    named = [(stage, item) for stage, items in REBUILT.items() for item in items(params)]
+    for stage, item in named:
+        path = root / file_of(out(params), stage, item)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps({"reason": reason}) + "\n")
+    return [f"{stage}@{item}" for stage, item in named]
+
+
+def requested(folder: Path, stage: str, item: str) -> str:
+    """The reason of a request; empty if there is none."""
+    path = file_of(folder, stage, item)
+    return str(read_json(path, made_by="headstart retrain --rebuild", missing_ok=True).get("reason", ""))
+
+
+def file_of(folder: Path, stage: str, item: str) -> Path:
+    """The file of a request."""
+    return folder / FOLDER / stage / f"{item}.json"
 
 
 def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
@@ -32,13 +69,13 @@ def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
             raise ConfigError(f"stage {name} has no items; found {item!r}")
         raise ConfigError(f"stage {name}: unknown item {item!r}{nearest(item, names)}")
     code = "" if name == IDENTITY else check_identity(name, item, params).code_digest
-    requested = rebuild.requested(out(params), name, item) if name in rebuild.STAGES else ""
-    written = STAGES[name].run(names[item], code=code, rebuild=requested)
+    reason = requested(out(params), name, item) if name in REBUILT else ""
+    written = STAGES[name].run(names[item], code=code, rebuild=reason)
     for file, folder in (("metrics.json", "metrics"), ("curve.csv", "curves"), ("learning_curve.csv", "curves")):
         if (source := written / file).is_file():
             target = out(params, folder, name, (item or name) + source.suffix)
             target.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(target, source.read_bytes())
-    if requested:
-        rebuild.fulfil(out(params), name, item)
+    if reason:
+        file_of(out(params), name, item).unlink()
     return written

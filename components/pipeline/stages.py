@@ -26,7 +26,6 @@ class Stage:
     Attributes:
         function: module below `components`, a colon, and the name of the function: job -> path of what it wrote.
         items: maps the settings to the items, and each item to the job's arguments.
-        retries: maximum number of attempts after a crash.
         persist: whether its output is kept between runs, and continued by the next.
         metrics: whether it writes `metrics.json`.
         curve: columns x and y of the curve that it writes.
@@ -80,7 +79,7 @@ class Stage:
 
 
 _LOSS = ("step", "loss")
-_DAYS = 2880
+_trains = partial(Stage, minutes=2880, retries=2, trains=True)
 #: Stages that act on the registry. DVC always runs them; they change nothing if it has the same content already.
 _acts = partial(Stage, retries=3, metrics=False)
 STAGES: dict[str, Stage] = {
@@ -97,12 +96,8 @@ STAGES: dict[str, Stage] = {
     "tokenize-parallel": Stage(
         "tokenization.tokenize:tokenize", corpora.tokenize_parallel, 120, retries=1, persist=True
     ),
-    "pretrain": Stage(
-        "training.pretraining.pretrain:pretrain", encoders.pretrain, _DAYS, retries=2, curve=_LOSS, trains=True
-    ),
-    "adapt": Stage(
-        "training.pretraining.adapt:adapt", encoders.adapt, _DAYS, retries=2, persist=True, curve=_LOSS, trains=True
-    ),
+    "pretrain": _trains("training.pretraining.pretrain:pretrain", encoders.pretrain, curve=_LOSS),
+    "adapt": _trains("training.pretraining.adapt:adapt", encoders.adapt, persist=True, curve=_LOSS),
     "scratch": Stage("training.pretraining.pretrain:scratch", encoders.scratch, 10, retries=1),
     "unlabelled": Stage("data.ingestion.unlabelled:unlabelled", tasks.unlabelled, 60),
     **{
@@ -111,27 +106,16 @@ STAGES: dict[str, Stage] = {
         )
         for start in ("pretrained", "adapted", "scratch")
     },
-    "finetune": Stage("learners.finetuning.stage:finetune", tasks.finetune, _DAYS, retries=2, trains=True),
+    "finetune": _trains("learners.finetuning.stage:finetune", tasks.finetune),
     "task-tokens": Stage("tokenization.tokenize:task_tokens", encoders.task_tokens, 60, retries=1),
-    "adapt-task": Stage(
-        "training.pretraining.adapt:adapt", encoders.adapt_task, _DAYS, retries=2, curve=_LOSS, trains=True
-    ),
-    "finetune-task-adapted": Stage(
-        "learners.finetuning.stage:finetune", tasks.finetune_task_adapted, _DAYS, retries=2, trains=True
-    ),
+    "adapt-task": _trains("training.pretraining.adapt:adapt", encoders.adapt_task, curve=_LOSS),
+    "finetune-task-adapted": _trains("learners.finetuning.stage:finetune", tasks.finetune_task_adapted),
     "intermediate": Stage("learners.finetuning.intermediate:intermediate", tasks.intermediate, 30, metrics=False),
-    "finetune-after": Stage(
-        "learners.finetuning.intermediate:finetune_after",
-        tasks.finetune_after,
-        _DAYS,
-        retries=2,
-        metrics=False,
-        trains=True,
-    ),
+    "finetune-after": _trains("learners.finetuning.intermediate:finetune_after", tasks.finetune_after, metrics=False),
     "distil-texts": Stage("data.ingestion.unlabelled:unlabelled", tasks.distil_texts, 60),
-    "teach": Stage("learners.finetuning.distil:teach", tasks.teach, _DAYS, retries=2, metrics=False, trains=True),
-    "distil": Stage("learners.finetuning.distil:distil", tasks.distil, _DAYS, retries=2, metrics=False, trains=True),
-    "together": Stage("learners.finetuning.together:together", tasks.together, _DAYS, retries=2, trains=True),
+    "teach": _trains("learners.finetuning.distil:teach", tasks.teach, metrics=False),
+    "distil": _trains("learners.finetuning.distil:distil", tasks.distil, metrics=False),
+    "together": _trains("learners.finetuning.together:together", tasks.together),
     "share": Stage("learners.finetuning.together:share", tasks.share, 30, metrics=False),
     "baseline": Stage("learners.baselines.stage:baseline", tasks.baseline, 120),
     "evaluate": Stage("evaluation.stage:evaluate", tasks.evaluate, 120, curve=("labels", "score")),

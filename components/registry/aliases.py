@@ -18,7 +18,6 @@ from components.registry.ledger import (
     State,
     is_version,
     missing_champion,
-    taint_in_words,
 )
 from components.registry.tracking import Registry, Version
 
@@ -128,7 +127,6 @@ def move(
 
     Raises:
         OvertakenError: another change was recorded since `state`; nothing was changed.
-        RegistryError: the alias cannot be set.
     """
     model, alias = state.model, state.alias
     change = _change(ledger, state, action, after, reasons=reasons, vetoes=vetoes)
@@ -150,47 +148,3 @@ def move(
         if version.digest in vetoes:
             registry.set_tag(version, ROLLED_BACK, change.time.isoformat(timespec="seconds"))
     return recorded
-
-
-def roll_back(
-    registry: Registry, ledger: Ledger, *, model: str, alias: str, to: str = "", reason: str = ""
-) -> tuple[str, Version, list[str]]:
-    """Restore an earlier champion. The contents of the champions after it are vetoed.
-
-    Args:
-        to: version number; by default the previous champion that exists and is not vetoed.
-
-    Returns:
-        (number of the version that was the champion, restored version, numbers of the champions between them that were
-        passed over because they were deleted).
-
-    Raises:
-        RegistryError: there is no champion, no previous one, or `to` was not a champion, was deleted or is tainted.
-    """
-    state, _, _ = observe(registry, ledger, model=model, alias=alias, missing_ok=True)
-    if state.last is None:
-        raise RegistryError(f"{model}: has no champion to roll back")
-    *earlier, (number, digest) = state.champions
-    passed: list[str] = []
-    tainted: dict[str, str] = {}
-    for index, (candidate, content) in reversed(list(enumerate(earlier))):
-        if candidate == number or (content and (content == digest or (content in state.vetoes and not to))):
-            continue
-        if to and candidate != to:
-            continue
-        version = registry.find_number(model, candidate)
-        if version is None or not is_version(version, candidate, content):
-            passed.append(candidate)
-        elif (taint := state.tainted.get(version.digest)) is not None:
-            tainted[candidate] = f"version {candidate} {taint_in_words(taint)}"
-        else:
-            vetoes = {content for _, content in state.champions[index + 1 :] if content and content != version.digest}
-            reasons = [reason] if reason else []
-            move(registry, ledger, state, action="rollback", after=version, reasons=reasons, vetoes=sorted(vetoes))
-            return number, version, passed
-    what = "; ".join(tainted.values())
-    what = what or (f"version {to} is no champion before version {number} that exists" if to else "")
-    what = what or f"no champion is recorded before version {number} that still exists"
-    others = ", ".join(dict.fromkeys(candidate for candidate, _ in reversed(earlier) if candidate != number))
-    hint = f" (champions: {others})" if others else ""
-    raise RegistryError(f"{model}: {what}{hint}; choose one with `headstart promote --version V --reason TEXT`")

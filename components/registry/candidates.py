@@ -33,13 +33,10 @@ class RegisterJob(Section):
         out: `params.run.out`, with the encoders and classifiers; registered.json is written below it.
         starts: initialisations of the classifiers. The encoder of each, except `scratch`, is registered as well.
         further: task -> additional initialisations of its classifiers (`adapt_task`, `together`).
-        students: system -> its teachers, of the systems that have learned from some (`distil`).
         parameters: section -> block -> settings (`pretrain`, `static`, `adapt`, `finetune`), logged with the
             models.
         parents: block -> blocks that its encoders are computed from; these are registered as well.
-        metric: dev metric by which each task's challenger is chosen; None: the task's primary metric.
         data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
-        project: the repository, with dvc.lock and .dvc files.
     """
 
     registry: RegistrySettings
@@ -177,7 +174,6 @@ def _classifiers(job: RegisterJob) -> Iterator[Candidate]:
 
 
 def _parts(job: RegisterJob, system: str) -> tuple[str, str]:
-    """Block and initialisation of a student."""
     group = System.named(system).group
     students = (System(family, start, "from", group) for family in job.families for start in job.starts)
     return next((student.family, student.variant) for student in students if str(student) == system)
@@ -190,11 +186,8 @@ def _exists(directory: Path) -> bool:
 
 @dataclass(frozen=True)
 class Content:
-    """The part of a stage's output directory that is the model.
-
-    Attributes:
-        files: relative name -> size and SHA-256, from the directory's manifest.
-    """
+    """The part of a stage's output directory that is the model. `files`: relative name -> size and SHA-256, from the
+    directory's manifest."""
 
     directory: Path
     kind: str
@@ -208,11 +201,7 @@ class Content:
 
 
 def model_content(directory: Path, *, kind: str) -> Content:
-    """The model in a complete directory, according to its manifest; no other file is read.
-
-    Raises:
-        ArtifactError: the directory is not complete, is of another kind, or holds no weights.
-    """
+    """The model in a complete directory, according to its manifest; no other file is read."""
     manifest = read_manifest(directory, kind=kind)
     files = {name: entry for name, entry in manifest.files.items() if name not in EXCLUDED}
     if not any(name.endswith(".safetensors") for name in files):
@@ -221,11 +210,7 @@ def model_content(directory: Path, *, kind: str) -> Content:
 
 
 def write_bundle(content: Content, path: Path) -> Path:
-    """Copy a model's files to the bundle `path` and verify the copies against the digests in the manifest.
-
-    Raises:
-        ArtifactError: a file was altered after the stage wrote it.
-    """
+    """Copy a model's files to the bundle `path` and verify the copies against the digests in the manifest."""
     with writing(path, kind=content.kind) as draft:
         draft.facts.update(content.facts)
         for name in content.files:
@@ -262,22 +247,23 @@ def describe_version(
     parent: Version | None,
     teachers: Sequence[Version] = (),
 ) -> str:
-    """A version in words: what it is, the data that it has learned from, its score.
-
-    Args:
-        data: path -> digest of the data.
-    """
-    lines = [_what(candidate, facts)]
-    if parent is not None:
-        lines.append(f"Initialised from {parent.label}.")
+    """A version in words: what it is, the data (path -> digest) that it has learned from, its score on test."""
+    lines = [_what(candidate, facts), f"Initialised from {parent.label}." if parent is not None else ""]
     if candidate.teachers:
-        systems, labels = ", ".join(candidate.teachers), ", ".join(teacher.label for teacher in teachers)
-        lines.append(f"Learned from the predictions of {systems}" + (f" ({labels})." if labels else "."))
+        labels = f" ({', '.join(teacher.label for teacher in teachers)})" if teachers else ""
+        lines.append(f"Learned from the predictions of {', '.join(candidate.teachers)}{labels}.")
     read = ", ".join(f"{path} (version {digest[:12]})" for path, digest in data.items())
     lines.append(f"Data: {read or 'unknown'}.")
-    if candidate.task is not None and (score := _score(candidate, out)):
-        lines.append(score)
-    return "\n\n".join(lines)
+    path = out / "evaluation" / str(candidate.task) / "evaluation.json"
+    evaluation = read_json(path, made_by="the stage evaluate", missing_ok=True)
+    if artifact := artifact_of(evaluation, candidate.system):
+        score, title = artifact["scores"][evaluation["main"]], evaluation["titles"][evaluation["main"]]
+        lines.append(
+            f"Score: {title} {score['mean']:.3f} [{score['low']:.3f}, {score['high']:.3f}] on "
+            f"{evaluation['rows']['test']:,} test rows ({evaluation['confidence']:.0%} interval), from "
+            f"{artifact['labels']:,} labelled rows."
+        )
+    return "\n\n".join(filter(None, lines))
 
 
 def _what(candidate: Candidate, facts: Mapping[str, Any]) -> str:
@@ -297,18 +283,3 @@ def _what(candidate: Candidate, facts: Mapping[str, Any]) -> str:
         f"{candidate.family}, fine-tuned from {start}",
     )[candidate.cost]
     return f"Model of the task {candidate.task}: {what}{labels}."
-
-
-def _score(candidate: Candidate, out: Path) -> str:
-    """The primary metric of the model on test with its interval; empty if it was not evaluated."""
-    path = out / "evaluation" / str(candidate.task) / "evaluation.json"
-    evaluation = read_json(path, made_by="the stage evaluate", missing_ok=True)
-    artifact = artifact_of(evaluation, candidate.system)
-    if not artifact:
-        return ""
-    score, title = artifact["scores"][evaluation["main"]], evaluation["titles"][evaluation["main"]]
-    interval = f"[{score['low']:.3f}, {score['high']:.3f}]"
-    return (
-        f"Score: {title} {score['mean']:.3f} {interval} on {evaluation['rows']['test']:,} test rows "
-        f"({evaluation['confidence']:.0%} interval), from {artifact['labels']:,} labelled rows."
-    )

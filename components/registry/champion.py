@@ -44,10 +44,6 @@ def find_champion(registry: Registry, task: str) -> Version:
 def fetched(registry: Registry, version: Version, *, directory: Path | None = None) -> Iterator[Path]:
     """Download the bundle of a classifier, verify it against the registered digest, and delete it on exit; `directory`:
     where to, by default a temporary one.
-
-    Raises:
-        ArtifactError: the files differ from the registered ones, or their schema is not supported.
-        RegistryError: the files cannot be downloaded.
     """
     directory = Path(tempfile.mkdtemp(prefix="headstart-")) if directory is None else directory
     try:
@@ -87,11 +83,8 @@ def load_version(registry: Registry, version: Version, *, int8: bool = False) ->
 
 @dataclass(frozen=True)
 class Loader:
-    """Loads verified files in any process that can read them; a picklable function.
-
-    Attributes:
-        wrapped: applied to the classifier, such as a log of its rows.
-    """
+    """Loads verified files in any process that can read them; a picklable function. `wrapped`: applied to the
+    classifier, such as a log of its rows."""
 
     bundle: Path
     version: Version
@@ -121,11 +114,6 @@ class Loader:
 
 
 def load_champion(settings: RegistrySettings, task: str) -> Classifier:
-    """Load the champion of a task.
-
-    Raises:
-        RegistryError: no server, no champion, or the files cannot be downloaded.
-        ArtifactError: the files differ from the registered ones.
-    """
+    """Load the champion of a task."""
     registry = connect(settings)
     return load_version(registry, find_champion(registry, task))

@@ -9,44 +9,56 @@ from __future__ import annotations
 from datetime import UTC, datetime, time
 
 from components.core.errors import ConfigError, RegistryError
-from components.registry.aliases import move, observe, roll_back
-from components.registry.ledger import Entry, Ledger, State, in_words, taint_in_words
+from components.registry.aliases import move, observe
+from components.registry.ledger import Entry, Ledger, State, in_words, is_version, taint_in_words
 from components.registry.tracking import Registry, connect
 from components.settings.registry import RegistrySettings
 
 
 def rollback(settings: RegistrySettings, task: str, *, to: str = "", reason: str = "") -> list[str]:
-    """Restore an earlier champion of a task; lines for the user. The contents of the champions after it are not
-    promoted automatically any more, even if they are registered again.
+    """Restore an earlier champion of a task; lines for the user. The contents of the champions after it are vetoed:
+    they are not promoted automatically any more, even if they are registered again.
 
     Args:
-        to: version number; by default the previous champion. Deleted versions are passed over.
+        to: version number; by default the previous champion that exists and is not vetoed.
 
     Raises:
-        RegistryError: there is no champion, no previous one, or `to` was not a champion or was deleted.
+        RegistryError: there is no champion, no previous one, or `to` was not a champion, was deleted or is tainted.
     """
     registry = connect(settings)
-    model, alias = settings.model_name(task), settings.alias
-    number, restored, passed = roll_back(
-        registry, Ledger(registry), model=model, alias=alias, to=to, reason=reason.strip()
-    )
-    lines = [f"version {deleted} was deleted and is passed over" for deleted in passed]
-    return [*lines, f"{model}@{alias}: version {restored.number} restored, version {number} rolled back"]
+    ledger, model, alias = Ledger(registry), settings.model_name(task), settings.alias
+    state, _, _ = observe(registry, ledger, model=model, alias=alias, missing_ok=True)
+    if state.last is None:
+        raise RegistryError(f"{model}: has no champion to roll back")
+    *earlier, (number, digest) = state.champions
+    lines: list[str] = []
+    tainted: dict[str, str] = {}
+    for index, (candidate, content) in reversed(list(enumerate(earlier))):
+        if candidate == number or (content and (content == digest or (content in state.vetoes and not to))):
+            continue
+        if to and candidate != to:
+            continue
+        version = registry.find_number(model, candidate)
+        if version is None or not is_version(version, candidate, content):
+            lines.append(f"version {candidate} was deleted and is passed over")
+        elif (taint := state.tainted.get(version.digest)) is not None:
+            tainted[candidate] = f"version {candidate} {taint_in_words(taint)}"
+        else:
+            vetoes = {content for _, content in state.champions[index + 1 :] if content and content != version.digest}
+            reasons = [reason.strip()] if reason.strip() else []
+            move(registry, ledger, state, action="rollback", after=version, reasons=reasons, vetoes=sorted(vetoes))
+            return [*lines, f"{model}@{alias}: version {candidate} restored, version {number} rolled back"]
+    what = "; ".join(tainted.values())
+    what = what or (f"version {to} is no champion before version {number} that exists" if to else "")
+    what = what or f"no champion is recorded before version {number} that still exists"
+    others = ", ".join(dict.fromkeys(candidate for candidate, _ in reversed(earlier) if candidate != number))
+    hint = f" (champions: {others})" if others else ""
+    raise RegistryError(f"{model}: {what}{hint}; choose one with `headstart promote --version V --reason TEXT`")
 
 
 def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, force: bool = False) -> str:
     """Make a version the champion of a task without a comparison; a line for the user. It stays until a new candidate
-    is better.
-
-    Args:
-        version: number of the version.
-        force: whether a version that has learned from removed documents is accepted.
-
-    Raises:
-        ConfigError: the reason is empty.
-        RegistryError: there is no such version, it is no classifier of Headstart, it is the champion already, or it is
-            tainted.
-    """
+    is better. `force`: whether a version that has learned from removed documents is accepted."""
     if not reason.strip():
         raise ConfigError("--reason: is empty; say why this version becomes the champion")
     registry = connect(settings)
@@ -69,15 +81,8 @@ def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, 
 
 
 def describe_champion(settings: RegistrySettings, task: str, *, at: str = "") -> list[str]:
-    """Which version is or was the champion, since when, by whom and why; lines for the user.
-
-    Args:
-        at: date or time in ISO 8601, UTC unless it has an offset; a date stands for its end. By default now.
-
-    Raises:
-        ConfigError: `at` is no date.
-        RegistryError: there was no champion.
-    """
+    """Which version is or was the champion, since when, by whom and why; lines for the user. `at`: date or time in ISO
+    8601, UTC unless it has an offset; a date stands for its end. By default now."""
     registry = connect(settings)
     model, alias = settings.model_name(task), settings.alias
     state, present = Ledger(registry).state(model, alias), registry.alias(model, alias)
@@ -112,11 +117,7 @@ def _described(registry: Registry, state: State, change: Entry) -> list[str]:
 
 
 def history(settings: RegistrySettings, task: str = "") -> list[str]:
-    """The ledger in words, oldest first: of a task, or of all models in the registry; empty without entries.
-
-    Raises:
-        RegistryError: the registry cannot be reached.
-    """
+    """The ledger in words, oldest first: of a task, or of all models in the registry; empty without entries."""
     entries = Ledger(connect(settings)).entries(settings.model_name(task) if task else None)
     return [f"{_time(entry)}  {in_words(entry)}" for entry in entries]
 

@@ -2,50 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
+from components.core import threads
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, HeadstartError, TransientError
+from components.core.processors import cores, processor_name
 from components.data.scoring import Scoring
-from components.data.tasks.data import Split
+from components.data.tasks.data import Fields, Split
 from components.data.tasks.examples import TaskFacts, read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, read_averages
-from components.learners.prediction import Classifier
+from components.learners.prediction import Classifier, predict_rows
 from components.registry.champion import load_version
-from components.registry.latency import latency_of
-from components.registry.promotion import Decision, Latency, Scored, TestRows, decide
-from components.registry.runs import BASELINES, results_of
+from components.registry.drift.measurements import spaced
+from components.registry.ledger import Ledger, State
+from components.registry.promotion import Latency, Scored, TestRows, decide
+from components.registry.runs import BASELINES, read_leakage, results_of
 from components.registry.tracking import Registry, Version
 from components.settings.promote import PromotionRule
 
 #: In place of the name of a system: the baseline with the highest score on test. Choosing it on test favours the
 #: baselines.
 BEST_BASELINE: Final = "the best baseline"
+#: Beginning of the part of a version's description that a decision writes.
+DECIDED = "Decision:"
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What the versions of a task are compared by.
+class Contest:
+    """The circumstances of a task's decision.
 
     Attributes:
-        registry: of the versions; latencies are stored with them.
-        finetuned: folder of the task's results, `<family>-<start>` and `baselines`.
+        examples: output directory of the stage `examples`.
+        candidates: entries of registered.json, one per class of cost, the cheapest first.
     """
 
     rule: PromotionRule
-    registry: Registry
+    ledger: Ledger
+    task: str
+    out: Path
     examples: Path
-    finetuned: Path
+    state: State
+    challenger: Mapping[str, Any]
+    candidates: Sequence[Mapping[str, Any]]
+
+    @property
+    def finetuned(self) -> Path:
+        """Folder of the task's results, `<family>-<start>` and `baselines`."""
+        return self.out / "finetuned" / self.task
+
+    @property
+    def evaluation(self) -> Path:
+        """Output directory of the stage `evaluate`."""
+        return self.out / "evaluation" / self.task
+
+    def version(self, entry: Mapping[str, Any]) -> Version:
+        """The version of an entry of registered.json."""
+        return self.ledger.registry.get(entry["name"], entry["version"])
+
+    def refusal(self, version: Version, system: str) -> str:
+        """The reason to refuse a candidate regardless of its score; empty if there is none."""
+        refused = read_leakage(self.out, self.task, system).get("refused", "")
+        leaked = f"{version.label}: {refused}; remove the copies, or take new test rows" if refused else ""
+        return self.state.refusal(self.ledger.registry, version) or leaked
+
+    def earlier(self, key: str) -> dict[str, Any] | None:
+        """The last recorded decision with this key, or None."""
+        made = [entry["decision"] for entry in self.state.decisions if entry["key"] == key]
+        return made[-1] if made else None
+
+    def record(self, candidate: Version, decision: dict[str, Any], *, key: str) -> None:
+        """Write a decision to the ledger, and to the tag and the description of the candidate."""
+        registry, facts = self.ledger.registry, {"key": key, "decision": decision}
+        self.ledger.append("decision", model=self.state.model, alias=self.state.alias, facts=facts)
+        registry.set_tag(candidate, "decision", "; ".join([decision["verdict"], *decision["reasons"]]))
+        text, _, _ = registry.description(candidate).partition(f"{DECIDED} ")
+        gain = ""
+        if decision.get("gain") is not None:
+            interval = "" if decision.get("low") is None else f" [{decision['low']:+.4f}, {decision['high']:+.4f}]"
+            gain = f"Gain over {decision['against']}: {decision['gain']:+.4f}{interval} ({decision['metric']}). "
+        made = f"{DECIDED} {decision['verdict']}. {gain}{'; '.join(decision['reasons'])}"
+        registry.describe(candidate, f"{text.rstrip()}\n\n{made}".strip())
 
 
 def judge(
-    by: Comparison,
+    contest: Contest,
     candidate: Version,
     champion: Version | None,
     *,
@@ -54,28 +105,24 @@ def judge(
     vetoed: bool = False,
     rival: str | None = BEST_BASELINE,
 ) -> dict[str, Any]:
-    """The decision on a challenger, as in decision.json.
+    """The decision on a candidate, as in decision.json.
 
     Args:
-        champion: the version that is served, or None.
-        vetoed: whether the challenger was rolled back. Nothing is read if the verdict does not depend on predictions.
+        vetoed: whether the candidate is refused. Nothing is read if the verdict does not depend on predictions.
         rival: system that the candidate is compared with if there is no champion; None: the constant prediction.
-
-    Raises:
-        RegistryUnavailableError: the registry does not answer.
     """
+    registry, rule = contest.ledger.registry, contest.rule
     settled = vetoed or (champion is not None and champion.digest == candidate.digest)
-    facts = read_facts(by.examples)
-    split = Split([], [], []) if settled else read_split(by.examples, "test")
+    facts = read_facts(contest.examples)
+    split = Split([], [], []) if settled else read_split(contest.examples, "test")
     versions = {version.label: version for version in (candidate, champion) if version is not None}
-    models, problems = _load(by.registry, {} if settled else versions)
-    latencies = {label: latency_of(by.registry, versions[label], each, split.fields) for label, each in models.items()}
+    models, problems = _load(registry, {} if settled else versions)
+    latencies = {label: latency_of(registry, versions[label], each, split.fields) for label, each in models.items()}
     rows, statistics = scored_rows(facts, split, models)
     scored = {
         label: Scored(
             name=label,
             digest=version.digest,
-            test_digest=rows.digest,
             statistics=statistics.get(label),
             latency=latencies.get(label),
             problem=problems.get(label, ""),
@@ -84,66 +131,42 @@ def judge(
         for label, version in versions.items()
     }
     served = scored[champion.label] if champion is not None else None
-    metric, baseline = by.rule.metric or rows.scoring.main, None
+    metric, baseline = rule.metric or rows.scoring.main, None
     if not settled and champion is None and rival is not None:
         baseline = rival_of(
-            by.finetuned, facts=facts, split=split, scoring=rows.scoring, metric=metric, system=system, rival=rival
+            contest.finetuned, facts=facts, split=split, scoring=rows.scoring, metric=metric, system=system, rival=rival
         )
     other = served or baseline
-    identity = (
-        candidate.digest,
-        (other.digest or other.name) if other is not None else rows.scoring.constant_name,
-        metric,
-        by.rule.mode if champion is not None else "superiority",
-    )
+    against = rows.scoring.constant_name if other is None else other.digest or other.name
+    identity = (candidate.digest, against, metric, rule.mode if champion is not None else "superiority")
     uses = test_uses(earlier, test=rows.digest, comparison=identity)
-    decision = decide(scored[candidate.label], served, by.rule, rows=rows, test_uses=uses, baseline=baseline)
-    test = {"digest": rows.digest, "rows": len(split) if not settled else None}
-    return _as_json(decision, candidate, champion, latencies, test)
+    decision = decide(scored[candidate.label], served, rule, rows=rows, test_uses=uses, baseline=baseline)
+
+    def described(version: Version) -> dict[str, Any]:
+        latency = latencies.get(version.label)
+        identity = {"name": version.name, "version": version.number, "digest": version.digest}
+        return identity | {"latency_ms": None if latency is None else asdict(latency)}
+
+    return asdict(decision) | {
+        "reasons": list(decision.reasons),
+        "candidate": described(candidate),
+        "champion": described(champion) if champion is not None else None,
+        "test": {"digest": rows.digest, "rows": len(split) if not settled else None},
+    }
 
 
 def _load(registry: Registry, versions: Mapping[str, Version]) -> tuple[dict[str, Classifier], dict[str, str]]:
-    """The models by label, and for versions that cannot be loaded the reason.
-
-    Raises:
-        TransientError: of the registry; it says nothing about a version.
-    """
+    """The models by label, and for versions that cannot be loaded the reason."""
     models: dict[str, Classifier] = {}
     problems: dict[str, str] = {}
     for label, version in versions.items():
         try:
             models[label] = load_version(registry, version)
-        except TransientError:
+        except TransientError:  # says nothing about the version
             raise
         except HeadstartError as error:
             problems[label] = str(error)
     return models, problems
-
-
-def _as_json(
-    decision: Decision,
-    candidate: Version,
-    champion: Version | None,
-    latencies: Mapping[str, Latency | None],
-    test: Mapping[str, Any],
-) -> dict[str, Any]:
-    def described(version: Version) -> dict[str, Any]:
-        latency = latencies.get(version.label)
-        return {
-            "name": version.name,
-            "version": version.number,
-            "digest": version.digest,
-            "latency_ms": None if latency is None else asdict(latency) | {"rounds": list(latency.rounds)},
-        }
-
-    return {
-        **asdict(decision),
-        "reasons": list(decision.reasons),  # JSON has no tuples
-        "slices": [asdict(change) for change in decision.slices],
-        "candidate": described(candidate),
-        "champion": described(champion) if champion is not None else None,
-        "test": test,
-    }
 
 
 def test_uses(earlier: Sequence[Mapping[str, Any]], *, test: str, comparison: tuple[str, str, str, str]) -> int:
@@ -215,8 +238,71 @@ def rival_of(
             statistics = scoring.statistics(split.fields, split.targets, answers)
             scores[name] = float(scoring.scores(statistics.sum(0))[metric]), statistics
     except ArtifactError as error:
-        return Scored(rival, "", test, None, problem=str(error))
+        return Scored(rival, "", None, problem=str(error))
     if not scores:
         return None
     best = max(scores, key=lambda name: scores[name][0])
-    return Scored(f"baseline {best}" if directory.name == BASELINES else best, "", test, scores[best][1])
+    return Scored(f"baseline {best}" if directory.name == BASELINES else best, "", scores[best][1])
+
+
+TAG = "latency"
+#: Number of rows whose latency is measured, after WARM_UP rows that are not counted.
+LATENCY_ROWS = 100
+WARM_UP = 5
+#: Passes over these rows. The variation between passes is the error of a comparison.
+ROUNDS = 5
+#: Measurements (one per machine) that a tag holds.
+MOST_CONDITIONS = 10
+
+
+def latency_of(registry: Registry, version: Version, classifier: Classifier, rows: Sequence[Fields]) -> Latency | None:
+    """The latency of a version under the present conditions; measured and stored if it is not known.
+
+    Measured once per artifact and machine: a candidate cannot be measured again until it is below the limit.
+
+    Returns:
+        None without rows.
+    """
+    chosen = [rows[index] for index in spaced(len(rows), LATENCY_ROWS)]
+    conditions = (
+        f"{len(chosen)} rows, {cores()} threads, {processor_name(Path('/proc/cpuinfo')) or 'unknown processor'}"
+    )
+    try:
+        stored = dict(json.loads(version.tags.get(TAG, "{}")))
+        if (values := stored.get(conditions)) is not None:
+            return Latency(values["p50"], values["p99"], tuple(values["rounds"]), conditions)
+    except (ValueError, KeyError, TypeError):
+        stored = {}
+    if not chosen:
+        return None
+    measured = measure_latency(classifier, chosen, conditions=conditions)
+    stored[conditions] = {key: value for key, value in asdict(measured).items() if key != "conditions"}
+    registry.set_tag(version, TAG, json.dumps(dict(list(stored.items())[-MOST_CONDITIONS:])))
+    return measured
+
+
+def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, conditions: str = "") -> Latency:
+    """Latency of single rows, in `ROUNDS` passes over all of them.
+
+    The time of a row is the smaller of its wall time with all threads and its processor time with one thread: neither
+    the time of other programs counts, nor threads that wait for each other beside them. The median is taken in the
+    fastest pass.
+    """
+
+    def seconds(clock: Callable[[], float]) -> NDArray[np.float64]:
+        marks = [clock()]
+        for row in rows:
+            predict_rows(classifier, [row], batch_size=1)
+            marks.append(clock())
+        return np.diff(marks)
+
+    for row in rows[:WARM_UP]:
+        predict_rows(classifier, [row], batch_size=1)
+    passes = []
+    for _ in range(ROUNDS):
+        whole = seconds(time.perf_counter)
+        with threads.limited(1):
+            passes.append(np.minimum(whole, seconds(time.process_time)))
+    milliseconds = 1000 * np.stack(passes)
+    rounds = tuple(round(float(value), 4) for value in np.median(milliseconds, axis=1))
+    return Latency(min(rounds), round(float(np.percentile(milliseconds, 99)), 4), rounds, conditions)

@@ -21,7 +21,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from components.core.account import who
@@ -29,12 +28,9 @@ from components.core.errors import RegistryError
 from components.core.masking import masked
 from components.core.measurements import run_id
 from components.registry.tracking import PREFIX, Log, Registry, Version
-from components.settings.registry import find_repository
 
-#: Name of the log. Earlier versions had a registered model of this name, whose versions were the entries.
+#: Name of the log. Early versions had a registered model of this name, whose versions were the entries.
 LEDGER = "headstart.ledger"
-#: The file of the first versions.
-OLD_FILE = Path(".headstart/ledger.jsonl")
 #: Version of the entries' format.
 SCHEMA = 2
 #: Marks of a change: applied by its own writer, by another process, or not at all.
@@ -168,27 +164,19 @@ def replay(entries: Sequence[Entry], *, model: str, alias: str) -> State:
 
 
 class Ledger:
-    """The ledger at one tracking address.
-
-    Raises:
-        RegistryError: the repository has a ledger file of the first versions.
-    """
+    """The ledger at one tracking address."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry, self._log = registry, Log(registry, LEDGER)
-        file = (find_repository(Path()) or Path()) / OLD_FILE
-        if file.is_file():
-            raise RegistryError(f"{file}: is a ledger of an early version, which is not read any more; rename the file")
 
     def entries(self, model: str | None = None) -> list[Entry]:
-        """The entries that concern a model, oldest first; without a model, every entry.
-
-        Raises:
-            RegistryError: the registry cannot be reached, or an entry was written by a later version.
-        """
+        """The entries that concern a model, oldest first; without a model, every entry."""
         texts, marks = self._log.read()
-        if "imported" not in marks and self._import():
-            texts, marks = self._log.read()
+        if not texts and self.registry.versions(LEDGER):
+            raise RegistryError(
+                f"the registered model {LEDGER} has the ledger of an early version, which is not read any more; delete "
+                "or rename it in MLflow"
+            )
         entries = [_entry(position, text, marks) for position, text in texts.items()]
         return [entry for entry in entries if model is None or entry.model in (model, "")]
 
@@ -203,7 +191,6 @@ class Ledger:
 
         Raises:
             OvertakenError: the alias has changes that `seen` has not.
-            RegistryError: the registry cannot be reached.
         """
         content = {"schema": SCHEMA, "event": event, "model": model, "alias": alias, "by": who(), "run": run_id()}
         content |= {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "facts": dict(facts)}
@@ -225,42 +212,6 @@ class Ledger:
     def mark(self, change: Entry, value: str) -> None:
         """Mark a change as OWN, RECOVERED or ABANDONED."""
         self._log.mark(_mark(change.position), value)
-
-    def _import(self) -> bool:
-        """Copy the entries of an earlier version; whether there are any. Copies have the same positions, so several
-        processes may copy at once."""
-        last: dict[tuple[str, str], int] = {}
-        positions: dict[str, int] = {}
-        versions = self.registry.versions(LEDGER)
-        for version in versions:
-            tags, position = version.tags, int(version.number)
-            if int(tags.get("schema", 1)) >= SCHEMA:
-                continue  # written below
-            try:
-                content = json.loads("".join(tags[key] for key in sorted(tags) if key.startswith("entry.")))
-                event, subject, facts = tags["event"], (tags["model"], tags["alias"]), content["facts"]
-                if tags["id"] in positions or content["expect"] not in (None, last.get(subject, 0)):
-                    continue  # a repeated request, or a change that another one has overtaken
-            except (KeyError, ValueError) as error:
-                raise RegistryError(f"{version.label}: damaged entry of the ledger ({error!r}); delete it") from error
-            positions[tags["id"]] = position
-            if event in ("change", "abandoned"):
-                last[subject] = position if not content["legacy"] else last.get(subject, 0)
-            if event == "abandoned":
-                self._log.mark(_mark(positions[facts["change"]]), ABANDONED)
-                continue
-            new = {"schema": SCHEMA, "event": event, "model": tags["model"], "alias": tags["alias"], "facts": facts}
-            new |= {key: content.get(key, "") for key in ("time", "by", "run")}
-            self._log.append(position, masked(json.dumps(new)), identifier=tags["id"])
-            if done := tags.get("done"):
-                self._log.mark(_mark(position), done)
-        if versions:
-            # A host with an earlier version of Headstart refuses entries of a later one, and so does not write apart.
-            for model in dict.fromkeys(version.tags.get("model", "") for version in versions):
-                tags = self.registry.tags({"schema": str(SCHEMA), "model": model})
-                self.registry.client.create_model_version(LEDGER, source="headstart:/no-files", tags=tags)
-            self._log.mark("imported", "true")
-        return bool(versions)
 
 
 def _mark(position: int) -> str:
@@ -333,8 +284,6 @@ def in_words(entry: Entry, *, reasons: bool = True) -> str:
     if entry.event == "taint":
         what = f"{entry['reason']} {by} (certificate {entry['certificate']})"
         return f"{what}; tainted: {', '.join(entry['tainted']) or 'no version'}"
-    if entry.event != "change":  # of earlier versions
-        return f"{subject}: {entry.event}, found {by}: {entry.facts.get('reason', '')}"
     before, after = entry["before"], entry["after"]
     over = f"over version {before}" if before is not None else "as the first one"
     what = {

@@ -37,13 +37,10 @@ class Lineage:
     """Data, code and stages of one run of the pipeline.
 
     Attributes:
-        commit: git commit, or "unknown" outside of a repository.
-        dirty: "true" if tracked files differ from the commit, else "false"; "unknown" outside of a repository.
         inputs: path of each input of the run -> its version. Several inputs may have one version, if one folder
             holds them.
         lock: SHA-256 of the lock's stages except `register` and `promote`, whose outputs change with every
             registration; "unknown" without a lock.
-        stages: the lock's stages by name, as DVC writes them.
     """
 
     commit: str
@@ -106,14 +103,7 @@ class Lineage:
 
 
 def read_lineage(project: Path, *, out: Path, data: Mapping[str, Path]) -> Lineage:
-    """Read the lineage of a run.
-
-    Args:
-        data: output of the run that is made from raw data -> path of the data.
-
-    Raises:
-        ArtifactError: the lock or a .dvc file is damaged, or data cannot be read.
-    """
+    """Read the lineage of a run."""
     stages = lock_stages(project, out=out)
     versions = data_versions(data, project=project, out=out)
     counted = {name: stage for name, stage in stages.items() if name not in ("register", "promote")}

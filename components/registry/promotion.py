@@ -1,6 +1,6 @@
 """The promotion rule: whether a challenger replaces the champion.
 
-`decide` is a pure function of measurements: it reads no file and changes no state. `components.registry.ledger` moves
+`decide` is a pure function of measurements: it reads no file and changes no state. `components.registry.aliases` moves
 the alias. Both systems are artifacts: the only variance of the gain is that between samples of test clusters
 (`components.data.scoring.intervals`); there are no random numbers. The first row that applies gives the verdict:
 
@@ -8,9 +8,9 @@ the alias. Both systems are artifacts: the only variance of the gain is that bet
 |----------------------------------------------------------------------|--------------|
 | candidate is the champion (same content)                             | unchanged    |
 | candidate was rolled back                                            | reject       |
-| candidate has no predictions, or none of this test version           | reject       |
+| candidate has no predictions                                         | reject       |
 | candidate is slower than the limit, or its latency is unknown        | reject       |
-| champion has no predictions, or none of this test version            | inconclusive |
+| champion has no predictions                                          | inconclusive |
 | the candidate's score is not finite                                  | reject       |
 | the champion's score is not finite                                   | inconclusive |
 | fewer than five rows or clusters, or one cluster holds most rows     | inconclusive |
@@ -91,19 +91,11 @@ class Latency:
 
 @dataclass(frozen=True)
 class Scored:
-    """A model version or baseline, and its predictions of the test rows.
-
-    Attributes:
-        name: label of the version, such as `headstart-aws-type/3`.
-        statistics: (N, K) statistics of the task's scoring; None if the model could not be scored.
-        latency: None if not measured.
-        problem: why `statistics` is None.
-        rolled_back: whether a person rolled this version back.
-    """
+    """A model version or baseline, and its predictions of the test rows. `statistics`: (N, K) statistics of the task's
+    scoring; None if the model could not be scored."""
 
     name: str
     digest: str
-    test_digest: str
     statistics: sparse.csr_array | None
     latency: Latency | None = None
     problem: str = ""
@@ -116,7 +108,6 @@ class TestRows:
 
     Attributes:
         stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).
-        slices: name of each row's slice, or None without slices.
         groups: name of each row's cluster (None: the row is a cluster of its own), or None if rows are independent.
     """
 
@@ -139,12 +130,8 @@ class TestRows:
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of a candidate, and its variance due to the sample of test rows.
-
-    Attributes:
-        sampling: variance of the gain between samples of `units` clusters.
-        units: number of clusters (of rows, if rows are independent).
-    """
+    """The gain of a candidate, and its variance due to the sample of test rows. `sampling`: variance of the gain
+    between samples of `units` clusters."""
 
     candidate: float
     other: float
@@ -160,13 +147,7 @@ class Gain:
 def compare(
     other: sparse.csr_array, candidate: sparse.csr_array, clusters: Ints | None, *, scoring: Scoring, metric: str
 ) -> Gain:
-    """The gain of `candidate` over `other`.
-
-    Args:
-        other: (N, K) statistics of the task's scoring.
-        candidate: (N, K) statistics of the same rows.
-        clusters: (N,) number of each row's cluster, from 0; None: rows are independent.
-    """
+    """The gain of `candidate` over `other`."""
     before, after = (float(scoring.scores(rows.sum(0))[metric]) for rows in (other, candidate))
     without = [left_out(rows, clusters, scoring.scores)[metric] for rows in (other, candidate)]
     sizes = sizes_of(clusters, other.shape[0])
@@ -207,10 +188,8 @@ class SliceChange:
     """Scores of both systems on one slice.
 
     Attributes:
-        rows: number of its test rows.
         low: lower bound of the gain, at the error of the comparison for a named slice, else at the error of slices.
         margin: maximum loss; of a named slice (`promote.slices`), its own.
-        named: whether the slice is named in the rule.
         power: of a named slice: probability of excluding a loss of `margin` if the scores are equal.
     """
 
@@ -285,20 +264,13 @@ class Decision:
     """The verdict and the measurements behind it.
 
     Attributes:
-        mode: mode of the rule; `superiority` without a champion.
-        metric: metric of the rule, or the task's primary metric.
-        against: name of the champion; without one, of the best baseline or the constant prediction.
         candidate_score: score of the candidate; None without a comparison, as all fields below. The bounds and the
             fields after them are None if there are too few clusters.
-        champion_score: score of the champion, baseline or constant prediction.
         test_uses: number of distinct comparisons on this version of the test rows, this one included.
         units: "clusters" or "rows", of which `count` were compared.
-        count: number of units.
         detectable: minimal detectable effect: the true gain beyond the threshold that is shown with 80% power.
         labels_needed: number of units at which a gain of the observed size is shown with 80% power; None if the gain
             does not exceed the threshold.
-        refresh: whether new test rows are advised.
-        slices: scores on the named slices and on those with at least `slice_rows` rows.
     """
 
     verdict: Verdict
@@ -333,65 +305,25 @@ def decide(
     """Decide whether a challenger is promoted, by the table above.
 
     Args:
-        champion: the version that is served, or None.
-        test_uses: number of distinct comparisons on this version of the test rows, this one included.
         baseline: the best baseline; compared with only if there is no champion.
 
     Raises:
         ValueError: the numbers of predictions and rows differ (a defect of the caller).
     """
     metric = rule.metric or rows.scoring.main
-    other = champion or baseline or Scored(rows.scoring.constant_name, "", rows.digest, rows.stand_in)
+    other = champion or baseline or Scored(rows.scoring.constant_name, "", rows.stand_in)
     if champion is None:
         rule = rule.model_copy(update={"mode": "superiority", "least_gain": 0.0, "slices": {}})
         rows = replace(rows, slices=None)
-    name = f"champion {other.name}" if champion is not None else other.name
-    verdict: Verdict = "reject"
-    if champion is not None and candidate.digest == champion.digest:
-        same = "is already the champion" if candidate.name == champion.name else f"has the content of {other.name}"
-        verdict, reason = "unchanged", f"{candidate.name} {same}"
-    elif candidate.rolled_back:
-        reason = f"{candidate.name} was rolled back; train a new one, or move the alias by hand"
-    elif candidate.statistics is None or len(rows) == 0:
-        reason = f"{candidate.name} has no {metric}: {candidate.problem or 'no test rows'}"
-    elif candidate.test_digest != rows.digest:
-        reason = f"{candidate.name} was scored on test version {candidate.test_digest}, not {rows.digest}"
-    elif too_slow := _too_slow(candidate, rule):
-        reason = too_slow
-    elif other.statistics is None:
-        verdict, reason = "inconclusive", f"{name} could not be scored: {other.problem}"
-    elif other.test_digest != rows.digest:
-        reason = f"{name} was scored on test version {other.test_digest}, not {rows.digest}: scores of different test "
-        verdict, reason = "inconclusive", f"{reason}versions are not comparable; score it again"
-    else:
-        return _compare(candidate, other, rule, rows, metric, test_uses)
-    return Decision(verdict, rule.mode, metric, other.name, (reason,))
-
-
-def _too_slow(candidate: Scored, rule: PromotionRule) -> str:
-    if rule.latency_ms is None:
-        return ""
-    if candidate.latency is None:
-        return f"{candidate.name}: latency was not measured, and the rule limits it to {rule.latency_ms:g} ms"
-    if candidate.latency.p50 > rule.latency_ms:
-        conditions = f" ({candidate.latency.conditions})" if candidate.latency.conditions else ""
-        return (
-            f"{candidate.name} takes {candidate.latency.p50:.1f} ms per text, more than promote.latency_ms: "
-            f"{rule.latency_ms:g}{conditions}; raise it if a better score is worth the time"
-        )
-    return ""
-
-
-def _compare(
-    candidate: Scored, other: Scored, rule: PromotionRule, rows: TestRows, metric: str, test_uses: int
-) -> Decision:
-    assert candidate.statistics is not None
-    assert other.statistics is not None
-    if not len(rows) == candidate.statistics.shape[0] == other.statistics.shape[0]:
-        counts = f"{candidate.statistics.shape[0]} and {other.statistics.shape[0]}"
-        raise ValueError(f"{len(rows)} rows, {counts} predictions")
-    clusters = rows.clusters
-    gain = compare(other.statistics, candidate.statistics, clusters, scoring=rows.scoring, metric=metric)
+    if settled := _settled(candidate, champion, other, rule, metric=metric, rows=len(rows)):
+        verdict, reason = settled
+        return Decision(verdict, rule.mode, metric, other.name, (reason,))
+    ours, theirs, clusters = candidate.statistics, other.statistics, rows.clusters
+    assert ours is not None
+    assert theirs is not None
+    if not len(rows) == ours.shape[0] == theirs.shape[0]:
+        raise ValueError(f"{len(rows)} rows, {ours.shape[0]} and {theirs.shape[0]} predictions")
+    gain = compare(theirs, ours, clusters, scoring=rows.scoring, metric=metric)
     decision = Decision("inconclusive", rule.mode, metric, other.name, ())
     # No comparison with NaN is true, so that such a gain would pass the checks below.
     for scored, score in ((candidate, gain.candidate), (other, gain.other)):
@@ -411,19 +343,42 @@ def _compare(
     scores = f"{metric} {gain.candidate:.4f} against {gain.other:.4f} of {other.name}: gain {gain.value:+.4f}"
     if few := _too_few(rows, clusters):
         return replace(decision, reasons=(few, scores))
-    changes = slice_changes(rows, other.statistics, candidate.statistics, rule, metric, rule.error_of(test_uses))
+    changes = slice_changes(rows, theirs, ours, rule, metric, rule.error_of(test_uses))
     speed = _faster(candidate, other, rule) if rule.mode == "latency" else (True, "")
-    return _bounded(replace(decision, slices=changes), gain, rule, rows, scores, speed)
+    return _bounded(replace(decision, slices=changes), gain, rule, len(rows), scores, speed)
+
+
+def _settled(
+    candidate: Scored, champion: Scored | None, other: Scored, rule: PromotionRule, *, metric: str, rows: int
+) -> tuple[Verdict, str] | None:
+    """The verdict that needs no comparison, with its reason; None: the scores decide."""
+    if champion is not None and candidate.digest == champion.digest:
+        same = "is already the champion" if candidate.name == champion.name else f"has the content of {other.name}"
+        return "unchanged", f"{candidate.name} {same}"
+    if candidate.rolled_back:
+        return "reject", f"{candidate.name} was rolled back; train a new one, or move the alias by hand"
+    if candidate.statistics is None or not rows:
+        return "reject", f"{candidate.name} has no {metric}: {candidate.problem or 'no test rows'}"
+    latency, limit = candidate.latency, rule.latency_ms
+    if limit is not None and latency is None:
+        return "reject", f"{candidate.name}: latency was not measured, and the rule limits it to {limit:g} ms"
+    if limit is not None and latency is not None and latency.p50 > limit:
+        conditions = f" ({latency.conditions})" if latency.conditions else ""
+        return "reject", (
+            f"{candidate.name} takes {latency.p50:.1f} ms per text, more than promote.latency_ms: {limit:g}"
+            f"{conditions}; raise it if a better score is worth the time"
+        )
+    if other.statistics is None:
+        name = f"champion {other.name}" if champion is not None else other.name
+        return "inconclusive", f"{name} could not be scored: {other.problem}"
+    return None
 
 
 def _bounded(
-    decision: Decision, gain: Gain, rule: PromotionRule, rows: TestRows, scores: str, speed: tuple[bool | None, str]
+    decision: Decision, gain: Gain, rule: PromotionRule, rows: int, scores: str, speed: tuple[bool | None, str]
 ) -> Decision:
-    """The decision with the bounds of the gain.
-
-    Args:
-        speed: whether the candidate is faster, None if that is not known; and the sentence about it.
-    """
+    """The decision with the bounds of the gain; `speed`: whether the candidate is faster (None: not known), and the
+    sentence about it."""
     assert decision.test_uses is not None
     alpha, threshold = rule.error_of(decision.test_uses), rule.threshold
     half, effect = half_width([gain.sampling], alpha), detectable(gain.sampling, alpha)
@@ -431,9 +386,29 @@ def _bounded(
     needed, undecided = None, ""
     if low <= threshold < high:
         needed = units_needed(gain.value - threshold, gain.sampling, gain.units, error=alpha)
-        undecided = _undecided(gain, needed, decision.units or "rows", len(rows), effect, rule)
-    verdict, reasons = _outcome(rule, decision.slices, speed, undecided=undecided, is_better=high > threshold)
-    where = f"on {len(rows)} test rows" + (f" in {gain.units} clusters" if decision.units == "clusters" else "")
+        undecided = _undecided(gain, needed, decision.units or "rows", rows, effect, rule)
+    # In the order of the table; the first entry with reasons decides.
+    lost = [f"{change}, more than {change.margin:g}" for change in decision.slices if change.beyond_chance]
+    if high <= threshold:
+        bound = f"not better by more than {rule.least_gain:g}"
+        bound = bound if rule.mode == "superiority" else f"worse by more than the margin of {rule.margin:g}"
+        lost = [bound, *lost]
+    not_shown = [
+        f"{change}: a loss of more than {change.margin:g} is not excluded (lower bound {change.low:+.4f}; "
+        f"power {change.power:.0%} if the scores are equal)"
+        for change in decision.slices
+        if change.named and not change.shown
+    ]
+    faster, sentence = speed
+    table: list[tuple[Verdict, list[str]]] = [
+        ("reject", lost),
+        ("reject" if faster is False else "inconclusive", [] if faster else [sentence]),
+        ("inconclusive", [undecided] if undecided else []),
+        ("inconclusive", not_shown),
+    ]
+    usual: tuple[Verdict, list[str]] = ("promote", [sentence] if sentence else [])
+    verdict, reasons = next((entry for entry in table if entry[1]), usual)
+    where = f"on {rows} test rows" + (f" in {gain.units} clusters" if decision.units == "clusters" else "")
     further = [f"{scores}, between {low:+.4f} and {high:+.4f} at one-sided {1 - alpha:.6g} {where}"]
     further += [
         f"{change}, which may be chance"
@@ -446,53 +421,9 @@ def _bounded(
             f"comparison {decision.test_uses} on these test rows: the smallest gain that is detected grew from "
             f"{first:.4f} to {effect:.4f}; label new test rows"
         )
-    return replace(
-        decision,
-        verdict=verdict,
-        reasons=(*reasons, *further),
-        low=low,
-        high=high,
-        detectable=effect,
-        labels_needed=needed if reasons == [undecided] else None,
-        refresh=refresh,
-    )
-
-
-def _outcome(
-    rule: PromotionRule,
-    changes: Sequence[SliceChange],
-    speed: tuple[bool | None, str],
-    *,
-    undecided: str,
-    is_better: bool,
-) -> tuple[Verdict, list[str]]:
-    """The verdict and its reasons.
-
-    Args:
-        undecided: the reason if the threshold is within the bounds of the gain; else empty.
-        is_better: whether the upper bound of the gain exceeds the threshold.
-    """
-    lost = [f"{change}, more than {change.margin:g}" for change in changes if change.beyond_chance]
-    if not is_better and rule.mode == "superiority":
-        lost = [f"not better by more than {rule.least_gain:g}", *lost]
-    elif not is_better:
-        lost = [f"worse by more than the margin of {rule.margin:g}", *lost]
-    faster, sentence = speed
-    if lost:
-        return "reject", lost
-    if faster is not True:
-        return "reject" if faster is False else "inconclusive", [sentence]
-    if undecided:
-        return "inconclusive", [undecided]
-    not_shown = [
-        f"{change}: a loss of more than {change.margin:g} is not excluded (lower bound {change.low:+.4f}; "
-        f"power {change.power:.0%} if the scores are equal)"
-        for change in changes
-        if change.named and not change.shown
-    ]
-    if not_shown:
-        return "inconclusive", not_shown
-    return "promote", [sentence] if sentence else []
+    needed = needed if reasons == [undecided] else None
+    bounds = {"low": low, "high": high, "detectable": effect, "labels_needed": needed, "refresh": refresh}
+    return replace(decision, verdict=verdict, reasons=(*reasons, *further), **bounds)  # type: ignore[arg-type]
 
 
 def _too_few(rows: TestRows, clusters: Ints | None) -> str:

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 
 def _load_pyfunc(path: str) -> ServedClassifier | ServedEncoder:
-    """Load a bundle and verify it against its manifest; the name is MLflow's.
-
-    Raises:
-        ArtifactError: a file was altered, or the schema of the bundle is not supported.
-    """
+    """Load a bundle and verify it against its manifest; the name is MLflow's."""
     directory = Path(path)
     if read_manifest(directory).kind == "classifier":
         return ServedClassifier(load_model(directory))
@@ -58,11 +54,7 @@ class ServedClassifier:
         self._classifier = classifier
 
     def predict(self, model_input: pandas.DataFrame, params: dict[str, Any] | None = None) -> pandas.DataFrame:
-        """Predict the rows.
-
-        Raises:
-            ValueError: a value has the wrong type for the task.
-        """
+        """Predict the rows."""
         form = find_kind(self._classifier.kind).io
         rows = [form.parse(row) for row in model_input[list(form.inputs)].to_dict("records")]
         answers = predict_rows(self._classifier, rows)
@@ -74,14 +66,8 @@ class ServedClassifier:
 
 
 def embed(encoder: Encoder, texts: Sequence[str | None], *, max_length: int = 256) -> list[list[float] | None]:
-    """Text embeddings: the mean of an encoder's last hidden states over the tokens of a text.
-
-    Args:
-        max_length: maximum pieces per text, also limited by the model's positions.
-
-    Returns:
-        N vectors of D numbers, in the order of the texts; None for an empty text.
-    """
+    """Text embeddings: the mean of an encoder's last hidden states over the tokens of a text. `max_length`: maximum
+    pieces per text, also limited by the model's positions."""
     from components.learners.task_models.base import Encoded
     from components.learners.task_models.inputs import encode_texts
     from components.learners.task_models.model import run_over

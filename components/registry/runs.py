@@ -40,15 +40,7 @@ def results_of(finetuned: Path, system: str) -> Path:
 
 
 def read_dev_score(path: Path, *, system: str, metric: str | None = None) -> DevScore:
-    """The score of selection of a system in a `runs.json`.
-
-    Args:
-        metric: name of the metric; None: the metric that selected the weights.
-
-    Raises:
-        ArtifactError: the file is missing, damaged or empty.
-        ConfigError: the runs have no such metric.
-    """
+    """The score of selection of a system in a `runs.json`."""
     try:
         runs = [run for run in json.loads(path.read_text(encoding="utf-8")) if run["system"] == system]
         largest = max((run["budget"] for run in runs), key=lambda budget: (budget == ALL, budget))
@@ -74,9 +66,6 @@ def evaluation_warnings(evaluation: Path, system: str, candidates: Sequence[Mapp
         Sentences about the largest label budget: one if the stored model of the best baseline has a higher score, with
         the reason why it is not the challenger; one for all rows, each class and each slice on which the system is
         significantly worse than its family from scratch (`components.evaluation.transfer`). Empty if not evaluated.
-
-    Raises:
-        ArtifactError: the evaluation is damaged.
     """
     path = evaluation / "evaluation.json"
     if not path.is_file():
@@ -123,9 +112,6 @@ def recipe_difference(evaluation: Path, system: str, other: str) -> str:
 def read_leakage(out: Path, task: str, system: str) -> dict[str, Any]:
     """What the stage `leakage` has found for a system: {sources, unknown, exact, near, refused}; empty if it has not
     run.
-
-    Raises:
-        ArtifactError: its output is damaged.
     """
     value = System.named(system).tuned
     path = out / "leakage" / (f"{task}-with-{value.group}" if value.way == "with" else task) / "leakage.json"
@@ -169,12 +155,7 @@ def story(
     evaluation: Mapping[str, Any],
     candidates: Sequence[Mapping[str, Any]],
 ) -> str:
-    """Which model is served and why, in one sentence with the figures of the decision.
-
-    Args:
-        served: {version, system} of the champion after the decision; None: no model is served.
-        evaluation: evaluation.json; empty if it is missing.
-    """
+    """Which model is served and why, in one sentence with the figures of the decision."""
     system, verdict, reasons = decision["system"], decision["verdict"], decision["reasons"]
     if served is None:
         return f"no model is served: {reasons[0]}"
@@ -222,11 +203,7 @@ def _better_row(
 
 
 def why_not(evaluation: Mapping[str, Any], system: str, candidates: Sequence[Mapping[str, Any]]) -> str:
-    """Why a system of the evaluation is not the challenger.
-
-    Args:
-        candidates: the best registered system of each class of cost, the cheapest first.
-    """
+    """Why a system of the evaluation is not the challenger."""
     selection = {each["system"]: each["artifact"]["selection"] for each in evaluation["systems"] if "artifact" in each}
     families = {each["system"]: each["family"] for each in evaluation["systems"]}
     chosen = max(candidates, key=lambda entry: float(entry["dev_score"]), default=None)

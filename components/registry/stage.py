@@ -2,11 +2,16 @@
 
 DVC never caches this stage, because it acts on the registry. It is idempotent: a model whose content digest is already
 registered is skipped.
+
+registered.json holds `schema`, `tracking` (address), `git_commit`, `git_dirty`, `dvc_lock`; `data`, path -> digest of
+the data that the run has read; `models`, a list of {name, version, digest, kind, family, start, task, system, parent,
+directory}; `challengers`, task -> {name, version, digest, system, metric, budget, dev_score}: the system with the best
+score of selection at the largest label budget, of equal ones the cheapest: words, then a frozen encoder, then a
+fine-tuned one; and `candidates`, task -> the best system of each of these three, in this order, with the same fields.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import tempfile
@@ -14,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas
+
 from components.core.artifacts import flatten, read_json, write_atomic
-from components.core.errors import ArtifactError
 from components.data.tasks.kinds import find_kind
 from components.learners.loading import load_model
 from components.registry.candidates import (
@@ -29,11 +35,10 @@ from components.registry.candidates import (
     model_content,
     write_bundle,
 )
-from components.registry.drift.measurements import REFERENCE
-from components.registry.drift.measuring import record_reference
+from components.registry.drift.measurements import REFERENCE, record_reference
 from components.registry.lineage import PROVENANCE, Lineage, provenance, read_lineage
 from components.registry.runs import artifact_of, read_dev_score, read_leakage
-from components.registry.tracking import Record, Registry, Version, connect
+from components.registry.tracking import Record, Version, connect
 
 REGISTERED = "registered.json"
 #: Prefix of metrics of a recipe: means over the runs of its seeds, whose average is registered.
@@ -42,37 +47,30 @@ SCHEMA = 1
 
 
 def register(job: RegisterJob) -> Path:
-    """Register every model; write registered.json.
-
-    The file holds `schema`, `tracking` (address), `git_commit`, `git_dirty`, `dvc_lock`; `data`, path -> digest of the
-    data that the run has read; `models`, a list of
-    {name, version, digest, kind, family, start, task, system, parent, directory}; `challengers`, task -> {name,
-    version, digest, system, metric, budget, dev_score}: the system with the best score of selection at the largest
-    label budget; of equal ones the cheapest: words, then a frozen encoder, then a fine-tuned one; and `candidates`,
-    task -> the best system of each of these three, in this order, with the same fields.
-
-    Returns:
-        The path of registered.json.
-
-    Raises:
-        RegistryError: the registry cannot be reached or rejects a request.
-        ArtifactError: a model is incomplete, or its files were altered.
-    """
+    """Register every model; write registered.json."""
     models = {each.key: (each, model_content(each.model, kind=each.kind)) for each in candidates(job)}
     registry = connect(job.registry)
     lineage = read_lineage(job.project, out=job.out, data=job.data)
     versions: dict[Key, Version] = {}
     for key, (candidate, content) in models.items():
+        if (version := registry.find(candidate.name, digest=content.digest)) is not None:
+            versions[key] = version
+            print(f"{version.label}: already registered", flush=True)
+            continue
         parent = versions.get(candidate.parent) if candidate.parent is not None else None
         teachers = [
             version
             for other, version in versions.items()
             if other[2] == candidate.task and models[other][0].system in candidate.teachers
         ]
-        version = registry.find(candidate.name, digest=content.digest)
-        done = "registered" if version is None else "already registered"
-        versions[key] = version or _register(job, registry, lineage, candidate, content, parent, teachers)
-        print(f"{versions[key].label}: {done}", flush=True)
+        record = _record(job, lineage, candidate, content, parent, teachers)
+        form = None
+        if candidate.kind == "classifier":
+            config = read_json(content.directory / "config.json", made_by="the stage finetune")
+            form = find_kind(config["kind"]).io
+        with tempfile.TemporaryDirectory(prefix="headstart-register-") as draft:
+            versions[key] = registry.record(candidate.name, write_bundle(content, Path(draft) / "bundle"), form, record)
+        print(f"{versions[key].label}: registered", flush=True)
     ranked = {task: _ranked(job, task, models, versions) for task in job.tasks}
     # Among equal scores `max` finds the first, which is the cheapest.
     challengers = {task: max(best, key=lambda entry: float(entry["dev_score"])) for task, best in ranked.items()}
@@ -81,7 +79,9 @@ def register(job: RegisterJob) -> Path:
         # Of the versions that are promoted automatically, frozen encoders as first champions apart. `headstart drift`
         # measures the reference of another version.
         if candidate.is_words or (candidate.task and candidate.system == challengers[candidate.task]["system"]):
-            _ensure_reference(job, registry, version, candidate)
+            examples = job.out / "examples" / str(candidate.task)
+            if registry.attached(version, REFERENCE) is None and examples.is_dir():
+                record_reference(registry, version, load_model(candidate.model), examples=examples)
     listing = {
         "schema": SCHEMA,
         "tracking": registry.address,
@@ -89,7 +89,12 @@ def register(job: RegisterJob) -> Path:
         "git_dirty": lineage.dirty,
         "dvc_lock": lineage.lock,
         "data": lineage.data,
-        "models": [_listed(models[key][0], version) for key, version in versions.items()],
+        "models": [
+            {"name": version.name, "version": version.number, "digest": version.digest}
+            | {key: getattr(candidate, key) for key in ("kind", "family", "start", "task", "system")}
+            | {"parent": version.tags.get("parent") or None, "directory": candidate.directory.as_posix()}
+            for (candidate, _), version in zip(models.values(), versions.values(), strict=True)
+        ],
         "challengers": challengers,
         "candidates": ranked,
     }
@@ -99,32 +104,16 @@ def register(job: RegisterJob) -> Path:
     return path
 
 
-def _listed(candidate: Candidate, version: Version) -> dict[str, Any]:
-    return {
-        "name": version.name,
-        "version": version.number,
-        "digest": version.digest,
-        "kind": candidate.kind,
-        "family": candidate.family,
-        "start": candidate.start,
-        "task": candidate.task,
-        "system": candidate.system,
-        "parent": version.tags.get("parent") or None,
-        "directory": candidate.directory.as_posix(),
-    }
-
-
-def _register(
+def _record(
     job: RegisterJob,
-    registry: Registry,
     lineage: Lineage,
     candidate: Candidate,
     content: Content,
     parent: Version | None,
     teachers: Sequence[Version],
-) -> Version:
+) -> Record:
     directory = candidate.directory
-    record = Record(
+    return Record(
         run_name=(directory if candidate.cost == 2 else candidate.model).relative_to(job.out).as_posix(),
         metrics=_metrics(job, candidate),
         parameters=dict(flatten(job.parameters.get(candidate.section, {}).get(candidate.family, {}))),
@@ -153,9 +142,6 @@ def _register(
         ),
         about=describe_model(candidate, alias=job.registry.alias),
     )
-    form = find_kind(_kind_of_task(content)).io if candidate.kind == "classifier" else None
-    with tempfile.TemporaryDirectory(prefix="headstart-register-") as draft:
-        return registry.record(candidate.name, write_bundle(content, Path(draft) / "bundle"), form, record)
 
 
 def _teacher_tags(job: RegisterJob, candidate: Candidate, teachers: Sequence[Version]) -> dict[str, str]:
@@ -171,13 +157,6 @@ def _teacher_tags(job: RegisterJob, candidate: Candidate, teachers: Sequence[Ver
         "teacher_digest": ", ".join(version.digest for version in teachers),
         "teacher_source": ", ".join(f"{each['source']} {each['digest']}" for each in sources if each.get("source")),
     }
-
-
-def _ensure_reference(job: RegisterJob, registry: Registry, version: Version, candidate: Candidate) -> None:
-    """Record the rows that the version's traffic is compared with, unless that was done before."""
-    examples = job.out / "examples" / str(candidate.task)
-    if registry.attached(version, REFERENCE) is None and examples.is_dir():
-        record_reference(registry, version, load_model(candidate.model), examples=examples)
 
 
 def _metrics(job: RegisterJob, candidate: Candidate) -> dict[str, float]:
@@ -224,38 +203,16 @@ def _ranked(
     return [best[cost] for cost in sorted(best)]
 
 
-def _kind_of_task(content: Content) -> str:
-    """Task kind of a classifier.
-
-    Raises:
-        ArtifactError: its config.json is damaged.
-    """
-    path = content.directory / "config.json"
-    try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["kind"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(
-            f"{path}: not the config of a classifier ({error!r}); run the stage finetune again"
-        ) from error
-
-
 def _numbers(value: Mapping[str, Any]) -> dict[str, float]:
     return {key: float(leaf) for key, leaf in flatten(value) if isinstance(leaf, (int, float)) and math.isfinite(leaf)}
 
 
 def _curves(path: Path) -> dict[str, list[tuple[int, float]]]:
-    """Columns of curve.csv: name -> (step, value) pairs; the first column is the step."""
+    """Columns of curve.csv: name -> (step, value) pairs; the first column is the step. Cells are empty at steps without
+    an evaluation."""
     if not path.is_file():
         return {}
-    curves: dict[str, list[tuple[int, float]]] = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            step, *values = row.items()
-            for name, value in values:
-                try:
-                    point = (int(float(step[1])), float(value))
-                except (TypeError, ValueError):
-                    continue  # the cell is empty at steps without an evaluation
-                if math.isfinite(point[1]):
-                    curves.setdefault(f"curve.{name}", []).append(point)
-    return curves
+    table = pandas.read_csv(path, index_col=0, float_precision="round_trip").apply(pandas.to_numeric, errors="coerce")
+    points = {name: [(int(step), value) for step, value in table[name].items()] for name in table}
+    points = {name: [point for point in column if math.isfinite(point[1])] for name, column in points.items()}
+    return {f"curve.{name}": column for name, column in points.items() if column}

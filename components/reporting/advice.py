@@ -21,7 +21,6 @@ class Advice:
     """A step to take.
 
     Attributes:
-        text: a sentence.
         command: that does it; empty if there is none.
         page: of `headstart ui` that shows it; empty if there is none.
     """
@@ -34,11 +33,6 @@ class Advice:
 def summary(task: str, evaluation: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, Any]:
     """The answers for one task: {task, transfer (sentences), served (a sentence), reasons (of the decision), mistakes
     (as in evaluation.json), steps}.
-
-    Args:
-        task: its name.
-        evaluation: result of the stage `evaluate`.
-        decision: of the stage `promote` about the task; empty if it has not run.
     """
     last, challenger = evaluation["budgets"][-1], evaluation.get("challenger")
     # The recipes' comparison with the best baseline is about the same question as the stored models' comparison.
@@ -60,13 +54,7 @@ def summary(task: str, evaluation: Mapping[str, Any], decision: Mapping[str, Any
 
 
 def advice(task: str, evaluation: Mapping[str, Any], *, flags: str = "") -> list[Advice]:
-    """The next steps for a task, the most useful first.
-
-    Args:
-        task: its name.
-        evaluation: result of the stage `evaluate`.
-        flags: that every command needs in addition.
-    """
+    """The next steps for a task, the most useful first."""
     steps = [_labels(task, evaluation, flags), _transfer(evaluation, flags), _confusion(task, evaluation, flags)]
     steps += [Advice(sentence, f"headstart check --settings{flags}") for sentence in cut_texts(evaluation)]
     return [step for step in steps if step is not None]
@@ -96,7 +84,6 @@ def _labels(task: str, evaluation: Mapping[str, Any], flags: str) -> Advice | No
 
 
 def _transfer(evaluation: Mapping[str, Any], flags: str) -> Advice | None:
-    """What to try if a system without a language model is as good."""
     stored = [system for system in evaluation["systems"] if "artifact" in system]
     best = max(stored, key=lambda system: system["artifact"]["scores"][evaluation["main"]]["mean"], default=None)
     if best is None or best.get("family") != BASELINE:

@@ -33,21 +33,9 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
         if runs := _runs(evaluation, count):
             chapter.text.append(f"{text}: {runs}.")
     chapter.tables.append(_by_system(evaluation))
-    curves = {}
-    for system in evaluation["systems"]:
-        labels = [cell["labels"] for cell in system["budgets"]]
-        of_cells = [cell["scores"][main] for cell in system["budgets"]]
-        mean, low, high = ([of[key] for of in of_cells] for key in ("mean", "low", "high"))
-        curves[system["system"]] = Line(labels, mean, low, high, dashed=system["family"] == "baseline")
+    curves = label_curves(evaluation)
     chapter.figures.append(_comparison(evaluation, curves))
-    training = {
-        system["system"]: Line(
-            [point["epoch"] for point in system["training_curve"]], [point[main] for point in system["training_curve"]]
-        )
-        for system in evaluation["systems"]
-        if len(system["training_curve"]) > 1
-    }
-    if training:
+    if training := training_curves(evaluation):
         chosen = "by cross-validation" if evaluation["selection"]["by"] == "budget" else "on dev"
         svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{title}, {chosen}", among=list(curves))
         caption = (
@@ -60,8 +48,28 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
     return chapter
 
 
+def label_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
+    """System -> primary metric on test with its interval against labels; baselines are dashed."""
+    curves = {}
+    for system in evaluation["systems"]:
+        labels = [cell["labels"] for cell in system["budgets"]]
+        scores = [cell["scores"][evaluation["main"]] for cell in system["budgets"]]
+        mean, low, high = ([score[key] for score in scores] for key in ("mean", "low", "high"))
+        curves[system["system"]] = Line(labels, mean, low, high, dashed=system["family"] == "baseline")
+    return curves
+
+
+def training_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
+    """System -> primary metric on the rows of selection against epochs of fine-tuning."""
+    points = {system["system"]: system["training_curve"] for system in evaluation["systems"]}
+    return {
+        name: Line([point["epoch"] for point in curve], [point[evaluation["main"]] for point in curve])
+        for name, curve in points.items()
+        if len(curve) > 1
+    }
+
+
 def _by_system(evaluation: dict[str, Any]) -> Table:
-    """The primary metric of all systems by label budget, and of the stored models."""
     budgets, main, unit = evaluation["budgets"], evaluation["main"], evaluation["unit"]
     rows = []
     for system in evaluation["systems"]:
@@ -123,7 +131,6 @@ def _comparison(evaluation: dict[str, Any], curves: Mapping[str, Line]) -> Drawi
 
 
 def _languages(evaluation: dict[str, Any]) -> Table | None:
-    """Scores of all systems by language of test, at the largest label budget."""
     learned, main = evaluation.get("learned_languages", []), evaluation["main"]
     if not learned:
         return None
@@ -153,7 +160,6 @@ def _runs(evaluation: dict[str, Any], count: str) -> str:
 
 
 def _ways(evaluation: dict[str, Any]) -> Table | None:
-    """What `method: auto` has tried, by system and label budget."""
     rows = [
         [
             system["system"],

@@ -84,12 +84,8 @@ def lines(
     """Curves with their intervals.
 
     Args:
-        series: name -> curve, in the order of the legend.
-        x_label: label of the horizontal axis.
-        y_label: label of the vertical axis.
         logarithmic: whether the horizontal axis is logarithmic; requires `ticks`.
         ticks: whether to set a tick at every x value, for few and uneven values such as label budgets.
-        names: x value -> tick label; None: the value.
         among: names of all curves of a chapter; a curve has the same colour in each figure of the chapter.
     """
     columns = 2 if max(map(len, series), default=0) <= LONG_NAME else 1
@@ -129,11 +125,6 @@ def lines(
         if ticks and names is None:
             _thin(figure, axes)
         return _svg(figure)
-
-
-def points(coordinates: Mapping[str, tuple[float, float]], *, x_label: str, y_label: str) -> str:
-    """Points (x, y), named in the legend."""
-    return scatter({name: Cloud([x], [y]) for name, (x, y) in coordinates.items()}, x_label=x_label, y_label=y_label)
 
 
 def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = "") -> str:

@@ -25,30 +25,14 @@ SCHEMA: Final = 1
 
 @dataclass(frozen=True)
 class Findings:
-    """The result of a study.
-
-    Attributes:
-        chapter: chapter of the report.
-        numbers: the same numbers, unrounded, as a JSON object.
-    """
+    """The result of a study. `numbers`: the same numbers, unrounded, as a JSON object."""
 
     chapter: Chapter
     numbers: Mapping[str, Any]
 
 
 def write(out: Path, name: str, result: Findings, *, options: Mapping[str, Any], inputs: Mapping[str, str]) -> Path:
-    """Write the findings of a study; returns its directory.
-
-    Args:
-        out: `params.run.out`.
-        name: name of the study.
-        result: the findings.
-        options: options of the study, as a JSON object.
-        inputs: path -> digest of every output that the study has read.
-
-    Raises:
-        ArtifactError: the disk is full or the directory cannot be written.
-    """
+    """Write the findings of a study; returns its directory."""
     directory = out / FOLDER / name
     chapter = result.chapter
     with writing(directory, kind=KIND) as draft:
@@ -77,11 +61,7 @@ def write(out: Path, name: str, result: Findings, *, options: Mapping[str, Any],
 
 
 def read(directory: Path) -> Findings:
-    """Read the findings that `write` has written.
-
-    Raises:
-        ArtifactError: the directory is incomplete, damaged or of another version.
-    """
+    """Read the findings that `write` has written."""
     read_manifest(directory, kind=KIND)
     try:
         content = json.loads((directory / FILE).read_text(encoding="utf-8"))
@@ -104,9 +84,5 @@ def read(directory: Path) -> Findings:
 
 
 def read_all(out: Path) -> dict[str, Findings]:
-    """The findings of all studies in a run's folder, by name.
-
-    Raises:
-        ArtifactError: one of them is damaged or of another version.
-    """
+    """The findings of all studies in a run's folder, by name."""
     return {path.parent.name: read(path.parent) for path in sorted((out / FOLDER).glob(f"[!.]*/{MANIFEST}"))}

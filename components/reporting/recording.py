@@ -28,17 +28,6 @@ REGISTERED: Final = "registered"
 def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "", title: str = "") -> Result:
     """The scores of one evaluation as a result: a row for each system, a column for each label budget, and one for the
     model that can be registered.
-
-    Args:
-        evaluation: output directory of the stage `evaluate`.
-        name: name of the result.
-        command: the command whose run was evaluated.
-        score: metric; empty for the primary metric of the task's kind.
-        title: empty for metric, task and number of test rows.
-
-    Raises:
-        ArtifactError: there is no evaluation.
-        DataError: the evaluation has no such metric.
     """
     content = read_json(evaluation / "evaluation.json", made_by="`headstart retrain`")
     score = score or content["main"]
@@ -71,16 +60,7 @@ def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "",
 
 
 def measured(name: str, *, processor: str | None = None, **fields: Any) -> Result:
-    """A result with the current commit, processor, number of cores and date.
-
-    Args:
-        name: of the result.
-        processor: name of the accelerator; None: this machine's processor.
-        fields: of `Result`; without seeds, split, confidence and notes by default.
-
-    Raises:
-        DataError: the numbers do not match the schema.
-    """
+    """A result with the current commit, processor, number of cores and date."""
     given: dict[str, Any] = {"seeds": [], "selection": "none", "confidence": None} | fields
     given |= {key: list(value) for key, value in given.items() if isinstance(value, tuple | range)}
     try:
@@ -97,11 +77,7 @@ def measured(name: str, *, processor: str | None = None, **fields: Any) -> Resul
 
 
 def write_result(result: Result, root: Path) -> Path:
-    """Write `docs/results/<name>.json` in the repository. The key `figure` of an existing file is kept.
-
-    Raises:
-        ArtifactError: the file cannot be written, or the existing one is damaged.
-    """
+    """Write `docs/results/<name>.json` in the repository. The key `figure` of an existing file is kept."""
     path = root / RESULTS / f"{result.name}.json"
     if path.is_file() and result.figure is None:
         result = result.model_copy(update={"figure": read_result(path).figure})
@@ -118,14 +94,7 @@ def add_record_option(parser: argparse.ArgumentParser) -> None:
 def record(
     name: str | None, *, columns: Sequence[Column], values: Mapping[str, Mapping[str, Any]], **described: Any
 ) -> None:
-    """Write the measurements of a benchmark if `--record` is given. The command of this process is recorded.
-
-    Args:
-        name: value of `--record`.
-        columns: of the table, in order.
-        values: row -> name of a column -> estimate, or (estimate, low, high).
-        described: further arguments of `measured`.
-    """
+    """Write the measurements of a benchmark if `--record` is given. The command of this process is recorded."""
     if name is None:
         return
     arguments = list(sys.argv)

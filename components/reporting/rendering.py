@@ -20,18 +20,12 @@ from components.reporting.results import RESULTS, Result, literal, read_result
 
 FIGURES = Path("docs/figures")
 # A block begins at the beginning of a line; an indented one is an example.
-_BLOCK = re.compile(
-    r"(?ms)(^<!-- results:(?P<name>\S+)(?P<figure> figure)? -->\n)(?P<body>.*?)(^<!-- /results -->)",
-)
+_BLOCK = re.compile(r"(?ms)(^<!-- results:(?P<name>\S+)(?P<figure> figure)? -->\n)(?P<body>.*?)(^<!-- /results -->)")
 _MARKER = re.compile(r"(?m)^<!-- (results:.*|/results) -->")
 
 
 def documents(root: Path) -> list[Path]:
-    """The documents that may show results.
-
-    Raises:
-        ArtifactError: `root` is not the repository.
-    """
+    """The documents that may show results."""
     if not (root / "README.md").is_file():
         raise ArtifactError(f"{root.resolve()}: no README.md; run the command in the repository's root")
     return [root / "README.md", *sorted((root / "docs").glob("*.md")), root / "experiments" / "README.md"]
@@ -39,9 +33,6 @@ def documents(root: Path) -> list[Path]:
 
 def rendered(root: Path) -> dict[Path, tuple[str, list[str]]]:
     """What every document and figure should contain.
-
-    Args:
-        root: the repository.
 
     Returns:
         Path -> (content, names of the blocks whose current content differs). For an outdated figure, the list holds the
@@ -86,11 +77,7 @@ def _render(text: str, path: Path, root: Path, results: Mapping[str, Result]) ->
 
 
 def render(root: Path) -> list[str]:
-    """Update documents and figures; returns a line for each that changed.
-
-    Raises:
-        ArtifactError: as for `rendered`.
-    """
+    """Update documents and figures; returns a line for each that changed."""
     lines = []
     for path, (content, stale) in rendered(root).items():
         if stale:
@@ -101,11 +88,7 @@ def render(root: Path) -> list[str]:
 
 
 def differences(root: Path) -> list[str]:
-    """A line for each document or figure that differs from its data; empty if none does.
-
-    Raises:
-        ArtifactError: as for `rendered`.
-    """
+    """A line for each document or figure that differs from its data; empty if none does."""
     return [
         f"{path.relative_to(root)}: {', '.join(stale)} differ(s) from {RESULTS}; run `python -m components.reporting`"
         for path, (_, stale) in rendered(root).items()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,8 +30,6 @@ class Column(Section):
     """One column of a table.
 
     Attributes:
-        name: key of the column in the rows.
-        title: heading, with the metric where columns differ in it.
         format: Python format specification of a number, such as `.3f`, `+.3f` or `,.0f`.
         unit: suffix of every number, including a space.
     """
@@ -67,22 +66,12 @@ class Result(Section):
     """One file of `docs/results`.
 
     Attributes:
-        name: stem of the file.
-        title: description of the numbers, with metric and data.
-        command: the measuring command.
         commit: git commit of the code, with the suffix `-dirty` if files differed from it; null: not recorded.
         processor: processor or card, with the instruction set of its bf16 products; null: not recorded.
         cores: processors that the command could use; null: not recorded.
         seeds: seeds of the runs whose mean is shown; empty for deterministic measurements.
-        date: day of the measurement; null: not recorded.
         selection: split on which the numbers were computed; `none` for measurements without a split, such as speed.
-        confidence: confidence level of the intervals; null without intervals.
         transcribed: whether the numbers were copied from a hand-written document.
-        row_title: heading of the first column.
-        notes: limitations and conditions of the measurement, in Markdown.
-        figure: curves to draw, or None for a table alone.
-        columns: columns of the table, in order.
-        values: rows of the table, in order.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -105,8 +94,10 @@ class Result(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Result:
-        problems = [f"column {name!r} appears twice" for name in _twice(column.name for column in self.columns)]
-        problems += [f"row {name!r} appears twice" for name in _twice(row.name for row in self.values)]
+        problems = []
+        for what, entries in (("column", self.columns), ("row", self.values)):
+            counts = Counter(entry.name for entry in entries)
+            problems += [f"{what} {name!r} appears twice" for name, count in counts.items() if count > 1]
         column_names = {column.name for column in self.columns}
         for row in self.values:
             problems += [
@@ -165,11 +156,7 @@ class Result(Section):
         return "; ".join(parts) + "." + (f" {self.notes}" if self.notes else "")
 
     def drawing(self) -> str:
-        """The figure as SVG. Equal numbers give equal bytes.
-
-        Raises:
-            DataError: the file describes no figure.
-        """
+        """The figure as SVG. Equal numbers give equal bytes."""
         if self.figure is None:
             raise DataError(f"{RESULTS / self.name}.json: describes no figure; add the key figure with x, y and rows")
         # Tables are rendered without loading matplotlib.
@@ -217,11 +204,6 @@ def read_result(path: Path) -> Result:
     if result.name != path.stem:
         raise ArtifactError(f"{path}: name is {result.name!r}; it must equal the name of the file")
     return result
-
-
-def _twice(names: Iterable[str]) -> list[str]:
-    seen: set[str] = set()
-    return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
 
 
 def literal(text: str) -> str:

@@ -6,13 +6,13 @@ stages compute them.
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas
 from pydantic import Field
 
 from components.core.artifacts import read_json, writing
@@ -35,17 +35,7 @@ class ReportJob(Section):
 
     Attributes:
         out: `params.run.out`, with the outputs of the other stages.
-        families: blocks of `pretrain`.
-        tasks: tasks that are reported.
-        starts: initialisations that are compared.
-        corpora: `general` and `domain`, as far as the run has them.
-        adapt_task: tasks with task-adaptive pretraining.
-        parents: block -> blocks that its encoders are computed from.
         students: system -> its teachers, of the systems that have learned from some (`distil`).
-        output: directory to write.
-        decision: what the stage promote has decided; it may be missing.
-        data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
-        project: the repository, with .dvc files and DVC's lock.
     """
 
     out: Path
@@ -74,11 +64,7 @@ class ReportJob(Section):
 
 
 def report(job: ReportJob) -> Path:
-    """Write report.html and report.json; returns their directory.
-
-    Raises:
-        ArtifactError: a stage that the report reads has not run.
-    """
+    """Write report.html and report.json; returns their directory."""
     evaluations = {task: _json(job.out / "evaluation" / task / "evaluation.json") for task in job.tasks}
     models = _models(job)
     corpora = {corpus: _json(job.out / "metrics" / "ingest" / f"{corpus}.json") for corpus in job.corpora}
@@ -126,7 +112,6 @@ def report(job: ReportJob) -> Path:
 
 
 def _models(job: ReportJob) -> dict[str, dict[str, Any]]:
-    """`<family>-<start>` -> metrics of the language model."""
     models = {
         f"{family}-{start}": _json(job.numbers("metrics", stage, family, start, name="metrics.json"))
         for family in job.families
@@ -140,21 +125,18 @@ def _models(job: ReportJob) -> dict[str, dict[str, Any]]:
 
 
 def _curves(job: ReportJob) -> dict[str, dict[str, list[float]]]:
-    """`<family>-<start>` -> {tokens, loss}: the training curves of the language models."""
     curves = {}
     for start, stage in job.trained:
         for family in job.families:
             path = job.numbers("curves", stage, family, start, name="curve.csv")
-            with path.open(newline="", encoding="utf-8") as file:
-                rows = [row for row in csv.DictReader(file) if row["tokens"] and row["loss"]]
-            curves[f"{family}-{start}"] = {key: [float(row[key]) for row in rows] for key in ("tokens", "loss")}
+            table = pandas.read_csv(path, float_precision="round_trip")[["tokens", "loss"]].dropna()
+            curves[f"{family}-{start}"] = table.astype(float).to_dict("list")
     return curves
 
 
 def _language_models(
     models: dict[str, dict[str, Any]], curves: dict[str, dict[str, list[float]]], trained: Sequence[str]
 ) -> Chapter:
-    """Training curves, throughput and perplexity of the language models, before and after adaptation."""
     chapter = Chapter("Language models")
     general = [f"general_{when}_perplexity_per_word" for when in ("before", "after")]
     rows = [
@@ -165,7 +147,7 @@ def _language_models(
             f"{of['seconds'] / 60:.1f} min",
             f"{of['tokens_per_second']:,.0f}",
             str(of["precision"]),
-            _perplexity(of),
+            f"{value:,.2f}" if (value := of.get("perplexity_per_word") or of.get("bits_per_character")) else "",
             ", ".join(f"{of[key]:,.1f}" for key in general) if all(of.get(key) for key in general) else "",
         ]
         for name, of in models.items()
@@ -187,11 +169,6 @@ def _language_models(
     speeds = {name: of["tokens_per_second"] for name, of in models.items()}
     chapter.figures.append(Drawing(figures.bars(speeds, x_label="tokens per second"), "Training throughput."))
     return chapter
-
-
-def _perplexity(numbers: dict[str, Any]) -> str:
-    value = numbers.get("perplexity_per_word") or numbers.get("bits_per_character")
-    return f"{value:,.2f}" if value else ""
 
 
 def _data(
@@ -222,7 +199,6 @@ def _data(
 
 
 def _leakage(leaks: dict[str, dict[str, Any]]) -> Chapter:
-    """Copies of the texts of dev and test in what the models were trained on."""
     chapter = Chapter("Leakage")
     chapter.text.append(
         "Rows of dev and test whose text occurs in what a model or its ancestors were trained on: word by word "

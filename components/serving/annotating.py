@@ -38,18 +38,9 @@ _ROW, _TEXT, _BOUNDS, _WHERE = "_row", "_text", "_bounds", "_where"
 def predict_annotations(
     source: Path, output: Path, *, model: LoadableModel, options: PartOptions, form: str
 ) -> Predicted:
-    """Predict the texts of `source` and write them with their predictions in the form of an annotation tool.
-
-    Args:
-        source: csv, tsv, jsonl or parquet; tasks of Label Studio (.json), or a folder that
-            `save_to_disk` has written. A text that is to be tagged is split into words as training data are.
-        options: as of `predict_parts`; `columns` names the column of the text.
-
-    Raises:
-        ArtifactError: as `predict_parts`.
-        ConfigError: the form is unknown, or cannot express predictions of the kind.
-        DataError: as `predict_parts`; or a row of `source` has no text (file and row).
-    """
+    """Predict the texts of `source` and write them with their predictions in the form of an annotation tool. `source`:
+    csv, tsv, jsonl or parquet; tasks of Label Studio (.json), or a folder that `save_to_disk` has written. A text that
+    is to be tagged is split into words as training data are."""
     source, output, rejects = Path(source), Path(output), options.rejects
     written = form_named(form, output)
     if model.kind not in KINDS:
@@ -128,7 +119,6 @@ def _input(row: Mapping[str, Any], where: str, *, tagging: bool, column: str | N
 
 
 def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(location for messages, row) of an input of any form."""
     if source.is_dir() and is_saved(source):
         names = column_names(source)
         for number, values in read_hub(source, names, Layout(nested=True), Reading()):
@@ -160,7 +150,6 @@ def _about_source(message: str, where: str, texts: Path, source: Path) -> str:
 
 
 def _restore_rejects(path: Path, texts: Path, source: Path) -> None:
-    """Replace rejected rows of the file of texts by the rows of the input."""
     with named_output(path, overwrite=True) as draft, path.open("rb") as file, draft.path.open("wb") as restored:
         for line in file:
             bad = json.loads(line)

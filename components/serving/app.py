@@ -38,11 +38,7 @@ OPEN = ("/livez", "/readyz")
 
 
 class Service:
-    """All parts of a running server.
-
-    Args:
-        challenger: a second model, or None.
-    """
+    """All parts of a running server."""
 
     def __init__(
         self,
@@ -65,13 +61,7 @@ class Service:
         self.metrics.batch_seconds.observe(seconds)
 
     async def answer(self, body: bytes | bytearray) -> tuple[int, dict[str, Any]]:
-        """Status and content of the answer to a body of /invocations.
-
-        Raises:
-            DataError: the body is not in a known form, or has too many rows.
-            OverloadedError: too many rows wait.
-            TimeoutError: the answers were not there in time.
-        """
+        """Status and content of the answer to a body of /invocations."""
         io, settings = self.follower.current.io, self.settings
         rows = read_rows(body, io, characters=settings.row_characters, most=settings.queue_rows)
         if not rows.valid:

@@ -34,7 +34,6 @@ class Request:
         choose: picks the model when the first rows are taken from the queue.
         deadline: time.monotonic() at which nobody waits for the answers any more.
         answers: the model that was used, and one answer per row.
-        taken: number of rows that were taken from the queue.
     """
 
     rows: Sequence[Fields]
@@ -56,13 +55,7 @@ Part = tuple[Request, Sequence[Fields]]
 
 
 class Batcher:
-    """Predicts requests in a thread of its own.
-
-    Args:
-        batch_rows: maximum number of rows of a batch.
-        queue_rows: maximum number of waiting rows.
-        on_batch: called with the number of rows and the seconds of each batch.
-    """
+    """Predicts requests in a thread of its own."""
 
     def __init__(
         self, *, batch_rows: int, queue_rows: int, on_batch: Callable[[int, float], None] = lambda rows, seconds: None

@@ -36,7 +36,6 @@ class Counts:
     Attributes:
         agree: rows of the shadow on which both predictions are the same.
         left_out: requests of the share that the shadow had no time for.
-        seconds: seconds per row of the last batches.
     """
 
     rows: int = 0
@@ -46,11 +45,7 @@ class Counts:
 
 
 class Challenger:
-    """Predicts a share of the requests with a second model.
-
-    Args:
-        share: fraction of the requests.
-    """
+    """Predicts a share of the requests with a second model."""
 
     def __init__(self, served: Served, *, mode: Mode, share: float, registry: Registry, metrics: Metrics) -> None:
         self.served, self.mode, self.share = served, mode, share

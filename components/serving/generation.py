@@ -1,4 +1,4 @@
-"""Generation with language models: continuations, pieces for gaps, translations, and analogies of word vectors.
+"""`headstart try`: continuations, pieces for gaps, translations, and neighbours and analogies of word vectors.
 
 Sampling: temperature; top-k (Fan, Lewis and Dauphin 2018, Hierarchical Neural Story Generation); top-p, the smallest
 set of pieces with total probability p (Holtzman et al. 2020, The Curious Case of Neural Text Degeneration). All are
@@ -9,20 +9,23 @@ Shape suffixes: T positions, V vocabulary, M gaps, D width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from components.core.errors import ConfigError, DataError, nearest
+from components.models import family as family_named
 from components.models.base import LanguageModel
 from components.models.cove import CoVe
+from components.models.encoder import Encoder, load_encoder
 from components.models.static import StaticVectors
-from components.serving.neighbours import nearest_words
 from components.tokenization import Tokenizer
-from components.tokenization.special import END, FIRST_ORDINARY, MASK, UNK
+from components.tokenization.special import END, FIRST_ORDINARY, MASK, SPECIAL_PIECES, UNK
 
 #: Marks a gap in a text.
 GAP: Final = "[MASK]"
@@ -39,9 +42,6 @@ class Sampling:
         temperature: divisor of the logits; 0: greedy decoding.
         top_k: sample from the k most probable pieces; 0: all.
         top_p: of these, sample from the smallest set with at least this total probability.
-
-    Raises:
-        ConfigError: a value is out of range.
     """
 
     temperature: float = 1.0
@@ -80,9 +80,6 @@ def generate(
     """Ids that continue `prompt`: at most `length`, up to END. Special pieces are not sampled.
 
     Each piece takes one step of the model, which carries its state.
-
-    Raises:
-        ConfigError: the model is not a causal language model, or prompt and length exceed its positions.
     """
     room = model.max_tokens
     if room is not None and len(prompt) + length > room:
@@ -110,12 +107,7 @@ def generate(
 def continue_text(
     model: LanguageModel, tokenizer: Tokenizer, text: str, *, length: int, sampling: Sampling, seed: int = 0
 ) -> str:
-    """`text` with its continuation.
-
-    Raises:
-        DataError: a part of the text is not in the vocabulary.
-        ConfigError: see `generate`.
-    """
+    """`text` with its continuation."""
     ids = known_ids(tokenizer, text)
     around = model.special_tokens([-1])
     # Only the special pieces before the text: those after it would end it.
@@ -125,12 +117,7 @@ def continue_text(
 
 @torch.no_grad()
 def fill_gaps(model: LanguageModel, tokenizer: Tokenizer, text: str, *, count: int = 5) -> list[Scored]:
-    """The `count` most probable pieces with their probabilities, for each [MASK] in `text`.
-
-    Raises:
-        DataError: the text has no [MASK], or a part of it is not in the vocabulary.
-        ConfigError: the model is not a language model, or the text is longer than its positions.
-    """
+    """The `count` most probable pieces with their probabilities, for each [MASK] in `text`."""
     parts = text.split(GAP)
     if len(parts) == 1:
         raise DataError(f"{text!r}: has no gap; write {GAP} in place of a word")
@@ -155,11 +142,7 @@ def fill_gaps(model: LanguageModel, tokenizer: Tokenizer, text: str, *, count: i
 
 
 def translate_text(model: CoVe, tokenizer: Tokenizer, text: str, *, length: int) -> str:
-    """The translation of a text with greedy decoding, at most `length` pieces.
-
-    Raises:
-        DataError: the text is empty.
-    """
+    """The translation of a text with greedy decoding, at most `length` pieces."""
     (pieces,) = tokenizer.encode_batch([text])
     if not len(pieces):
         raise DataError("the text is empty: nothing to translate")
@@ -173,9 +156,6 @@ def nearest_to(model: StaticVectors, tokenizer: Tokenizer, expression: str, *, c
 
     3CosAdd with vectors of length 1 (Mikolov, Yih and Zweig 2013, Linguistic Regularities in Continuous Space Word
     Representations). The words of the expression are excluded.
-
-    Raises:
-        DataError: the expression is malformed, or a word has no vector.
     """
     words: list[str] = []
     signs: list[int] = []
@@ -213,3 +193,73 @@ def known_ids(tokenizer: Tokenizer, text: str) -> list[int]:
         close = nearest(next(iter(unknown)), tokenizer.pieces[FIRST_ORDINARY:]) if len(unknown) == 1 else ""
         raise DataError(f"{what} {named}{close if close.startswith('; did') else ''}")
     return [int(id_) for id_ in ids]
+
+
+def nearest_words(
+    table_VD: Tensor, pieces: Sequence[str], query_D: Tensor, *, count: int = 10, without: Collection[str] = ()
+) -> list[tuple[str, float]]:
+    """The pieces with the highest cosine similarity to the query, in descending order, with their cosines.
+
+    Raises:
+        DataError: table and pieces differ in length, or the query is zero.
+    """
+    if len(table_VD) != len(pieces):
+        raise DataError(f"{len(table_VD)} vectors for {len(pieces)} pieces; use those of the same model")
+    if not bool(query_D.any()):
+        raise DataError("the query is a zero vector, which has no neighbours")
+    cosines_V = F.normalize(table_VD.float(), dim=1) @ F.normalize(query_D.float(), dim=0)
+    # Special pieces are first in every vocabulary that was trained here, but absent in imported word lists.
+    special = FIRST_ORDINARY if tuple(pieces[:FIRST_ORDINARY]) == SPECIAL_PIECES else 0
+    cosines_V[:special] = -torch.inf
+    excluded = [index for index, piece in enumerate(pieces) if piece in without] if without else []
+    cosines_V[excluded] = -torch.inf
+    best, indices = cosines_V.topk(min(count, len(pieces)))
+    collected = zip(indices.tolist(), best.tolist(), strict=True)
+    return [(pieces[index], cosine) for index, cosine in collected if cosine != float("-inf")]
+
+
+def try_model(
+    directory: Path, text: str, *, length: int, count: int, sampling: Sampling, seed: int
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Columns and rows: continuations of a text, candidates for its gaps, a translation, or the nearest words.
+
+    Args:
+        text: the prompt; with [MASK] for masked families, an expression of words for word vectors.
+        length: maximum number of pieces to generate (causal families and translators).
+        count: number of continuations, of candidates per gap, or of words.
+    """
+    if count < 1 or length < 1:
+        raise ConfigError("count and length must be at least 1")
+    encoder = load_encoder(Path(directory))
+    model, tokenizer = encoder.model, encoder.tokenizer
+    objective = family_named(encoder.family).objective
+    if objective == "causal":
+        copies = 1 if sampling.temperature == 0 else count
+        texts = [
+            continue_text(model, tokenizer, text, length=length, sampling=sampling, seed=seed + copy)
+            for copy in range(copies)
+        ]
+        return ["seed", "text"], [(str(seed + copy), written) for copy, written in enumerate(texts)]
+    if objective in ("masked", "permuted"):
+        require_output_layer(encoder)
+        gaps = fill_gaps(model, tokenizer, text, count=count)
+        return ["gap", "piece", "probability"], [
+            (str(gap), piece, f"{probability:.4f}") for gap, best in enumerate(gaps, 1) for piece, probability in best
+        ]
+    if isinstance(model, CoVe):
+        return ["translation"], [(translate_text(model, tokenizer, text, length=length),)]
+    if isinstance(model, StaticVectors):
+        return ["word", "cosine"], [
+            (word, f"{cosine:.4f}") for word, cosine in nearest_to(model, tokenizer, text, count=count)
+        ]
+    raise ConfigError(f"the family {encoder.family!r} has neither a language model nor word vectors")
+
+
+def require_output_layer(encoder: Encoder) -> None:
+    """Refuse an encoder that was imported without its output layer: a newly initialised one predicts nothing useful."""
+    fresh = encoder.manifest.facts.get("fresh", []) if encoder.manifest else []
+    if lacking := [name for name in fresh if "predictions" in name or "lm_head" in name or "lm_loss" in name]:
+        raise ConfigError(
+            f"{encoder.family}: imported without its output layer ({lacking[0]} ...), so it cannot fill gaps; adapt it "
+            "first, which trains that layer"
+        )

@@ -26,7 +26,6 @@ class Guard:
     Attributes:
         hosts: names that the header `Host` may have, without the port.
         any_address: whether any IP address is allowed too, for a server that listens on all addresses.
-        token: that requests need; empty: none.
     """
 
     hosts: frozenset[str]

@@ -162,11 +162,7 @@ class BodyError(Exception):
 
 
 class Bodies:
-    """Reads the bodies of requests, with a limit for each and for all that are in progress.
-
-    Args:
-        limit: bytes of a body.
-    """
+    """Reads the bodies of requests, with a limit for each and for all that are in progress."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._held = limit, 0

@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from components.core.errors import ConfigError, DataError
 from components.models.base import Carry, LanguageModel
@@ -28,11 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Gap:
-    """An input and the positions whose pieces are scored.
-
-    Attributes:
-        pieces: ids of the complete input, special pieces included.
-    """
+    """An input and the positions whose pieces are scored; `pieces`: ids of the whole input, special pieces included."""
 
     pieces: Sequence[int]
     positions: Sequence[int]
@@ -40,11 +35,7 @@ class Gap:
 
 @torch.no_grad()
 def causal_log_probs(model: LanguageModel, inputs: Sequence[Gap]) -> list[Floats]:
-    """log p(piece | all pieces before it) in nats, of the scored pieces of each input. For causal families.
-
-    Raises:
-        ConfigError: the model is not a causal language model.
-    """
+    """log p(piece | all pieces before it) in nats, of the scored pieces of each input. For causal families."""
     return _scored(model, inputs, shift=1)
 
 
@@ -52,9 +43,6 @@ def causal_log_probs(model: LanguageModel, inputs: Sequence[Gap]) -> list[Floats
 def masked_log_probs(model: LanguageModel, inputs: Sequence[Gap]) -> list[Floats]:
     """log p(piece | the input with [MASK] at all scored positions) in nats, of the scored pieces of each input. For
     masked families (Petroni et al. 2019, Language Models as Knowledge Bases; several masks: Schick and Schütze 2021).
-
-    Raises:
-        ConfigError: the model is not a language model.
     """
     return _scored(model, inputs, shift=0)
 
@@ -63,7 +51,11 @@ def _scored(model: LanguageModel, inputs: Sequence[Gap], *, shift: int) -> list[
     model.eval()
     collected: list[Floats] = [np.zeros(0)] * len(inputs)
     for rows in _batches([len(entry.pieces) for entry in inputs], model.config.vocabulary):
-        logits_BTV = _logits(model, [inputs[row] for row in rows], masked=not shift)
+        tokens = np.asarray([inputs[row].pieces for row in rows], dtype=np.int64)
+        if not shift:
+            for line, row in zip(tokens, rows, strict=True):
+                line[list(inputs[row].positions)] = MASK
+        logits_BTV, _ = model.predict(torch.from_numpy(tokens).to(next(model.parameters()).device))
         for row, logits_TV in zip(rows, logits_BTV, strict=True):
             positions = np.asarray(inputs[row].positions, dtype=np.int64)
             targets = torch.tensor([_known(model, inputs[row].pieces[position]) for position in positions])
@@ -71,14 +63,6 @@ def _scored(model: LanguageModel, inputs: Sequence[Gap], *, shift: int) -> list[
             log_probs = logits_TV[torch.from_numpy(positions - shift)].double().log_softmax(-1).cpu()
             collected[row] = log_probs.gather(1, targets[:, None]).squeeze(1).numpy()
     return collected
-
-
-def _logits(model: LanguageModel, inputs: Sequence[Gap], *, masked: bool) -> Tensor:
-    tokens = np.asarray([entry.pieces for entry in inputs], dtype=np.int64)
-    if masked:
-        for row, entry in zip(tokens, inputs, strict=True):
-            row[list(entry.positions)] = MASK
-    return model.predict(torch.from_numpy(tokens).to(next(model.parameters()).device))[0]
 
 
 def _batches(lengths: Sequence[int], vocabulary: int) -> Iterator[list[int]]:
@@ -103,9 +87,6 @@ def text_log_probs(model: LanguageModel, pieces: Sequence[int]) -> Floats:
 
     END precedes the text, as in pretraining. A model that carries its state has all preceding pieces as context; a
     model with limited positions reads windows that overlap by half, so the context is at least half a window.
-
-    Raises:
-        ConfigError: the model is not a causal language model.
     """
     tokens = [END, *pieces]
     model.eval()
@@ -135,9 +116,6 @@ def pseudo_log_probs(model: LanguageModel, pieces: Sequence[int]) -> Floats:
 
     Each piece in turn is the only [MASK] (Salazar et al. 2020, Masked Language Model Scoring), so there are as many
     inputs as pieces. A text that exceeds the model's positions is split into segments.
-
-    Raises:
-        ConfigError: the model is not a language model.
     """
     around = len(model.special_tokens([]))
     room = len(pieces) if model.max_tokens is None else model.max_tokens - around

@@ -38,10 +38,6 @@ class Served:
 def load(registry: Registry, version: Version, *, int8: bool = False) -> Served:
     """Load a version (int8: as of `load_version`), verify its files, and predict its example inputs once, so that no
     request waits for the first prediction.
-
-    Raises:
-        ArtifactError: the files differ from the registered ones.
-        RegistryError: the files cannot be downloaded.
     """
     return warmed(Served(version, load_version(registry, version, int8=int8)))
 
@@ -56,11 +52,7 @@ def warmed(served: Served) -> Served:
 
 
 class FixedModel:
-    """Holds the model of a directory, which is not replaced; for a server without registry.
-
-    Raises:
-        ArtifactError: the directory is incomplete or altered.
-    """
+    """Holds the model of a directory, which is not replaced; for a server without registry."""
 
     def __init__(self, directory: Path, *, int8: bool = False) -> None:
         digest = read_manifest(directory, kind="classifier").digest
@@ -79,13 +71,6 @@ class ChampionFollower:
 
     The new version is loaded next to the old one, so no request waits for it. If the registry cannot be reached or the
     version cannot be loaded, the old version stays.
-
-    Args:
-        poll_seconds: seconds between two checks.
-
-    Raises:
-        RegistryError: there is no champion, or it cannot be downloaded.
-        ArtifactError: its files differ from the registered ones.
     """
 
     def __init__(

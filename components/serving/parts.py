@@ -80,7 +80,6 @@ class PartOptions:
         rejects: file of the rows that cannot be predicted, as JSON lines with `reason` and `row`; they are not in the
             output. It is written only if there are some. None: the first bad row is an error.
         part_bytes, part_rows: sizes of the parts of text files and parquet files.
-        batch_size: maximum number of rows of a batch.
         started: called with the number of rows, of rows that an earlier run has predicted, and of parts that remain;
             returns a function that is called with numbers of rows that have been predicted since.
         every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
@@ -161,7 +160,6 @@ def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: 
 
 
 def _plan(source: Path, output: Path, work: Path, key: str, options: PartOptions) -> list[Span]:
-    """Divide the input, and write the plan in the place of the parts of other inputs."""
     with write_errors(output):
         for path in work.iterdir():
             if path.name != LOCK:
@@ -177,7 +175,6 @@ def _plan(source: Path, output: Path, work: Path, key: str, options: PartOptions
 
 
 def _compute(parts: Sequence[Part], options: PartOptions, *, gpu: bool) -> None:
-    """Predict the parts that are not finished."""
     waiting = [part for part in parts if part.finished() is None]
     total = sum(part.span.rows for part in parts)
     advance = options.started(total, total - sum(part.span.rows for part in waiting), len(waiting))
@@ -299,7 +296,6 @@ def _owned(work: Path, output: Path) -> Iterator[None]:
 
 
 def _key(source: Path, output: Path, model: LoadableModel, options: PartOptions) -> str:
-    """A digest of what the parts depend on."""
     state = source.stat()
     content = [str(source.resolve()), state.st_size, state.st_mtime_ns, model.identity, output.suffix]
     content += [dict(options.columns), options.rejects is None, options.part_bytes, options.part_rows]
@@ -307,7 +303,6 @@ def _key(source: Path, output: Path, model: LoadableModel, options: PartOptions)
 
 
 def _planned(work: Path, key: str) -> list[Span] | None:
-    """The parts that an interrupted run with the same inputs has planned."""
     try:
         content = json.loads((work / PLAN).read_text(encoding="utf-8"))
     except FileNotFoundError:

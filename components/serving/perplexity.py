@@ -22,7 +22,7 @@ from components.data.formats.lines import Reading
 from components.data.ingestion.readers import read_texts
 from components.models import family as family_named
 from components.models.encoder import Encoder, load_encoder
-from components.serving.generate import require_output_layer
+from components.serving.generation import require_output_layer
 from components.serving.likelihood import pseudo_log_probs, text_log_probs
 from components.settings.data import CorpusSource
 from components.tokenization import Tokenizer
@@ -39,9 +39,6 @@ class Measured:
     """The measured texts and their likelihood.
 
     Attributes:
-        documents: number of documents.
-        words: number of words.
-        characters: number of characters.
         pieces: number of predicted pieces, for causal models with the END of each document.
         unknown: number of unknown pieces among them; if there are many, the likelihood is not meaningful.
     """
@@ -70,16 +67,7 @@ class Measured:
 
 
 def measure_file(directory: Path, file: Path, *, text: str = "text", most: int | None = None) -> Measured:
-    """Measure an encoder on a file: txt, jsonl, csv, tsv or parquet, uncompressed, .gz or .zst.
-
-    Args:
-        most: stop after the document that reaches this number of pieces; None: read all.
-
-    Raises:
-        ArtifactError: the encoder is incomplete.
-        ConfigError: the family has no language model, or the encoder was imported without its output layer.
-        DataError: the file cannot be read, or contains no text.
-    """
+    """Measure an encoder on a file: txt, jsonl, csv, tsv or parquet, uncompressed, .gz or .zst."""
     encoder = load_encoder(directory)
     if family_named(encoder.family).objective not in ("causal", "masked", "permuted"):
         raise ConfigError(f"the family {encoder.family!r} has no language model, so texts have no probability")
@@ -88,19 +76,8 @@ def measure_file(directory: Path, file: Path, *, text: str = "text", most: int |
     return measure_texts(encoder, documents, most=most, where=str(file))
 
 
-def measure_texts(
-    encoder: Encoder,
-    texts: Iterable[str],
-    *,
-    most: int | None = None,
-    where: str = "texts",
-) -> Measured:
-    """Measure an encoder on documents; see `measure_file`. No more documents than needed are read.
-
-    Raises:
-        ConfigError: the family has no language model, or the encoder was imported without its output layer.
-        DataError: the documents have no pieces.
-    """
+def measure_texts(encoder: Encoder, texts: Iterable[str], *, most: int | None = None, where: str = "texts") -> Measured:
+    """Measure an encoder on documents; see `measure_file`. No more documents than needed are read."""
     model, tokenizer = encoder.model, encoder.tokenizer
     read, encoded = _first(tokenizer, texts, most=most)
     if not any(encoded):

@@ -56,10 +56,6 @@ def read_rows(body: bytes | bytearray, io: TaskIO, *, characters: int, most: int
     {column: value}, which is one row, or a table {"columns": [...], "data": [[value, ...], ...]}. A row is an object
     {column: value}, or the value itself if the task has one input. Columns that the task does not have are ignored.
 
-    Args:
-        characters: maximum number of characters of a row.
-        most: maximum number of rows.
-
     Raises:
         DataError: the body is not JSON, or not in one of these forms. Nothing is raised for a bad row.
         TooManyRowsError: it has more rows.
@@ -80,7 +76,6 @@ def read_rows(body: bytes | bytearray, io: TaskIO, *, characters: int, most: int
 
 
 def _rows(value: Any, io: TaskIO, where: str, most: int) -> list[Any]:
-    """The rows of a value, not yet checked."""
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list | dict):
@@ -120,7 +115,6 @@ def _check_number(rows: int, where: str, most: int) -> None:
 
 
 def _read(row: Any, io: TaskIO, characters: int) -> tuple[Fields | None, str]:
-    """The parts of one row, or why it is refused."""
     if isinstance(row, _Refused):
         return None, row.reason
     if not isinstance(row, dict) and len(io.inputs) == 1 and isinstance(row, str | list):
@@ -128,8 +122,8 @@ def _read(row: Any, io: TaskIO, characters: int) -> tuple[Fields | None, str]:
     if not isinstance(row, dict):
         return None, f"the row is {_type(row)}, expected an object with {', '.join(io.inputs)}"
     if missing := [name for name in io.inputs if row.get(name) is None]:
-        others = [name for name in row if name not in io.inputs]
-        return None, f"{missing[0]!r} is missing or null{_instead(others)}"
+        others = ", ".join(repr(name[:50]) for name in [name for name in row if name not in io.inputs][:5])
+        return None, f"{missing[0]!r} is missing or null" + (f"; the row has {others}" if others else "")
     for name in io.inputs:
         if isinstance(row[name], float) and math.isnan(row[name]):
             return None, f"{name!r} is NaN, expected text"
@@ -144,10 +138,6 @@ def _read(row: Any, io: TaskIO, characters: int) -> tuple[Fields | None, str]:
     if any(SURROGATE.search(part) for part in fields):
         return None, "the text contains half of a surrogate pair, which is no character"
     return fields, ""
-
-
-def _instead(names: list[str]) -> str:
-    return f"; the row has {', '.join(repr(name[:50]) for name in names[:5])}" if names else ""
 
 
 def _type(value: Any) -> str:

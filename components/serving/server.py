@@ -63,20 +63,11 @@ def serve(
     """Serve a task's champion until SIGTERM or Ctrl-C.
 
     The port is free again within `Limits.shutdown_seconds`; running requests are answered first.
-
-    Args:
-        drift: `params.drift`: whether and where served rows are logged.
-        int8: whether Transformers are quantised, as of `load_version`.
-
-    Raises:
-        RegistryError: no registry, no champion or challenger, or the port is in use.
-        ArtifactError: the files of a version differ from the registered ones.
-        ConfigError: the share is not between 0 and 1.
     """
     if trial is not None and not 0 < trial.share <= 1:
         raise ConfigError(f"--share must be above 0 and at most 1; found {trial.share:g}")
     listener = listen(address.host, address.port)
-    threads.own(cores())
+    threads.use(cores())
     registry = connect(registry_settings)
     metrics = Metrics()
 
@@ -108,14 +99,9 @@ def serve(
 
 
 def serve_directory(directory: Path, *, address: Address, int8: bool = False) -> None:
-    """Serve the model of a directory, without registry, until SIGTERM or Ctrl-C. Rows are not logged.
-
-    Raises:
-        RegistryError: the port is in use.
-        ArtifactError: the directory is incomplete or altered.
-    """
+    """Serve the model of a directory, without registry, until SIGTERM or Ctrl-C. Rows are not logged."""
     listener = listen(address.host, address.port)
-    threads.own(cores())
+    threads.use(cores())
     metrics = Metrics()
     follower = FixedModel(directory, int8=int8)
     metrics.serve(follower.current)

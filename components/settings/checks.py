@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from components.settings.registry import find_repository
 from components.settings.section import NO_EFFECT, Section
 
 RECORD = "data-checks.json"
 #: `stop`: a violation ends the run before training; `warn`: it is reported; `off`: the check is not made.
-Rule = Literal["stop", "warn", "off"]
-
-
-class Check(Section):
-    """One check. The rule alone may be given instead of the section: `length: warn`."""
-
-    #: What a violation does.
-    rule: Rule = "stop"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _rule_alone(cls, value: Any) -> Any:
-        # YAML 1.1 reads `off` as false.
-        if isinstance(value, dict):
-            return {key: "off" if key == "rule" and inner is False else inner for key, inner in value.items()}
-        return {"rule": "off" if value is False else value}
+#: YAML 1.1 reads `off` as false.
+Rule = Annotated[Literal["stop", "warn", "off"], BeforeValidator(lambda value: "off" if value is False else value)]
 
 
 class ChecksSettings(Section):
@@ -35,23 +21,23 @@ class ChecksSettings(Section):
     `components.data.checks.compare`."""
 
     #: The columns of the files: none of the last version is missing.
-    columns: Check = Check()
+    columns: Rule = "stop"
     #: The labels of a task: none is new or missing.
-    labels: Check = Check()
+    labels: Rule = "stop"
     #: Number of rows: at least half.
-    rows: Check = Check()
+    rows: Rule = "stop"
     #: Share of rows without text. A task refuses them unless `data.tasks.<name>.empty` is `drop`.
-    empty_rows: Check = Check()
+    empty_rows: Rule = "stop"
     #: Share of rows whose text another row also has, apart from case, punctuation and white space.
-    duplicates: Check = Check(rule="warn")
+    duplicates: Rule = "warn"
     #: Share of rows whose text also occurs with another label in the same split.
-    label_conflicts: Check = Check()
+    label_conflicts: Rule = "stop"
     #: Shares of the labels.
-    class_balance: Check = Check()
+    class_balance: Rule = "stop"
     #: Shares of the lengths in characters, in intervals of half an octave.
-    length: Check = Check(rule="warn")
+    length: Rule = "warn"
     #: Shares of the writing systems (Latin, Cyrillic, Thai ...).
-    language: Check = Check()
+    language: Rule = "stop"
     #: File with the accepted versions, relative to the repository; by default next to the settings file.
     record: Annotated[str, Field(json_schema_extra=NO_EFFECT)] = RECORD
 

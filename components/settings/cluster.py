@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from components.settings.section import NO_EFFECT, Positive, Section
+
+#: Cache of frozen-encoder features.
+FEATURES: Final = ".headstart/features"
 
 
 class ClusterSettings(Section):
@@ -26,5 +30,10 @@ class ClusterSettings(Section):
     address: str = "local"
     #: Checkpoint storage: a folder or s3://bucket/prefix. The variable HEADSTART_STORAGE takes precedence.
     storage: str = ".headstart/checkpoints"
-    #: Cache of frozen-encoder features, shared by all label budgets, seeds and heads.
-    features: str = ".headstart/features"
+    #: Wall-clock seconds between two checkpoints.
+    checkpoint_seconds: Annotated[float, Field(gt=0)] = 60
+
+    @property
+    def features(self) -> str:
+        """Cache of frozen-encoder features, shared by all label budgets, seeds and heads: beside a local storage."""
+        return FEATURES if "://" in self.storage else str(Path(self.storage).with_name(Path(FEATURES).name))

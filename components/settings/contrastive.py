@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from components.settings.section import Positive, Section
+from components.settings.section import Section
+
+#: Texts of a step.
+ROWS: Final = 16
+#: Maximum number of pairs in all steps together, and of steps.
+PAIRS: Final = 12_500
+STEPS: Final = PAIRS // (ROWS * (ROWS - 1) // 2)
+#: Peak learning rate.
+RATE: Final = 1e-4
 
 
 class ContrastiveSettings(Section):
@@ -15,20 +23,9 @@ class ContrastiveSettings(Section):
     The loss is the squared difference between the cosine similarity of two texts and their label overlap (SetFit,
     Tunstall et al. 2022).
 
-    A step encodes `rows` texts once and forms all pairs of them. The texts are sampled so that the classes are
-    balanced.
+    A step encodes `ROWS` texts once and forms all pairs of them. The texts are sampled so that the classes
+    are balanced.
     """
 
-    #: Texts of a step, at least two per class.
-    rows: Annotated[int, Field(ge=4)] = 16
-    #: Passes over the training rows.
+    #: Passes over the training rows; training ends before after `PAIRS` pairs.
     epochs: Annotated[float, Field(gt=0)] = 32
-    #: Maximum number of pairs in all steps together; with more, training ends before `epochs`.
-    pairs: Positive = 12_500
-    #: Peak learning rate.
-    rate: Annotated[float, Field(gt=0)] = 1e-4
-
-
-def pairs_of(rows: int) -> int:
-    """Number of pairs of a step's rows."""
-    return rows * (rows - 1) // 2

@@ -13,8 +13,6 @@ from components.settings.section import Section
 class EvaluateSettings(Section):
     """How systems are scored and compared."""
 
-    #: Confidence level of all intervals.
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     #: Ensemble name -> members whose mean class probabilities are scored as one more system: blocks of `pretrain`, or
     #: baselines by name (`tfidf-words`).
     ensembles: dict[BlockName, Annotated[list[str], Field(min_length=2)]] = {}

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
+from components.settings import contrastive
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.names import LayerChoice
 from components.settings.section import Fraction, Positive, Section
@@ -67,10 +68,6 @@ class ReadingSettings(Section):
     chunk: Annotated[int, Field(ge=8)] | None = None
     #: Number of chunks, counted from the end of a text, that receive gradients.
     chunks_learned: Positive = 4
-    #: Maximum length of an answer in characters, in question answering.
-    longest_answer: Positive = 160
-    #: Stride in pieces of the windows over long texts in tagging and question answering; null: half a window.
-    stride: Positive | None = None
 
 
 class FinetuneSettings(ReadingSettings):
@@ -88,7 +85,7 @@ class FinetuneSettings(ReadingSettings):
     method: Way | Literal["auto"] = "finetune"
     #: With `method: auto`: the ways that are tried.
     auto: AutoSettings = AutoSettings()
-    #: Loss, rate and length of contrastive training; `epochs`, `min_steps`, `training.rate` and `training.batch_size`
+    #: Length of contrastive training; `epochs`, `min_steps`, `training.rate` and `training.batch_size`
     #: do not apply to it.
     contrastive: ContrastiveSettings = ContrastiveSettings()
     #: With `method: finetune`: whether the head on the frozen encoder is also scored, as a separate system. Not
@@ -103,9 +100,6 @@ class FinetuneSettings(ReadingSettings):
     #: training with and without names when the penalty is chosen; it uses no names if one of them is not a word, or if
     #: the head is not linear.
     label_names: Literal["none", "always", "auto"] = "none"
-    #: Special tokens of GPT's inputs: `own` start, delimiter and extract tokens, randomly initialised (Radford et al.
-    #: 2018, section 3.3), or the tokens of pretraining (`pretrained`). `auto`: own if the encoder is trained.
-    task_tokens: Literal["auto", "own", "pretrained"] = "auto"
     #: Width of the head's hidden layer; 0 for none.
     head_hidden: Annotated[int, Field(ge=0)] = 0
     #: Normalisation of the head's input: `fixed` with mean and std of each training feature; `block`, with one std for
@@ -146,10 +140,6 @@ class FinetuneSettings(ReadingSettings):
     lm_weight: Annotated[float, Field(ge=0)] = 0.0
     #: Output layer of tagging: linear, linear-chain CRF, or biLSTM and CRF.
     tagger: Literal["linear", "crf", "bilstm_crf"] = "linear"
-    #: Width of each direction of the biLSTM.
-    tagger_hidden: Positive = 256
-    #: Windows of one context per step in question answering: one with the answer, the others sampled.
-    windows_learned: Positive = 8
     #: Factor on the encoder's dropout rates.
     dropout: Annotated[float, Field(ge=0)] = 1.0
     #: Training of head and encoder.
@@ -159,13 +149,14 @@ class FinetuneSettings(ReadingSettings):
 
     @property
     def own_task_tokens(self) -> bool:
-        """Whether the inputs of a causal Transformer have special tokens of their own."""
-        return self.task_tokens == "own" or (self.task_tokens == "auto" and self.method != "features")
+        """Whether GPT's inputs have start, delimiter and extract tokens of their own, randomly initialised (Radford et
+        al. 2018, section 3.3), instead of the tokens of pretraining: if the encoder is trained."""
+        return self.method != "features"
 
     @property
     def step_rows(self) -> int:
         """Rows of a step."""
-        return self.contrastive.rows if self.method == "contrastive" else self.training.batch_size
+        return contrastive.ROWS if self.method == "contrastive" else self.training.batch_size
 
     @model_validator(mode="after")
     def _defaults_of_auto(self) -> FinetuneSettings:

@@ -22,5 +22,3 @@ class GcSettings(Section):
     #: Checkpoints that were not written for so many days are deleted, so that an interrupted run starts anew; and
     #: features of frozen encoders that were not used, which are computed again if needed.
     checkpoint_days: Days = 7
-    #: Logs and the traffic log of models that are not served any more are deleted after so many days.
-    log_days: Days = 30

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from components.settings.section import Section
 
@@ -24,5 +22,3 @@ class LeakageSettings(Section):
     exact: Rule = "report"
     #: Near copies of a document, by MinHash.
     near: Rule = "report"
-    #: Estimated Jaccard similarity of word n-grams from which two texts are near copies.
-    threshold: Annotated[float, Field(ge=0.5, le=1)] = 0.8

@@ -29,24 +29,32 @@ FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 #: Keys of earlier versions, by name or as SECTION.KEY.
 REMOVED: Final = (
     "adapt_task.batch_size", "adapt_task.rate", "answering", "answering_hidden", "biases", "bigrams",
-    "calibration_bins", "causal", "checks.error", "checks_per_year", "comments", "consistency", "context",
-    "distance", "distil.batch_size", "distil.temperature", "divergence", "drift.rows", "drift.scheduled",
+    "bpe.min_frequency", "budget.money", "calibration_bins", "causal", "char.min_frequency", "checks.error",
+    "checks_per_year", "cluster.features", "comments", "consistency", "context", "contrastive.pairs",
+    "contrastive.rate", "contrastive.rows", "cost", "dev_share", "distance", "distil.batch_size", "distil.epochs",
+    "distil.rows", "distil.temperature", "divergence", "drift.false_alarms", "drift.folder", "drift.least_effect",
+    "drift.megabytes", "drift.rows", "drift.scheduled", "drift.window_days", "eps", "evaluate.confidence",
     "feature_days", "features_gigabytes", "final_rate", "finetune_rows", "gc.dvc", "glu", "head_rate", "increase",
     "increment.rate", "interpolations", "keep_champions", "label_smoothing", "label_weight", "language_exponent",
-    "late_batches", "late_from", "leakage.allowed", "learn_as", "least_rows", "loss", "matrix_rate", "mixout",
+    "late_batches", "late_from", "leakage.allowed", "leakage.threshold", "learn_as", "least_rows", "log_days",
+    "longest_answer", "loss", "matrix_rate", "mixout", "near_duplicates.ngram", "near_duplicates.permutations",
     "ngrams", "notify", "part_rows", "patience", "prefer", "pushgateway", "r_drop", "reader", "reader_hidden",
-    "reader_widths", "registry.artifacts", "reinitialised", "replay", "resamples", "rotary",
-    "scratch.discriminative", "scratch.head_scale", "scratch.method", "scratch.unfreeze_epochs", "serve",
-    "shard_megabytes", "sharded", "smoothing", "spare_gigabytes", "stacked", "supervised_contrastive",
-    "tainted_margin", "telemetry.port", "tf32", "tokenizer.parallel", "training_noise", "unlabelled",
-    "value_embeddings", "weights",
+    "reader_widths", "refit", "registry.artifacts", "reinitialised", "replay", "resamples", "rotary",
+    "scratch.discriminative", "scratch.head_scale", "scratch.method", "scratch.unfreeze_epochs", "segmenter", "serve",
+    "shard_megabytes", "sharded", "smoothing", "spare_gigabytes", "stacked", "stride", "supervised_contrastive",
+    "tagger_hidden", "tainted_margin", "task_tokens", "telemetry.port", "tf32", "tokenizer.parallel",
+    "training.average", "training.checkpoint_seconds", "training_noise", "unlabelled", "value_embeddings", "warmup",
+    "weights", "windows_learned",
 )  # fmt: skip
 #: What has taken the place of a removed key.
 REPLACED: Final = {
+    "cost": "multiply the hours of `headstart plan` by your price instead",
     "notify": "set HEADSTART_NOTIFY_WEBHOOK or HEADSTART_NOTIFY_EMAIL instead",
     "scheduled": "run `headstart drift --retrain` by cron instead",
     "pushgateway": "set HEADSTART_PUSHGATEWAY instead",
     "feature_days": "gc.checkpoint_days holds for features too",
+    "checkpoint_seconds": "set cluster.checkpoint_seconds instead",
+    "folder": "set HEADSTART_TRAFFIC instead",
 }
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"
@@ -55,7 +63,6 @@ VARIABLES = {
     "RAY_ADDRESS": ("cluster", "address"),
     "HEADSTART_STORAGE": ("cluster", "storage"),
     "HEADSTART_GPUS": ("cluster", "gpus"),
-    "HEADSTART_TRAFFIC": ("drift", "folder"),
 }
 
 

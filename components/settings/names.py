@@ -37,20 +37,15 @@ LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_
 TokenizerKind = Literal["wordpiece", "word", "open_word", "char", "bpe", "unigram"]
 
 
-def _block_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
-        raise ValueError(
-            "is not a valid name; use letters (A-Z, a-z), digits, '-' and '_', and start with a letter or a digit"
-        )
-    return name
+def _named(pattern: str, characters: str) -> AfterValidator:
+    def checked(name: str) -> str:
+        if not re.fullmatch(pattern, name):
+            raise ValueError(
+                f"is not a valid name; use letters (A-Z, a-z), digits, {characters}, and start with a letter or a digit"
+            )
+        return name
 
-
-def _file_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-        raise ValueError(
-            "is not a valid name; use letters (A-Z, a-z), digits, '-', '_' and '.', and start with a letter or a digit"
-        )
-    return name
+    return AfterValidator(checked)
 
 
 def _folder(path: str) -> str:
@@ -64,8 +59,8 @@ def _folder(path: str) -> str:
 
 #: Name of a block. It is part of paths, of commands and parameters in dvc.yaml (where a dot separates keys), of URLs of
 #: the model registry, and of MLflow's metric keys, which are ASCII.
-BlockName = Annotated[str, AfterValidator(_block_name)]
+BlockName = Annotated[str, _named(r"[A-Za-z0-9][A-Za-z0-9_-]*", "'-' and '_'")]
 #: Stem of a file, or part of the name of a registered model.
-FileName = Annotated[str, AfterValidator(_file_name)]
+FileName = Annotated[str, _named(r"[A-Za-z0-9][A-Za-z0-9_.-]*", "'-', '_' and '.'")]
 #: Folder relative to the repository. It is part of paths in dvc.yaml.
 Folder = Annotated[str, AfterValidator(_folder)]

@@ -8,9 +8,9 @@ from typing import Self
 from pydantic import model_validator
 
 from components.settings.adapt import AdaptSettings, AdaptTaskSettings
+from components.settings.budget import BudgetSettings
 from components.settings.checks import ChecksSettings
 from components.settings.cluster import ClusterSettings
-from components.settings.cost import BudgetSettings, CostSettings
 from components.settings.data import CorpusSource, DataSettings
 from components.settings.derive import StaticSettings
 from components.settings.distil import DistilSettings
@@ -60,7 +60,6 @@ class Params(Section):
     #: Where training runs.
     cluster: ClusterSettings = ClusterSettings()
     #: Prices of machines.
-    cost: CostSettings = CostSettings()
     #: Limits of one run.
     budget: BudgetSettings = BudgetSettings()
     #: Where the raw data is.

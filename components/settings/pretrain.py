@@ -16,7 +16,7 @@ class PretrainSettings(Section):
     family: str | None = None
     #: Tokenizer. `parallel` is the shared vocabulary of `data.parallel`; the model then learns from these pairs.
     tokenizer: TokenizerKind | Literal["parallel"]
-    #: Published size by name, such as `bert-base`. Published keys of `training` (GPT: betas and eps of Adam) apply
+    #: Published size by name, such as `bert-base`. Published keys of `training` (GPT: betas of Adam) apply
     #: where `training` does not set them.
     preset: str | None = None
     #: Keys of the family's config class; they take precedence over the preset.

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from components.core.artifacts import flatten
 from components.core.masking import masked_values
 from components.settings.loading import VARIABLES, resolve
 
@@ -35,15 +36,7 @@ def sources(path: Path) -> dict[str, tuple[Any, str]]:
             return f"computed: {reason}"
         return "computed: the folder of the settings file" if key in of_file else "default"
 
-    return {key: (value, source(key)) for key, value in _leaves(masked_values(params.model_dump(mode="json")), "")}
-
-
-def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping) and value:
-        for name, inner in value.items():
-            yield from _leaves(inner, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, value
+    return {key: (value, source(key)) for key, value in flatten(masked_values(params.model_dump(mode="json")))}
 
 
 def _lines(node: Any, key: str) -> Iterator[tuple[str, int]]:

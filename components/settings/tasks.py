@@ -8,13 +8,13 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from components.core.errors import nearest
 from components.settings.detection import detected, files_of_split, holds_tables
-from components.settings.section import Fraction, Positive, Section
+from components.settings.section import Positive, Section
 
 Format = Literal[
     "csv", "tsv", "jsonl", "json", "parquet", "workbook", "label-first", "parallel", "conll", "conllu", "squad",
@@ -59,22 +59,15 @@ _KIND_KEYS = frozenset(key for kind in KINDS.values() for key in kind.keys)
 
 #: Keys that only some formats have.
 _FORMAT_KEYS = frozenset(("header", "delimiter", "quotes", "encoding", "slice", "group", "id"))
+_PLACES = frozenset(("slice", "group", "id"))
 FORMATS: dict[Format, frozenset[str]] = {
-    "csv": frozenset(("header", "delimiter", "quotes", "encoding", "slice", "group", "id")),
-    "tsv": frozenset(("header", "delimiter", "quotes", "encoding", "slice", "group", "id")),
-    "jsonl": frozenset(("encoding", "slice", "group", "id")),
-    "json": frozenset(("slice", "group", "id")),
-    "parquet": frozenset(("slice", "group", "id")),
-    "workbook": frozenset(("header", "slice", "group", "id")),
+    **dict.fromkeys(("csv", "tsv"), _FORMAT_KEYS),
+    **dict.fromkeys(("jsonl", "parallel"), _PLACES | {"encoding"}),
+    **dict.fromkeys(("json", "parquet", "conllu", "datasets", *TOOLS), _PLACES),
+    "workbook": _PLACES | {"header"},
     "label-first": frozenset(("encoding",)),
-    "parallel": frozenset(("encoding", "slice", "group", "id")),
     "conll": frozenset(("delimiter", "encoding")),
-    "conllu": frozenset(("slice", "group", "id")),
     "squad": frozenset(("slice", "group")),
-    "datasets": frozenset(("slice", "group", "id")),
-    "label-studio": frozenset(("slice", "group", "id")),
-    "doccano": frozenset(("slice", "group", "id")),
-    "prodigy": frozenset(("slice", "group", "id")),
 }
 _SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
@@ -106,7 +99,7 @@ class TaskSource(Section):
     #: split of a Hugging Face data set, or a folder of parallel files.
     format: Format | Literal["auto"] = "auto"
     #: One or more files below `path`, concatenated; `FILE#MEMBER` for a member of a JSON document. `dev: null`: no
-    #: dev, or with `selection: dev` a share of train (`dev_share`). `test: null`: a share of train (`test_share`).
+    #: dev, or with `selection: dev` a tenth of train. `test: null`: a share of train (`test_share`).
     train: str | list[str] = "train.jsonl"
     dev: str | list[str] | None = "dev.jsonl"
     test: str | list[str] | None = "test.jsonl"
@@ -196,8 +189,6 @@ class TaskSource(Section):
     folds: Annotated[int, Field(ge=2)] = 5
     #: Seeds of the runs: of the sampled rows and of training.
     seeds: list[int] = Field(default=[0, 1, 2], min_length=1)
-    #: Share of train that becomes dev if `dev` is null and `selection` is dev.
-    dev_share: Fraction = 0.1
     #: Share of train that becomes test if `test` is null, by a hash of the group, document or text: a row stays where
     #: it is when others are added. Of a label all of whose rows would be in test, all stay in train.
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
@@ -276,7 +267,8 @@ class TaskSource(Section):
         if name.suffix == ".json":
             return "squad" if self.kind == "questions" else "json"
         if name.suffix not in _SUFFIXES:
-            raise ValueError(f"the suffix of {path.name!r} is unknown; set format to one of {', '.join(FORMATS)}")
+            formats = ", ".join(get_args(Format))
+            raise ValueError(f"the suffix of {path.name!r} is unknown; set format to one of {formats}")
         return _SUFFIXES[name.suffix]
 
     def located(self, file: str) -> list[Path]:

@@ -33,13 +33,12 @@ class SubwordSettings(Section):
 class BytePairSettings(SubwordSettings):
     """Byte-level BPE: 256 bytes and merges of pairs (Sennrich et al. 2016; Radford et al. 2019)."""
 
-    #: Minimum frequency of a merged pair.
-    min_frequency: Positive = 2
 
-
-class WordPieceSettings(BytePairSettings):
+class WordPieceSettings(SubwordSettings):
     """WordPiece (Schuster and Nakajima 2012; Devlin et al. 2019)."""
 
+    #: Minimum frequency of a merged pair.
+    min_frequency: Positive = 2
     #: Whether text is lower-cased.
     lowercase: bool = True
 
@@ -70,8 +69,6 @@ class WordSettings(Section):
 class CharSettings(Section):
     """A vocabulary of single characters."""
 
-    #: Minimum frequency of a character.
-    min_frequency: Positive = 2
     #: Maximum number of pieces: characters and special pieces.
     max_vocabulary: Positive = 2000
 
@@ -83,13 +80,8 @@ class TokenizerSettings(Section):
     kinds: list[TokenizerKind] = Field(default=["wordpiece"], min_length=1)
     #: Vocabulary of the domain corpus: its own, to which the model's embeddings are re-mapped, or the general one.
     domain_vocabulary: Literal["domain", "general"] = "domain"
-    #: Word segmentation of languages without spaces; auto detects the language of each text.
-    segmenter: Literal["auto", "none", "thai"] = "auto"
     #: Megabytes of text from which a vocabulary is learned.
     sample_megabytes: Positive = 64
-    #: Whether the vocabulary of a corpus that has grown stays until it does not fit the new text (10% more pieces per
-    #: word, or 2 points more unknown pieces); then it is learned again. false: whenever the corpus has changed.
-    refit: bool = True
     wordpiece: WordPieceSettings = WordPieceSettings()
     word: WordSettings = WordSettings()
     char: CharSettings = CharSettings()

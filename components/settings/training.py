@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from components.settings.section import NO_EFFECT, Fraction, Positive, Section
+from components.settings.section import Fraction, Positive, Section
 
 
 class Training(Section):
@@ -16,14 +16,11 @@ class Training(Section):
     rate: Annotated[float, Field(gt=0)]
     #: Learning rate schedule; `slanted_triangular` is the schedule of ULMFiT, section 3.2.
     schedule: Literal["constant", "linear", "cosine", "slanted_triangular"] = "cosine"
-    #: Warm-up, as a fraction of all steps (cut_frac of the slanted triangular schedule).
-    warmup: Fraction = 0.1
-    #: Optimizer; `asgd` is SGD with an average of the weights.
+    #: Optimizer; `asgd` is SGD whose weights are averaged since the step at which the held-out loss stops falling
+    #: (NT-ASGD, Merity et al. 2018; in pretraining and adaptation).
     optimizer: Literal["adamw", "sgd", "asgd", "adagrad"] = "adamw"
     #: Exponential decay rates of the gradient's first and second moments, for AdamW.
     betas: tuple[Fraction, Fraction] = (0.9, 0.99)
-    #: Term added to the denominator of AdamW.
-    eps: float = 1e-8
     #: Weight decay of matrices, an L2 penalty in SGD and AdaGrad and decoupled otherwise; biases and norms have none.
     weight_decay: float = 0.01
     #: Maximum norm of the gradient.
@@ -33,11 +30,6 @@ class Training(Section):
     #: Data type of matrix products; weights stay float32. `auto` chooses by the device's capability and the model's
     #: size.
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    #: Wall-clock seconds between two checkpoints; does not change the result.
-    checkpoint_seconds: Annotated[float, Field(gt=0, json_schema_extra=NO_EFFECT)] = 60
-    #: Average of the weights that is evaluated and saved: exponential moving average (`ema`), or the mean since
-    #: the step that triggers averaging (`asgd`; NT-ASGD, Merity et al. 2018).
-    average: Literal["none", "ema", "asgd"] = "none"
 
 
 class LanguageModelTraining(Training):

@@ -26,7 +26,7 @@ from components.data.scoring.intervals import Interval, interval, left_out, size
 from components.data.tasks.data import Split
 from components.models import family as family_named
 from components.models.encoder import Encoder
-from components.serving.generate import require_output_layer
+from components.serving.generation import require_output_layer
 from components.serving.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
@@ -49,11 +49,7 @@ class Questions:
 
 
 def require_answers(encoder: Encoder) -> None:
-    """Require a forward causal or a masked language model.
-
-    Raises:
-        ConfigError: the encoder has none.
-    """
+    """Require a forward causal or a masked language model."""
     objective = family_named(encoder.family).objective
     if objective not in OBJECTIVES:
         raise ConfigError(f"the family {encoder.family!r} has no language model, which zero-shot needs")
@@ -68,12 +64,7 @@ def require_answers(encoder: Encoder) -> None:
 def answer_scores(
     encoder: Encoder, prompts: Sequence[tuple[str, str]], candidates: Sequence[Sequence[str]]
 ) -> list[dict[str, Floats]]:
-    """The three scores of the C candidates of each prompt (before, after): score -> (C,).
-
-    Raises:
-        ConfigError: see `require_answers`.
-        DataError: an answer has no piece, or exceeds the model's positions.
-    """
+    """The three scores of the C candidates of each prompt (before, after): score -> (C,)."""
     require_answers(encoder)
     causal = family_named(encoder.family).objective == "causal"
     inputs: dict[tuple[str, str, str], Gap] = {}

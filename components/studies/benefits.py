@@ -10,7 +10,7 @@ from typing import Any
 from components.data.scoring import title
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.figures import Line
+from components.reporting.evaluations import training_curves
 from components.reporting.findings import Findings
 from components.studies.frame import EveryTask, Outputs, Study, bounds, label_curves
 
@@ -23,11 +23,7 @@ PAIR = (
 
 
 def run(outputs: Outputs, *, task: EveryTask = "") -> Findings:
-    """The benefits of every transferred system over the same family from scratch.
-
-    Raises:
-        ArtifactError: a task is not evaluated, or has no system from scratch to compare with.
-    """
+    """The benefits of every transferred system over the same family from scratch."""
     chapter = Chapter("The three benefits of transfer")
     evaluations = outputs.evaluations(task, "benefits", needs=PAIR)
     for name, evaluation in evaluations.items():
@@ -52,18 +48,9 @@ def run(outputs: Outputs, *, task: EveryTask = "") -> Findings:
         curves = label_curves(evaluation, learned)
         svg = figures.lines(curves, x_label=evaluation["unit"], y_label=title(main), logarithmic=True, ticks=True)
         chapter.figures.append(Drawing(svg, f"{name}: score against labels; bands are the intervals."))
-        training = {
-            system["system"]: Line(
-                [point["epoch"] for point in system["training_curve"]],
-                [point[main] for point in system["training_curve"]],
-                dashed=system["start"] == "scratch",
-            )
-            for system in evaluation["systems"]
-            if len(system["training_curve"]) > 1
-        }
-        if training:
+        if training := training_curves(evaluation):
             svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{title(main)} on dev")
-            caption = f"{name}: fine-tuning with the largest label budget; dashed: from scratch."
+            caption = f"{name}: fine-tuning with the largest label budget."
             chapter.figures.append(Drawing(svg, caption))
     chapter.text.append(
         "Against epochs (dev, the largest label budget): the start is a head on frozen features, the slope is the "

@@ -44,12 +44,7 @@ WIDTH = 160
 
 
 def study(arguments: Sequence[str]) -> None:
-    """Run the study that `arguments` name, with its options.
-
-    Raises:
-        ConfigError: unknown study; the message names those that exist.
-        HeadstartError: an error of the study.
-    """
+    """Run the study that `arguments` name, with its options."""
     if arguments and not arguments[0].startswith("-") and arguments[0] not in STUDIES:
         raise ConfigError(f"unknown study {arguments[0]!r}{nearest(arguments[0], STUDIES)}")
     application()(args=list(arguments), prog_name="headstart study")

@@ -42,7 +42,6 @@ def effective(losses: Mapping[str, Floats], name: str, contexts: Sequence[int], 
 
     Args:
         losses: model -> (C, P) losses by context and position.
-        name: of the model.
         contexts: C lengths, one step apart.
         ratio: r, the fraction of positions that count (at least one position).
     """
@@ -66,9 +65,6 @@ def context_losses(
     A pass over a window gives the losses of all pieces at multiples of `step` from its start, each with a different
     context, so a pass serves as many positions as it has steps. For a model with fewer positions than `longest`, the
     losses of longer contexts equal the losses of the longest one that fits.
-
-    Raises:
-        ConfigError: the model has fewer positions than `step`.
     """
     reach = longest if model.max_tokens is None else min(longest, model.max_tokens // step * step)
     if reach < step:

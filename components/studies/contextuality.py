@@ -46,11 +46,7 @@ def run(
     corpus: Corpus = "domain",
     sentences: Annotated[int, typer.Option(help="Number of sentences.", min=10)] = 1500,
 ) -> Findings:
-    """The three measures for each layer of one or several encoders, and the senses of a word.
-
-    Raises:
-        DataError: no word is frequent enough, or `word` occurs fewer than ten times.
-    """
+    """The three measures for each layer of one or several encoders, and the senses of a word."""
     chapter, senses = Chapter("How contextual are the representations?"), Chapter("")
     directory = outputs.corpus(corpus)
     numbers: dict[str, Any] = {}
@@ -95,7 +91,6 @@ def _curve(layers: Sequence[Mapping[str, float]], key: str) -> tuple[list[float]
 
 
 def _ambiguous(words: Mapping[str, Floats]) -> str:
-    """The word whose occurrences have the highest silhouette of two clusters."""
     best = ("", -1.0)
     for word, vectors_ND in words.items():
         if len(vectors_ND) >= SENSE_LEAST and len(word) >= 3:

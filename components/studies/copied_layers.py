@@ -1,18 +1,14 @@
-"""Networks for the study of transferability: base networks, and networks with copied layers (Yosinski et al. 2014).
-
-A base network is trained on a task from random weights. A network with n copied layer groups takes its lowest n groups
-from a base network; the groups above and the head are initialised randomly, independently of the base network's own
-initial weights.
-"""
+"""Networks for the study of transferability (Yosinski et al. 2014): a copy takes its lowest n layer groups from a base
+network. The groups above and the head are random, independently of the base network's own initial weights."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -24,10 +20,10 @@ from components.data.tasks.budgets import sample_rows
 from components.data.tasks.examples import read_facts, read_split, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.learners.finetuning.features import extract
+from components.learners.task_models.base import Task
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel, answers
 from components.learners.task_models.sampler import ExampleSampler
-from components.models.base import LanguageModel
 from components.models.encoder import Encoder, build_model, load_encoder
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
@@ -39,14 +35,8 @@ from components.training.rng import counter_seed
 #: Evaluations on dev during training; the best counts, as in fine-tuning.
 EVALUATIONS = 5
 
-Base = Literal["A", "B"]
 #: Series -> (base network of the copied layers, whether they are trained).
-SERIES: dict[str, tuple[Base, bool]] = {
-    "BnB": ("B", False),
-    "BnB+": ("B", True),
-    "AnB": ("A", False),
-    "AnB+": ("A", True),
-}
+SERIES = dict(zip(("BnB", "BnB+", "AnB", "AnB+"), itertools.product("BA", (False, True)), strict=True))
 
 
 @dataclass(frozen=True)
@@ -54,16 +44,9 @@ class Network:
     """One network to train, as plain values that can be sent to another process.
 
     Attributes:
-        examples: output directory of the stage `examples` of the task that is learned.
-        encoder: directory of an encoder of the same architecture and with the tokenizer; its weights are not used.
-        settings: of fine-tuning.
-        budget: labels per class; -1 for all.
-        seed: of the labels, of the random layers and of training.
-        epochs: length of the training.
-        storage: `cluster.storage`.
+        encoder: directory of an encoder with the architecture and the tokenizer; its weights are not used.
         source: key of the base network of the copied layer groups; empty for a base network.
-        copied: n, the number of copied layer groups.
-        learning: whether the copied groups are trained.
+        copied: n, the number of copied layer groups; `learning`: whether they are trained.
         key: under which the encoder is stored; empty: not stored.
     """
 
@@ -81,19 +64,12 @@ class Network:
 
 
 def learn(network: Network) -> float:
-    """Train a network; returns its best dev metric. Deterministic.
-
-    All trained layers have the same learning rate from the first step: discriminative rates and gradual unfreezing
-    would favour the copied layers.
-
-    Raises:
-        TrainingError: a loss is not finite.
-    """
+    """Train a network; returns its best dev metric. Deterministic. All trained layers have the same learning rate from
+    the first step: discriminative rates and gradual unfreezing would favour the copied layers."""
     facts, loaded = read_facts(network.examples), load_encoder(network.encoder)
-    task, labels = find_task(facts.kind), facts.labels
-    model = _model(network, loaded, labels)
-    encoder, settings, seed = model.encoder, model.settings, network.seed
-    training = settings.training
+    task = find_task(facts.kind)
+    model = _model(network, loaded, task, facts.labels)
+    encoder, settings, training, seed = model.encoder, model.settings, model.settings.training, network.seed
     whole, dev = (read_split(network.examples, name) for name in ("train", "dev"))
     split = whole.take(sample_rows(strata_of(whole, facts.kind), network.budget, seed=seed)[0])
     encoded, held = (task.encode(of.fields, loaded.tokenizer, encoder, settings) for of in (split, dev))
@@ -106,8 +82,7 @@ def learn(network: Network) -> float:
     batches = ExampleSampler(encoded, split.targets, batch_size=training.batch_size, seed=counter_seed(seed, "batches"))
     steps = max(settings.min_steps, math.ceil(network.epochs * -(-len(split) // training.batch_size)))
     scored_at = {round(steps * (number + 1) / EVALUATIONS) for number in range(EVALUATIONS)} - {0}
-    scoring = scoring_for(facts.kind, labels)
-    best = -math.inf
+    scoring, best = scoring_for(facts.kind, facts.labels), -math.inf
     for report in train(state, batches, settings=training, total_steps=steps, seed=counter_seed(seed, "finetune")):
         if report.step in scored_at:
             if state.average is not None:
@@ -121,55 +96,36 @@ def learn(network: Network) -> float:
     return best
 
 
-def _model(network: Network, loaded: Encoder, labels: list[str]) -> TaskModel:
-    """A task model with random weights, and copied layers if the network has a source."""
-    rate = network.settings.scratch.rate or network.settings.training.rate
+def _model(network: Network, loaded: Encoder, task: Task, labels: list[str]) -> TaskModel:
+    given = network.settings
+    training = given.training.model_copy(update={"rate": given.scratch.rate or given.training.rate})
     # The head reads the last layer, so that the random layers cannot be bypassed; no auxiliary objective, which would
     # train them for another task.
-    changes = {"method": "finetune", "layers": "last", "lm_weight": 0.0}
-    changes |= {"training": network.settings.training.model_copy(update={"rate": rate})}
-    settings = network.settings.model_copy(update=changes)
+    changes = {"method": "finetune", "layers": "last", "lm_weight": 0.0, "training": training}
     # The two base networks start from different weights, and the random layers of a copy from others again.
     origin = ("above",) if network.source else ("base", network.examples.name, "")
     torch.manual_seed(counter_seed(network.seed, *origin))
-    config = loaded.model.config
-    sizes = config.model_dump(mode="json", exclude={"vocabulary"})
-    encoder = build_model(loaded.family, vocabulary=config.vocabulary, settings=sizes)
+    sizes = loaded.model.config.model_dump(mode="json", exclude={"vocabulary"})
+    encoder = build_model(loaded.family, vocabulary=loaded.model.config.vocabulary, settings=sizes)
     encoder.bind(loaded.tokenizer)
-    encoder.set_dropout(settings.dropout)
+    encoder.set_dropout(given.dropout)
     torch.manual_seed(counter_seed(network.seed, "head", network.copied))
-    task = find_task(read_facts(network.examples).kind)
-    model = TaskModel(encoder, task=task, settings=settings, labels=labels).eval()
+    model = TaskModel(encoder, task=task, settings=given.model_copy(update=changes), labels=labels).eval()
     if network.source:
-        _copy_layers(encoder, network)
+        stored = CheckpointStore(network.storage, key=network.source).latest()
+        if stored is None:
+            raise ConfigError(f"{network.storage}: the base network {network.source} is missing; run the study again")
+        names = {id(parameter): name for name, parameter in encoder.named_parameters()}
+        with torch.no_grad():
+            for parameter in itertools.chain(*encoder.layer_groups()[: network.copied]):
+                parameter.copy_(stored.tensors[names[id(parameter)]])
     return model
 
 
-def _copy_layers(encoder: LanguageModel, network: Network) -> None:
-    stored = CheckpointStore(network.storage, key=network.source).latest()
-    if stored is None:
-        raise ConfigError(f"{network.storage}: the base network {network.source} is missing; run the study again")
-    names = {id(parameter): name for name, parameter in encoder.named_parameters()}
-    with torch.no_grad():
-        for group in encoder.layer_groups()[: network.copied]:
-            for parameter in group:
-                parameter.copy_(stored.tensors[names[id(parameter)]])
-
-
 def trained(
-    networks: Mapping[Base, Network], *, groups: int, seeds: Sequence[int], cluster: ClusterSettings
+    networks: Mapping[str, Network], *, groups: int, seeds: Sequence[int], cluster: ClusterSettings
 ) -> tuple[list[float], dict[str, list[list[float]]]]:
-    """Train the base networks of both tasks, then all copies.
-
-    Args:
-        networks: of A and B, without seed and source.
-        groups: number of layer groups.
-        seeds: of the networks.
-        cluster: where they are trained.
-
-    Returns:
-        The scores of base A by seed, and series -> n from 0 -> scores by seed.
-    """
+    """Train the base networks, then all copies; scores of base A by seed, and series -> n from 0 -> scores by seed."""
     unique = uuid.uuid4().hex[:12]
     keys = {(base, seed): f"transferability-{unique}-{base}-{seed}" for base in networks for seed in seeds}
     bases = [replace(networks[base], seed=seed, key=key) for (base, seed), key in keys.items()]
@@ -179,17 +135,15 @@ def trained(
         for cut in range(1, groups + 1)
         for seed in seeds
     ]
-    scores: list[float] = []
+    scores = np.zeros(len(bases) + len(copies))
     try:
-        with Progress("study transferability", total=len(bases) + len(copies), unit="network") as bar:
-            for part in (bases, copies):
-                of_part = dict.fromkeys(range(len(part)), 0.0)
+        with Progress("study transferability", total=len(scores), unit="network") as bar:
+            for part, at in ((bases, scores[: len(bases)]), (copies, scores[len(bases) :])):
                 for index, score in map_parallel(learn, part, settings=cluster):
-                    of_part[index] = score
+                    at[index] = score
                     bar.advance(1)
-                scores += of_part.values()
     finally:
         for key in keys.values():
             CheckpointStore(networks["B"].storage, key=key).clear()
-    base_a, base_b, *rest = np.reshape(scores, (-1, len(seeds))).tolist()
+    base_a, base_b, *rest = scores.reshape(-1, len(seeds)).tolist()
     return base_a, {series: [base_b, *rest[row * groups : (row + 1) * groups]] for row, series in enumerate(SERIES)}

@@ -42,9 +42,6 @@ def run(
 
     A group consists of the models with the same vocabulary that were last trained on the same corpus; they are compared
     on its held-out part.
-
-    Raises:
-        ConfigError, DataError: no causal encoder; `longest` is less than two steps; too little held-out text.
     """
     if longest < 2 * step:
         raise ConfigError(f"--longest {longest}: must be at least two steps of {step}")
@@ -105,7 +102,6 @@ def _groups(outputs: Outputs, encoder: str) -> dict[tuple[str, str], dict[str, E
 
 
 def _store(outputs: Outputs, tokens: str, encoders: dict[str, Encoder]) -> TokenStore:
-    """The held-out tokens, which have the vocabulary of the encoders."""
     store = TokenStore(outputs.directory("tokens", tokens, stage=f"tokenize --item {tokens}"), "heldout")
     for name, loaded in encoders.items():
         if loaded.tokenizer.fingerprint() != store.tokenizer_fingerprint:

@@ -13,10 +13,10 @@ from components.core.artifacts import MANIFEST, read_json, read_manifest
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.data.scoring.intervals import Interval
 from components.models.encoder import Encoder, load_encoder
+from components.reporting import evaluations
 from components.reporting.figures import Line
 from components.reporting.findings import Findings
 from components.settings.finetune import FinetuneSettings
-from components.settings.names import BASELINE
 from components.settings.params import Block, Params
 from components.settings.systems import System
 
@@ -32,13 +32,8 @@ STAGE_OF = {"scratch": "scratch", "vectors": "scratch", "pretrained": "pretrain"
 
 @dataclass(frozen=True)
 class Study:
-    """One entry of the STUDIES table.
-
-    Attributes:
-        name: of the command `headstart study <name>` and of the output directory below `studies/`.
-        question: one sentence, the help text of the command.
-        run: (outputs, *, options) -> findings; the options become flags of the command.
-    """
+    """One entry of the STUDIES table. `run`: (outputs, *, options) -> findings; the options become flags of the
+    command."""
 
     name: str
     question: str
@@ -48,12 +43,7 @@ class Study:
 @dataclass
 class Outputs:
     """The outputs of one run. Methods raise an ArtifactError that names the stage whose output is missing, and a
-    ConfigError for unknown names.
-
-    Attributes:
-        params: settings of the run.
-        read: path below `out` -> digest, for the outputs that were read.
-    """
+    ConfigError for unknown names. `read`: path below `out` -> digest, for the outputs that were read."""
 
     params: Params
     read: dict[str, str] = field(default_factory=dict)
@@ -162,15 +152,8 @@ def band(x: list[float], intervals: list[Interval], *, dashed: bool = False) -> 
 
 def label_curves(evaluation: Mapping[str, Any], systems: Collection[str] | None = None) -> dict[str, Line]:
     """System -> primary metric on test with its interval against labels per class. Frozen systems are omitted."""
-    return {
-        system["system"]: band(
-            [cell["labels"] for cell in system["budgets"]],
-            [
-                Interval(*(cell["scores"][evaluation["main"]][name] for name in ("mean", "low", "high")))
-                for cell in system["budgets"]
-            ],
-            dashed=system["family"] == BASELINE,
-        )
-        for system in evaluation["systems"]
-        if not System.of(system["family"], system["start"]).frozen and (systems is None or system["system"] in systems)
+    frozen = {
+        system["system"] for system in evaluation["systems"] if System.of(system["family"], system["start"]).frozen
     }
+    curves = evaluations.label_curves(evaluation)
+    return {name: of for name, of in curves.items() if name not in frozen and (systems is None or name in systems)}

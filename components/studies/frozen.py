@@ -40,11 +40,7 @@ class Labelled:
 
     @classmethod
     def of(cls, outputs: Outputs, task: str) -> Labelled:
-        """Read a task. The test split is not read.
-
-        Raises:
-            ConfigError: the kind of task does not have one label per row or word, or the task has no dev.
-        """
+        """Read a task. The test split is not read."""
         directory = outputs.examples(task)
         facts = read_facts(directory)
         if facts.kind not in LABELLED:
@@ -84,9 +80,6 @@ def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: Finetu
     """(M, D_l) float32 features of the embedding and of each layer, lowest first, in the order of the rows.
 
     Of texts, the mean of the hidden states, over the sequences of a row; words have their `unit_states`.
-
-    Raises:
-        ConfigError: an input exceeds `finetune.<family>.max_length`.
     """
     model = encoder.model
     task = find_task(kind)

@@ -1,8 +1,7 @@
 """Label efficiency: how many labels other systems need for the score of a transferred model with few labels.
 
 Howard and Ruder 2018, section 5 and figure 3: 100 labels give the same score as training from scratch with 10 to 100
-times as many. `components.evaluation.benefits.labels_needed` computes the numbers from the label curves;
-`components.evaluation.worth` gives the number for training from scratch an interval.
+times as many. `components.evaluation.benefits` computes the numbers, for training from scratch with an interval.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.data.scoring import title
-from components.evaluation.worth import rounded
+from components.evaluation.benefits import rounded
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
@@ -19,11 +18,7 @@ from components.studies.frame import EveryTask, Outputs, Study, label_curves
 
 
 def run(outputs: Outputs, *, task: EveryTask = "") -> Findings:
-    """The number of labels with which scratch and the best baseline reach the score of each transferred system.
-
-    Raises:
-        ArtifactError: a task is not evaluated, or has no transferred system.
-    """
+    """The number of labels with which scratch and the best baseline reach the score of each transferred system."""
     chapter = Chapter("Label efficiency")
     needs = "no transferred system was evaluated; run.starts must name pretrained or adapted"
     evaluations = outputs.evaluations(task, "label_efficiency", needs=needs)
@@ -41,7 +36,10 @@ def run(outputs: Outputs, *, task: EveryTask = "") -> Findings:
                     labels = entry["labels"]
                     for rival, needed in entry["against"].items():
                         exact = worth.get(labels) if rival == scratch else None
-                        cells = _with_bounds(exact) if exact else _needs(needed)
+                        cells = ["more than available", f"more than {rounded(needed['at_least_ratio'])}"]
+                        if needed["labels"] is not None:
+                            cells = [rounded(needed["labels"]), f"{needed['ratio']:.2f}"]
+                        cells = _with_bounds(exact) if exact else cells
                         rows.append([system, rounded(labels), f"{entry['score']:.3f}", rival, *cells])
                     if labels in worth and worth[labels]["ratio"]["low"] is not None:
                         ranges[f"{system}, {rounded(labels)}"] = _range(worth[labels])
@@ -62,12 +60,6 @@ def run(outputs: Outputs, *, task: EveryTask = "") -> Findings:
     )
     kept = ("headline", "unit", "label_efficiency", "worth")
     return Findings(chapter, {name: {key: of[key] for key in kept} for name, of in evaluations.items()})
-
-
-def _needs(needed: Mapping[str, float | None]) -> list[str]:
-    if needed["labels"] is None:
-        return ["more than available", f"more than {rounded(needed['at_least_ratio'])}"]
-    return [rounded(needed["labels"]), f"{needed['ratio']:.2f}"]
 
 
 def _with_bounds(entry: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from components.data.scoring import title
-from components.data.scoring.intervals import interval
+from components.data.scoring.intervals import CONFIDENCE, interval
 from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import format_budget
 from components.reporting import figures
@@ -39,18 +39,8 @@ PUBLISHED = {
 SEEDS = 3
 
 
-def run(
-    outputs: Outputs,
-    *,
-    task: Task = "",
-    encoder: EncoderName = "",
-    budget: Budget = 0,
-) -> Findings:
-    """Dev metric of every choice of layers, for one or several encoders.
-
-    Raises:
-        ConfigError: a kind of task without one label per text or word.
-    """
+def run(outputs: Outputs, *, task: Task = "", encoder: EncoderName = "", budget: Budget = 0) -> Findings:
+    """Dev metric of every choice of layers, for one or several encoders."""
     name = outputs.task(task)
     data = Labelled.of(outputs, name)
     kind, scoring = data.facts.kind, scoring_for(data.facts.kind, data.facts.labels)
@@ -70,7 +60,7 @@ def run(
                 if values:
                     of_encoder.setdefault(choice, []).append(max(values))
     how = f"{title(scoring.main)} on dev at {format_budget(labels, scoring)}"
-    chapter = _chapter(name, scores, how, confidence=outputs.params.evaluate.confidence)
+    chapter = _chapter(name, scores, how, confidence=CONFIDENCE)
     numbers = {"task": name, "score": scoring.main, "labels": labels, "seeds": seeds, "scores": scores}
     return Findings(chapter, numbers)
 

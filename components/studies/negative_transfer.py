@@ -23,11 +23,7 @@ PLOTTED = 24
 
 
 def run(outputs: Outputs, *, task: EveryTask = "") -> Findings:
-    """Scratch, pretrained and adapted for each part of the test set, and forgetting by adaptation.
-
-    Raises:
-        ArtifactError: a task is not evaluated, or no family has both a transferred system and one from scratch.
-    """
+    """Scratch, pretrained and adapted for each part of the test set, and forgetting by adaptation."""
     chapter = Chapter("Where transfer hurts")
     evaluations = outputs.evaluations(task, "transfer", needs=PAIR)
     for name, evaluation in evaluations.items():
@@ -50,7 +46,6 @@ def run(outputs: Outputs, *, task: EveryTask = "") -> Findings:
 
 
 def _add(chapter: Chapter, task: str, family: str, at: dict[str, Any], *, unit: str) -> None:
-    """Add the sentences, the table and the figures of one family at its largest budget."""
     labels = f"all {unit}" if at["budget"] < 0 else f"{at['budget']} {unit}"
     parts = {"all rows" if part["part"] == "all" else f"{part['part']} {part['name']}": part for part in at["parts"]}
     starts = list(at["parts"][0]["starts"])

@@ -21,7 +21,7 @@ from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Cloud
 from components.reporting.findings import Findings
-from components.serving.neighbours import nearest_words
+from components.serving.generation import nearest_words
 from components.studies.frame import EncoderName, Outputs, Study
 from components.studies.senses import planar
 from components.studies.word_table import frequent_words, readable, table, vector
@@ -39,12 +39,7 @@ def run(
     words: Annotated[str, typer.Option(help="Words, separated by commas; frequent ones by default.")] = "",
     count: Annotated[int, typer.Option(help="Number of neighbours per word.", min=1)] = 8,
 ) -> Findings:
-    """Neighbours of words in one or several tables, and a map of each. By default, character models are skipped.
-
-    Raises:
-        ConfigError: a character model.
-        DataError: a word is not a single piece of the vocabulary.
-    """
+    """Neighbours of words in one or several tables, and a map of each. By default, character models are skipped."""
     asked = [word.strip() for word in words.split(",") if word.strip()]
     chapter = Chapter("Neighbours of a word")
     numbers: dict[str, Any] = {}
@@ -77,7 +72,6 @@ def run(
 def _map(
     encoder: Encoder, table_VD: Tensor, written: Sequence[str], groups: Mapping[str, Sequence[str]]
 ) -> dict[str, Cloud]:
-    """The groups of the map: each word with its neighbours, and frequent words in the background."""
     id_of = {name: id_ for id_, name in enumerate(written)}
     shown = {name for names in groups.values() for name in names}
     others = frequent_words(encoder.tokenizer, count=BACKGROUND, skip=0)

@@ -36,23 +36,24 @@ Keys = NDArray[np.uint64]
 Pieces = NDArray[np.int64]
 
 
-def windows(pieces: Pieces, order: int) -> list[tuple[Keys, NDArray[np.bool_]]]:
-    """For k = 0 to N the keys (T - k + 1,) of the windows of k pieces, by their first position, and whether they lie
-    within one document: only their first and their last piece may be END. The key of the empty window is 0."""
+def windows(pieces: Pieces, order: int) -> list[tuple[Keys, NDArray[np.int64]]]:
+    """For k = 0 to N the keys (T - k + 1,) of the windows of k pieces, by their first position, and the positions of
+    those within one document: only their first and their last piece may be END. The END before the documents alone is
+    none of them, and the key of the empty window is 0."""
     keys = np.zeros(len(pieces) + 1, dtype=np.uint64)
     ends = np.concatenate([[0], np.cumsum(pieces == END)])
-    by_length = [(keys, np.ones(len(keys), dtype=bool))]
+    by_length = [(keys, np.arange(len(keys)))]
     for length in range(1, order + 1):
         first = np.arange(max(0, len(pieces) - length + 1))
         added = pieces[length - 1 :].astype(np.uint64) + np.uint64(1)
         keys = _mixed(keys[: len(first)] * np.uint64(0x9E3779B97F4A7C15) + added)
-        inside = ends[first + length - 1] <= ends[first + 1]
-        by_length.append((keys, inside))
+        inside = (ends[first + length - 1] <= ends[first + 1]) & (first + length > 1)
+        by_length.append((keys, np.flatnonzero(inside)))
     return by_length
 
 
 def _mixed(keys: Keys) -> Keys:
-    """The finaliser of SplitMix64 (Steele et al. 2014), a bijection in which every input bit affects every output."""
+    # The finaliser of SplitMix64 (Steele et al. 2014).
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: Keys = keys ^ (keys >> np.uint64(31))
@@ -87,12 +88,8 @@ def _places(table: Keys, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool
 
 @dataclass(frozen=True)
 class NgramModel:
-    """An estimated model.
-
-    Attributes:
-        vocabulary: V, number of pieces that can be predicted.
-        lengths: the n-grams of length 1 to N; fewer if no document has n-grams of the longest lengths.
-    """
+    """An estimated model. `lengths`: the n-grams of length 1 to N; fewer if no document has n-grams of the longest
+    lengths."""
 
     vocabulary: int
     lengths: list[_Length]
@@ -104,26 +101,14 @@ class NgramModel:
         by_length = windows(stream, len(self.lengths))
         result = np.full(len(pieces), 1.0 / self.vocabulary)
         for length, entries in enumerate(self.lengths, 1):
-            keys, inside = by_length[length]
-            # The END before the stream is no prediction.
-            starts = np.flatnonzero(inside)
-            starts = starts[starts + length > 1]
+            keys, starts = by_length[length]
             last = starts + length - 2
             result[last] = entries.interpolated(keys[starts], by_length[length - 1][0][starts], result[last])
         return np.log(result)
 
 
 def estimate(pieces: Pieces, *, order: int, vocabulary: int) -> NgramModel:
-    """Estimate a model.
-
-    Args:
-        pieces: (T,) ids of documents, each followed by END.
-        order: N, the length of the longest n-grams.
-        vocabulary: V, number of pieces that can be predicted.
-
-    Raises:
-        DataError: there are no pieces.
-    """
+    """Estimate a model. `pieces`: (T,) ids of documents, each followed by END."""
     if not len(pieces):
         raise DataError("there are no tokens to count; add text to the corpus")
     stream = np.concatenate([[END], pieces]).astype(np.int64)
@@ -132,9 +117,7 @@ def estimate(pieces: Pieces, *, order: int, vocabulary: int) -> NgramModel:
     longer: Keys | None = None
     # From the longest n-grams to the shortest: the distinct ones of a length give the values a of the next.
     for length in range(order, 0, -1):
-        keys, inside = by_length.pop()
-        starts = np.flatnonzero(inside)
-        starts = starts[starts + length > 1]
+        keys, starts = by_length.pop()
         if not len(starts):
             continue
         distinct, first, adjusted = np.unique(keys[starts], return_index=True, return_counts=True)
@@ -150,7 +133,6 @@ def estimate(pieces: Pieces, *, order: int, vocabulary: int) -> NgramModel:
 
 
 def _length(keys: Keys, adjusted: NDArray[np.int64], of: Keys) -> _Length:
-    """The entries of a length, from its distinct n-grams, their values a and the keys of their contexts."""
     discounts = np.asarray([0.0, *_discounts(np.bincount(np.minimum(adjusted, 5), minlength=6)[1:5])])
     contexts, group = np.unique(of, return_inverse=True)
     totals = np.asarray(np.bincount(group, weights=adjusted.astype(np.float64)), dtype=np.float64)
@@ -159,7 +141,6 @@ def _length(keys: Keys, adjusted: NDArray[np.int64], of: Keys) -> _Length:
 
 
 def _discounts(numbers: NDArray[Any]) -> tuple[float, float, float]:
-    """D_1, D_2 and D_3 from (4,) the numbers of n-grams with a = 1 to 4."""
     if not numbers.all():
         return FALLBACK
     n1, n2, n3, n4 = map(float, numbers)

@@ -43,11 +43,7 @@ def run(
         int, typer.Option(help="Maximum number of pieces of train; they are counted in memory.")
     ] = 20_000_000,
 ) -> Findings:
-    """Estimate an n-gram model for every corpus and vocabulary of the run's causal models, and measure both.
-
-    Raises:
-        ArtifactError: a corpus is not tokenized, a model is not trained, or no model is causal.
-    """
+    """Estimate an n-gram model for every corpus and vocabulary of the run's causal models, and measure both."""
     params = outputs.params
     stages: dict[str, Mapping[str, Any]] = {"pretrain": params.pretrain, "adapt": params.adapt}
     numbers: dict[str, dict[str, Any]] = {}
@@ -96,11 +92,7 @@ def run(
 
 
 def ngram_nats(tokens: Path, *, order: int, most: int) -> NDArray[np.float64]:
-    """(pieces,) negative log-likelihood of the held-out pieces by an n-gram model of the train split.
-
-    Raises:
-        DataError: the corpus has no tokens.
-    """
+    """(pieces,) negative log-likelihood of the held-out pieces by an n-gram model of the train split."""
     train, heldout = TokenStore(tokens, "train"), TokenStore(tokens, "heldout")
     pieces = train.span(0, min(most, train.tokens)) if train.tokens else np.zeros(0, dtype=np.int64)
     model = estimate(pieces, order=order, vocabulary=train.vocab_size - len(NEVER))

@@ -83,11 +83,7 @@ def sentences_of(text: str, segmentation: Segmentation) -> Iterator[Sentence]:
 
 
 def sample(corpus: Path, segmentation: Segmentation, *, count: int) -> list[Sentence]:
-    """At most `count` sentences of different documents, evenly spread over the corpus.
-
-    Raises:
-        DataError: the corpus has no sentence with an allowed number of words.
-    """
+    """At most `count` sentences of different documents, evenly spread over the corpus."""
     total = sum(measure(shard).documents for shard in shards(corpus))
     # Twice as many documents, because some have no such sentence.
     candidates = {number * total // (2 * count) for number in range(2 * count)}

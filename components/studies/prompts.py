@@ -20,15 +20,7 @@ class Prompt:
 
     @classmethod
     def of(cls, template: str, *, parts: Sequence[str] = ("text", "second")) -> Prompt:
-        """Parse a text. The answer replaces its [MASK], or follows the text if there is none.
-
-        Args:
-            template: the text.
-            parts: allowed names in braces.
-
-        Raises:
-            ConfigError: several [MASK], or another name in braces.
-        """
+        """Parse a text. The answer replaces its [MASK], or follows the text if there is none."""
         before, *after = template.split(GAP)
         if len(after) > 1:
             raise ConfigError(f"--prompt: {template!r} has {len(after)} {GAP}; write one or none")
@@ -49,11 +41,7 @@ class Prompt:
 
 
 def label_words(labels: Sequence[str], answers: str) -> dict[str, str]:
-    """Label -> its answer: the words of its name, unless `answers` has another.
-
-    Raises:
-        ConfigError: an entry without "=" or with an unknown label.
-    """
+    """Label -> its answer: the words of its name, unless `answers` has another."""
     words = {label: label.replace("_", " ").replace("-", " ") for label in labels}
     for entry in filter(str.strip, answers.split(";")):
         label, _, answer = (part.strip() for part in entry.partition("="))

@@ -46,11 +46,7 @@ def two_senses(vectors_ND: Floats) -> tuple[NDArray[np.int64], float]:
 
 
 def planar(vectors_ND: NDArray[np.floating]) -> NDArray[np.floating]:
-    """(N, D) -> (N, 2), the first two principal components; the largest absolute value of each axis is positive.
-
-    Raises:
-        DataError: fewer than three vectors.
-    """
+    """(N, D) -> (N, 2), the first two principal components; the largest absolute value of each axis is positive."""
     if len(vectors_ND) < 3:
         raise DataError(f"{len(vectors_ND)} words are too few for a map; name at least three")
     positions: NDArray[np.floating] = PCA(2, svd_solver="full").fit_transform(vectors_ND)
@@ -61,11 +57,7 @@ def planar(vectors_ND: NDArray[np.floating]) -> NDArray[np.floating]:
 def add_senses(
     chapter: Chapter, encoder: Encoder, occurrences: Sequence[tuple[Sentence, int]], *, word: str, name: str
 ) -> dict[str, Any]:
-    """Add the occurrences of a word in the last layer to a chapter; returns the numbers.
-
-    Raises:
-        DataError: fewer than ten occurrences are within the model's positions.
-    """
+    """Add the occurrences of a word in the last layer to a chapter; returns the numbers."""
     kept, vectors = [], []
     for number, indices, layers in states(encoder, [sentence for sentence, _ in occurrences]):
         if (index := occurrences[number][1]) in indices:

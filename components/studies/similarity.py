@@ -54,11 +54,7 @@ def explainable_variance(vectors_ND: Floats) -> float:
 
 
 def measured(encoder: Encoder, sentences: Sequence[Sentence]) -> tuple[list[dict[str, float]], dict[str, Floats]]:
-    """The measures of every layer, in one pass over the sentences, and word -> (N, D) its vectors in the last layer.
-
-    Raises:
-        DataError: no word occurs in enough sentences, within the model's positions.
-    """
+    """The measures of every layer, in one pass over the sentences, and word -> (N, D) its vectors in the last layer."""
     rng = np.random.default_rng(0)
     chosen = _chosen(sentences, rng)
     everywhere = [(number, index) for number, of in enumerate(sentences) for index in range(len(of.spans))]

@@ -22,7 +22,7 @@ import typer
 
 from components.core.errors import ConfigError
 from components.data.scoring import title
-from components.data.scoring.intervals import interval
+from components.data.scoring.intervals import CONFIDENCE, interval
 from components.data.tasks.budgets import ALL
 from components.data.tasks.examples import read_facts
 from components.data.tasks.kinds import scoring_for
@@ -31,7 +31,7 @@ from components.models.encoder import architecture_of
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
-from components.studies.copied_layers import SERIES, Base, Network, trained
+from components.studies.copied_layers import SERIES, Network, trained
 from components.studies.frame import Outputs, Study, band, bounds
 
 
@@ -45,18 +45,14 @@ def run(
     epochs: Annotated[float, typer.Option(help="Epochs of training per network.", min=0.01)] = 10.0,
     seeds: Annotated[int, typer.Option(help="Number of seeds of task B to use.", min=1)] = 3,
 ) -> Findings:
-    """Dev metric of BnB, BnB+, AnB and AnB+ for every n.
-
-    Raises:
-        ConfigError, TrainingError: there is no second task; a loss is not finite.
-    """
+    """Dev metric of BnB, BnB+, AnB and AnB+ for every n."""
     name = outputs.task(task)
     block, start = outputs.split_name(encoder or outputs.params.run.families[0])
     source, examples = outputs.encoder_directory(block, start), outputs.examples(name)
     facts = read_facts(examples)
     second = _second(outputs, name, other)
     storage = outputs.params.cluster.storage
-    directories: dict[Base, Path] = {"A": outputs.examples(second), "B": examples}
+    directories = {"A": outputs.examples(second), "B": examples}
     networks = {
         base: Network(
             examples=directory.absolute(),
@@ -73,7 +69,7 @@ def run(
     base_a, scores = trained(networks, groups=groups, seeds=chosen, cluster=outputs.params.cluster)
     scoring = scoring_for(facts.kind, facts.labels)
     how = f"{title(scoring.main)} on dev at {format_budget(budget or ALL, scoring)}"
-    chapter = _chapter(f"A {second}, B {name}, {block}", scores, how=how, confidence=outputs.params.evaluate.confidence)
+    chapter = _chapter(f"A {second}, B {name}, {block}", scores, how=how, confidence=CONFIDENCE)
     numbers = {
         "task": name,
         "other": second,
@@ -90,7 +86,6 @@ def run(
 
 
 def _second(outputs: Outputs, name: str, other: str) -> str:
-    """The name of task A."""
     tasks = [outputs.task(other)] if other else [*outputs.params.run.tasks, *outputs.params.data.tasks]
     second = next((task for task in tasks if task != name), None)
     if second is None:
@@ -99,7 +94,6 @@ def _second(outputs: Outputs, name: str, other: str) -> str:
 
 
 def _chapter(name: str, scores: Mapping[str, Sequence[Sequence[float]]], *, how: str, confidence: float) -> Chapter:
-    """The chapter, from series -> n from 0 -> scores of the seeds."""
     values = {series: np.asarray(of) for series, of in scores.items()}
     intervals = {series: [interval(of, confidence=confidence) for of in rows] for series, rows in values.items()}
     base, count = values["BnB"][0], len(values["BnB"]) - 1

@@ -30,11 +30,7 @@ BY_SCRIPT = {"share of words": ("share_of_words", ".1%")} | {
 
 
 def run(outputs: Outputs) -> Findings:
-    """The vocabulary report of every tokenizer of the run.
-
-    Raises:
-        ArtifactError: there is no trained tokenizer.
-    """
+    """The vocabulary report of every tokenizer of the run."""
     names = [path.parent.name for path in sorted((outputs.out / "tokenizer").glob(f"[!.]*/{MANIFEST}"))]
     if not names:
         raise ArtifactError(
@@ -66,10 +62,7 @@ def run(outputs: Outputs) -> Findings:
         "numbers and symbols. For comparison, BERT's multilingual vocabulary has 119,547 pieces, 36.5% of them "
         "non-initial."
     )
-    tables = [
-        Table(["vocabulary", *WHOLE], whole),
-        Table(["vocabulary", "script", *BY_SCRIPT], scripts, "By script"),
-    ]
+    tables = [Table(["vocabulary", *WHOLE], whole), Table(["vocabulary", "script", *BY_SCRIPT], scripts, "By script")]
     svg = figures.bars(heights, x_label="pieces per word", form="{:.2f}")
     drawing = Drawing(svg, "Pieces per word, by script.")
     return Findings(Chapter("Vocabularies", [lead], [text], tables, [drawing]), reports)

@@ -25,6 +25,7 @@ from components.evaluation.aggregates import format_budget
 from components.models.encoder import Encoder
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
+from components.reporting.figures import Cloud
 from components.reporting.findings import Findings
 from components.settings.finetune import FinetuneSettings
 from components.studies.frame import STAGE_OF, Budget, Outputs, Study, Task
@@ -55,11 +56,7 @@ def run(
     ] = "",
     budget: Budget = 0,
 ) -> Findings:
-    """Rank the candidates without fine-tuning.
-
-    Raises:
-        ConfigError: fewer than two candidates, a kind of task without labels, or a sample with only one label.
-    """
+    """Rank the candidates without fine-tuning."""
     name = outputs.task(task)
     data = Labelled.of(outputs, name)
     labels = data.budget(budget)
@@ -132,7 +129,8 @@ def _chapter(
         f"{task}: after fine-tuning, {'the same' if winner == best else winner} is best on dev of {len(scored)} "
         f"candidates (rho {agreement['spearman']:+.2f})."
     )
-    svg = figures.points(scored, x_label="LogME (nats per row)", y_label=f"fine-tuned: {score} on dev")
+    clouds = {name: Cloud([x], [y]) for name, (x, y) in scored.items()}
+    svg = figures.scatter(clouds, x_label="LogME (nats per row)", y_label=f"fine-tuned: {score} on dev")
     chapter.figures.append(Drawing(svg, f"{task}: LogME before and the metric after fine-tuning."))
     return chapter
 

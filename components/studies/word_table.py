@@ -76,11 +76,7 @@ def piece_of(tokenizer: Tokenizer, word: str) -> int | None:
 
 
 def vector(encoder: Encoder, table_VD: Tensor, word: str) -> tuple[Tensor, list[str]]:
-    """A word's vector, and the names of the word itself, which are excluded from its neighbours.
-
-    Raises:
-        DataError: the word is not a single piece, and the family has no vectors for other words.
-    """
+    """A word's vector, and the names of the word itself, which are excluded from its neighbours."""
     tokenizer, model = encoder.tokenizer, encoder.model
     spelled = word.lower() if getattr(tokenizer, "lowercase", False) else word
     if isinstance(model, StaticVectors):

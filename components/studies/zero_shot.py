@@ -14,7 +14,7 @@ import typer
 
 from components.core.errors import ConfigError
 from components.data.scoring import Scoring
-from components.data.scoring.intervals import Interval
+from components.data.scoring.intervals import CONFIDENCE, Interval
 from components.data.tasks.data import Split
 from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
@@ -39,11 +39,7 @@ def run(
     answers: Annotated[str, typer.Option(help='Answers for labels: "label=words; label=words".')] = "",
     split: Annotated[Literal["dev", "test"], typer.Option(help="Split to answer; choose prompts on dev.")] = "dev",
 ) -> Findings:
-    """Accuracy of every encoder for each of the three scores.
-
-    Raises:
-        ConfigError: a kind of task without candidate answers, an unsuitable encoder or option.
-    """
+    """Accuracy of every encoder for each of the three scores."""
     name = outputs.task(task)
     directory = outputs.examples(name)
     facts = read_facts(directory)
@@ -90,7 +86,6 @@ def _measured(
     outputs: Outputs, encoder: str, splits: Mapping[str, Questions], scoring: Scoring
 ) -> tuple[dict[str, dict[str, dict[str, Interval]]], list[str]]:
     """System -> split -> score -> accuracy, of the named encoder or the language models of run.families; and notes."""
-    confidence = outputs.params.evaluate.confidence
     notes: list[str] = []
     measured: dict[str, dict[str, dict[str, Interval]]] = {}
     for block, start in outputs.chosen(encoder):
@@ -106,7 +101,7 @@ def _measured(
             continue
         measured[system] = {}
         for part, questions in splits.items():
-            measured[system][part] = accuracy(loaded, questions, scoring, confidence=confidence)
+            measured[system][part] = accuracy(loaded, questions, scoring, confidence=CONFIDENCE)
         notes += unknown_words(system, loaded, questions.candidates)
     if not measured:
         raise ConfigError(f"run.families: none has a causal or masked language model. {' '.join(notes)}")

@@ -91,7 +91,6 @@ class Tokenizer(ABC):
         return len(self.pieces)
 
     def spelling(self, id_: int) -> str:
-        """The piece of an id."""
         return self.pieces[id_]
 
     @abstractmethod

@@ -123,6 +123,10 @@ class BytePairTokenizer(LibraryTokenizer):
         return BertWordsTokenizer._read_vocabulary(directory)
 
 
+#: Minimum frequency of a merged pair.
+LEAST_COUNT: Final = 2
+
+
 def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation: Segmentation) -> BytePairTokenizer:
     """Learn merges of the most frequent pairs until the vocabulary is full.
 
@@ -144,7 +148,7 @@ def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation:
         repeated(words),
         trainers.BpeTrainer(
             vocab_size=settings.size,
-            min_frequency=settings.min_frequency,
+            min_frequency=LEAST_COUNT,
             special_tokens=list(SPECIAL_PIECES),
             initial_alphabet=list(_BYTE),
             show_progress=False,

@@ -70,6 +70,10 @@ def code_points(text: str) -> NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
+#: Minimum frequency of a character.
+LEAST_COUNT: Final = 2
+
+
 def train_char(texts: Sequence[str], *, settings: CharSettings, segmentation: Segmentation) -> CharTokenizer:
     """Learn a vocabulary of the most frequent characters; `segmentation` is for word counts.
 
@@ -79,12 +83,12 @@ def train_char(texts: Sequence[str], *, settings: CharSettings, segmentation: Se
     counts = np.zeros(_CODE_POINTS, dtype=np.int64)
     for run in chunks(texts):
         counts += np.bincount(code_points(well_formed("".join(run))), minlength=_CODE_POINTS)
-    frequent = np.flatnonzero(counts >= settings.min_frequency)
+    frequent = np.flatnonzero(counts >= LEAST_COUNT)
     # The sort is stable: characters with equal counts stay in code-point order.
     ranked = frequent[np.argsort(-counts[frequent], kind="stable")][: max(0, settings.max_vocabulary - FIRST_ORDINARY)]
     if len(ranked) == 0:
         raise DataError(
-            f"tokenizer.char: no character of the corpus occurs {settings.min_frequency} times and fits into "
-            f"{settings.max_vocabulary} pieces; lower min_frequency, raise max_vocabulary, or add text"
+            f"tokenizer.char: no character of the corpus occurs {LEAST_COUNT} times and fits into "
+            f"{settings.max_vocabulary} pieces; raise max_vocabulary, or add text"
         )
     return CharTokenizer([*SPECIAL_PIECES, *map(chr, ranked)], segmentation=segmentation)

@@ -88,7 +88,6 @@ def read_vocabulary(folder: Path) -> Vocabulary:
 
 
 def vocabulary_digest(folder: Path) -> str:
-    """SHA-256 over the files that `read_vocabulary` may read."""
     return digest_files(folder / name for name in FILES)
 
 

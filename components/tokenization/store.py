@@ -129,7 +129,7 @@ class TokenStore:
     Attributes:
         predicted: number of tokens that a model predicts: all tokens, or only the targets in a corpus of pairs.
         offsets: (documents + 1,) int64 start of each document in the flat stream.
-        words_per_document, chars_per_document: (documents,) uint32.
+        words, chars: counts of the raw text; in a corpus of pairs, of the targets.
         shards: name of a shard -> numbers of its documents, in corpus order.
 
     Raises:
@@ -153,13 +153,11 @@ class TokenStore:
         self._sentences: list[tuple[NDArray[np.int64], NDArray[np.uint32]]] = []
         self._targets: list[tuple[NDArray[np.int64], Stored]] = []
         offsets: list[NDArray[np.int64]] = [np.zeros(1, dtype=np.int64)]
-        words: list[NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)]
-        chars: list[NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)]
-        total = 0
+        self.documents = self.tokens = self.words = self.chars = 0
         self.shards: dict[str, range] = {}
         for name in manifest.facts["shards"][split]:
             path = directory / name
-            first = sum(len(counts) for counts in words)
+            first = self.documents
             for batch in _record_batches(path):
                 # Zero-copy views; valid because batches are not slices.
                 begins, values = _views(batch.column("tokens"))
@@ -171,19 +169,14 @@ class TokenStore:
                 self._sentences.append(_views(batch.column("sentences")))
                 if "targets" in batch.schema.names:
                     self._targets.append(_views(batch.column("targets")))
-                offsets.append(begins[1:] + total)
-                words.append(batch.column("words").to_numpy(zero_copy_only=True))
-                chars.append(batch.column("chars").to_numpy(zero_copy_only=True))
-                total += len(values)
-            self.shards[name] = range(first, sum(len(counts) for counts in words))
+                offsets.append(begins[1:] + self.tokens)
+                self.documents += batch.num_rows
+                self.tokens += len(values)
+                self.words += int(batch.column("words").to_numpy(zero_copy_only=True).sum(dtype=np.int64))
+                self.chars += int(batch.column("chars").to_numpy(zero_copy_only=True).sum(dtype=np.int64))
+            self.shards[name] = range(first, self.documents)
         self.offsets: NDArray[np.int64] = np.concatenate(offsets)
-        self.words_per_document: NDArray[np.uint32] = np.concatenate(words)
-        self.chars_per_document: NDArray[np.uint32] = np.concatenate(chars)
-        self.documents = len(self.words_per_document)
-        self.tokens = total
-        self.words = int(self.words_per_document.sum(dtype=np.int64))
-        self.chars = int(self.chars_per_document.sum(dtype=np.int64))
-        self.predicted = sum(len(values) for _, values in self._targets) if self._targets else total
+        self.predicted = sum(len(values) for _, values in self._targets) if self._targets else self.tokens
         # The first token and the first document of each record batch.
         self._first_token = np.cumsum([0, *map(len, self._tokens)], dtype=np.int64)
         self._first_document = np.cumsum([0, *(len(starts) - 1 for starts, _ in self._sentences)], dtype=np.int64)
@@ -243,10 +236,6 @@ class TokenStore:
         begins, values = self._targets[part]
         inside = index - int(self._first_document[part])
         return values[begins[inside] : begins[inside + 1]]
-
-    def another(self, document: int, chance: float) -> int:
-        """Another document, chosen by a number `chance` from [0, 1)."""
-        return (document + 1 + int(chance * (self.documents - 1))) % self.documents
 
     def _part(self, index: int) -> int:
         if not 0 <= index < self.documents:
@@ -331,7 +320,7 @@ class Selection:
         chosen: numbers of documents in `store`, in the order of the view.
 
     Attributes:
-        documents, tokens, words, chars, predicted, vocab_size, offsets: of the view, as in `TokenStore`.
+        documents, tokens, offsets: of the view, as in `TokenStore`.
         chosen: numbers of the documents in the store.
 
     Raises:
@@ -343,10 +332,7 @@ class Selection:
         lengths = store.offsets[chosen + 1] - store.offsets[chosen]
         self.offsets: NDArray[np.int64] = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths)))
         self.documents = len(chosen)
-        self.tokens = self.predicted = int(self.offsets[-1])
-        self.words = int(store.words_per_document[chosen].sum(dtype=np.int64))
-        self.chars = int(store.chars_per_document[chosen].sum(dtype=np.int64))
-        self.vocab_size = store.vocab_size
+        self.tokens = int(self.offsets[-1])
         if not self.tokens:
             raise DataError(f"{store.directory}: the chosen documents have no tokens")
 
@@ -366,10 +352,5 @@ class Selection:
             position = int(self.offsets[document])
         return out
 
-    def another(self, document: int, chance: float) -> int:
-        """Another document of the view, chosen by a number `chance` from [0, 1)."""
-        return (document + 1 + int(chance * (self.documents - 1))) % self.documents
-
     def sentence_starts(self, document: int) -> NDArray[Any]:
-        """Start positions of the sentences of a document of the view, ascending from 0."""
         return self._store.sentence_starts(int(self.chosen[document]))

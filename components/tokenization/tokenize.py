@@ -120,13 +120,7 @@ def record(
     counts: Mapping[str, Counts],
     origins: Mapping[str, str],
 ) -> None:
-    """Write the metrics and set the facts of a directory of token shards.
-
-    Args:
-        shards: split -> names of its shards, in order.
-        counts: name of a shard -> its totals.
-        origins: name of what a shard was made from -> digest.
-    """
+    """Write the metrics and set the facts of a directory of token shards."""
     metrics = {split: metrics_of([counts[name] for name in names]) for split, names in shards.items()}
     write_atomic(draft.path / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True) + "\n")
     draft.facts |= {

@@ -158,7 +158,7 @@ def train_tokenizer(job: TokenizerJob) -> Path:
         pairs = list(sample_rows(corpus.shards(job.pairs, "train"), megabytes=settings.sample_megabytes))
         texts += [side for pair in pairs for side in pair]
         targets = [target for _, target in pairs]
-    segmentation = choose_segmentation(settings.segmenter, texts)
+    segmentation = choose_segmentation(texts)
     cls = KINDS[job.kind]
 
     def cut(texts: list[str]) -> list[str]:
@@ -187,12 +187,11 @@ def train_tokenizer(job: TokenizerJob) -> Path:
     return job.output
 
 
-def choose_segmentation(name: str, texts: list[str]) -> Segmentation:
-    """The segmentation of a vocabulary: `auto` becomes `none` if too few of `texts` need it."""
-    segmentation = Segmentation(name)
-    if name == "auto" and sum(segmentation.choose(text) is not None for text in texts) < SEGMENTED_SHARE * len(texts):
-        return Segmentation("none")
-    return segmentation
+def choose_segmentation(texts: list[str]) -> Segmentation:
+    """The segmentation of a vocabulary: by the language of each text, or none if too few of `texts` need it."""
+    segmentation = Segmentation("auto")
+    segmented = sum(segmentation.choose(text) is not None for text in texts)
+    return segmentation if segmented >= SEGMENTED_SHARE * len(texts) else Segmentation("none")
 
 
 def fit(texts: list[str], *, kind: str, settings: TokenizerSettings, segmentation: Segmentation) -> Tokenizer:
@@ -223,7 +222,6 @@ def count_pieces(tokenizer: Tokenizer, texts: list[str]) -> None:
 
 
 def sample(directory: Path, *, megabytes: float) -> Iterator[str]:
-    """The texts of `sample_rows` in the train split of a corpus."""
     return (text for text, *_ in sample_rows(corpus.shards(directory, "train"), megabytes=megabytes))
 
 
@@ -268,13 +266,13 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
     """Learn the vocabulary of a corpus, or keep the one of the last run; returns the directory of the record.
 
     It is learned again if there is none, if settings, code or libraries have changed, if text was removed, or if its
-    fit on new text is out of bounds (`tokenizer.refit`).
+    fit on new text is out of bounds.
 
     Raises:
         ArtifactError, DataError: as in `train_tokenizer`.
     """
     texts = read_manifest(job.corpus, kind=corpus.KIND)
-    settings = job.settings.model_dump(mode="json", exclude={"refit"})
+    settings = job.settings.model_dump(mode="json")
     recipe = {"kind": job.kind, "settings": settings, "code": job.code}
     before = _previous(job)
     decision = _decide(job, texts, recipe=recipe, before=before)
@@ -326,8 +324,6 @@ def _decide(job: VocabularyJob, texts: Manifest, *, recipe: dict[str, Any], befo
         return Decision(True, "text was removed or written again", {})
     if not new:
         return Decision(False, "no new text", {})
-    if not job.settings.refit:
-        return Decision(True, "the corpus changed, and tokenizer.refit is false", {})
     return _judge(job, new, before=before.facts["fit"])
 
 

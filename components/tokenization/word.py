@@ -85,7 +85,6 @@ class UnseenWords:
         self._lock = threading.Lock()
 
     def spelling(self, id_: int) -> str:
-        """The word of an id."""
         return self._words[id_ - self._first]
 
     def id_of(self, word: str) -> int:

@@ -109,7 +109,7 @@ def check_size(given: int, settings: SubwordSettings | WordSettings, *, kind: st
     if given < asked and settings.vocabulary is None:
         print(f"{key}: {given:,} pieces, which is all that the corpus yields; the default is {asked:,}", flush=True)
     elif given < asked:
-        remedy = "" if kind == "unigram" else "lower min_frequency, "
+        remedy = "lower min_frequency, " if isinstance(settings, WordPieceSettings | WordSettings) else ""
         raise DataError(
             f"{key}: {asked} pieces requested, but the corpus yields {given}; set it to {given} or less, {remedy}or "
             "add text"

@@ -84,6 +84,8 @@ SCHEDULES: dict[str, Schedule] = {
 
 #: Steps between two reads of the loss on a GPU, where a read waits for all queued kernels.
 READ_EVERY = 20
+#: Warm-up, as a fraction of all steps: cut_frac of the slanted triangular schedule (section 3.2).
+WARMUP: Final = 0.1
 #: Learning rate of the last step, as a fraction of the peak.
 FINAL_RATE: Final = 0.05
 #: Least number of steps, or seconds of a budget in seconds, of a compiled run.
@@ -102,9 +104,6 @@ class StepReport:
     """Result of a step.
 
     Attributes:
-        step: number of steps so far, this one included.
-        loss: mean loss of the global batch; None in steps in which it is not read.
-        rate: learning rate of parameter groups with scale 1.
         gradient_norm: L2 norm of all gradients before clipping; None in steps in which it is not read.
     """
 
@@ -230,7 +229,7 @@ def train(
     for step, batch in _batches(sampler, state.step, total_steps, world):
         if not model.training:
             model.train()
-        share = SCHEDULES[settings.schedule](step, total_steps, warmup=settings.warmup, final=FINAL_RATE)
+        share = SCHEDULES[settings.schedule](step, total_steps, warmup=WARMUP, final=FINAL_RATE)
         rate = settings.rate * share * sampler.rate_scale(step)
         for options, group in zip(state.optimizer.param_groups, state.groups, strict=True):
             options["lr"] = rate * group.scale
@@ -327,7 +326,7 @@ def _check_finite(loss: Tensor, norm: Tensor, *, step: int, rate: float) -> None
         if not math.isfinite(value):
             raise TrainingError(
                 f"the {name} became {value} at step {step + 1} (learning rate {rate:.3g}); "
-                "lower training.rate or training.clip, lengthen training.warmup, or set training.precision: float32"
+                "lower training.rate or training.clip, or set training.precision: float32"
             )
 
 

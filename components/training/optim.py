@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, nn
@@ -135,8 +135,8 @@ class RowAdamW(torch.optim.AdamW):
         parameter[rows_N] = decayed_ND - group["lr"] * mean_ND / root_ND
 
 
-#: Largest decay of the exponential moving average: a memory of 1,000 steps.
-EMA_DECAY = 0.999
+#: Term added to the denominators of AdamW and AdaGrad.
+EPSILON: Final = 1e-8
 
 
 def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> torch.optim.Optimizer:
@@ -153,28 +153,25 @@ def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> t
         for group in groups
     ]
     if settings.optimizer == "adamw":
-        return RowAdamW(options, lr=settings.rate, betas=settings.betas, eps=settings.eps, fused=True)
+        return RowAdamW(options, lr=settings.rate, betas=settings.betas, eps=EPSILON, fused=True)
     if settings.optimizer == "adagrad":
-        return torch.optim.Adagrad(options, lr=settings.rate, eps=settings.eps, fused=True)
+        return torch.optim.Adagrad(options, lr=settings.rate, eps=EPSILON, fused=True)
     return torch.optim.SGD(options, lr=settings.rate, fused=True)
 
 
 class WeightAverage:
-    """A running average of the weights.
+    """The mean of the weights after each step later than `begins` (Polyak and Juditsky 1992).
 
-    `ema`: average += (1 - d) * (weights - average) with d = min(0.999, (1 + t) / (10 + t)) in update t, so that the
-    weights of the first steps lose their influence. `asgd`: the mean of the weights after each step later than `begins`
-    (Polyak and Juditsky 1992). While `begins` is None there is no average and `swap` has no effect; the non-monotone
-    trigger of NT-ASGD (Merity et al. 2018) sets it.
+    While `begins` is None there is no average and `swap` has no effect; the non-monotone trigger of NT-ASGD (Merity et
+    al. 2018) sets it.
 
     Attributes:
         tensors: the averages, in the order of the parameters.
         count: number of updates of the average; 0 before it begins.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, kind: str, begins: int | None = 0) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], *, begins: int | None = None) -> None:
         self.parameters = list(parameters)
-        self.kind = kind
         self.begins = begins
         self.count = 0
         self.tensors = [parameter.detach().clone() for parameter in self.parameters]
@@ -190,10 +187,7 @@ class WeightAverage:
         if self.begins is None or step <= self.begins:
             return
         self.count += 1
-        keep = 1 - 1 / self.count
-        if self.kind == "ema":
-            keep = min(EMA_DECAY, (1 + self.count) / (10 + self.count))
-        torch._foreach_lerp_(self.tensors, [parameter.data for parameter in self.parameters], 1 - keep)
+        torch._foreach_lerp_(self.tensors, [parameter.data for parameter in self.parameters], 1 / self.count)
 
     @torch.no_grad()
     def swap(self) -> None:
@@ -208,17 +202,13 @@ class WeightAverage:
                 average.copy_(held)
 
 
-def non_monotone(losses: Sequence[float], *, patience: int = 5) -> bool:
-    """Whether the last held-out loss v_t is worse than the best of v_0 .. v_{t-n-1}, for t > n.
-
-    The trigger of NT-ASGD (Merity et al. 2018, algorithm 1), with n = `patience`; the paper's is 5 too.
-    """
+def non_monotone(losses: Sequence[float]) -> bool:
+    """Whether the last held-out loss v_t is worse than the best of v_0 .. v_{t-n-1}, for t > n = 5: the trigger of
+    NT-ASGD (Merity et al. 2018, algorithm 1)."""
     *earlier, last = losses or [0.0]
-    return len(earlier) > patience and last > min(earlier[:-patience])
+    return len(earlier) > 5 and last > min(earlier[:-5])
 
 
 def average_of(parameters: Sequence[nn.Parameter], *, settings: Training) -> WeightAverage | None:
-    """The average of weights that the settings request; None if they request none."""
-    if settings.average == "asgd" or settings.optimizer == "asgd":
-        return WeightAverage(parameters, kind="asgd", begins=None if settings.optimizer == "asgd" else 0)
-    return WeightAverage(parameters, kind="ema") if settings.average == "ema" else None
+    """The average of weights that the optimizer keeps; None if it keeps none."""
+    return WeightAverage(parameters) if settings.optimizer == "asgd" else None

@@ -27,7 +27,6 @@ def first_device() -> torch.device:
 
 
 def computing(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
-    """The autocast context of a forward pass."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 

@@ -33,9 +33,6 @@ class Tokens(Protocol):
     def span(self, start: int, length: int) -> Ids:
         """(length,) pieces from position `start`, across documents; after the last piece the stream starts again."""
 
-    def another(self, document: int, chance: float) -> int:
-        """Another document, of the same language in a corpus in several; `chance` is uniform in [0, 1)."""
-
     def sentence_starts(self, document: int) -> NDArray[Any]:
         """Position in the document of each sentence's first piece; the first is 0."""
 

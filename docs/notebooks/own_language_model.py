@@ -15,8 +15,7 @@ from pathlib import Path
 import yaml
 
 from components.pipeline.running import run_stage
-from components.serving.generate import try_model
-from components.serving.generation import Sampling
+from components.serving.generation import Sampling, try_model
 from components.serving.perplexity import measure_file
 from components.settings.loading import load_params
 from headstart import load

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import psutil
 
-from flows.drills.project import LANGUAGE_MODELS, DrillError, Project, Running, Session, expect, having
-from flows.processes import descendants, is_alive
+from flows.drills.project import LANGUAGE_MODELS, DrillError, Project, Running, Session, expect
+from flows.processes import descendants, having, is_alive
 
 #: What identifies a process of a run by its command line, the first that applies.
 ROLES = (
@@ -39,11 +39,7 @@ def role(process: psutil.Process) -> str:
 
 
 def find(run: Running, name: str) -> list[psutil.Process]:
-    """The live processes of a run with this role; at least one.
-
-    Raises:
-        DrillError: there is none.
-    """
+    """The live processes of a run with this role; at least one."""
     processes = [process for process in descendants(run.pid) if is_alive(process) and role(process) == name]
     expect(processes, f"no {name} was found")
     return processes

@@ -10,26 +10,54 @@ import random
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
-
 from components.core.errors import ConfigError, HeadstartError
-from flows.drills import data
-from flows.processes import end, is_alive, orphans
+from flows.processes import answers, end, free_port, having, orphans
 from flows.server import ADDRESS, AUTH, protection
 
+TASK = "drill"
+LABELS = ("fire", "water", "wind")
+WORDS = ["alarm", "backup", "cable", "disk", "engine", "fan", "gauge", "hose", "joint", "lamp", "motor", "pump", "tank"]
+#: Number of documents of each corpus, and of labelled rows of each split.
+DOCUMENTS, ROWS = 240, 36
+#: Checkpoints are written often, so that a training of a few seconds is resumed and not repeated.
+SETTINGS = """\
+run: {families: [ulmfit], tasks: [drill], starts: [pretrained, adapted], out: artifacts, seed: 0}
+cluster: {launcher: LAUNCHER, workers: 1, checkpoint_seconds: 0.3}
+data:
+  general: {path: data/general, text: text}
+  domain: {path: data/domain, text: text}
+  parallel: {}
+  tasks:
+    drill: {path: data/tasks/drill, train: train.jsonl, dev: dev.jsonl, test: test.jsonl, text: text, label: label,
+            slice: place, budgets: [5], seeds: [0], overlap: report}
+ingest: {near_duplicates: null, heldout: 0.05}
+tokenizer: {kinds: [wordpiece], domain_vocabulary: domain, wordpiece: {vocabulary: 200, min_frequency: 1}}
+pretrain:
+  ulmfit:
+    tokenizer: wordpiece
+    model: {embedding: 16, hidden: 24, layers: 1}
+    training: &training {tokens: TOKENS, window: 16, batch_size: 8, rate: 0.01}
+adapt: {ulmfit: {training: *training}}
+finetune:
+  ulmfit:
+    max_length: 32
+    epochs: 2
+    min_steps: 40
+    head_steps: 20
+    training: {rate: 0.002, batch_size: 8}
+registry: {tracking: "sqlite:///mlflow.db"}
+promote: {latency_ms: null}
+"""
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: What the project has in common with the checkout.
 FILES = ("dvc.yaml", "requirements.lock", ".dvc/config", ".dvcignore")
@@ -66,8 +94,33 @@ print(json.dumps([versions, champion.number if champion else None]))
 """
 
 
+def write(root: Path, *, launcher: str, tokens: int) -> None:
+    """Write params.yaml and data/ below `root`. Equal arguments give equal bytes."""
+    text = SETTINGS.replace("LAUNCHER", launcher).replace("TOKENS", str(tokens))
+    (root / "params.yaml").write_text(text, encoding="utf-8")
+    for corpus in ("general", "domain"):
+        chance = random.Random(corpus)
+        rows = [{"text": _sentence(chance, f"{corpus} {number}")} for number in range(DOCUMENTS)]
+        _write_rows(root / "data" / corpus / "a.jsonl", rows)
+    for split in ("train", "dev", "test"):
+        chance, rows = random.Random(split), []
+        for number in range(ROWS):
+            label, place = LABELS[number % len(LABELS)], f"place {number // len(LABELS) % 6}"
+            rows.append({"text": _sentence(chance, f"{split} {number} {label}"), "label": label, "place": place})
+        _write_rows(root / "data" / "tasks" / TASK / f"{split}.jsonl", rows)
+
+
+def _sentence(chance: random.Random, name: str) -> str:
+    return f"the {name} has {' '.join(chance.choice(WORDS) for _ in range(chance.randint(8, 24)))}"
+
+
+def _write_rows(path: Path, rows: list[dict[str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
 class DrillError(HeadstartError):
-    """What had to follow a fault did not."""
+    """What had to follow a fault did not; raised by everything here that waits or compares."""
 
 
 def expect(condition: object, message: str) -> None:
@@ -100,11 +153,7 @@ class Running:
         return ([line for line in lines if "error:" in line] or lines or [""])[-1]
 
     def ended(self, code: int | None = None, *, limit_s: float = 900) -> Running:
-        """Wait for its end, with this exit code (negative: the signal) if one is given.
-
-        Raises:
-            DrillError: another exit code, or it takes longer than `limit_s` seconds.
-        """
+        """Wait for its end, with this exit code (negative: the signal) if one is given."""
         try:
             ended = self.process.wait(limit_s)
         except subprocess.TimeoutExpired as error:
@@ -113,11 +162,7 @@ class Running:
         return self
 
     def wait_for(self, condition: Callable[[], object], *, what: str, limit_s: float = 300) -> None:
-        """Wait until `condition()` is true.
-
-        Raises:
-            DrillError: the command ended before, or it takes longer than `limit_s` seconds.
-        """
+        """Wait until `condition()` is true."""
         deadline = time.monotonic() + limit_s
         while not condition():
             code = self.process.poll()
@@ -128,11 +173,7 @@ class Running:
 
 @dataclass
 class Project:
-    """A temporary project.
-
-    Attributes:
-        variables: environment of its commands, in addition to the caller's.
-    """
+    """A temporary project."""
 
     root: Path
     variables: dict[str, str] = field(default_factory=dict)
@@ -165,14 +206,7 @@ class Project:
         return self.start(sys.executable, "-m", "flows.retrain_command")
 
     def pretrain(self, run: Running | None = None) -> None:
-        """Retrain until the stage pretrain is complete, then end the run (SIGTERM): what follows depends on its output.
-
-        Args:
-            run: the run, if it has been started.
-
-        Raises:
-            DrillError: the run ended before.
-        """
+        """Retrain until the stage pretrain is complete, then end the run: what follows depends on its output."""
         run = run or self.retrain()
         run.wait_for(lambda: f"{PRETRAIN} | completed" in run.output, what="pretraining is complete", limit_s=900)
         run.process.terminate()
@@ -259,7 +293,7 @@ def make(root: Path, *, variables: Mapping[str, str], launcher: str = "local") -
         # With the compiled files, which stay valid because times of modification are copied.
         shutil.copytree(CHECKOUT / name, root / name)
     (root / ".gitignore").write_text("/data\n/artifacts\n/.headstart/\n/mlflow.db\n/mlruns/\n__pycache__/\n")
-    data.write(root, launcher=launcher, tokens=TOKENS)
+    write(root, launcher=launcher, tokens=TOKENS)
     for arguments in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "a drill"]):
         who = ["-c", "user.name=drill", "-c", "user.email=drill@example.org", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True, timeout=600)
@@ -268,11 +302,7 @@ def make(root: Path, *, variables: Mapping[str, str], launcher: str = "local") -
 
 @dataclass
 class Session:
-    """What the drills of one command share.
-
-    Attributes:
-        count: number of kills of `random-kills`.
-    """
+    """What the drills of one command share."""
 
     folder: Path
     variables: dict[str, str]
@@ -322,20 +352,12 @@ class Session:
         return project
 
     def compare_pretrained(self, project: Project) -> str:
-        """Compare the output of pretraining with the undisturbed one; returns what was seen, in words.
-
-        Raises:
-            DrillError: they differ, or processes are left over.
-        """
+        """Compare the output of pretraining with the undisturbed one; returns what was seen, in words."""
         _same(self.pretrained, _of_pretraining(project), project)
         return "the same bits"
 
     def compare(self, project: Project) -> str:
-        """Compare outputs and registry with an undisturbed run; returns what was seen, in words.
-
-        Raises:
-            DrillError: they differ, or processes are left over.
-        """
+        """Compare outputs and registry with an undisturbed run; returns what was seen, in words."""
         digests, versions = self.outputs
         _same(digests, project.digests(), project)
         seen = project.registered()[0]
@@ -359,22 +381,6 @@ def _same(expected: dict[str, str], seen: dict[str, str], project: Project) -> N
     while left := orphans(project.root):
         expect(time.monotonic() < deadline, f"{len(left)} processes are left over: {left}")
         time.sleep(0.5)
-
-
-def free_port() -> int:
-    """A free TCP port of 127.0.0.1."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
-
-
-def answers(url: str) -> bool:
-    """Whether an HTTP GET succeeds within 3 seconds."""
-    try:
-        with urllib.request.urlopen(url, timeout=3) as response:
-            return bool(response.status < 400)
-    except (OSError, urllib.error.URLError):
-        return False
 
 
 @contextmanager
@@ -406,13 +412,3 @@ def environment(folder: Path) -> Iterator[dict[str, str]]:
         yield {**variables, ADDRESS: url, AUTH: auth}
     finally:
         end(marked(), more=marked)
-
-
-def having(variable: str, value: str) -> list[psutil.Process]:
-    """The live processes in whose environment a variable begins with a value."""
-    processes = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get(variable, "").startswith(value) and is_alive(process):
-                processes.append(process)
-    return processes

@@ -15,8 +15,8 @@ from typing import Any
 
 from components.core.errors import TransientError
 from flows.drills.kills import kill
-from flows.drills.project import Project, Running, Session, answers, differences, expect, free_port
-from flows.processes import descendants, end
+from flows.drills.project import Project, Running, Session, differences, expect
+from flows.processes import answers, descendants, end, free_port
 from flows.ui import mlflow_variables
 
 #: Moves the alias as MLflow's page does.
@@ -104,13 +104,7 @@ def mlflow_gone(session: Session) -> str:
 
 
 class Store:
-    """An S3 test server (moto) in this process, whose credentials can expire.
-
-    Attributes:
-        expired: whether requests are answered as with expired credentials.
-        stored: number of complete checkpoints that were written.
-        refused: number of refused requests.
-    """
+    """An S3 test server (moto) in this process, whose credentials can expire."""
 
     def __init__(self) -> None:
         from moto.server import DomainDispatcherApplication, create_backend_app

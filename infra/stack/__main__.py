@@ -1,4 +1,4 @@
-"""`infra/local-stack`: up, run, scheduled, status, down, env."""
+"""`infra/local-stack`: up, run, status, down, env."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Annotated
 import typer
 
 from components.core.errors import HeadstartError
-from infra.stack import compose, processes, scheduled, stack
-from infra.stack.origin import Colleague
+from infra.stack import compose, processes, stack
+from infra.stack.params import commit_params
 
 FOLDER = Path(".headstart/stack")
 PARAMS = Path(__file__).parents[1] / "local-stack-params.yaml"
@@ -65,16 +65,6 @@ def run(
     sys.exit(code)
 
 
-@app.command("scheduled")
-def run_scheduled(*, folder: Folder = FOLDER, params: Params = PARAMS) -> None:
-    """Show scheduled runs that take a new commit and new data, move the champion, and are followed by the server."""
-    try:
-        running = stack.up(folder, values=scheduled.VALUES, prepare=lambda running: scheduled.prepare(running, params))
-        print("\n" + "\n".join(scheduled.run(running)))
-    finally:
-        stack.down(folder)
-
-
 @app.command()
 def down(*, folder: Folder = FOLDER) -> None:
     """Stop the services that `up` has started."""
@@ -101,7 +91,7 @@ def _up(folder: Path, params: Path | None) -> stack.Stack:
     def prepare(running: stack.Stack) -> None:
         stack.push_data(running)
         if params is not None:
-            Colleague(running).commit_params(params)
+            commit_params(running, params)
             running.say(f"origin      {running.layout.origin}, with the overrides of {params.name} in params.yaml")
 
     running = stack.up(folder, prepare=prepare)

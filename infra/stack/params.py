@@ -1,7 +1,8 @@
-"""Overrides of params.yaml."""
+"""Overrides of params.yaml, and the commit of them to the repository that the workspace is cloned from."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import yaml
 
 from components.core.errors import ConfigError
 from components.settings.loading import load_params
+from infra.stack import stack
 
 
 def merged(base: Any, over: Any) -> Any:
@@ -35,3 +37,19 @@ def overlay(params: Path, over: Path) -> None:
     base = yaml.safe_load(params.read_text(encoding="utf-8"))
     params.write_text(yaml.safe_dump(merged(base, keys), sort_keys=False, allow_unicode=True), encoding="utf-8")
     load_params(params)
+
+
+def commit_params(running: stack.Stack, over: Path) -> None:
+    """Override keys of params.yaml by those of `over` in a clone of the origin, commit and push."""
+    clone, branch = running.layout.folder / "clone", running.values["HEADSTART_BRANCH"]
+    who = ("-c", "user.name=local-stack", "-c", "user.email=local-stack@localhost")
+
+    def git(*words: str, folder: Path = clone) -> None:
+        done = subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, timeout=3600)
+        if done.returncode:
+            raise stack.StackError(f"git {words[0]}: {done.stderr.strip() or done.stdout.strip()}")
+
+    git("clone", "--quiet", "--branch", branch, str(running.layout.origin), str(clone), folder=running.layout.folder)
+    overlay(clone / "params.yaml", over)
+    git("commit", "--quiet", "--all", "--allow-empty", "--message", "Settings of the local stack")
+    git("push", "--quiet", "origin", f"HEAD:{branch}")

@@ -6,7 +6,7 @@ import os
 import pwd
 import re
 import shutil
-from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from infra.stack.processes import StackError
@@ -33,23 +33,18 @@ def programs(folder: Path = DEBIAN) -> Path:
     raise StackError(MISSING)
 
 
-def unprivileged_user(euid: int, *, names: Iterable[str] = ("postgres", "nobody")) -> str | None:
+def unprivileged_user(euid: int) -> str | None:
     """The account for Postgres, which refuses to run as root; None: the current account.
 
     Raises:
-        StackError: the current account is root and none of `names` exists.
+        StackError: the current account is root, and there is no other one for Postgres.
     """
     if euid != 0:
         return None
-    names = tuple(names)
-    for name in names:
-        try:
+    for name in ("postgres", "nobody"):
+        with suppress(KeyError):
             return pwd.getpwnam(name).pw_name
-        except KeyError:
-            continue
-    raise StackError(
-        f"Postgres does not run as root, and there is no account {' or '.join(names)}; add one or use another account"
-    )
+    raise StackError("Postgres does not run as root, and there is no account postgres or nobody; add one")
 
 
 def make_home(folder: Path, user: str | None) -> Path:

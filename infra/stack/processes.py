@@ -153,14 +153,14 @@ def stop(started: Sequence[Started], *, marker: tuple[str, str] | None = None, p
 
 def marked(name: str, value: str) -> list[psutil.Process]:
     """Processes with the environment variable `name` set to `value`."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.environ().get(name) == value and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                processes.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return found
+    return processes
 
 
 def _children(process: psutil.Process) -> list[psutil.Process]:

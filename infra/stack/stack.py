@@ -123,8 +123,8 @@ class Stack:
         }
 
     def _configs(self, name: str) -> list[dict[str, str]]:
-        found: list[dict[str, str]] = self.compose["services"][name].get("configs", [])
-        return found
+        configs: list[dict[str, str]] = self.compose["services"][name].get("configs", [])
+        return configs
 
     def write_configs(self, name: str) -> None:
         """Write the configs of a service, which hold secrets, readable by this user only."""
@@ -221,7 +221,6 @@ def push_data(running: Stack) -> None:
 def up(
     folder: Path,
     *,
-    values: Mapping[str, str] | None = None,
     prepare: Callable[[Stack], None] = push_data,
     say: Say = print,
 ) -> Stack:
@@ -229,7 +228,6 @@ def up(
 
     Args:
         folder: of the stack.
-        values: settings in place of those of .env.example.
         prepare: called before the workspace is cloned from `Layout.origin`, a bare clone of this checkout's branch.
         say: prints a line.
 
@@ -250,7 +248,7 @@ def up(
     claim_folder(layout.folder)
     layout.logs.mkdir(parents=True)
     layout.empty.touch()
-    given = settings() | {"HEADSTART_REPOSITORY": str(layout.origin)} | dict(values or {})
+    given = settings() | {"HEADSTART_REPOSITORY": str(layout.origin)}
     stack = Stack(layout, given, compose.free_ports(compose.PORTS), say)
     try:
         stack.ray_folder = Path(tempfile.mkdtemp(prefix="hs-ray-"))

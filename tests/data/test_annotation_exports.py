@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from components.cli.onboarding.command import Options, init
+from components.cli.common import InitOptions
+from components.cli.onboarding.command import init
 from components.cli.onboarding.inspection import inspect
 from components.cli.onboarding.splits import split_files
 from components.core.errors import ConfigError
@@ -161,9 +162,9 @@ def test_an_export_is_recognised_and_read(name: str, tmp_path: Path, monkeypatch
     if keys["kind"] == "tagging":
         # Words alone make no tagger; the data are read before that is said.
         with pytest.raises(ConfigError, match="a task of kind tagging has no model of words only"):
-            init(Options(tmp_path / file), root=root)
+            init(InitOptions(tmp_path / file), root=root)
         return
-    said = init(Options(tmp_path / file), root=root)
+    said = init(InitOptions(tmp_path / file), root=root)
     ((task, source),) = load_params(root / "params.yaml").data.tasks.items()
     facts = inspect(task, source)
     assert source.kind == keys["kind"] and sum(facts.rows.values()) == len(TEXTS)

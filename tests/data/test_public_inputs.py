@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from components.cli.onboarding.command import Options, init
+from components.cli.common import InitOptions
+from components.cli.onboarding.command import init
 from components.data.formats.rows import open_rows
 from components.data.tasks.kinds import find_kind
 from components.settings.loading import load_params
@@ -36,7 +37,7 @@ def test_init_and_a_run(case: Case, file: Path, tmp_path: Path, monkeypatch: pyt
     root = tmp_path / "project"
     root.mkdir()
     monkeypatch.chdir(root)
-    said = "\n".join(init(Options(file), root=root))
+    said = "\n".join(init(InitOptions(file), root=root))
     ((name, source),) = load_params(root / "params.yaml").data.tasks.items()
     label = source.score if case.kind == "regression" else source.label
     assert (source.kind, source.text, label) == (case.kind, case.text, case.label)

@@ -6,33 +6,23 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from components.registry.drift.comparison import (
-    ROWS,
-    chi_square,
-    compare,
-    holm,
-    mean_discrepancy,
-    sequential,
-    told_apart,
-)
+from components.registry.drift.comparison import chi_square, compare, holm, mean_discrepancy, sequential, told_apart
 from components.registry.drift.measurements import ROW, SKETCH, Measured, Reference
-from components.settings.drift import CHECKS_PER_YEAR, DriftSettings
 
 LABELS = ("bug", "question", "praise")
-SETTINGS = DriftSettings()
 
 
 def rows(count: int, *, seed: int, longer: float = 1.0, unknown: float = 0.02, moved: float = 0.0,
          shares: tuple[float, ...] = (0.5, 0.3, 0.2), confidence: float = 8.0) -> Measured:  # fmt: skip
     rng = np.random.default_rng(seed)
-    found = np.zeros(count, dtype=ROW)
-    found["characters"] = longer * rng.lognormal(4.5, 0.5, count)
-    found["pieces"] = found["characters"] // 5 + 1
-    found["unknown"] = rng.binomial(found["pieces"], unknown)
-    found["label"] = rng.choice(len(shares), count, p=shares)
-    found["score"] = rng.beta(confidence, 2, count)
-    found["sketch"] = rng.normal(moved, 1, (count, SKETCH))
-    return Measured("classification", LABELS, found)
+    actual = np.zeros(count, dtype=ROW)
+    actual["characters"] = longer * rng.lognormal(4.5, 0.5, count)
+    actual["pieces"] = actual["characters"] // 5 + 1
+    actual["unknown"] = rng.binomial(actual["pieces"], unknown)
+    actual["label"] = rng.choice(len(shares), count, p=shares)
+    actual["score"] = rng.beta(confidence, 2, count)
+    actual["sketch"] = rng.normal(moved, 1, (count, SKETCH))
+    return Measured("classification", LABELS, actual)
 
 
 def reference(*, seed: int = 99, count: int = 1000) -> Reference:
@@ -40,11 +30,9 @@ def reference(*, seed: int = 99, count: int = 1000) -> Reference:
     return Reference(measured, np.arange(count) % 2 == 0)
 
 
-def check(new: Measured, **settings: object) -> list[str]:
-    found = compare(
-        reference(), new, settings=SETTINGS.model_copy(update=settings), what="headstart-tickets/3", source="batch.csv"
-    )
-    return [feature.name for feature in found.features if feature.alarm]
+def check(new: Measured, **limits: float) -> list[str]:
+    actual = compare(reference(), new, what="headstart-tickets/3", source="batch.csv", **limits)
+    return [feature.name for feature in actual.features if feature.alarm]
 
 
 @pytest.mark.parametrize(
@@ -64,24 +52,23 @@ def test_each_kind_of_drift_is_found_and_no_other(change: dict[str, float], name
 
 def test_the_difference_is_said_in_words() -> None:
     new = rows(800, seed=1, longer=2.3, unknown=0.14, shares=(0.1, 0.3, 0.6))
-    found = compare(reference(), new, settings=SETTINGS, what="headstart-tickets/3", source="batch.csv")
-    assert found.drift
-    assert found.sentence.startswith(
+    actual = compare(reference(), new, what="headstart-tickets/3", source="batch.csv")
+    assert actual.drift
+    assert actual.sentence.startswith(
         "batch.csv: drift: texts are 2.2 times longer (median 203 characters instead of 91)"
     )
-    assert "14% unknown pieces instead of 2.0%" in found.sentence
-    assert found.sentence.endswith("shifted (praise 59% instead of 18%, bug 10% instead of 48%)")
-    assert found.rows == 800 and found.reference_rows == 1000
-    shorter = compare(reference(), rows(800, seed=1, longer=0.4), settings=SETTINGS, what="m", source="batch.csv")
+    assert "14% unknown pieces instead of 2.0%" in actual.sentence
+    assert actual.sentence.endswith("shifted (praise 59% instead of 18%, bug 10% instead of 48%)")
+    assert actual.rows == 800 and actual.reference_rows == 1000
+    shorter = compare(reference(), rows(800, seed=1, longer=0.4), what="m", source="batch.csv")
     assert "texts are 2.6 times shorter" in shorter.sentence
 
 
 def test_a_significant_but_small_difference_raises_no_alarm() -> None:
     new = rows(2000, seed=1, shares=(0.57, 0.25, 0.18))
-    assert check(new, false_alarms=0.9 * CHECKS_PER_YEAR, least_effect=0.05) == ["classes"]
-    often = SETTINGS.model_copy(update={"false_alarms": 0.9 * CHECKS_PER_YEAR})
-    found = compare(reference(), new, settings=often, what="m", source="batch.csv")
-    assert not found.drift and "below drift.least_effect: classes" in found.sentence
+    assert check(new, error=0.9, least_effect=0.05) == ["classes"]
+    actual = compare(reference(), new, what="m", source="batch.csv", error=0.9)
+    assert not actual.drift and "with an effect below 0.1: classes" in actual.sentence
 
 
 def test_predictions_are_compared_with_rows_that_were_not_learned() -> None:
@@ -89,18 +76,14 @@ def test_predictions_are_compared_with_rows_that_were_not_learned() -> None:
     learned, other = rows(1000, seed=2, confidence=200.0, shares=(0.8, 0.1, 0.1)), rows(1000, seed=3)
     both = Measured("classification", LABELS, np.concatenate([learned.rows, other.rows]))
     mixed = Reference(both, np.repeat([False, True], 1000))
-    found = compare(mixed, rows(800, seed=4), settings=SETTINGS, what="m", source="s")
-    assert not found.drift, found.sentence
+    actual = compare(mixed, rows(800, seed=4), what="m", source="s")
+    assert not actual.drift, actual.sentence
 
 
 def test_too_few_rows_are_not_compared() -> None:
-    found = compare(reference(), rows(199, seed=1, longer=9), settings=SETTINGS, what="m", source="batch.csv")
-    assert not found.drift and not found.features
-    assert found.sentence == "batch.csv: not compared, 199 rows of at least 200"
-
-
-def test_at_most_the_given_number_of_rows_is_compared() -> None:
-    assert compare(reference(), rows(5000, seed=1), settings=SETTINGS, what="m", source="s").rows == ROWS
+    actual = compare(reference(), rows(199, seed=1, longer=9), what="m", source="batch.csv")
+    assert not actual.drift and not actual.features
+    assert actual.sentence == "batch.csv: not compared, 199 rows of at least 200"
 
 
 def test_a_model_without_pieces_has_no_features_of_them() -> None:
@@ -108,24 +91,18 @@ def test_a_model_without_pieces_has_no_features_of_them() -> None:
     for measured in (new, old.measured):
         measured.rows["pieces"] = measured.rows["unknown"] = 0
         measured.rows["sketch"] = np.nan
-    found = compare(old, new, settings=SETTINGS, what="m", source="s")
-    assert [feature.name for feature in found.features] == ["length", "score", "classes"]
+    actual = compare(old, new, what="m", source="s")
+    assert [feature.name for feature in actual.features] == ["length", "score", "classes"]
 
 
 def test_the_rate_of_false_alarms_is_the_stated_one() -> None:
     """150 checks without drift at an error of 10% each. A reference that is new each time makes them independent."""
-    settings = SETTINGS.model_copy(update={"false_alarms": 0.1 * CHECKS_PER_YEAR, "least_effect": 0.0})
+    limits = {"what": "", "source": "", "error": 0.1, "least_effect": 0.0}
     alarms = sum(
-        compare(
-            reference(seed=2 * number, count=400), rows(300, seed=2 * number + 1), settings=settings, what="", source=""
-        ).drift
+        compare(reference(seed=2 * number, count=400), rows(300, seed=2 * number + 1), **limits).drift
         for number in range(150)
     )
     assert stats.binom.ppf(0.001, 150, 0.02) <= alarms <= stats.binom.ppf(0.999, 150, 0.1)
-
-
-def test_the_errors_of_a_year_sum_to_the_setting() -> None:
-    assert DriftSettings(false_alarms=0.05).error * 365 == pytest.approx(0.05)
 
 
 def test_holm() -> None:

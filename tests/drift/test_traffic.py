@@ -40,9 +40,9 @@ def test_rows_are_read_in_the_order_of_time_from_all_writers(tmp_path: Path) -> 
     first.append([("x",), ("y",)], batch(1, 2, now=10))
     second.append([("z",)], batch(3, now=5))
     first.append([("w",)], batch(4, now=20))
-    found = read(tmp_path)
-    assert found.rows["characters"].tolist() == [3, 1, 2, 4]
-    assert (found.kind, found.labels, found.texts) == ("classification", ("a", "b"), ())
+    actual = read(tmp_path)
+    assert actual.rows["characters"].tolist() == [3, 1, 2, 4]
+    assert (actual.kind, actual.labels, actual.texts) == ("classification", ("a", "b"), ())
     assert read(tmp_path, since=10).rows["characters"].tolist() == [1, 2, 4]
     assert read(tmp_path, most=2).rows["characters"].tolist() == [3, 4]
     assert len(read_traffic(tmp_path, task="letters", digest="f" * 64)) == 0

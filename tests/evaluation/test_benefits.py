@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
+from components.data.scoring.intervals import Interval
+from components.data.tasks.kinds import scoring_for
 from components.evaluation.benefits import compare, label_slope, labels_needed, training_benefits
+from components.evaluation.compare import Comparison, statements
 
 
 def test_a_training_curve_has_start_slope_and_asymptote() -> None:
     # The gain is 0.4. Epoch 2 (0.58) is the first above 0.2 + 90% of it: 0.38 in 2 epochs.
-    found = training_benefits([0, 1, 2, 3], [0.2, 0.4, 0.58, 0.6])
-    assert found == {"start": 0.2, "slope": pytest.approx(0.19), "asymptote": 0.6}
+    actual = training_benefits([0, 1, 2, 3], [0.2, 0.4, 0.58, 0.6])
+    assert actual == {"start": 0.2, "slope": pytest.approx(0.19), "asymptote": 0.6}
 
 
 def test_the_asymptote_of_a_decreasing_curve_is_its_start() -> None:
@@ -20,33 +26,27 @@ def test_the_asymptote_of_a_decreasing_curve_is_its_start() -> None:
 
 
 def test_the_slope_over_labels_is_the_gain_per_doubling() -> None:
-    found = label_slope([5, 10, 20], np.array([[0.3, 0.2], [0.4, 0.4], [0.5, 0.6]]))
-    assert found == pytest.approx([0.1, 0.2])
+    actual = label_slope([5, 10, 20], np.array([[0.3, 0.2], [0.4, 0.4], [0.5, 0.6]]))
+    assert actual == pytest.approx([0.1, 0.2])
 
 
 def test_a_benefit_on_test_rows_covers_their_clusters() -> None:
     ours = {seed: {"slope": np.array([0.5, 0.4, 0.5, 0.6])} for seed in (0, 1)}
     theirs = {seed: {"slope": np.full(4, 0.1)} for seed in (0, 1)}
-    found = compare(ours, theirs, confidence=0.95, sizes=np.ones(3))["slope"]
+    actual = compare(ours, theirs, confidence=0.95, sizes=np.ones(3))["slope"]
     # Jackknife: 2 / 3 * 0.02, with two degrees of freedom.
-    assert found["difference"]["high"] - 0.4 == pytest.approx(4.302653 * (0.04 / 3) ** 0.5)
-    assert (found["scratch"]["low"], found["scratch"]["high"]) == pytest.approx((0.1, 0.1))
-
-
-def test_a_benefit_of_a_single_seed_does_not_hold() -> None:
-    better, worse = ({0: dict.fromkeys(("start", "slope", "asymptote"), value)} for value in (0.6, 0.5))
-    found = compare(better, worse, confidence=0.95)["start"]
-    assert found["difference"]["mean"] == pytest.approx(0.1) and not found["holds"]
+    assert actual["difference"]["high"] - 0.4 == pytest.approx(4.302653 * (0.04 / 3) ** 0.5)
+    assert (actual["scratch"]["low"], actual["scratch"]["high"]) == pytest.approx((0.1, 0.1))
 
 
 def test_differences_are_paired_by_seed() -> None:
     transferred = {seed: {"start": 0.5 + seed / 10, "slope": 0.1, "asymptote": 0.8} for seed in (0, 1, 2)}
     scratch = {seed: {"start": 0.3 + seed / 10, "slope": 0.2, "asymptote": 0.7} for seed in (0, 1, 2, 3)}
-    found = compare(transferred, scratch, confidence=0.95)
-    assert list(found["start"]["difference"].values()) == pytest.approx([0.2] * 3), "each seed gains the same"
-    transferred = found["start"]["transferred"]
+    actual = compare(transferred, scratch, confidence=0.95)
+    assert list(actual["start"]["difference"].values()) == pytest.approx([0.2] * 3), "each seed gains the same"
+    transferred = actual["start"]["transferred"]
     assert transferred["high"] - transferred["mean"] == pytest.approx(4.302653 * 0.1 / 3**0.5)
-    assert [found[name]["holds"] for name in ("start", "slope", "asymptote")] == [True, False, True]
+    assert [actual[name]["holds"] for name in ("start", "slope", "asymptote")] == [True, False, True]
 
 
 def test_labels_needed_are_interpolated_in_the_logarithm() -> None:
@@ -55,3 +55,31 @@ def test_labels_needed_are_interpolated_in_the_logarithm() -> None:
     assert labels_needed(0.5, **curve) == pytest.approx(20)
     assert labels_needed(0.2, **curve) == 5
     assert labels_needed(0.6, **curve) is None
+
+
+SCORING = scoring_for("classification", ["no", "yes"])
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "kind", "holds"),
+    [
+        ("adapted", "scratch", "transfer", True),
+        ("scratch", "adapted", "transfer", False),
+        ("vectors", "scratch", "transfer", True),
+        ("adapted", "vectors", "transfer", True),
+        ("vectors", "pretrained", "transfer", False),
+        ("scratch", "scratch-frozen", "tuning", True),
+        ("scratch-frozen", "scratch", "tuning", False),
+        ("adapted", "adapted-frozen", "tuning", True),
+        ("adapted", "pretrained", "adaptation", True),
+    ],
+)
+def test_the_kind_of_a_statement_about_two_starts(better: str, worse: str, kind: str, *, holds: bool) -> None:
+    names = [f"bert-{start}" for start in (better, worse)]
+    cells: dict[Any, Any] = {
+        (name, 5): SimpleNamespace(system=name, scoring=SCORING, seeds=[0], main=Interval(mean, mean - 0.1, mean + 0.1))
+        for name, mean in zip(names, (0.6, 0.5), strict=True)
+    }
+    systems = {name: ("bert", start) for name, start in zip(names, (better, worse), strict=True)}
+    (actual,) = statements(cells, systems, [Comparison(*names, 5, Interval(0.1, 0.05, 0.15), apart=False)])
+    assert (actual["kind"], actual["holds"]) == (kind, holds)

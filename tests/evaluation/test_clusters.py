@@ -1,4 +1,4 @@
-"""Intervals of an evaluation on clustered test rows: those of the gate, over clusters, and pooled over systems."""
+"""Intervals of an evaluation on clustered test rows: agreement with the gate, coverage of clusters, pooling."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from components.data.scoring.intervals import training_noise
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import Cell, make_cells
-from components.evaluation.benefits import family_benefits
+from components.evaluation.benefits import family_benefits, worth
 from components.evaluation.compare import comparisons, recipes
 from components.evaluation.results import Run, TestSplit
 from components.evaluation.transfer import transfer
-from components.evaluation.worth import worth
 from components.registry.promotion import Scored, TestRows, decide
 from components.settings.evaluate import EvaluateSettings
 from components.settings.promote import PromotionRule
@@ -40,7 +39,7 @@ def rows_of(copies: int = 1, *, clustered: bool = True) -> TestSplit:
 
 def runs(seeds: int, copies: int = 1, budgets: tuple[int, ...] = (5, 20)) -> list[Run]:
     """Runs that are right on whole halves of clusters more often than on single rows."""
-    found = []
+    actual = []
     for system, (family, start) in SYSTEMS.items():
         for budget in budgets:
             for seed in range(seeds):
@@ -55,8 +54,8 @@ def runs(seeds: int, copies: int = 1, budgets: tuple[int, ...] = (5, 20)) -> lis
                 }
                 record |= {"best_step": 0, "best_epoch": 0.0}
                 answers = list(np.eye(2, dtype=np.float32)[guesses])
-                found.append(Run(system, family, start, budget, seed, record, answers))
-    return found
+                actual.append(Run(system, family, start, budget, seed, record, answers))
+    return actual
 
 
 def cells_of(seeds: int, copies: int = 1, *, clustered: bool = True) -> dict[tuple[str, int], Cell]:
@@ -66,10 +65,10 @@ def cells_of(seeds: int, copies: int = 1, *, clustered: bool = True) -> dict[tup
 def test_the_interval_of_two_runs_is_the_one_of_the_gate() -> None:
     cells, test = cells_of(1), rows_of()
     better, worse = (cells[system, 20] for system in ("ulmfit-adapted", "ulmfit-scratch"))
-    (compared,) = [found for found in comparisons(cells, SYSTEMS, confidence=0.95) if found.budget == 20]
+    (compared,) = [actual for actual in comparisons(cells, SYSTEMS, confidence=0.95) if actual.budget == 20]
     decision = decide(
-        Scored("new", "a", "t", better.rows[0]),
-        Scored("old", "b", "t", worse.rows[0]),
+        Scored("new", "a", better.rows[0]),
+        Scored("old", "b", worse.rows[0]),
         PromotionRule(),
         rows=TestRows("t", SCORING, worse.rows[0], groups=test.rows.groups),
     )
@@ -81,7 +80,7 @@ def test_the_interval_of_two_runs_is_the_one_of_the_gate() -> None:
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_every_interval_covers_clusters(seeds: int) -> None:
-    """Copies of rows within their cluster change no interval; over rows those of single runs would be narrower."""
+    """Copies of rows within their cluster change no interval; over rows, those intervals would be narrower."""
 
     def widths(copies: int, *, clustered: bool = True) -> dict[str, float]:
         cells = cells_of(seeds, copies, clustered=clustered)
@@ -89,12 +88,12 @@ def test_every_interval_covers_clusters(seeds: int) -> None:
         rows = replace(
             split.rows, slices=["s" if row < len(split.rows) // 2 else None for row in range(len(split.rows))]
         )
-        (compared,) = transfer(cells, SYSTEMS, TestSplit(split.facts, rows), SETTINGS)["ulmfit"][1:]
-        found = {part["part"] + part["name"]: part["starts"]["adapted"]["difference"] for part in compared["parts"]}
+        (compared,) = transfer(cells, SYSTEMS, TestSplit(split.facts, rows))["ulmfit"][1:]
+        actual = {part["part"] + part["name"]: part["starts"]["adapted"]["difference"] for part in compared["parts"]}
         benefits = family_benefits(runs(seeds, copies), cells, SYSTEMS, confidence=0.95)["ulmfit"]["adapted"]["labels"]
-        found |= {name: benefit["difference"] for name, benefit in benefits.items()}  # type: ignore[misc]
-        found["score"] = cells["ulmfit-adapted", 20].main.as_dict()
-        return {name: interval["high"] - interval["low"] for name, interval in found.items()}
+        actual |= {name: benefit["difference"] for name, benefit in benefits.items()}  # type: ignore[misc]
+        actual["score"] = cells["ulmfit-adapted", 20].main.as_dict()
+        return {name: interval["high"] - interval["low"] for name, interval in actual.items()}
 
     whole = widths(1)
     assert whole.keys() > {"all", "classno", "slices", "start", "slope", "asymptote", "score"}

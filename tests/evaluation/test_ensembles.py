@@ -10,10 +10,10 @@ import pytest
 
 from components.data.scoring.classification import Classification
 from components.data.tasks.data import Split
-from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.examples import read_split
 from components.data.tasks.kinds import scoring_for
 from components.evaluation.ensembles import ensemble_runs
-from components.evaluation.results import Run, read_selection
+from components.evaluation.results import Run
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.learners.baselines import BASELINES, MOST_FREQUENT, baselines_of
 from components.settings.evaluate import EvaluateSettings
@@ -52,20 +52,20 @@ def test_the_mean_of_the_members() -> None:
         "backward-adapted": {(5, 0): two([0.3, 0.1, 0.8, 0.6])},
     }
     scoring = Classification(["a", "b"])
-    (found,) = ensemble_runs(
+    (actual,) = ensemble_runs(
         runs, {"both": ["ulmfit", "backward"]}, chosen=chosen, rows=lambda budget, seed: ROWS, scoring=scoring
     )
-    assert (found.system, found.family, found.start, found.budget, found.seed) == (
+    assert (actual.system, actual.family, actual.start, actual.budget, actual.seed) == (
         "both-adapted",
         "both",
         "adapted",
         5,
         0,
     )
-    np.testing.assert_allclose(found.answers, two([0.6, 0.25, 0.45, 0.4]), atol=1e-6)
-    assert (found.record["rows"], found.record["tokens"], found.record["seconds"]) == (10, 200, 4.0)
+    np.testing.assert_allclose(actual.answers, two([0.6, 0.25, 0.45, 0.4]), atol=1e-6)
+    assert (actual.record["rows"], actual.record["tokens"], actual.record["seconds"]) == (10, 200, 4.0)
     # Classes 0 1 1 1 for 0 1 0 1: F1 is 2/3 for the first class and 4/5 for the second.
-    assert [point["macro_f1"] for point in found.record["curve"]] == [pytest.approx((2 / 3 + 4 / 5) / 2)]
+    assert [point["macro_f1"] for point in actual.record["curve"]] == [pytest.approx((2 / 3 + 4 / 5) / 2)]
 
 
 @pytest.fixture
@@ -75,14 +75,14 @@ def with_backward(job: EvaluateJob, task: Path) -> EvaluateJob:
     for start in ("scratch", "adapted"):
         results = []
         for record in json.loads((job.finetuned / f"ulmfit-{start}" / "runs.json").read_text()):
-            found = {}
+            actual = {}
             for name, truth in labels.items():
                 right = np.random.default_rng([7, record["seed"]]).random(len(truth)) < 0.9
-                found[name] = np.full((len(truth), 3), 0.01, dtype=np.float32)
-                found[name][np.arange(len(truth)), np.where(right, truth, (truth + 2) % 3)] = 0.98
+                actual[name] = np.full((len(truth), 3), 0.01, dtype=np.float32)
+                actual[name][np.arange(len(truth)), np.where(right, truth, (truth + 2) % 3)] = 0.98
             record = {key: record[key] for key in record.keys() - {"system", "family", "start"}}
             record["curve"] = [point | {"macro_f1": 0.95} for point in record["curve"]]
-            results.append(Results(f"backward-{start}", "backward", start, record, found))
+            results.append(Results(f"backward-{start}", "backward", start, record, actual))
         write_runs(job.finetuned / f"backward-{start}", results, examples=task)
     settings = EvaluateSettings(ensembles={"both": ["ulmfit", "backward"]})
     return job.model_copy(update={"families": ["ulmfit", "backward"], "settings": settings})
@@ -99,24 +99,16 @@ def test_ensembles_are_evaluated_like_other_systems(with_backward: EvaluateJob) 
     # The more confident member determines the mean, so the ensemble has its accuracy.
     (backward,) = [cell for cell in systems["backward-adapted"]["budgets"] if cell["budget"] == 2]
     assert both["budgets"][0]["scores"]["accuracy"]["seeds"] == backward["scores"]["accuracy"]["seeds"]
-    pairs = {(found["better"], found["worse"], found["budget"]) for found in content["comparisons"]}
+    pairs = {(actual["better"], actual["worse"], actual["budget"]) for actual in content["comparisons"]}
     assert ("both-adapted", "backward-adapted", 2) in pairs
     (statement,) = [
-        found
-        for found in content["statements"]
-        if found["kind"] == "ensemble" and found["budget"] == 2 and "both-adapted" in found["text"]
+        actual
+        for actual in content["statements"]
+        if actual["kind"] == "ensemble" and actual["budget"] == 2 and "both-adapted" in actual["text"]
     ]
     assert not statement["holds"]
     assert "both" not in content["benefits"], "an ensemble has no training curve"
     assert "both" in content["label_efficiency"]
-
-
-def test_predictions_on_dev_by_system_and_run(with_backward: EvaluateJob) -> None:
-    found = read_selection(with_backward.finetuned / "baselines", facts=read_facts(with_backward.examples))
-    assert found.keys() == {"tfidf-words", "most-frequent"}
-    answers = found["most-frequent"]
-    assert answers.keys() == {(budget, seed) for budget in (2, 8) for seed in (0, 1, 2)}
-    assert all(np.shape(values) == (6, 3) for values in answers.values())
 
 
 def baseline_run(system: str, values: list[float], *, budget: int = 5, seed: int = 0) -> Run:
@@ -133,7 +125,7 @@ def test_a_baseline_is_a_member_beside_every_start() -> None:
         baseline_run("most-frequent", [0.0] * 4),
     ]
     chosen = {run.system: {(5, 0): run.answers} for run in runs}
-    found = list(
+    actual = list(
         ensemble_runs(
             runs,
             {"words": ["ulmfit", "tfidf-words"]},
@@ -142,21 +134,9 @@ def test_a_baseline_is_a_member_beside_every_start() -> None:
             scoring=Classification(["a", "b"]),
         )
     )
-    assert [(run.system, run.budget) for run in found] == [("words-adapted", 5), ("words-scratch", 5)]
-    np.testing.assert_allclose(found[0].answers, two([0.6, 0.3, 0.2, 0.4]), atol=1e-6)
-    np.testing.assert_allclose(found[1].answers, two([0.5, 0.3, 0.2, 0.4]), atol=1e-6)
-
-
-def test_an_ensemble_with_a_baseline_is_compared_with_it(with_backward: EvaluateJob) -> None:
-    settings = with_backward.settings.model_copy(update={"ensembles": {"words": ["backward", "tfidf-words"]}})
-    content = json.loads(
-        (evaluate(with_backward.model_copy(update={"settings": settings})) / "evaluation.json").read_text()
-    )
-    assert "words-adapted" in {system["system"] for system in content["systems"]}
-    pairs = {frozenset((found["better"], found["worse"])) for found in content["comparisons"]}
-    members = {"backward-adapted", "tfidf-words"}
-    assert any("words-adapted" in pair and pair & members for pair in pairs)
-    assert any(found["kind"] == "ensemble" and "words-adapted" in found["text"] for found in content["statements"])
+    assert [(run.system, run.budget) for run in actual] == [("words-adapted", 5), ("words-scratch", 5)]
+    np.testing.assert_allclose(actual[0].answers, two([0.6, 0.3, 0.2, 0.4]), atol=1e-6)
+    np.testing.assert_allclose(actual[1].answers, two([0.5, 0.3, 0.2, 0.4]), atol=1e-6)
 
 
 def test_the_names_of_systems_that_can_be_members() -> None:

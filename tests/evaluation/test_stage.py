@@ -69,17 +69,8 @@ def results(task: Path, system: str) -> list[Results]:
                 }
                 for k, value in enumerate((share / 2, share))
             ]
-            record = {
-                "budget": budget,
-                "seed": seed,
-                "rows": 3 * budget,
-                "score": "macro_f1",
-                "curve": curve,
-                "best_step": 10,
-                "best_epoch": 1.0,
-                "tokens": 100,
-                "seconds": 2.0,
-            }
+            record = {"budget": budget, "seed": seed, "rows": 3 * budget, "score": "macro_f1", "curve": curve}
+            record |= {"best_step": 10, "best_epoch": 1.0, "tokens": 100, "seconds": 2.0}
             predictions = {"dev": answers(dev, share, seed), "test": answers(test, share, seed)}
             actual.append(Results(system, family, start, record, predictions))
     return actual
@@ -200,10 +191,6 @@ def test_the_learning_curve_and_the_metrics(job: EvaluateJob, content: dict) -> 
     metrics = json.loads((job.output / "metrics.json").read_text())
     assert metrics["ulmfit-adapted.8.accuracy"] == pytest.approx(271 / 300, abs=1e-6)
     assert metrics["ulmfit-adapted.8.macro_f1_half_width"] > 0
-
-
-def test_the_stage_is_deterministic(job: EvaluateJob, content: dict) -> None:
-    assert json.loads((evaluate(job) / "evaluation.json").read_text()) == content
 
 
 def test_another_version_of_the_test_set_is_refused(job: EvaluateJob, tmp_path: Path) -> None:

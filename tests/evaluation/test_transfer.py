@@ -26,9 +26,9 @@ def right(share: float, seed: int) -> np.ndarray:
 
 
 def answers(correct: np.ndarray) -> np.ndarray:
-    found = np.full((ROWS, 2), 0.2, dtype=np.float32)
-    found[np.arange(ROWS), np.where(correct, LABELS, 1 - LABELS)] = 0.8
-    return found
+    actual = np.full((ROWS, 2), 0.2, dtype=np.float32)
+    actual[np.arange(ROWS), np.where(correct, LABELS, 1 - LABELS)] = 0.8
+    return actual
 
 
 @pytest.fixture

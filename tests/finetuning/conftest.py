@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pytest
+
+from components.settings import contrastive
 from tests.example_task import (  # noqa: F401
     cluster,
     in_process,
@@ -11,3 +14,10 @@ from tests.example_task import (  # noqa: F401
     source,
     task,
 )
+
+
+@pytest.fixture
+def few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contrastive training in small steps at a high rate."""
+    monkeypatch.setattr(contrastive, "ROWS", 6)
+    monkeypatch.setattr(contrastive, "RATE", 0.01)

@@ -17,10 +17,9 @@ from components.learners.finetuning.stage import finetune
 Job = TypeVar("Job", bound=Any)
 
 
-def with_checkpoints(job: Job, **training: object) -> Job:
-    """The job with a checkpoint after every step, and these settings of training."""
-    changed = job.settings.training.model_copy(update={"checkpoint_seconds": 1e-9} | training)
-    return job.model_copy(update={"settings": job.settings.model_copy(update={"training": changed})})
+def with_checkpoints(job: Job) -> Job:
+    """The job with a checkpoint after every step."""
+    return job.model_copy(update={"cluster": job.cluster.model_copy(update={"checkpoint_seconds": 1e-9})})
 
 
 def finish_interrupted(
@@ -68,3 +67,8 @@ def contents(output: Path) -> tuple[list[dict[str, object]], dict[str, str]]:
 def digests(output: Path) -> dict[str, str]:
     """SHA-256 of the classifier's files."""
     return {name: entry["sha256"] for name, entry in read_manifest(output / "classifier").files.items()}
+
+
+def answers_of(output: Path, split: str) -> list[list[float]]:
+    """The predictions of all runs of a job for a split."""
+    return pq.read_table(output / "runs.parquet", filters=[("split", "=", split)]).column("answer").to_pylist()

@@ -64,7 +64,7 @@ def test_the_stored_model_is_the_evaluated_and_the_judged_one(
     rival = rival_of(
         finetuned, facts=facts, split=test, scoring=scoring, metric=scoring.main, system=SYSTEM, rival=BEST_BASELINE
     )
-    own = Scored(SYSTEM, "digest", test_rows.digest, statistics[SYSTEM])
+    own = Scored(SYSTEM, "digest", statistics[SYSTEM])
     made = decide(own, None, PromotionRule(), rows=test_rows, baseline=rival)
     told = content["challenger"]
     assert made.against == f"baseline {told['against']}"

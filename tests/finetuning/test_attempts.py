@@ -30,6 +30,7 @@ from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
 from components.learners.ways.finetune import Finetune
+from components.settings import contrastive
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import AutoSettings, FinetuneSettings
 
@@ -181,7 +182,8 @@ def test_a_way_that_costs_more_than_is_left_is_shortened(
         return costs[spec.settings.method]
 
     monkeypatch.setattr(execution, "cost_of", noted)
-    job = {"source": BUDGET, "method": "auto", "epochs": 8, "contrastive": ContrastiveSettings(rows=4, epochs=8)}
+    monkeypatch.setattr(contrastive, "ROWS", 4)
+    job = {"source": BUDGET, "method": "auto", "epochs": 8, "contrastive": ContrastiveSettings(epochs=8)}
     whole = AutoSettings(ways=["features", way])
     (full,) = json.loads((finetune(make_job("bert", "classification", auto=whole, **job)) / "runs.json").read_text())
     half = costs["features"].minutes + costs[way].fixed + costs[way].step * (costs[way].steps // 2 + 0.5)

@@ -24,7 +24,7 @@ from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
 from components.models import FAMILIES
 from components.registry.candidates import model_content, write_bundle
-from components.registry.drift.measuring import projection
+from components.registry.drift.measurements import projection
 from components.settings.systems import FROZEN
 from components.settings.training import Training
 from tests.example_task import ROWS

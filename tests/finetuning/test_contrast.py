@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from torch.nn import functional as F
 
 from components.learners.ways.contrastive import label_overlap, pair_loss
 
@@ -26,16 +25,5 @@ def test_similar_and_dissimilar_pairs_have_the_same_weight() -> None:
     half = math.sqrt(0.5)
     vectors = torch.tensor([[2.0, 0.0], [0.0, 3.0], [half, half]])
     # Cosines: 0 (same label), sqrt(1/2) and sqrt(1/2) (different labels).
-    found = pair_loss(vectors, torch.tensor([[0.0], [0.0], [1.0]]))
-    assert float(found) == pytest.approx((1.0 + 0.5) / 2, rel=1e-6)
-
-
-def test_the_gradient_makes_texts_of_one_label_similar() -> None:
-    torch.manual_seed(1)
-    targets = torch.tensor([0.0, 0.0, 1.0, 1.0])[:, None]
-    vectors = torch.randn(4, 8, requires_grad=True)
-    for _ in range(300):
-        (gradient,) = torch.autograd.grad(pair_loss(vectors, targets), vectors)
-        vectors = (vectors - gradient).detach().requires_grad_()
-    cosines = F.normalize(vectors.detach(), dim=1) @ F.normalize(vectors.detach(), dim=1).T
-    assert float(cosines[0, 1]) > 0.9 and float(cosines[0, 2]) < 0.2
+    actual = pair_loss(vectors, torch.tensor([[0.0], [0.0], [1.0]]))
+    assert float(actual) == pytest.approx((1.0 + 0.5) / 2, rel=1e-6)

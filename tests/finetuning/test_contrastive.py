@@ -19,15 +19,16 @@ from components.learners.task_models.kinds import TASKS
 from components.learners.ways.contrastive import Contrastive
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
+from components.settings import contrastive
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import FinetuneSettings
-from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
+from tests.finetuning.interruption import answers_of, contents, finish_interrupted, with_checkpoints
 
-from .test_contract import answers_of
 from .test_crossvalidation import BUDGET, check
 
 LABELLED = sorted(kind for kind, task in TASKS.items() if task.labels_rows)
-FEW = ContrastiveSettings(rows=6, epochs=1, rate=0.01)
+FEW = ContrastiveSettings(epochs=1)
+pytestmark = pytest.mark.usefixtures("few_pairs")
 
 
 @pytest.mark.parametrize("kind", LABELLED)
@@ -47,9 +48,10 @@ def test_every_family_learns_every_kind_by_contrast(family: str, kind: str, make
         np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
 
 
-def test_texts_of_one_label_become_similar(make_job, in_process) -> None:
-    contrastive = ContrastiveSettings(rows=12, epochs=25, rate=0.01)
-    job = make_job("bert", "classification", method="contrastive", contrastive=contrastive, head_penalties=[1.0])
+def test_texts_of_one_label_become_similar(make_job, in_process, monkeypatch) -> None:
+    monkeypatch.setattr(contrastive, "ROWS", 12)
+    changes = {"contrastive": ContrastiveSettings(epochs=25), "head_penalties": [1.0]}
+    job = make_job("bert", "classification", method="contrastive", **changes)
     output = finetune(job)
     (record,) = json.loads((output / "runs.json").read_text())
     first, last = record["curve"]
@@ -62,9 +64,8 @@ def test_texts_of_one_label_become_similar(make_job, in_process) -> None:
 
 
 def test_within_a_budget_the_head_is_fitted_at_the_chosen_point(make_job, in_process) -> None:
-    contrastive = ContrastiveSettings(rows=6, epochs=20, rate=0.01)
-    changes = {"method": "contrastive", "contrastive": contrastive, "evaluations": 3, "head_penalties": [1.0]}
-    job = make_job("bert", "classification", source=BUDGET, **changes)
+    changes = {"contrastive": ContrastiveSettings(epochs=20), "evaluations": 3, "head_penalties": [1.0]}
+    job = make_job("bert", "classification", source=BUDGET, method="contrastive", **changes)
     output = finetune(job)
     check(job, output)
     (record,) = json.loads((output / "runs.json").read_text())
@@ -78,9 +79,8 @@ def test_within_a_budget_the_head_is_fitted_at_the_chosen_point(make_job, in_pro
 @pytest.mark.parametrize("kind", LABELLED)
 def test_an_interrupted_contrastive_run_ends_bit_identical(kind: str, make_job, in_process, monkeypatch) -> None:
     def job(name: str) -> FinetuneJob:
-        contrastive = ContrastiveSettings(rows=6, epochs=2, rate=0.01)
-        made = make_job("gpt", kind, name=name, method="contrastive", contrastive=contrastive, evaluations=3)
-        return with_checkpoints(made, average="ema")
+        changes = {"contrastive": ContrastiveSettings(epochs=2), "evaluations": 3}
+        return with_checkpoints(make_job("gpt", kind, name=name, method="contrastive", **changes))
 
     unbroken, broken = finetune(job("unbroken")), job("broken")
     assert finish_interrupted(broken, monkeypatch, at_step=3) == 2 and read_manifest(broken.output).files
@@ -88,13 +88,11 @@ def test_an_interrupted_contrastive_run_ends_bit_identical(kind: str, make_job, 
 
 
 def test_the_number_of_steps_is_bounded_by_the_pairs(settings: FinetuneSettings) -> None:
-    def steps(**changes: object) -> int:
-        contrastive = ContrastiveSettings(rows=16, **changes)
-        return Contrastive().steps(settings.model_copy(update={"contrastive": contrastive}), epoch=5, taught=0)
+    def steps(epochs: float) -> int:
+        changed = settings.model_copy(update={"contrastive": ContrastiveSettings(epochs=epochs)})
+        return Contrastive().steps(changed, epoch=5, taught=0)
 
-    assert steps(epochs=4, pairs=10**6) == 20
-    assert steps(epochs=4, pairs=1_000) == 8  # 120 pairs a step
-    assert steps(epochs=4, pairs=1) == 1
+    assert (steps(4), steps(0.1), steps(32)) == (20, 1, 104)  # 12,500 pairs, 120 a step
 
 
 @pytest.mark.parametrize("kind", sorted(set(TASKS) - set(LABELLED)))

@@ -89,7 +89,7 @@ def test_dev_is_never_read(make_job, in_process, monkeypatch) -> None:
         assert split != "dev"
         return read_split(directory, split, **named)
 
-    for module in ("crossvalidation", "frozen", "member", "specs", "stage"):
+    for module in ("crossvalidation", "frozen", "run_rows", "specs", "stage"):
         monkeypatch.setattr(f"components.learners.finetuning.{module}.read_split", refuses)
     finetune(make_job("ulmfit", "classification", source=BUDGET, frozen=True))
 
@@ -100,8 +100,8 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
 
     def noted(self, spec, encoder, tokenizer):
         real(self, spec, encoder, tokenizer)
-        held = self.rows.held
-        learned.append((spec.fold, list(self.rows.learned), [] if held is None else list(held)))
+        rows = self.rows.indices
+        learned.append((spec.fold, list(rows.learned), [] if rows.held is None else list(rows.held)))
 
     monkeypatch.setattr(member.Member, "__init__", noted)
     job = make_job("bert", "classification", source=BUDGET | {"folds": 3})

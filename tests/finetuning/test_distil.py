@@ -32,14 +32,13 @@ from components.learners.task_models.kinds import TASKS
 from components.models import FAMILIES
 from components.settings.distil import DistilSettings
 from components.settings.tasks import TaskSource
-from components.settings.unlabelled import UnlabelledSettings
 from tests.example_task import ROWS, rows, write_jsonl
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 IMITATING = sorted(kind for kind, task in TASKS.items() if task.imitates)
 #: Rows of a budget, with at least one of each class in every fold.
 BUDGETS = {"classification": 3, "pair": 3}
-SETTINGS = DistilSettings(teachers=["bert-adapted"], students=["word2vec-adapted"], rows=20, epochs=16)
+SETTINGS = DistilSettings(teachers=["bert-adapted"], students=["word2vec-adapted"])
 
 
 class Project:
@@ -69,7 +68,8 @@ class Project:
                     key="distil.small",
                     examples=self.examples(kind, selection),
                     corpus=self.folder,
-                    settings=UnlabelledSettings(rows=SETTINGS.rows),
+                    which="task",
+                    rows=20,
                     output=output,
                 )
             )
@@ -105,6 +105,11 @@ class Project:
             | {"start": "adapted-from-small", "group": "small", "distil": settings, "student": f"{family}-adapted"}
             | {"texts": self.texts(kind, selection), "taught": self.folder / f"taught-{kind}-{selection}"}
         )
+
+
+@pytest.fixture(autouse=True)
+def epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("components.learners.finetuning.runs.DISTIL_EPOCHS", 16)
 
 
 @pytest.fixture

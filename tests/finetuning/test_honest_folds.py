@@ -28,7 +28,6 @@ from components.learners.finetuning.stage import FinetuneJob, specs_of
 from components.learners.finetuning.words import JointRegression, WordsRows
 from components.learners.task_models.model import cloned_state
 from components.settings.tasks import TaskSource
-from components.settings.unlabelled import UnlabelledSettings
 from tests.example_task import ROWS, rows, write_jsonl
 
 #: Words that are put into the held-out rows: unknown ones, and ones of the encoders' vocabularies.
@@ -118,8 +117,9 @@ WAYS: dict[str, dict[str, Any]] = {
 def job_of(make_job: Any, made: Path, kind: str, **changes: Any) -> FinetuneJob:
     job = make_job("bert", kind, **changes)
     texts = made.parent / "texts"
-    free = UnlabelledSettings()
-    texts = unlabelled(UnlabelledJob(task="things", key="x", examples=made, corpus=None, settings=free, output=texts))
+    texts = unlabelled(
+        UnlabelledJob(task="things", key="x", examples=made, corpus=None, which="task", rows=4_000, output=texts)
+    )
     return job.model_copy(update={"examples": made, "words": texts})
 
 
@@ -159,7 +159,7 @@ def test_a_joint_regression(tmp_path: Path, make_job: Any, in_process: None) -> 
         work, run = WordsRows(spec), member.Member(spec, *load_initial_encoder(spec))
         assert {*map(digest_of, work.data.further)} <= {*work.data.whole.digests}
         held = np.flatnonzero(work.data.folds == 0)
-        head, vectors = run.model.head, run.head_inputs("train").matrix()
+        head, vectors = run.model.head, run.rows.head_inputs("train").matrix()
         for name, system in work.systems.items():
             if name.startswith("tfidf"):
                 fit = JointRegression(work, system, head, vectors, held, penalty=1.0)

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from components.core.errors import DataError
 from components.data.tasks.examples import TaskFacts, read_facts, read_split
 from components.data.tasks.results import read_answers
-from components.learners.finetuning import frozen, member
+from components.learners.finetuning import frozen, run_rows
 from components.learners.finetuning.distil import chosen_of
 from components.learners.finetuning.features import FeatureTable
 from components.learners.finetuning.specs import label_fields, names_of
@@ -33,7 +33,8 @@ from .test_crossvalidation import BUDGET, check
 
 KINDS = sorted(kind for kind, task in TASKS.items() if task.single and task.labels_rows)
 METHODS = ("features", "contrastive", "finetune")
-FEW = ContrastiveSettings(rows=6, epochs=1, rate=0.01)
+FEW = ContrastiveSettings(epochs=1)
+pytestmark = pytest.mark.usefixtures("few_pairs")
 
 
 def spec_of(job: FinetuneJob) -> Any:
@@ -88,14 +89,14 @@ def test_heads_that_are_not_solved_or_read_several_vectors(
     changes: dict[str, Any], method: str, make_job, in_process, monkeypatch
 ) -> None:
     rows = []
-    real = member.Member._head_rows
+    real = run_rows.RunRows.of_head
 
-    def noted(self, inputs):
-        found = real(self, inputs)
-        rows.extend((len(self.splits["train"]), len(one.table), len(one.targets)) for one in found.values())
+    def noted(self, inputs, *, names):
+        found = real(self, inputs, names=names)
+        rows.extend((len(self), len(one.table), len(one.targets)) for one in found.values())
         return found
 
-    monkeypatch.setattr(member.Member, "_head_rows", noted)
+    monkeypatch.setattr(run_rows.RunRows, "of_head", noted)
     job = make_job("bert", "classification", source=BUDGET, method=method, label_names="always", **changes)
     output = finetune(job)
     check(job, output)
@@ -183,7 +184,7 @@ def test_the_head_is_the_optimum_for_rows_and_names(make_job, in_process) -> Non
 
 def test_an_interrupted_run_ends_bit_identical(make_job, in_process, monkeypatch) -> None:
     def job(name: str) -> FinetuneJob:
-        contrastive = ContrastiveSettings(rows=6, epochs=2, rate=0.01)
+        contrastive = ContrastiveSettings(epochs=2)
         changes: dict[str, Any] = {"contrastive": contrastive, "evaluations": 3, "label_names": "auto"}
         return with_checkpoints(make_job("gpt", "classification", name=name, method="contrastive", **changes))
 

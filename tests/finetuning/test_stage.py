@@ -200,14 +200,14 @@ def test_all_starts_have_the_precision_of_the_architecture(make_job, in_process,
     assert len(set(sizes.values())) == 1
 
 
-@pytest.mark.parametrize(("average", "hidden"), [("none", 6), ("ema", 0)])
+@pytest.mark.parametrize("hidden", [6, 0])
 def test_a_run_interrupted_between_checkpoints_ends_bit_identical(
-    average: str, hidden: int, make_job, in_process, monkeypatch
+    hidden: int, make_job, in_process, monkeypatch
 ) -> None:
     def changed(name: str, storage: str) -> FinetuneJob:
         job = make_job(name=name, pooling="mean", layers="mix", head_norm="batch", head_hidden=hidden, epochs=3)
         cluster = job.cluster.model_copy(update={"storage": str(Path(job.cluster.storage) / storage)})
-        return with_checkpoints(job.model_copy(update={"cluster": cluster}), average=average)
+        return with_checkpoints(job.model_copy(update={"cluster": cluster}))
 
     with pytest.raises(ConfigError, match="'mix' adds up layers"):
         finetune(changed("refused", "refused"))
@@ -230,8 +230,8 @@ def test_many_features_are_computed_in_parallel(make_job, in_process, monkeypatc
     monkeypatch.setattr(frozen, "map_parallel", one_by_one)
     monkeypatch.setattr(frozen, "FEW_PIECES", 0)
     many = make_job(name="many")
-    elsewhere = {"storage": f"{many.cluster.storage}-many", "features": f"{many.cluster.features}-many"}
-    many = many.model_copy(update={"cluster": many.cluster.model_copy(update=elsewhere)})
+    elsewhere = str(Path(many.cluster.storage).parent / "elsewhere" / "store")
+    many = many.model_copy(update={"cluster": many.cluster.model_copy(update={"storage": elsewhere})})
     finetune(many)
     assert computed == ["dev", "train"]
     assert contents(many.output) == contents(few.output)
@@ -297,15 +297,10 @@ def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch) -> 
 def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, in_process, tmp_path: Path) -> None:
     unbroken = finetune(make_job(name="unbroken"))
     job = make_job(name="killed")
-    storage = tmp_path / "killed-store"
+    storage = tmp_path / "elsewhere" / "store"
     # A checkpoint after every step, so that the stage is killed in the middle of its runs.
-    job = with_checkpoints(job).model_copy(
-        update={
-            "cluster": ClusterSettings(
-                launcher="local", storage=str(storage), features=str(tmp_path / "killed-features")
-            ),
-        }
-    )
+    cluster = ClusterSettings(launcher="local", storage=str(storage))
+    job = with_checkpoints(job.model_copy(update={"cluster": cluster}))
     (tmp_path / "job.json").write_text(job.model_dump_json())
     script = tmp_path / "stage.py"
     script.write_text(

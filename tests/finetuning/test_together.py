@@ -170,7 +170,7 @@ def test_a_task_of_no_group_gets_an_empty_directory(make_job, tmp_path: Path) ->
 def test_an_interrupted_run_ends_bit_identical(make_job, monkeypatch, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     def job(name: str) -> TogetherJob:
         made = make_job(name=name, epochs=4, lm_weight=0.3, unfreeze_epochs=0.5)
-        return with_checkpoints(made, average="ema")
+        return with_checkpoints(made)
 
     unbroken, broken = together(job("unbroken")), job("broken")
     assert finish_interrupted(broken, monkeypatch, every=7, stage=together) > 4

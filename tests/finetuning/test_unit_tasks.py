@@ -76,7 +76,7 @@ def make_job(make_encoder, settings: FinetuneSettings, cluster: ClusterSettings,
 @pytest.mark.parametrize("tagger", ["linear", "crf", "bilstm_crf"])
 def test_a_tagger_learns_an_easy_task(tagger: str, make_job: MakeJob, in_process) -> None:
     job = make_job(
-        "tagging", "bert", budgets=["all"], tagger=tagger, tagger_hidden=16, epochs=40, evaluations=4, dropout=0.0,
+        "tagging", "bert", budgets=["all"], tagger=tagger, epochs=40, evaluations=4, dropout=0.0,
         head_dropout=0.0, discriminative=1.0, unfreeze_epochs=0,
     )  # fmt: skip
     training = job.settings.training.model_copy(update={"rate": 0.02})

@@ -15,7 +15,7 @@ import yaml
 from components.core.data_version import data_versions
 from components.settings.imports import Import, local_path, localised
 from components.settings.loading import load_params
-from flows.imports import bring
+from flows.run import bring
 from tests.flows.conftest import dvc
 
 TASK = {"kind": "classification", "train": "train.csv", "dev": None, "test": "test.csv"}

@@ -19,7 +19,7 @@ from components.reporting import findings
 from components.reporting.chapters import Chapter
 from components.reporting.findings import Findings
 from components.settings.loading import load_params
-from flows import drift, summary
+from flows import run
 from flows.terminal import StageError
 
 ROOT = Path(__file__).parents[2]
@@ -60,16 +60,16 @@ def record(root: Path, *, found: bool) -> None:
 
 def test_traffic_is_checked_if_there_is_new_one(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, calls = params.parent, list[tuple[str, ...]]()
-    monkeypatch.setattr(drift, "run_headstart", lambda *arguments, **options: calls.append(arguments))
-    drift.check(params, root=root)
+    monkeypatch.setattr(run, "run_headstart", lambda *arguments, **options: calls.append(arguments))
+    run.check_drift(params, root=root)
     assert calls == []
     log(root)
-    drift.check(params, root=root)
+    run.check_drift(params, root=root)
     assert calls == [("drift", "--task", TASK, "--params", "params.yaml")]
     record(root, found=False)
     (segment,) = (root / ".headstart/traffic").rglob("*.rows")
     os.utime(segment, (1000, 1000))
-    drift.check(params, root=root)
+    run.check_drift(params, root=root)
     assert len(calls) == 1
 
 
@@ -79,9 +79,9 @@ def test_a_failed_check_stops_no_run(
     def fail(*arguments: Any, **options: Any) -> None:
         raise StageError("no registry", final=False)
 
-    monkeypatch.setattr(drift, "run_headstart", fail)
+    monkeypatch.setattr(run, "run_headstart", fail)
     log(params.parent)
-    drift.check(params, root=params.parent)
+    run.check_drift(params, root=params.parent)
     assert "the check failed; the run goes on" in capsys.readouterr().out
 
 
@@ -95,14 +95,8 @@ def test_the_server_and_the_flow_share_a_folder(params: Path, tmp_path: Path, mo
     served = logged(Answering(), VERSION, TASK, load_params(Path("params.yaml")).drift)
     served.answer([("x",)])
     calls = list[tuple[str, ...]]()
-    monkeypatch.setattr(drift, "run_headstart", lambda *arguments, **options: calls.append(arguments))
-    drift.check(params, root=params.parent)
+    monkeypatch.setattr(run, "run_headstart", lambda *arguments, **options: calls.append(arguments))
+    run.check_drift(params, root=params.parent)
     assert calls
     settings = load_params(params).drift
     assert len(read_traffic(params.parent / settings.folder, task=TASK, digest=VERSION.digest)) == 1
-
-
-def test_the_summary_has_the_last_result(tmp_path: Path) -> None:
-    assert summary.drift(tmp_path / "artifacts") == []
-    record(tmp_path, found=True)
-    assert summary.drift(tmp_path / "artifacts") == ["drift: headstart-aws-type/3: drift (checked today)"]

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from components.core.errors import ConfigError
 from components.pipeline.checks import check_params
-from components.reporting.results import read_result
 from components.settings.loading import load_params
 from flows import drill
-from flows.drill import Drill, Outcome
-from flows.drills.kills import kill, role
+from flows.drill import Drill
 from flows.drills.project import DrillError, Project, Session, differences, make
 from flows.drills.services import Store
 
@@ -85,35 +80,6 @@ def test_a_failed_drill_ends_with_exit_code_1(monkeypatch: pytest.MonkeyPatch, t
     assert said[-1] == "  FAILED in 0 s: it did not"
     with pytest.raises(ConfigError, match="unknown drill 'god'; did you mean 'good'"):
         drill.run(["god"], session=Session(tmp_path, {}))
-
-
-def test_a_killed_process_is_left_to_its_parent() -> None:
-    """Otherwise the parent takes SIGKILL for exit code 0."""
-    import psutil
-
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)  # flows.retrain"])
-    process = psutil.Process(child.pid)
-    # Until exec, the child has the command line of its parent.
-    deadline = time.monotonic() + 10
-    while role(process) != "flow" and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert role(process) == "flow"
-    kill(process)
-    assert child.wait(10) == -9
-
-
-def test_outcomes_are_recorded_beside_earlier_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(drill, "DRILLS", TWO)
-    monkeypatch.setattr(drill, "CHECKOUT", tmp_path)
-    (tmp_path / "docs" / "results").mkdir(parents=True)
-    drill.record([Outcome(TWO[1], False, "it did not", 2.0)], "mine", command="headstart drill")
-    drill.record([Outcome(TWO[0], True, "nothing happened", 1.0)], "mine", command="headstart drill")
-    drill.record([Outcome(TWO[1], True, "it did", 3.0)], "mine", command="headstart drill")
-    rows = read_result(tmp_path / "docs/results/mine.json").values
-    assert [(row.name.partition(":")[0], row.estimates["passed"], row.estimates["seconds"]) for row in rows] == [
-        ("good", [1.0], [1.0]),
-        ("bad", [1.0], [3.0]),
-    ]
 
 
 def test_expired_credentials_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

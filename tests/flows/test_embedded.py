@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -11,8 +10,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-
-from flows import execution
 
 SERVER = """
 import time
@@ -114,12 +111,3 @@ def test_a_server_may_be_configured_in_a_profile(
         check=True,
     )
     assert done.stdout.strip() == found
-
-
-def test_the_command_of_a_flow_is_tied_to_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    commands: list[list[str]] = []
-    monkeypatch.setattr(execution, "run_command", lambda command, **named: commands.append(list(command)))
-    execution.run_headstart("label", "in.csv", source="predict", root=tmp_path)
-    ((_, _, module, number, parent, *command),) = commands
-    assert (module, number, parent) == ("flows.bound", signal.SIGTERM.name, str(os.getpid()))
-    assert command[1:] == ["-m", "components.cli", "label", "in.csv"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from uuid import uuid4
 
 from flows import flow_run
 
@@ -13,7 +12,7 @@ from .conftest import ROOT
 
 SCRIPT = """
 import sys
-from flows import execution, drift, flow_run, imports, telemetry
+from flows import execution, flow_run, run, telemetry
 flow_run.log("a line")
 print([flow_run.identifier(), flow_run.name()], "prefect" in sys.modules)
 """
@@ -28,13 +27,6 @@ def printed(script: str, **variables: str) -> str:
 
 def test_a_process_without_a_flow_run_does_not_import_prefect() -> None:
     assert printed(SCRIPT) == "['', ''] False"
-
-
-def test_the_environment_may_name_a_flow_run() -> None:
-    named = {"ID": str(uuid4()), "NAME": "the run"}
-    variables = {f"PREFECT__RUNTIME__FLOW_RUN__{name}": value for name, value in named.items()}
-    shown = printed(SCRIPT, **variables)
-    assert shown == f"['{named['ID']}', 'the run'] True"
 
 
 def test_a_flow_run_is_that_of_prefects_context(prefect_server: None) -> None:

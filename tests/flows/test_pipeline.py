@@ -182,18 +182,6 @@ def test_only_outputs_that_the_next_run_continues_persist_between_runs(resolved:
     }
 
 
-def test_parallel_corpora_have_stages_only_where_configured(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
-    file, stages = resolved
-    groups = ("ingest-parallel", "tokenizer-parallel", "tokenize-parallel")
-    corpora = ["general", "domain"] if load_params(clone / file).data.parallel else []
-    assert {name for name in stages if "parallel" in name} == {f"{group}@{key}" for group in groups for key in corpora}
-    reading = {name for name, stage in stages.items() if any(dep.endswith("-parallel") for dep in stage["deps"])}
-    translating = (
-        {f"{stage}@cove" for stage in ("pretrain", "adapt", "scratch")} if "pretrain@cove" in stages else set()
-    )
-    assert reading == translating | {f"{group}@{key}" for group in groups[1:] for key in corpora}
-
-
 def test_the_order_of_the_graph(clone: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "flows.plan", "dvc.yaml", str(tmp_path / "plan.json")]
     subprocess.run(command, cwd=clone, check=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flows import registry
 from flows.repository import STATE
+from flows.run import record_registry, registry_is_unchanged
 
 from .conftest import ROOT
 
@@ -23,14 +23,14 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_database_and_its_journals(params: Path) -> None:
     root = params.parent
-    registry.record(params, root=root)
-    assert not registry.is_unchanged(params, root=root), "the database does not exist"
+    record_registry(params, root=root)
+    assert not registry_is_unchanged(params, root=root), "the database does not exist"
     for name in ("registry.db", "registry.db-wal", "registry.db"):
         with (root / name).open("a") as file:
             file.write("a model")
-        assert not registry.is_unchanged(params, root=root), name
-        registry.record(params, root=root)
-        assert registry.is_unchanged(params, root=root), name
+        assert not registry_is_unchanged(params, root=root), name
+        record_registry(params, root=root)
+        assert registry_is_unchanged(params, root=root), name
 
 
 def test_a_record_holds_for_one_registry_and_one_settings_file(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,21 +40,12 @@ def test_a_record_holds_for_one_registry_and_one_settings_file(params: Path, mon
         (root / name).write_text("a model")
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{name}")
         for settings in (params, row):
-            assert not registry.is_unchanged(settings, root=root), name
-            registry.record(settings, root=root)
-        assert registry.is_unchanged(params, root=root), "the earlier record is kept"
+            assert not registry_is_unchanged(settings, root=root), name
+            record_registry(settings, root=root)
+        assert registry_is_unchanged(params, root=root), "the earlier record is kept"
 
 
 def test_a_remote_registry_is_never_unchanged(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
-    registry.record(params, root=params.parent)
-    assert not registry.is_unchanged(params, root=params.parent)
-
-
-def test_a_damaged_record_is_replaced(params: Path) -> None:
-    root = params.parent
-    (root / "registry.db").write_text("a model")
-    (root / STATE / "registry.json").write_text("{")
-    assert not registry.is_unchanged(params, root=root)
-    registry.record(params, root=root)
-    assert registry.is_unchanged(params, root=root)
+    record_registry(params, root=params.parent)
+    assert not registry_is_unchanged(params, root=params.parent)

@@ -19,7 +19,7 @@ import pytest
 from components.core.errors import ConfigError, TransientError
 from flows import processes
 from flows.flow_run import Times
-from flows.schedule import checked, checked_timezone, owned, schedule
+from flows.schedule import Flags, checked, checked_timezone, owned, schedule
 
 from .conftest import is_running, ran
 
@@ -105,16 +105,16 @@ def test_the_schedule_has_the_time_zone_and_the_flow_that_was_asked_for(
     monkeypatch.setattr("flows.serving.serve", lambda schedule, **_: served.append(schedule))
     bangkok = Times("0 3 * * *", "Asia/Bangkok")
     with pytest.raises(TransientError, match=r"^http://prefect\.example/api: the Prefect server does not answer"):
-        schedule(bangkok, params=project / "params.yaml")
+        schedule(bangkok, Flags(params=project / "params.yaml"))
     monkeypatch.setattr("flows.notify.install", lambda *_, **__: [])
-    schedule(bangkok, synchronise=True, params=project / "params.yaml")
+    schedule(bangkok, Flags(synchronise=True, params=project / "params.yaml"))
     (result,) = served
     assert (result.times, result.name, result.flow().name) == (bangkok, "scheduled", "sync")
 
 
 def test_a_missing_settings_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist; name the settings file with --params"):
-        schedule(Times("0 3 * * *", "UTC"), params=tmp_path / "params.yaml")
+        schedule(Times("0 3 * * *", "UTC"), Flags(params=tmp_path / "params.yaml"))
 
 
 HOLD = """

@@ -16,7 +16,8 @@ import pytest
 from components.core.errors import ConfigError
 from flows import processes
 from flows import server as module
-from flows.server import OwnServer, answers, server
+from flows.processes import answers
+from flows.server import OwnServer, server
 
 from .conftest import is_running
 

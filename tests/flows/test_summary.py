@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -88,20 +87,6 @@ def test_scores_decision_report_and_registry(params: Path, monkeypatch: pytest.M
     ]
 
 
-def test_a_run_that_decided_nothing_does_not_repeat_the_last_decision(params: Path) -> None:
-    (line,) = summary.decisions(root=params.parent, params=params, decided=False)
-    assert line == "aws-type: nothing new to compare; champion: version 3"
-
-
-def test_a_summary_before_the_first_score(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in (params.parent / "artifacts").rglob("*.*"):
-        path.unlink()
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example:5000")
-    assert summary.lines(root=params.parent, params=params) == [
-        "pages:   headstart ui; MLflow: http://mlflow.example:5000"
-    ]
-
-
 class Screen(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -146,17 +131,6 @@ def test_a_terminal_shows_one_line_a_stage(monkeypatch: pytest.MonkeyPatch) -> N
     assert shown == [*expected, "t: promote; champion: version 2", ""]
     assert screen.getvalue().startswith("a | reason: new text (the last time: 3 min)\r")
     assert f"\r\x1b[Ka | {BAR}"[:53] in screen.getvalue(), "cut to the width, and overwritten"
-
-
-def test_every_line_stays_with_verbose_but_progress_is_overwritten() -> None:
-    screen = Screen()
-    terminal = Terminal(screen, style="verbose")
-    terminal.say("starts", source="a")
-    terminal.say(BAR, source="a")
-    terminal.say(BAR, source="a")
-    terminal.say("done")
-    cut = f"a | {BAR}"[: shutil.get_terminal_size().columns - 1]
-    assert screen.getvalue() == f"a | starts\n{cut}\r\x1b[K{cut}\ndone\n"
 
 
 def test_json_prints_an_object_a_line() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from prefect import get_client
 from components.core.errors import HeadstartError
 from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
-from flows import retrain, telemetry
+from flows import retrain
 from flows.terminal import StageError
 
 from .conftest import ROOT, ran
@@ -36,7 +35,7 @@ def test_a_failed_retraining_and_its_repetition_are_runs(
         retrain.retrain(str(project / "params.yaml"))
     (project / "trouble").unlink()
     with monkeypatch.context() as patched:
-        patched.setattr(retrain, "check_run", refuse)
+        patched.setattr(retrain, "check_space", refuse)
         with pytest.raises(HeadstartError):
             retrain.retrain(str(project / "params.yaml"))
     retrain.retrain(str(project / "params.yaml"))
@@ -73,9 +72,3 @@ def test_a_failed_retraining_and_its_repetition_are_runs(
     assert f"run:     {parents[1].info.run_name} ({parents[1].data.tags['headstart.run']})" in shown
     assert not list((project / ".headstart/telemetry").glob("*.jsonl"))
     assert (project / ".headstart/metrics/params.prom").is_file()
-
-
-def test_the_reason_of_an_interruption() -> None:
-    assert telemetry._reason(SystemExit(128 + signal.SIGTERM)) == "ended by SIGTERM"
-    assert telemetry._reason(KeyboardInterrupt()) == "ended by Ctrl-C"
-    assert telemetry._reason(StageError("no space left", final=True)) == "no space left"

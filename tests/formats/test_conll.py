@@ -34,11 +34,6 @@ def test_a_hash_is_a_word_or_a_comment_in_files_with_tabs(tmp_path: Path) -> Non
     assert (second.words, second.comments) == (["#tag", "# not = this"], {})
 
 
-def test_a_comment_prefix_can_be_set(tmp_path: Path) -> None:
-    assert conll(tmp_path, "%% a b\nx O\n%% y\n", comments="%%") == [(["x", "%%"], ["O", "y"])]
-    assert conll(tmp_path, "# O\nx O\n") == [(["#", "x"], ["O", "O"])]
-
-
 @pytest.mark.parametrize(
     ("text", "settings", "message"),
     [

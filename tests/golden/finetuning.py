@@ -33,7 +33,7 @@ ROWS: Final = {"train": 8, "dev": 4, "test": 4}
 #: Runs in addition to one per kind: name -> (kind, fine-tuning settings).
 VARIANTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "task-multilabel-features": ("multilabel", {"method": "features", "head_hidden": 6}),
-    "task-tagging-crf": ("tagging", {"tagger": "bilstm_crf", "tagger_hidden": 6}),
+    "task-tagging-crf": ("tagging", {"tagger": "bilstm_crf"}),
 }
 
 
@@ -82,7 +82,7 @@ def fine_tune(settings: dict[str, Any], *, inputs: Path, folder: Path) -> dict[s
         encoder=folder / "encoder",
         output=folder / "output",
         settings=FinetuneSettings.model_validate(settings["finetune"]),
-        cluster=ClusterSettings(launcher="local", storage=str(folder / "store"), features=str(folder / "features")),
+        cluster=ClusterSettings(launcher="local", storage=str(folder / "store")),
     )
     reports: list[StepReport] = []
 
@@ -94,6 +94,7 @@ def fine_tune(settings: dict[str, Any], *, inputs: Path, folder: Path) -> dict[s
     stage = "components.learners.finetuning"
     with (
         threads.limited(1),
+        mock.patch("components.learners.task_models.taggers.LSTM_WIDTH", 6),
         mock.patch(f"{stage}.execution.map_parallel", _one_by_one),
         mock.patch(f"{stage}.runs.train", recording),
         mock.patch(f"{stage}.probe.train", recording),

@@ -26,9 +26,8 @@ VARIANTS: Final[dict[str, tuple[str, dict[str, Any], dict[str, Any]]]] = {
     "ulmfit-asgd": (
         "ulmfit",
         {"activation": 2.0, "slowness": 1.0},
-        {"optimizer": "asgd", "average": "asgd", "schedule": "slanted_triangular"},
+        {"optimizer": "asgd", "schedule": "slanted_triangular"},
     ),
-    "bert-ema": ("bert", {}, {"average": "ema"}),
     "transformer-xl-adaptive": ("transformer-xl", {"cutoffs": [20, 45], "divide": 2}, {}),
 }
 
@@ -43,7 +42,7 @@ def settings_of(name: str) -> dict[str, Any]:
     family, model, changes = VARIANTS.get(name, (name, {}, {}))
     tokenizer, sizes = tokenizer_of(family), dict(FAMILIES[family].tiny)
     dropout = {key: DROPOUT for key in FAMILIES[family].config.model_fields if key.startswith("dropout")}
-    budget = {"batch_size": BATCH_SIZE, "tokens": BATCH_SIZE * 8 * STEPS, "checkpoint_seconds": 3600}
+    budget = {"batch_size": BATCH_SIZE, "tokens": BATCH_SIZE * 8 * STEPS}
     training = lm_settings(**budget, **changes).model_dump()
     settings = {"family": family, "tokenizer": tokenizer, "model": dropout | sizes | model, "training": training}
     return json.loads(json.dumps(settings))
@@ -66,6 +65,7 @@ def pretrain(settings: dict[str, Any], *, inputs: Path, folder: Path) -> dict[st
         training=LanguageModelTraining.model_validate(settings["training"]),
         storage=str(folder),
         key="golden",
+        checkpoint_seconds=3600,
     )
     with threads.limited(1):
         work(job, Worker())

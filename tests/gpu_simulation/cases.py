@@ -1,17 +1,16 @@
-"""The cases of the simulation; no torch, so that tests are collected without the guard."""
+"""The cases of the simulation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from components.learners.task_models.kinds import TASKS
+from components.models import FAMILIES as TABLE
+
 #: Steps between two reads of the loss, in place of the loop's 20.
 READ_EVERY = 3
-FAMILIES = (
-    "albert", "bert", "cove", "elmo", "fasttext", "flair", "glove", "gpt", "roberta", "transformer-xl",
-    "ulmfit", "word2vec", "xlnet",
-)  # fmt: skip
-KINDS = ("choice", "classification", "multilabel", "pair", "questions", "regression", "similarity", "tagging")
+FAMILIES, KINDS = sorted(TABLE), sorted(TASKS)
 #: Families and kinds in float32, whose answers are compared with those on the CPU.
 ANSWERED = (("bert", "questions"), ("bert", "tagging"), ("ulmfit", "classification"))
 #: Families without a table of pieces that could start from word vectors, or that are word vectors.
@@ -68,8 +67,8 @@ def finetuning() -> list[Case]:
     kinds = ("classification", "tagging")
     found += [Case(family, "bf16", kinds[number % 2]) for number, family in enumerate(others)]
     options: list[tuple[str, str, dict[str, Any]]] = [
-        ("bert", "tagging", {"tagger": "bilstm_crf", "tagger_hidden": 4}),
-        ("ulmfit", "tagging", {"tagger": "bilstm_crf", "tagger_hidden": 4}),
+        ("bert", "tagging", {"tagger": "bilstm_crf"}),
+        ("ulmfit", "tagging", {"tagger": "bilstm_crf"}),
         ("bert", "tagging", {"tagger": "crf", "max_length": 10}),
         ("gpt", "classification", {"lm_weight": 0.5}),
         ("bert", "classification", {"chunk": 8, "chunks_learned": 1, "max_length": 60}),

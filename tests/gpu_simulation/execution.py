@@ -113,7 +113,7 @@ def finetune(case: Case, examples: Path, encoder: Path, folder: Path) -> None:
         encoder=encoder,
         output=folder / "out",
         settings=FinetuneSettings(training=training, **{**small, **case.settings}),
-        cluster=ClusterSettings(launcher="local", storage=str(folder / "store"), features=str(folder / "features")),
+        cluster=ClusterSettings(launcher="local", storage=str(folder / "store")),
     )
     (spec,) = specs_of(job, job.settings)
     with simulating():

@@ -66,9 +66,9 @@ def test_tags_of_a_table_become_spans_of_its_texts(tmp_path: Path) -> None:
     ]
     # Nothing else is left behind.
     assert names(tmp_path) == ["in.jsonl", "out.jsonl"]
-    found = read("tagging", tmp_path, train="out.jsonl", dev=None, test="out.jsonl", overlap="report", empty="drop")
-    assert found.train.fields == [("Ada", "met", "Bo", "."), ("ไป", "บ้าน", "Ada")]
-    assert found.counts["train_rows_empty"] == 1
+    actual = read("tagging", tmp_path, train="out.jsonl", dev=None, test="out.jsonl", overlap="report", empty="drop")
+    assert actual.train.fields == [("Ada", "met", "Bo", "."), ("ไป", "บ้าน", "Ada")]
+    assert actual.counts["train_rows_empty"] == 1
 
 
 def test_every_form_of_input(tmp_path: Path) -> None:

@@ -48,9 +48,9 @@ def test_bad_rows_are_set_aside_with_their_reason_and_the_others_are_predicted(t
     done = predict_file(source, output=output, classifier=ByLength(), rejects=rejects)
     assert (done.rows, done.rejected) == (2, len(rejected))
     assert [word in output.read_text() for word in ("one", "two")] == [True, True]
-    found = [json.loads(line) for line in rejects.read_text().splitlines()]
-    found.sort(key=lambda line: int(re.search(r"line (\d+)", line["reason"]).group(1)))
-    for line, (reason, row) in zip(found, rejected, strict=True):
+    actual = [json.loads(line) for line in rejects.read_text().splitlines()]
+    actual.sort(key=lambda line: int(re.search(r"line (\d+)", line["reason"]).group(1)))
+    for line, (reason, row) in zip(actual, rejected, strict=True):
         assert line["reason"].startswith(f"{source}, {reason}")
         assert line["row"] == row
     # Without a place for them, the first is an error, and nothing is written.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +19,7 @@ from components.serving.generation import (
     fill_gaps,
     generate,
     nearest_to,
+    nearest_words,
     probabilities,
 )
 from components.tokenization import Tokenizer
@@ -112,11 +112,6 @@ def test_every_piece_takes_one_step() -> None:
     assert model.read == [[END, 5, 6], [7], [8], [9]]
 
 
-def test_generation_stops_at_end() -> None:
-    assert generate(Counting(8), [5], length=9, sampling=Sampling(temperature=0)) == [6, 7]
-    assert generate(Counting(8), [7], length=9, sampling=Sampling()) == []
-
-
 def test_generation_is_a_function_of_the_seed() -> None:
     class Uniform(Counting):
         def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
@@ -174,15 +169,6 @@ def test_candidates_are_those_of_the_position_of_the_gap() -> None:
     assert first[1][1] == pytest.approx(1 / 7)
 
 
-def test_the_space_before_a_gap_is_part_of_its_piece() -> None:
-    from components.tokenization.bpe import BytePairTokenizer
-
-    tokenizer = BytePairTokenizer([*SPECIAL_PIECES, "a", "Ġ", "b"], merges=[], segmentation=Segmentation("none"))
-    model = Gaps(12)
-    fill_gaps(model, tokenizer, "a [MASK] b", count=1)
-    assert model.read == [[END, 5, MASK, 6, 7, END]]
-
-
 def test_texts_without_a_gap_or_too_long() -> None:
     with pytest.raises(DataError, match=r"'king': has no gap; write \[MASK\] in place of a word"):
         fill_gaps(Gaps(10), word_tokenizer(*WORDS), "king")
@@ -199,16 +185,6 @@ def vectors() -> tuple[StaticVectors, Tokenizer]:
     tokenizer = word_tokenizer(*WORDS)
     model.bind(tokenizer)
     return model, tokenizer
-
-
-def test_neighbours_and_sums_of_words(vectors: tuple[StaticVectors, Tokenizer]) -> None:
-    best = nearest_to(*vectors, "KING", count=2)
-    assert best == [("man", pytest.approx(2**-0.5)), ("queen", pytest.approx(0.5))]
-    word, cosine = nearest_to(*vectors, "king - man + woman", count=1)[0]
-    half = 2**-0.5
-    query = torch.tensor([half - 1, half, 1])
-    assert word == "queen"
-    assert cosine == pytest.approx(float(query @ torch.tensor([0, half, half]) / query.norm()))
 
 
 def test_3cosadd_against_its_definition() -> None:
@@ -240,9 +216,34 @@ def test_malformed_expressions(vectors: tuple[StaticVectors, Tokenizer], express
         nearest_to(*vectors, expression)
 
 
-def test_a_folder_without_a_model(tmp_path: Path) -> None:
-    from components.core.errors import ArtifactError
-    from components.serving.generate import try_model
+#: First axis: royal; second axis: male and female. The lengths differ, since only directions matter.
+GRID = {
+    "king": (1.0, 1.0, 0),
+    "queen": (2.0, -2.0, 0),
+    "man": (0.0, 3.0, 0.1),
+    "woman": (0.0, -1.0, 0.1),
+    "tree": (0, 0, 5.0),
+}
+PIECES = list(GRID)
+TABLE = torch.tensor(list(GRID.values()))
 
-    with pytest.raises(ArtifactError, match=r"not a complete output \(no manifest.json\)"):
-        try_model(tmp_path, "a", length=1, count=1, sampling=Sampling(), seed=0)
+
+def test_neighbours_by_cosine() -> None:
+    actual = nearest_words(TABLE, PIECES, torch.tensor([0.0, 10.0, 0.0]), count=3)
+    assert [piece for piece, _ in actual] == ["man", "king", "tree"]
+    assert [cosine for _, cosine in actual] == pytest.approx([0.99944, 2**-0.5, 0], abs=1e-4)
+    without = nearest_words(TABLE, PIECES, TABLE[0], count=10, without=["king", "other"])
+    assert without[0][0] == "man" and len(without) == 4
+
+
+def test_special_pieces_are_excluded() -> None:
+    table = torch.cat([TABLE[:1].expand(5, -1), TABLE])
+    actual = nearest_words(table, [*SPECIAL_PIECES, *PIECES], TABLE[0], count=20)
+    assert actual[0][0] == "king" and len(actual) == 5
+
+
+def test_a_zero_query_and_pieces_of_another_table() -> None:
+    with pytest.raises(DataError, match="the query is a zero vector"):
+        nearest_words(TABLE, PIECES, torch.zeros(3))
+    with pytest.raises(DataError, match="5 vectors for 4 pieces; use those of the same model"):
+        nearest_words(TABLE, PIECES[:4], TABLE[0])

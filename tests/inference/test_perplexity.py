@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -68,35 +67,12 @@ def test_a_causal_model_predicts_every_piece_and_end() -> None:
     assert answer.bits_per_character == pytest.approx(answer.nats / 30 / math.log(2))
 
 
-def test_characters_and_words_have_the_same_denominators() -> None:
-    words, characters = measure_texts(encoder_of("ulmfit"), TEXTS), measure_texts(encoder_of("flair"), TEXTS)
-    assert (words.words, words.characters) == (characters.words, characters.characters)
-    assert characters.pieces == 30 + 2
-
-
 def test_a_masked_model_is_measured_by_the_pseudo_likelihood() -> None:
     encoder = encoder_of("bert")
     answer = measure_texts(encoder, TEXTS)
     expected = -sum(float(pseudo_log_probs(encoder.model, ids).sum()) for ids in ([5, 6, 7], [5, 1, 7, 1]))
     assert answer.nats == pytest.approx(expected)
     assert answer.pieces == 7
-
-
-def test_documents_are_read_until_there_are_enough_pieces() -> None:
-    encoder = encoder_of("ulmfit")
-    assert [measure_texts(encoder, TEXTS, most=most).documents for most in (1, 3, 4, 100)] == [1, 1, 2, 2]
-
-
-def test_no_more_documents_than_needed_are_read() -> None:
-    read = []
-
-    def documents() -> Iterator[str]:
-        for number in range(10_000):
-            read.append(number)
-            yield "the old goat"
-
-    assert measure_texts(encoder_of("ulmfit"), documents(), most=30).documents == 10
-    assert len(read) < 1000
 
 
 def test_files_of_several_formats(directory: Path, tmp_path: Path) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from components.core.errors import ArtifactError, ConfigError, DataError
-from components.data.tasks.data import Fields
-from components.learners.prediction import Predicted, columns_of_data, named_columns, predict_rows
+from components.learners.prediction import Predicted, columns_of_data, named_columns
 from components.settings.tasks import TaskSource
 from tests.inference.files import CONFIDENCES, PREDICTIONS, ROWS, TSV_ROWS, ByLength, names, predict_file, read, write
 
@@ -47,28 +44,6 @@ def test_a_tsv_cannot_represent_tabs_and_line_breaks(tmp_path: Path) -> None:
     assert not (tmp_path / "out.tsv").exists()
 
 
-def test_answers_contain_the_probabilities() -> None:
-    short, none, long = predict_rows(ByLength(), [("ab",), None, ("abcd",)])
-    assert short == {
-        "prediction": "short", "label": "short", "confidence": 0.75, "probabilities": {"short": 0.75, "long": 0.25},
-    }  # fmt: skip
-    assert none is None
-    assert long is not None and long["probabilities"] == {"short": 0.0, "long": 1.0}
-    assert predict_rows(ByLength(), []) == []
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
-def test_a_batch_ends_after_a_number_of_characters(
-    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("components.learners.prediction.CHARACTERS", 10)
-    done: list[int] = []
-    source = write(tmp_path / f"in{suffix}")
-    predict_file(source, output=tmp_path / "out.jsonl", classifier=ByLength(), progress=done.append)
-
-    assert done == [2, 3]
-
-
 def test_the_input_is_not_replaced(tmp_path: Path) -> None:
     path, link = write(tmp_path / "both.csv"), tmp_path / "link.csv"
     link.symlink_to(path)
@@ -77,15 +52,6 @@ def test_the_input_is_not_replaced(tmp_path: Path) -> None:
         with pytest.raises(ArtifactError, match=rf"{output}: exists, and {reason}; move it away"):
             predict_file(path, output=output, classifier=ByLength())
     assert path.read_text() == content and link.is_symlink()
-
-
-def test_a_file_without_rows(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("id,text\n")
-    for target in (".csv", ".parquet"):
-        done = predict_file(tmp_path / "in.csv", output=tmp_path / f"out{target}", classifier=ByLength())
-        assert done == Predicted(rows=0, empty=0)
-        assert read(tmp_path / f"out{target}") == []
-    assert (tmp_path / "out.csv").read_text() == "id,text,prediction,confidence\n"
 
 
 @pytest.mark.parametrize("target", [".jsonl", ".csv", ".parquet"])
@@ -120,21 +86,6 @@ def test_columns_by_name() -> None:
     for wrong in (["first="], ["=a"], ["first=a", "first=b"]):
         with pytest.raises(ConfigError, match=r"expected INPUT=COLUMN, once for each input"):
             named_columns(wrong)
-
-
-class Broken(ByLength):
-    """Raises an OSError that has nothing to do with the output."""
-
-    def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
-        raise FileNotFoundError(2, "No such file", "model.safetensors")
-
-
-@pytest.mark.parametrize("target", [".csv", ".jsonl", ".parquet"])
-def test_errors_of_the_classifier_are_not_reported_as_errors_of_the_output(tmp_path: Path, target: str) -> None:
-    source = write(tmp_path / "in.csv")
-    with pytest.raises(FileNotFoundError, match="model.safetensors"):
-        predict_file(source, output=tmp_path / f"out{target}", classifier=Broken())
-    assert names(tmp_path) == ["in.csv"]
 
 
 @pytest.mark.parametrize("failing", ["write", "close"])

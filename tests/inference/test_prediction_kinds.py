@@ -49,10 +49,7 @@ KINDS = [
         Constant("tagging", 0, 1, 2, labels=TAGS),
         [{"words": "Marie Curie  slept"}, {"words": ""}],
         [("Marie", "Curie", "slept")],
-        {
-            "prediction": "B-PER I-PER O",
-            "spans": [{"start": 0, "end": 2, "type": "PER", "text": "Marie Curie"}],
-        },
+        {"prediction": "B-PER I-PER O", "spans": [{"start": 0, "end": 2, "type": "PER", "text": "Marie Curie"}]},
     ),
     (
         Constant("tagging", 1, 0, labels=["NOUN", "VERB"]),

@@ -27,50 +27,6 @@ def test_additional_packages_are_pinned_and_not_in_the_lock(file: Path, locked: 
     assert set(added) & set(locked) == set()
 
 
-def test_packages_installed_by_name_are_in_the_lock(locked: dict[str, str]) -> None:
-    for file, names in [
-        ("mlflow.Dockerfile", {"mlflow", "flask-wtf", "psycopg2-binary", "boto3"}),
-        ("prefect.Dockerfile", {"prefect", "asyncpg", "fastapi", "sqlalchemy"}),
-    ]:
-        installed = re.findall(r"--constraint \S+requirements\.lock ([a-z0-9 -]+?)\s*\\", (IMAGES / file).read_text())
-        assert set(installed[0].split()) == names
-        assert names <= set(locked)
-
-
-def test_kuberay_image_completes_the_extra_of_the_locked_ray(locked: dict[str, str]) -> None:
-    from importlib.metadata import requires
-
-    wanted = {
-        re.split(r"[^\w-]", line)[0].replace("_", "-").lower()
-        for line in requires("ray") or []
-        if 'extra == "default"' in line
-    }
-    added = {line.split("==")[0] for line in (IMAGES / "kuberay-requirements.txt").read_text().splitlines()}
-    assert wanted - added - set(locked) == set()
-
-
-def test_images_do_not_run_as_root() -> None:
-    for file in IMAGES.glob("*.Dockerfile"):
-        stages = re.split(r"^FROM ", file.read_text(), flags=re.MULTILINE)[1:]
-        users = [re.findall(r"^USER (\S+)$", stage, re.MULTILINE)[-1] for stage in stages]
-        assert users
-        assert "root" not in users, file.name
-
-
-def test_join_ray_adds_a_node_without_cpus_and_runs_the_command(tmp_path: Path) -> None:
-    ray = tmp_path / "ray"
-    ray.write_text('#!/bin/sh\necho "ray $*"\n')
-    ray.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RAY_ADDRESS": "ray-head:6379"}
-    ran = subprocess.run(
-        [ROOT / "infra" / "join-ray", "echo", "a b"], env=environment, capture_output=True, text=True, check=True
-    )
-    assert ran.stdout.splitlines() == [
-        "ray start --address=ray-head:6379 --num-cpus=0 --num-gpus=0 --disable-usage-stats",
-        "a b",
-    ]
-
-
 def test_join_ray_joins_again_when_its_node_has_ended(tmp_path: Path) -> None:
     ray, joined = tmp_path / "ray", tmp_path / "joined"
     ray.write_text(f'#!/bin/sh\necho "$*" >> {joined}\n')

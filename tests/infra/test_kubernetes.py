@@ -74,52 +74,6 @@ def test_core_kinds_follow_their_schemas(manifests: list[dict[str, Any]]) -> Non
         check(wrong)
 
 
-def test_pod_templates_of_the_ray_cluster_are_valid(manifests: list[dict[str, Any]]) -> None:
-    ray = only(manifests, "RayCluster", "headstart")
-    assert set(templates(ray)) == {"head", "cpu", "gpu"}
-    for template in templates(ray).values():
-        metadata = {"name": "pod", **template["metadata"]}
-        check({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
-
-
-def test_ray_cluster_has_the_fields_of_kuberay(manifests: list[dict[str, Any]], locked: dict[str, str]) -> None:
-    ray = only(manifests, "RayCluster", "headstart")
-    assert ray["apiVersion"] == "ray.io/v1"
-    spec = ray["spec"]
-    assert set(spec) == {
-        "rayVersion",
-        "authOptions",
-        "gcsFaultToleranceOptions",
-        "enableInTreeAutoscaling",
-        "autoscalerOptions",
-        "headGroupSpec",
-        "workerGroupSpecs",
-    }
-    assert spec["rayVersion"] == locked["ray"]
-    assert spec["authOptions"] == {"mode": "token", "secretName": "headstart-ray"}
-    redis = only(manifests, "Service", "redis")
-    secret = {"name": "headstart-redis", "key": "password"}
-    assert spec["gcsFaultToleranceOptions"] == {
-        "redisAddress": f"{redis['metadata']['name']}:{redis['spec']['ports'][0]['port']}",
-        "redisPassword": {"valueFrom": {"secretKeyRef": secret}},
-    }
-    store = only(manifests, "StatefulSet", "redis")["spec"]["template"]["spec"]["containers"][0]
-    assert store["env"][0]["valueFrom"]["secretKeyRef"] == secret
-    assert spec["enableInTreeAutoscaling"] is True
-    for group in spec["workerGroupSpecs"]:
-        assert {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"} == set(group)
-        assert 0 <= group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
-        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
-
-
-def test_gpu_group_requests_a_gpu_with_equal_limit(manifests: list[dict[str, Any]]) -> None:
-    pod = templates(only(manifests, "RayCluster", "headstart"))["gpu"]["spec"]
-    resources = pod["containers"][0]["resources"]
-    # Devices cannot be overcommitted: request and limit must be equal.
-    assert resources["requests"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"] == "1"
-    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
-
-
 def test_gpu_nodes_start_when_trainings_ask_for_them(
     manifests: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,19 +103,6 @@ def test_the_server_writes_its_log_where_the_flow_reads_it(manifests: list[dict[
     assert names[0] == names[1]
 
 
-def test_every_ray_pod_has_the_token_and_shared_memory_and_no_workspace(manifests: list[dict[str, Any]]) -> None:
-    settings = only(manifests, "ConfigMap", "headstart")["data"]
-    for template in templates(only(manifests, "RayCluster", "headstart")).values():
-        container = template["spec"]["containers"][0]
-        mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
-        volumes = {each["name"]: each for each in template["spec"]["volumes"]}
-        assert "/workspace" not in mounts and container["workingDir"] in mounts
-        folder, _, key = settings["RAY_AUTH_TOKEN_PATH"].rpartition("/")
-        assert (volumes[mounts[folder]]["secret"]["secretName"], key) == ("headstart-ray", "auth_token")
-        assert volumes[mounts["/dev/shm"]]["emptyDir"]["medium"] == "Memory"
-        assert container["readinessProbe"]["httpGet"] == {"path": "/api/healthz", "port": 52365}
-
-
 def test_settings_are_those_of_compose(manifests: list[dict[str, Any]], composed: dict[str, Any]) -> None:
     ours = only(manifests, "ConfigMap", "headstart")["data"]
     theirs = composed["services"]["workspace"]["environment"] | composed["services"]["deployment"]["environment"]
@@ -185,33 +126,6 @@ def test_servers_run_as_in_compose(manifests: list[dict[str, Any]], composed: di
         assert literal.items() <= composed["services"][name]["environment"].items()
 
 
-def test_addresses_refer_to_services_and_containers(manifests: list[dict[str, Any]]) -> None:
-    settings = only(manifests, "ConfigMap", "headstart")["data"]
-    for variable, name, path in [
-        ("MLFLOW_TRACKING_URI", "mlflow", ""),
-        ("PREFECT_API_URL", "prefect-server", "/api"),
-    ]:
-        service = only(manifests, "Service", name)["spec"]
-        assert settings[variable] == f"http://{name}:{service['ports'][0]['port']}{path}"
-        pod = only(manifests, "Deployment", name)["spec"]["template"]
-        assert service["selector"].items() <= pod["metadata"]["labels"].items()
-        port = {each["name"]: each["containerPort"] for each in pod["spec"]["containers"][0]["ports"]}
-        assert f"--port={port[service['ports'][0]['targetPort']]}" in pod["spec"]["containers"][0]["args"]
-    # KubeRay names the head's service after the cluster.
-    ray = only(manifests, "RayCluster", "headstart")
-    assert settings["RAY_ADDRESS"] == f"{ray['metadata']['name']}-head-svc:6379"
-
-
-def test_probes_and_requests_everywhere(manifests: list[dict[str, Any]]) -> None:
-    for document in manifests:
-        for container in containers(document):
-            assert {"cpu", "memory"} <= set(container["resources"]["requests"]), container["name"]
-            assert "memory" in container["resources"]["limits"], container["name"]
-        if document["kind"] == "Deployment":
-            for container in document["spec"]["template"]["spec"]["containers"]:
-                assert {"readinessProbe", "livenessProbe"} <= set(container)
-
-
 def test_secrets_are_named_in_the_example_and_empty_there(manifests: list[dict[str, Any]]) -> None:
     example = {
         each["metadata"]["name"]: each["stringData"]
@@ -222,61 +136,3 @@ def test_secrets_are_named_in_the_example_and_empty_there(manifests: list[dict[s
     assert asked == set(example)
     assert {value for secret in example.values() for value in secret.values()} == {""}
     assert [each for each in manifests if each["kind"] == "Secret"] == []
-
-
-def test_permissions_of_the_worker_are_minimal(manifests: list[dict[str, Any]]) -> None:
-    account = only(manifests, "Deployment", "prefect-worker")["spec"]["template"]["spec"]["serviceAccountName"]
-    binding = only(manifests, "RoleBinding", "prefect-worker")
-    assert [each["name"] for each in binding["subjects"]] == [account]
-    rules = only(manifests, binding["roleRef"]["kind"], binding["roleRef"]["name"])["rules"]
-    may = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
-    assert {("jobs", "create"), ("jobs", "delete"), ("pods", "watch"), ("pods/log", "get")} <= may
-    assert {resource for resource, verb in may if verb in ("create", "delete", "patch", "update")} == {"jobs"}
-
-
-class TestWorkPool:
-    """The base job template of the pool, compared with Prefect's default."""
-
-    @pytest.fixture
-    def ours(self) -> dict[str, Any]:
-        loaded: dict[str, Any] = json.loads((FOLDER / "work-pool.json").read_text())
-        return loaded
-
-    @pytest.fixture
-    def prefects(self) -> dict[str, Any]:
-        from prefect.server.api import collections_data
-
-        folder = next(iter(collections_data.__path__))
-        views = json.loads((type(ROOT)(folder) / "views" / "aggregate-worker-metadata.json").read_text())
-        template: dict[str, Any] = views["prefect-kubernetes"]["kubernetes"]["default_base_job_configuration"]
-        return template
-
-    def test_keeps_what_prefects_worker_reads(self, ours: dict[str, Any], prefects: dict[str, Any]) -> None:
-        assert set(ours["job_configuration"]) == set(prefects["job_configuration"])
-        assert set(ours["variables"]["properties"]) == set(prefects["variables"]["properties"])
-
-    def test_is_a_valid_job_with_its_defaults(self, ours: dict[str, Any], manifests: list[dict[str, Any]]) -> None:
-        given = {"name": "retrain", "labels": {"a": "b"}, "command": ["prefect", "flow-run", "execute"], "env": []}
-        defaults = {key: each["default"] for key, each in ours["variables"]["properties"].items() if "default" in each}
-
-        def filled(tree: Any) -> Any:
-            if isinstance(tree, dict):
-                return {key: filled(value) for key, value in tree.items()}
-            if isinstance(tree, list):
-                return [filled(value) for value in tree]
-            if not isinstance(tree, str):
-                return tree
-            # A value that is only a placeholder has any type; within other text it is a string.
-            if whole := re.fullmatch(r"\{\{ (\w+) \}\}", tree):
-                return (defaults | given)[whole[1]]
-            return re.sub(r"\{\{ (\w+) \}\}", lambda each: str((defaults | given)[each[1]]), tree)
-
-        job = filled(ours["job_configuration"]["job_manifest"])
-        check(job)
-        pod = job["spec"]["template"]["spec"]
-        # Its account exists, and its image is that of the kustomization.
-        assert pod["containers"][0]["command"] == ["/workspace/infra/join-ray"]
-        only(manifests, "ServiceAccount", pod["serviceAccountName"])
-        images = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["images"]
-        named = {each["name"]: f"{each['newName']}:{each['newTag']}" for each in images}
-        assert pod["containers"][0]["image"] == named["headstart"]

@@ -55,21 +55,6 @@ def test_the_exit_code_is_that_of_the_command_and_everything_is_stopped(
     assert stopped == [tmp_path / "stack"]
 
 
-def test_the_command_runs_in_the_workspace_with_the_servers_variables(
-    run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert run("sh", "-c", 'echo "$PWD $MLFLOW_TRACKING_URI"') == 0
-    assert f"{tmp_path}/stack/workspace http://127.0.0.1:45000\n" in capfd.readouterr().out
-
-
-def test_a_command_that_does_not_exist_is_named(
-    monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path, stopped: list[Path]
-) -> None:
-    with pytest.raises(stack.StackError, match=r"^no-such-program: cannot be run \(No such file or directory\)$"):
-        command.run(["no-such-program"], folder=tmp_path / "stack", params=None)
-    assert stopped == [tmp_path / "stack"]
-
-
 def test_term_ends_the_command_and_stops_everything(run: Run, tmp_path: Path, stopped: list[Path]) -> None:
     before = signal.signal(signal.SIGTERM, command._interrupt)
     ready = tmp_path / "ready"
@@ -94,15 +79,6 @@ def test_term_ends_the_command_and_stops_everything(run: Run, tmp_path: Path, st
     while not (tmp_path / "ended").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert (tmp_path / "ended").exists()
-
-
-def test_a_running_stack_is_used_and_left_running(
-    monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path, stopped: list[Path]
-) -> None:
-    running = stack.up(tmp_path / "other")
-    monkeypatch.setattr(stack, "attach", lambda folder: running)
-    assert run("true") == 0
-    assert stopped == []
 
 
 def test_the_flow_is_a_run_of_its_deployment_and_its_lines_are_printed_once(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from components.core.errors import ConfigError
+from components.registry.drift.traffic import traffic_folder
 from components.settings.loading import load_params
 
 PARAMS = Path(__file__).parents[2] / "params.yaml"
@@ -20,7 +21,7 @@ def test_environment_variables_take_precedence(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HEADSTART_GPUS", "2")
     monkeypatch.setenv("HEADSTART_TRAFFIC", "/traffic")
     params = load_params(PARAMS)
-    assert (params.cluster.gpus, params.drift.folder) == (2, "/traffic")
+    assert (params.cluster.gpus, str(traffic_folder())) == (2, "/traffic")
     monkeypatch.setenv("HEADSTART_GPUS", "none")
     with pytest.raises(ConfigError, match=r"cluster.gpus: .*'none'"):
         load_params(PARAMS)

@@ -126,16 +126,6 @@ class TestCompose:
         assert composed["services"]["postgres"]["networks"] == ["databases"]
         assert composed["networks"]["databases"] == {"internal": True}
 
-    def test_clients_have_the_passwords_of_the_servers(self, composed: dict[str, Any], values: dict[str, str]) -> None:
-        client = composed["services"]["prefect-worker"]["environment"]
-        mlflow = composed["services"]["mlflow"]
-        assert "--app-name=basic-auth" in mlflow["command"]
-        assert client["MLFLOW_TRACKING_USERNAME"] == mlflow["environment"]["MLFLOW_AUTH_ADMIN_USERNAME"]
-        assert client["MLFLOW_TRACKING_PASSWORD"] == mlflow["environment"]["MLFLOW_AUTH_ADMIN_PASSWORD"]
-        prefect = composed["services"]["prefect-server"]["environment"]
-        assert client["PREFECT_API_AUTH_STRING"] == prefect["PREFECT_SERVER_API_AUTH_STRING"]
-        assert client["PREFECT_API_AUTH_STRING"] == f"headstart:{values['PREFECT_PASSWORD']}"
-
 
 class TestNetworkPolicies:
     """The policies, evaluated for pairs of pods as the API reference describes."""
@@ -193,29 +183,6 @@ class TestNetworkPolicies:
         return self.allows(policies, "Egress", pods[source], pods[target], port) and self.allows(
             policies, "Ingress", pods[target], pods[source], port
         )
-
-    def test_what_the_parts_need_is_open(self, policies: list[dict[str, Any]], pods: dict[str, Any]) -> None:
-        for source, target, port in [
-            ("flow", "mlflow", 5000),
-            ("serve", "mlflow", 5000),
-            ("flow", "prefect-server", 4200),
-            ("prefect-worker", "prefect-server", 4200),
-            ("flow", "ray", 6379),
-            ("ray", "flow", 40123),
-            ("ray", "ray", 40123),
-        ]:
-            assert self.connects(policies, pods, source, target, port), (source, target)
-        for source, port in [
-            ("mlflow", 5432),
-            ("mlflow", 443),
-            ("prefect-server", 5432),
-            ("flow", 443),
-            ("ray", 443),
-            ("workspace", 443),
-            ("workspace", 22),
-            ("prefect-worker", 6443),
-        ]:
-            assert self.allows(policies, "Egress", pods[source], None, port), source
 
     def test_every_address_of_the_settings_is_reached(
         self, manifests: list[dict[str, Any]], policies: list[dict[str, Any]], pods: dict[str, Any]

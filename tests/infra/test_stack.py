@@ -19,7 +19,7 @@ import s3fs
 from components.core.errors import ConfigError
 from components.settings.loading import load_params
 from infra.stack import compose, postgres, processes, stack
-from infra.stack.params import merged, overlay
+from infra.stack.params import overlay
 from infra.stack.processes import StackError, Started
 from tests.conftest import empty_s3
 from tests.infra.conftest import ROOT
@@ -44,20 +44,11 @@ def running(tmp_path: Path, values: dict[str, str]) -> stack.Stack:
 
 
 class TestSettings:
-    def test_reads_names_and_values(self, tmp_path: Path) -> None:
-        file = tmp_path / ".env"
-        file.write_text("# a comment\n\nEMPTY=\nADDRESS=http://a?b=c\n")
-        assert compose.read_env(file) == {"EMPTY": "", "ADDRESS": "http://a?b=c"}
-
     def test_names_an_invalid_line(self, tmp_path: Path) -> None:
         file = tmp_path / ".env"
         file.write_text("A=1\nexport B=2\n")
         with pytest.raises(ConfigError, match=r"\.env:2: expected NAME=value, found 'export B=2'"):
             compose.read_env(file)
-
-    def test_fills_empty_secrets_and_keeps_the_rest(self) -> None:
-        filled = compose.fill_secrets({"A_PASSWORD": "", "B_TOKEN": "mine", "C": ""}, lambda: "generated")
-        assert filled == {"A_PASSWORD": "generated", "B_TOKEN": "mine", "C": ""}
 
     @pytest.mark.parametrize(
         ("text", "values", "expected"),
@@ -99,45 +90,6 @@ class TestTranslation:
                 name
             )
 
-    def test_commands_and_addresses_follow_the_ports(self, running: stack.Stack) -> None:
-        mlflow = running.services["mlflow"]
-        assert mlflow.command == (
-            "mlflow",
-            "server",
-            "--app-name=basic-auth",
-            "--host=127.0.0.1",
-            "--port=45003",
-            "--workers=1",
-            "--artifacts-destination=s3://mlflow/artifacts",
-            "--allowed-hosts=127.0.0.1:45003,localhost:45003,127.0.0.1:45003",
-        )
-        password = running.values["MLFLOW_DATABASE_PASSWORD"]
-        address = mlflow.environment["MLFLOW_BACKEND_STORE_URI"]
-        assert address == f"postgresql+psycopg2://mlflow:{password}@127.0.0.1:45001/mlflow"
-        client = running.client_environment()
-        assert client["PREFECT_API_URL"] == "http://127.0.0.1:45004/api"
-        assert client["RAY_ADDRESS"] == "127.0.0.1:45005"
-        assert client["HEADSTART_STORAGE"] == "s3://headstart/checkpoints"
-        assert client["PYTHONPATH"] == client["HEADSTART_WORKSPACE"] == str(running.layout.workspace)
-        served = running.services["serve"].environment["HEADSTART_TRAFFIC"]
-        assert client["HEADSTART_TRAFFIC"] == served == str(running.layout.folder / "traffic")
-
-    def test_a_password_of_digits_is_no_port(self) -> None:
-        text = "postgresql://mlflow:5000123@postgres:5432/mlflow"
-        assert (
-            compose.localized(text, PORTS, workspace=Path("/w")) == "postgresql://mlflow:5000123@127.0.0.1:45001/mlflow"
-        )
-
-    def test_both_ray_nodes_fit_on_one_host(self, running: stack.Stack) -> None:
-        head, worker = running.command("ray-head"), running.command("ray-worker")
-        assert head[:5] == ["ray", "start", "--head", "--block", "--port=45005"]
-        assert "--address=127.0.0.1:45005" in worker
-        # Only the head has the option of Ray's folder; a range of worker ports would overlap with the head's.
-        assert [part for part in head if part.startswith("--temp-dir")] == ["--temp-dir=/tmp/hs-ray-x"]
-        assert [part for part in worker if part.startswith("--temp-dir")] == []
-        for command in (head, worker):
-            assert {"--node-ip-address=127.0.0.1", "--min-worker-port=0", "--max-worker-port=0"} <= set(command)
-
     def test_no_setting_of_the_caller_is_passed_on(self, running: stack.Stack, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://production")
         monkeypatch.setenv("AWS_PROFILE", "production")
@@ -147,43 +99,6 @@ class TestTranslation:
         assert environment["LANG"] == "C.UTF-8"
         assert environment["PATH"].startswith(str(Path(sys.executable).parent))
         assert environment[stack.MARKER] == "mark"
-
-
-class TestPostgres:
-    def test_uses_the_newest_of_debians_versions(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-        for version in ("9.6", "15", "17"):
-            for program in ("initdb", "postgres", "psql") if version != "17" else ("psql",):
-                file = tmp_path / version / "bin" / program
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.touch()
-        assert postgres.programs(tmp_path) == tmp_path / "15" / "bin"
-
-    def test_names_the_missing_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("PATH", str(tmp_path))
-        with pytest.raises(StackError, match="Postgres is not installed; run `apt-get install postgresql`"):
-            postgres.programs(tmp_path)
-
-    def test_root_needs_another_account(self) -> None:
-        assert postgres.unprivileged_user(1000) is None
-        assert postgres.unprivileged_user(0, names=("nobody-here", "nobody")) == "nobody"
-        with pytest.raises(StackError, match="Postgres does not run as root, and there is no account nobody-here"):
-            postgres.unprivileged_user(0, names=("nobody-here",))
-
-    def test_an_inaccessible_parent_folder_is_named(self, tmp_path: Path) -> None:
-        closed = tmp_path / "closed"
-        closed.mkdir(mode=0o700)
-        with pytest.raises(StackError, match=rf"^{closed}: not accessible to the account 'nobody'.*chmod o\+x"):
-            postgres.make_home(closed / "postgres", "nobody")
-
-    def test_listens_on_this_host_only(self, tmp_path: Path) -> None:
-        command = postgres.server_command(Path("/bin"), tmp_path, 45001)
-        assert command[:5] == ["/bin/postgres", "-D", str(tmp_path / "data"), "-p", "45001"]
-        assert {"listen_addresses=127.0.0.1", "unix_socket_directories="} <= set(command)
-
-    def test_the_superusers_password_is_set_at_creation(self, tmp_path: Path) -> None:
-        command = postgres.initdb_command(Path("/bin"), tmp_path, tmp_path / "password")
-        assert {"--auth=scram-sha-256", f"--pwfile={tmp_path / 'password'}"} <= set(command)
 
 
 class TestProcesses:
@@ -242,13 +157,6 @@ class TestProcesses:
         ):
             processes.start("s3", ["moto-server-x"], **options)
 
-    def test_stores_processes_in_a_private_file(self, tmp_path: Path) -> None:
-        state = tmp_path / "state.json"
-        assert processes.recall(state) == ([], {})
-        processes.remember(state, [Started("s3", 1, 2.5)], {"marker": "m"})
-        assert processes.recall(state) == ([Started("s3", 1, 2.5)], {"marker": "m"})
-        assert state.stat().st_mode & 0o777 == 0o600
-
     def test_a_damaged_file_of_processes_is_reported(self, tmp_path: Path) -> None:
         state = tmp_path / "state.json"
         state.write_text('{"processes": [{"name": "s3"}]}')
@@ -299,17 +207,6 @@ class TestCommands:
         assert seen[0].process() is None
         assert not (tmp_path / "stack" / "state.json").exists()
 
-    def test_env_prints_the_example_with_random_secrets(self) -> None:
-        printed = subprocess.run(
-            [sys.executable, "-m", "infra.stack", "env"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout
-        example = compose.ENV_EXAMPLE.read_text()
-        assert len(printed.splitlines()) == len(example.splitlines())
-        token = re.search(r"^RAY_AUTH_TOKEN=(.*)$", printed, re.MULTILINE)
-        assert token is not None
-        assert re.fullmatch(r"[0-9a-f]{32}", token[1])
-        assert "RAY_AUTH_MODE=token" in printed
-
 
 class TestStore:
     @pytest.fixture
@@ -341,11 +238,6 @@ class TestStore:
 
 
 class TestParams:
-    def test_keys_are_merged_recursively(self) -> None:
-        base = {"a": {"b": 1, "c": [1, 2]}, "d": 3}
-        assert merged(base, {"a": {"c": [9]}, "e": 4}) == {"a": {"b": 1, "c": [9]}, "d": 3, "e": 4}
-        assert merged({"a": {"b": 1}}, {"a": None}) == {"a": None}
-
     def test_shipped_settings_fit_params_yaml(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("HEADSTART_STORAGE", raising=False)
         params = tmp_path / "params.yaml"

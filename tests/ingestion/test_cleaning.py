@@ -58,7 +58,7 @@ def test_cleaning_is_idempotent(text: str) -> None:
     ],
 )
 def test_plain_text_of_documentation(html: str, expected: str) -> None:
-    assert plain_text(html, any_tag=True) == expected
+    assert plain_text(html) == expected
 
 
 def test_unknown_tags_are_text_unless_any_tag_is_set() -> None:

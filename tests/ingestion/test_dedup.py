@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from components.data.ingestion import dedup
-from components.data.ingestion.dedup import KeyFiles, Shingles, exact_keys
-from components.settings.ingest import NearDuplicates
+from components.data.ingestion.dedup import PERMUTATIONS, KeyFiles, Shingles, band_rows, exact_keys
 
 
 def words(count: int, seed: int) -> list[str]:
@@ -114,11 +113,6 @@ def test_only_pairs_above_the_threshold_are_found(tmp_path: Path) -> None:
         assert list(keys.near_pairs(0.6, without=none))
 
 
-def test_no_documents_have_no_duplicates(tmp_path: Path) -> None:
-    with KeyFiles(tmp_path / "keys", permutations=16) as keys:
-        assert [part.tolist() for part in keys.find_duplicates(threshold=0.8)] == [[], [], [], []]
-
-
 def pairs_of_similarity(similarity: float, *, count: int, values: int, seed: int) -> np.ndarray:
     """Signatures (2 * count, values) of which `count` pairs (2i, 2i + 1) agree in a share `similarity` of the values,
     at random positions."""
@@ -130,11 +124,19 @@ def pairs_of_similarity(similarity: float, *, count: int, values: int, seed: int
     return sketches
 
 
-@pytest.mark.parametrize("threshold", [0.5, 0.8])
+@pytest.mark.parametrize(
+    ("threshold", "permutations", "rows"),
+    [(0.8, 64, 4), (0.9, 64, 4), (1.0, 4, 4), (0.7, 64, 3), (0.5, 64, 2), (0.5, 256, 3), (0.4, 64, 2)],
+)
+def test_rows_of_a_band(threshold: float, permutations: int, rows: int) -> None:
+    assert band_rows(threshold, permutations=permutations) == rows
+
+
+@pytest.mark.parametrize("threshold", [0.4, 0.5, 0.8])
 def test_99_percent_of_the_pairs_at_the_threshold_are_found(tmp_path: Path, threshold: float) -> None:
-    count, near = 2_000, NearDuplicates(threshold=threshold)
-    sketches = pairs_of_similarity(threshold + 0.01, count=count, values=near.permutations, seed=1)
-    with KeyFiles(tmp_path / "keys", permutations=near.permutations, rows=near.rows) as keys:
+    count = 2_000
+    sketches = pairs_of_similarity(threshold + 0.01, count=count, values=PERMUTATIONS, seed=1)
+    with KeyFiles(tmp_path / "keys", permutations=PERMUTATIONS, rows=band_rows(threshold)) as keys:
         keys.add(exact_keys([str(number) for number in range(2 * count)]), sketches)
         later, earlier, *_ = keys.find_duplicates(threshold=threshold)
     assert (later % 2 == 1).all() and (earlier == later - 1).all()

@@ -15,7 +15,6 @@ from components.data.unlabelled_texts import read_unlabelled
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
 from components.settings.tasks import TaskSource
-from components.settings.unlabelled import UnlabelledSettings
 from tests.example_task import write_jsonl
 
 LONG = "the name of the bucket that receives the log files of every account"
@@ -42,36 +41,32 @@ def job(tmp_path: Path) -> UnlabelledJob:
             output=tmp_path / "corpus",
         )
     )
-    settings = UnlabelledSettings(source="both")
     return UnlabelledJob(
         task="words",
         key="finetune.bert.unlabelled",
         examples=made,
         corpus=corpus,
-        settings=settings,
+        which="both",
+        rows=4_000,
         output=tmp_path / "out",
     )
 
 
-def collected(job: UnlabelledJob, name: str, **settings: object) -> list[str]:
-    changed = job.model_copy(
-        update={"settings": UnlabelledSettings.model_validate(settings), "output": job.output / name}
-    )
+def collected(job: UnlabelledJob, name: str, which: str = "task", **changes: object) -> list[str]:
+    changed = job.model_copy(update={"which": which, "output": job.output / name, **changes})
     return [text for (text,) in read_unlabelled(unlabelled(changed))]
 
 
 def test_texts_are_distinct_and_without_those_of_dev_and_test(job: UnlabelledJob) -> None:
     train = {f"text {word} of train" for word in "abcdef"}
     assert set(collected(job, "task")) == train
-    assert set(collected(job, "both", source="both")) == train | {"one document", "another document"}
-    assert set(collected(job, "domain", source="domain")) == {"Text A of TRAIN", "one document", "another document"}
+    assert set(collected(job, "both", which="both")) == train | {"one document", "another document"}
+    assert set(collected(job, "domain", which="domain")) == {"Text A of TRAIN", "one document", "another document"}
 
 
 def test_copies_are_counted_where_they_would_have_been_collected(job: UnlabelledJob) -> None:
-    collected(job, "domain", source="domain")
+    collected(job, "domain", which="domain")
     assert json.loads((job.output / "domain" / "metrics.json").read_text()) == {"texts": 3, "held_out": 4}
-    apart = job.model_copy(update={"threshold": 1.0})
-    assert f"{NEAR[:-6]}other" in collected(apart, "apart", source="domain"), "the threshold of leakage"
 
 
 def test_the_domain_texts_have_no_copies_of_dev_and_test(job: UnlabelledJob, tmp_path: Path) -> None:
@@ -84,11 +79,11 @@ def test_the_domain_texts_have_no_copies_of_dev_and_test(job: UnlabelledJob, tmp
 
 
 def test_fewer_texts_are_the_first_ones(job: UnlabelledJob) -> None:
-    every = collected(job, "every", source="both")
-    assert collected(job, "some", source="both", rows=3) == every[:3]
+    every = collected(job, "every", which="both")
+    assert collected(job, "some", which="both", rows=3) == every[:3]
 
 
 def test_without_settings_nothing_is_read_and_the_content_is_constant(job: UnlabelledJob, tmp_path: Path) -> None:
-    job = job.model_copy(update={"settings": None, "corpus": tmp_path / "none"})
+    job = job.model_copy(update={"which": None, "corpus": tmp_path / "none"})
     first = unlabelled(job)
     assert read_unlabelled(first) == [] and read_manifest(first).facts == {"sources": [], "rows": 0}

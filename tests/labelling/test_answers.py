@@ -27,16 +27,16 @@ KNOWN, HELD = rows(1)[0], rows(1, offset=200)[0]
 
 def labels(params: Params) -> dict[str, str]:
     """The labels of train, as `suggest` and the pages read them."""
-    found = read_rows("things", params.data.tasks["things"], splits=("train",))
-    return {row.fields[0]: ",".join(row.labels or ()) for row in found}
+    actual = read_rows("things", params.data.tasks["things"], splits=("train",))
+    return {row.fields[0]: ",".join(row.labels or ()) for row in actual}
 
 
 def learned(params: Params) -> dict[str, str]:
     """The labels of train, as the stages read them."""
     source = params.data.tasks["things"]
-    found = find_kind(source.kind).read("things", source)
-    names = [",".join(found.labels[int(index)] for index in target) for target in found.train.targets]
-    return dict(zip((fields[0] for fields in found.train.fields), names, strict=True))
+    actual = find_kind(source.kind).read("things", source)
+    names = [",".join(actual.labels[int(index)] for index in target) for target in actual.train.targets]
+    return dict(zip((fields[0] for fields in actual.train.fields), names, strict=True))
 
 
 def test_answers_become_rows_with_who_and_when(project: Project) -> None:
@@ -46,9 +46,9 @@ def test_answers_become_rows_with_who_and_when(project: Project) -> None:
         Answer(("a horse and a goat",), ("animal",), by="ann", time="2026-01-02T03:04:05+00:00"),
         Answer((KNOWN["text"].upper() + "!",), (KNOWN["label"],)),
     ]
-    found = merge(params, answers)
-    assert (found.added, found.changed, found.unchanged, found.left_out) == (1, 0, 1, 0)
-    assert found.file == Path(LEDGER) and Path("task/train.jsonl").read_bytes() == before
+    actual = merge(params, answers)
+    assert (actual.added, actual.changed, actual.unchanged, actual.left_out) == (1, 0, 1, 0)
+    assert actual.file == Path(LEDGER) and Path("task/train.jsonl").read_bytes() == before
     assert learned(params) == labels(params) and labels(params)["a horse and a goat"] == "animal"
     (entry,) = lines(LEDGER)
     assert (entry["by"], entry["time"], entry["merged_by"]) == ("ann", "2026-01-02T03:04:05+00:00", who())
@@ -216,8 +216,8 @@ def test_files_of_answers(project: Project, suffix: str) -> None:
         path.write_text(
             "\n".join([mark.join(values[0]), *(mark.join(row.values()) for row in values)]) + "\n", "utf-8-sig"
         )
-    found, empty = read_answers(path, source, by="ann")
-    assert [(answer.fields, answer.labels, answer.by, answer.time) for answer in found] == [
+    actual, empty = read_answers(path, source, by="ann")
+    assert [(answer.fields, answer.labels, answer.by, answer.time) for answer in actual] == [
         (("one",), ("metal",), "ann", ""),
         (("three",), ("fruit",), "bob", "2026-01-02"),
     ]

@@ -28,11 +28,11 @@ def test_wrong_labels_are_found_by_confident_learning() -> None:
     given = true.copy()
     given[:30] = (given[:30] + 1) % 3
     given[40] = -1  # no class
-    found = suspects([np.asarray([g], dtype=float) for g in given], probabilities, ["a", "b", "c"], exclusive=True)
-    marked = {one.row for one in found}
+    actual = suspects([np.asarray([g], dtype=float) for g in given], probabilities, ["a", "b", "c"], exclusive=True)
+    marked = {item.row for item in actual}
     assert len(marked & set(range(30))) >= 28 and len(marked - set(range(30))) <= 2 and 40 not in marked
-    assert all(one.proposed == ("abc"[true[one.row]],) for one in found if one.row < 30)
-    qualities = [one.quality for one in found]
+    assert all(item.proposed == ("abc"[true[item.row]],) for item in actual if item.row < 30)
+    qualities = [item.quality for item in actual]
     assert qualities == sorted(qualities) and qualities[-1] < 0
     same = suspects([np.asarray([0.0])] * 4, probabilities[:4], ["a", "b", "c"], exclusive=True)
     assert same == [] == suspects([], probabilities[:0], ["a"], exclusive=True)
@@ -46,24 +46,24 @@ def test_wrong_labels_of_several() -> None:
     given = true.copy()
     given[:10, 0] ^= True
     targets = [np.flatnonzero(row).astype(float) for row in given]
-    found = suspects(targets, probabilities, ["a", "b", "c"], exclusive=False)
-    assert len({one.row for one in found}) >= 9 and {one.row for one in found} <= set(range(10))
-    assert all(("a" in one.proposed) == true[one.row, 0] for one in found)
+    actual = suspects(targets, probabilities, ["a", "b", "c"], exclusive=False)
+    assert len({item.row for item in actual}) >= 9 and {item.row for item in actual} <= set(range(10))
+    assert all(("a" in item.proposed) == true[item.row, 0] for item in actual)
 
 
 def test_twins() -> None:
     texts = ["the old house stands near the river", "The old house stands near the river!", "a horse", "a horse", "x"]
-    found = different_twins([(text,) for text in texts], [("a",), ("b",), ("a",), ("a",), ("b",)])
-    assert [(pair.first, pair.second, pair.similarity) for pair in found] == [(0, 1, 1.0)]
+    actual = different_twins([(text,) for text in texts], [("a",), ("b",), ("a",), ("a",), ("b",)])
+    assert [(pair.first, pair.second, pair.similarity) for pair in actual] == [(0, 1, 1.0)]
 
 
 def wrong(project: Project) -> tuple[Params, dict[str, str]]:
     """A task with two wrong labels."""
     params = project(count=12)
-    found = rows(12)
-    true = {row["text"]: row["label"] for row in found}
-    found[0]["label"], found[10]["label"] = "metal", "animal"
-    write_jsonl(Path("task/train.jsonl"), found)
+    actual = rows(12)
+    true = {row["text"]: row["label"] for row in actual}
+    actual[0]["label"], actual[10]["label"] = "metal", "animal"
+    write_jsonl(Path("task/train.jsonl"), actual)
     return params, true
 
 
@@ -77,10 +77,10 @@ def test_wrong_labels_are_found_by_cross_validation(project: Project, monkeypatc
         return np.asarray(words, dtype=np.float32), "classes"
 
     monkeypatch.setattr(models, "frozen", telling)
-    found = review(params)
-    assert found.sources == "cross-validation of a regression on classes for 42 rows"
-    marked = {found.rows[suspect.row].fields[0] for suspect in found.suspects}
-    assert marked == {row.fields[0] for row in found.rows[:36] if row.labels != (true[row.fields[0]],)}
+    actual = review(params)
+    assert actual.sources == "cross-validation of a regression on classes for 42 rows"
+    marked = {actual.rows[suspect.row].fields[0] for suspect in actual.suspects}
+    assert marked == {row.fields[0] for row in actual.rows[:36] if row.labels != (true[row.fields[0]],)}
 
 
 def test_the_command_writes_what_should_be_looked_at(project: Project) -> None:
@@ -90,5 +90,5 @@ def test_the_command_writes_what_should_be_looked_at(project: Project) -> None:
     assert done.exit_code == 0, done.output
     assert "cross-validation of a regression on words for 42 rows" in done.output
     with Path("things-label-quality.csv").open(encoding="utf-8-sig", newline="") as file:
-        found = list(csv.DictReader(file))
-    assert list(found[0]) == ["text", "label", "proposed", "given", "why", "where"]
+        actual = list(csv.DictReader(file))
+    assert list(actual[0]) == ["text", "label", "proposed", "given", "why", "where"]

@@ -112,15 +112,6 @@ def test_labelled_held_out_and_near_copies_are_left_out(project: Project) -> Non
         queue(params, file=file.parent / "none.csv")
 
 
-def test_rows_of_train_without_a_label_come_first(project: Project) -> None:
-    params = project()
-    path = Path("task/train.jsonl")
-    path.write_text(path.read_text() + '{"text": "an open row", "label": null}\n')
-    result = queue(params)
-    assert [each.fields for each in result.suggestions] == [("an open row",)]
-    assert result.source == "rows of train without a label"
-
-
 def test_kinds(project: Project) -> None:
     with pytest.raises(ConfigError, match="rows of kind tagging cannot be labelled here; supported: classification"):
         queue(project(kind="tagging"))

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from components.pipeline.lineage import forget as removal
-from components.registry.drift.traffic import TEXT_LENGTH
+from components.registry.drift.traffic import TEXT_LENGTH, traffic_folder
 from components.settings.params import Params
 from tests.example_task import rows
 from tests.labelling.conftest import project as project  # a fixture
@@ -81,7 +81,7 @@ def test_checkpoints_in_a_folder_of_others_are_removed_alone(project: Callable[.
 
 def test_served_texts_are_removed_with_their_file(project: Callable[..., Params]) -> None:
     params = project()
-    folder = Path(params.drift.folder) / "things" / "0a"
+    folder = traffic_folder(Path()) / "things" / "0a"
     folder.mkdir(parents=True)
     long = "Ünïcode words " * (TEXT_LENGTH // 10)
     texts = {"short": ["other", f"{GONE}\nand a second text"], "long": [long[:TEXT_LENGTH]], "other": ["nothing"]}

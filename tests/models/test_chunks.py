@@ -90,51 +90,6 @@ def test_gradients_reach_the_last_chunks_of_each_row_and_do_not_cross_chunks(lay
     assert [row.nonzero().flatten().tolist() for row in reached] == [[4, 5, 6, 7], [4], [4, 5, 6, 7]]
 
 
-def test_gradients_equal_those_of_separate_chunks() -> None:
-    torch.manual_seed(2)
-    layer = LSTM(3, 4)
-    x = torch.randn(10, 1, 3)
-    layer(x, texts=Texts(torch.tensor([10]), Chunking(4, 2)))[0].square().sum().backward()
-    actual = [parameter.grad.clone() for parameter in layer.parameters() if parameter.grad is not None]
-    layer.zero_grad()
-    _, state = layer(x[:4])
-    middle, state = layer(x[4:8], state)
-    last, _ = layer(x[8:], state)
-    (middle.square().sum() + last.square().sum()).backward()
-    for gradient, parameter in zip(actual, layer.parameters(), strict=True):
-        assert parameter.grad is not None
-        torch.testing.assert_close(gradient, parameter.grad)
-
-
-@pytest.mark.parametrize("name", ["ulmfit", "flair", "elmo"])
-def test_memory_for_gradients_does_not_grow_with_the_text(build: Callable[..., LanguageModel], name: str) -> None:
-    model = build().train()
-
-    def kept(length: int) -> int:
-        """Bytes saved for the backward pass, without the weights and the returned states."""
-        sizes: dict[int, int] = {}
-
-        def note(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()
-            if tensor.dtype != torch.int64:
-                sizes[storage.data_ptr()] = storage.nbytes()
-            return tensor
-
-        tokens = torch.randint(FIRST_ORDINARY, VOCABULARY, (2, length))
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            states = model.hidden_states(tokens, torch.tensor([length, length]))
-        returned = sum(state.untyped_storage().nbytes() for state in states)
-        for tensor in [*states, *model.parameters()]:
-            sizes.pop(tensor.untyped_storage().data_ptr(), None)
-        return sum(sizes.values()) - returned
-
-    # Dropout masks grow with the states.
-    model.set_dropout(0)
-    plain = kept(256) - kept(64)
-    model.set_chunks(16, learned=2)
-    assert kept(256) - kept(64) < plain / 10
-
-
 def test_transformer_xl_attends_to_its_memory(long_texts: Padded) -> None:
     model = build_model("transformer-xl", vocabulary=VOCABULARY, settings={"memory": 8, "layers": 1}).eval()
     model.set_chunks(8, learned=1)

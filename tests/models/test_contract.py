@@ -183,12 +183,6 @@ def test_remapping_moves_rows_and_averages_for_new_ones(model: LanguageModel, te
             assert torch.equal(value[:-1], old[key][order])
 
 
-def test_a_remapped_model_still_learns(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
-    model.remap_vocabulary(torch.tensor([*range(VOCABULARY // 2), *[-1] * (VOCABULARY - VOCABULARY // 2)]))
-    losses = train(model, batch_of(name), steps=10)
-    assert losses[-1] < losses[0]
-
-
 def test_the_output_bias_starts_at_the_unigram_entropy(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
     frequencies = torch.rand(VOCABULARY).square()
     frequencies /= frequencies.sum()

@@ -14,8 +14,7 @@ from components.core.errors import DataError
 from components.data.segmenters import Segmentation
 from components.models.cove import CoVe
 from components.models.encoder import KIND, build_model, save_encoder
-from components.serving.generate import try_model
-from components.serving.generation import Sampling, translate_text
+from components.serving.generation import Sampling, translate_text, try_model
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, START
 from components.tokenization.word import WordTokenizer
 from components.training.pretraining.translation import TranslationSampler
@@ -154,14 +153,6 @@ def test_hidden_states_are_word_vectors_and_encoder_states(model: CoVe) -> None:
 
 
 @torch.no_grad()
-def test_the_summary_contains_the_last_state_of_each_direction(model: CoVe) -> None:
-    tokens, lengths = torch.tensor([[7, 8, 9, END], [5, END, 0, 0]]), torch.tensor([4, 2])
-    top = model.hidden_states(tokens, lengths)[-1]
-    expected = torch.cat([model.embedding[tokens[1, :2]].mean(0), top[1, 1, 5:11], top[1, 0, 11:]])
-    torch.testing.assert_close(model.summary(top, lengths)[1], expected)
-
-
-@torch.no_grad()
 def test_a_greedy_translation_takes_the_most_likely_next_word(model: CoVe) -> None:
     nn.init.normal_(model.output)
     tokens, lengths = torch.tensor([[7, 8, 9, END], [5, END, 0, 0]]), torch.tensor([4, 2])
@@ -176,16 +167,6 @@ def test_a_greedy_translation_takes_the_most_likely_next_word(model: CoVe) -> No
             if word == END:
                 break
         assert words[len(translation) :] == [END] * (len(words) - len(translation))
-
-
-def test_published_sizes() -> None:
-    model = build_model("cove", vocabulary=100, preset="cove")
-    with torch.no_grad():
-        states = model.eval().hidden_states(torch.full((2, 3), 7), torch.full((2,), 3))
-    assert [layer.shape[-1] for layer in states] == [300, 900, 900]
-    # Per layer: 4 gates of 300 with weights of the input and the state and one bias, in two directions.
-    encoder = 2 * 4 * 300 * (300 + 300 + 1) + 2 * 4 * 300 * (600 + 300 + 1)
-    assert sum(parameter.numel() for group in model.layer_groups()[1:] for parameter in group) == encoder
 
 
 def test_fixed_word_vectors_are_not_trained_by_translation_but_by_tasks() -> None:

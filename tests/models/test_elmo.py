@@ -174,25 +174,3 @@ def test_special_tokens_and_summary(model: ELMo) -> None:
     assert model.special_tokens([7, 8]) == [END, 7, 8, END]
     hidden = torch.arange(40.0).view(1, 5, 8)
     assert model.summary(hidden, torch.tensor([5])).tolist() == [[24, 25, 26, 27, 12, 13, 14, 15]]
-
-
-@pytest.mark.parametrize(
-    ("preset", "cells", "projection", "highways", "published"),
-    [
-        ("elmo-small", 1024, 128, 1, 13.6),
-        ("elmo-medium", 2048, 256, 1, 28.0),
-        ("elmo-original", 4096, 512, 2, 93.6),
-    ],
-)
-def test_published_sizes(preset: str, cells: int, projection: int, highways: int, published: float) -> None:
-    """`published` in millions, without the softmax."""
-    with torch.device("meta"):
-        model = build_model("elmo", vocabulary=100, preset=preset)
-    counted = sum(parameter.numel() for group in model.layer_groups() for parameter in group)
-    filters = {1: 32, 2: 32, 3: 64, 4: 128, 5: 256, 6: 512, 7: 1024}
-    characters = 264 * 16 + sum(count * (16 * width + 1) for width, count in filters.items())
-    words = highways * 2 * 2048 * 2049 + 2049 * projection
-    lstms = 4 * (4 * cells * (2 * projection + 1) + projection * cells)
-    assert counted == characters + words + lstms
-    assert round(counted / 1e6, 1) == published
-    assert sum(parameter.numel() for parameter in model.parameters()) == counted + 100 * (projection + 1)

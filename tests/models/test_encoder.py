@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from components.core.artifacts import writing
@@ -26,14 +25,6 @@ def encoder(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> Path:
         save_encoder(draft.path, family="ulmfit", model=model, tokenizer=tokenizer_directory("wordpiece"))
         draft.facts["trained"] = False
     return directory
-
-
-def test_loading_does_not_change_the_random_state(encoder: Path) -> None:
-    torch.manual_seed(3)
-    expected = torch.rand(3)
-    torch.manual_seed(3)
-    load_encoder(encoder)
-    assert torch.equal(torch.rand(3), expected)
 
 
 def test_tensors_that_do_not_fit_are_named(encoder: Path) -> None:
@@ -121,9 +112,3 @@ def test_unknown_names_and_sizes() -> None:
         build_model("bert", vocabulary=10, settings={"width": 250, "heads": 4})
     with pytest.raises(ConfigError, match="bert: unknown preset '4x255'; did you mean '4x256'"):
         build_model("bert", vocabulary=10, preset="4x255")
-
-
-def test_settings_override_single_values_of_a_preset() -> None:
-    with torch.device("meta"):
-        model = build_model("ulmfit", vocabulary=10, preset="awd-lstm", settings={"layers": 1})
-    assert (model.config.hidden, model.config.layers) == (1150, 1)  # type: ignore[attr-defined]

@@ -54,32 +54,20 @@ def test_bytes_beyond_ascii_are_sign_extended() -> None:
     assert fnv1a("é") == value
 
 
-def ngrams(word: str, shortest: int, longest: int) -> list[str]:
-    marked = f"<{word}>"
-    return [
-        marked[first : first + length]
-        for first in range(len(marked))
-        for length in range(shortest, longest + 1)
-        if first + length <= len(marked)
-    ]
-
-
-@pytest.mark.parametrize("word", [*WORDS, "นกบิน", "x"])
-def test_buckets_are_the_hashes_of_the_ngrams(word: str) -> None:
-    config = FastTextConfig(vocabulary=9, buckets=2_000_000)
-    assert ngram_buckets(word, config) == [fnv1a(gram) % 2_000_000 for gram in ngrams(word, 3, 6)]
-
-
-def test_the_example_of_the_paper() -> None:
-    # Bojanowski et al. 2017, section 3.2: where with n = 3 is <wh, whe, her, ere, re>.
-    config = FastTextConfig(vocabulary=9, shortest=3, longest=3, buckets=2_000_000)
-    assert ngram_buckets("where", config) == [fnv1a(gram) % 2_000_000 for gram in ("<wh", "whe", "her", "ere", "re>")]
-
-
-def test_a_single_mark_is_not_an_ngram() -> None:
-    config = FastTextConfig(vocabulary=9, shortest=1, longest=2, buckets=10**6)
-    grams = ("<a", "a", "ab", "b", "b>")
-    assert ngram_buckets("ab", config) == [fnv1a(gram) % 10**6 for gram in grams]
+@pytest.mark.parametrize(
+    ("word", "shortest", "longest", "grams"),
+    [
+        # Bojanowski et al. 2017, section 3.2.
+        ("where", 3, 3, ["<wh", "whe", "her", "ere", "re>"]),
+        # A single mark is not an n-gram.
+        ("ab", 1, 2, ["<a", "a", "ab", "b", "b>"]),
+        ("นกบ", 3, 6, ["<นก", "<นกบ", "<นกบ>", "นกบ", "นกบ>", "กบ>"]),
+        ("x", 3, 6, ["<x>"]),
+    ],
+)
+def test_buckets_are_the_hashes_of_the_ngrams(word: str, shortest: int, longest: int, grams: list[str]) -> None:
+    config = FastTextConfig(vocabulary=9, shortest=shortest, longest=longest, buckets=2_000_000)
+    assert ngram_buckets(word, config) == [fnv1a(gram) % 2_000_000 for gram in grams]
 
 
 def by_hand(model: FastText, word: str) -> torch.Tensor:
@@ -99,10 +87,6 @@ def test_a_word_is_the_mean_of_its_row_and_its_ngrams(model: FastText) -> None:
     torch.testing.assert_close(hidden[1, 2], model.word[0])
     for word, row in zip(WORDS, model.vectors()[FIRST_ORDINARY:], strict=True):
         torch.testing.assert_close(model.vector(word), row)
-
-
-def test_the_vector_of_an_unseen_word_is_the_mean_of_its_ngrams(model: FastText) -> None:
-    torch.testing.assert_close(model.vector("wherever"), by_hand(model, "wherever").detach())
 
 
 def test_unseen_words_of_a_text_are_spelt_by_the_tokenizer(model: FastText) -> None:

@@ -34,20 +34,13 @@ def run(direction: Direction, tokens_T: torch.Tensor) -> torch.Tensor:
 
 def test_hidden_states_of_each_direction(model: FLAIR) -> None:
     tokens, lengths = torch.randint(5, VOCABULARY, (2, 7)), torch.tensor([7, 4])
-    top = model.hidden_states(tokens, lengths)[-1]
+    lowest, top = model.hidden_states(tokens, lengths)
     for row, length in enumerate(lengths.tolist()):
         text = tokens[row, :length]
+        embedded = torch.cat([model.forwards.embedding[text], model.backwards.embedding[text]], dim=-1)
+        torch.testing.assert_close(lowest[row, :length], embedded)
         torch.testing.assert_close(top[row, :length, :6], run(model.forwards, text))
         torch.testing.assert_close(top[row, :length, 6:], run(model.backwards, text.flip(0)).flip(0))
-
-
-def test_embeddings_of_both_directions_are_concatenated(model: FLAIR) -> None:
-    tokens, lengths = torch.randint(5, VOCABULARY, (2, 7)), torch.tensor([7, 4])
-    lowest = model.hidden_states(tokens, lengths)[0]
-    for row, length in enumerate(lengths.tolist()):
-        text = tokens[row, :length]
-        expected = torch.cat([model.forwards.embedding[text], model.backwards.embedding[text]], dim=-1)
-        torch.testing.assert_close(lowest[row, :length], expected)
 
 
 def test_summary_is_between_the_special_pieces(model: FLAIR) -> None:
@@ -75,11 +68,3 @@ def test_loss_is_the_sum_of_both_directions(model: FLAIR) -> None:
     torch.testing.assert_close(result.sums["tokens"][0], (parts[0] + parts[1]) * 15)
     assert int(result.sums["tokens"][1]) == 30
     assert [tuple(part.shape) for part in result.carry] == [(3, 6)] * 4
-
-
-def test_size_of_the_paper() -> None:
-    # flair's news-forward has 275 characters, embedding 100, hidden 2048; its LSTM has a second bias.
-    with torch.device("meta"):
-        model = build_model("flair", vocabulary=275, preset="flair")
-    item = 275 * 100 + 4 * 2048 * (100 + 2048 + 1) + 275 * 2049
-    assert sum(parameter.numel() for parameter in model.parameters()) == 2 * item == 2 * 18_195_583

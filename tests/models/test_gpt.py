@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from components.core.errors import ConfigError
 from components.models.encoder import build_model, load_weights, save_weights
 from components.models.gpt import GPT
-from components.models.layers.attention import SelfAttention, causal_mask
+from components.models.layers.attention import SelfAttention
 from tests.models.peers import wild_model
 
 VOCABULARY = 30
@@ -60,38 +60,6 @@ def test_attention_within_a_band_equals_dense_attention_with_its_mask(length: in
     scores = scores.masked_fill((age < 0) | (age >= 3), -math.inf)
     expected = banded.output((scores.softmax(-1) @ v).transpose(1, 2).reshape(2, length, 8))
     torch.testing.assert_close(banded(x), expected, atol=1e-6, rtol=1e-5)
-
-
-def test_causal_mask() -> None:
-    assert causal_mask(2, 4).tolist() == [[True, True, True, False], [True, True, True, True]]
-    assert causal_mask(2, 4, band=2).tolist() == [[False, True, True, False], [False, False, True, True]]
-
-
-def test_mean_of_causal_attention_with_dropout_is_attention_without() -> None:
-    for band in (0, 2):
-        attention = SelfAttention(8, 2, dropout=0.3, causal=True, band=band)
-        x = torch.randn(1, 5, 8)
-        still = attention.eval()(x)
-        noisy = attention.train()(x.expand(20_000, -1, -1))
-        torch.testing.assert_close(noisy.mean(0, keepdim=True), still, atol=0.01, rtol=0)
-        assert float(noisy.detach().std(0).mean()) > 0.01
-
-
-def test_initial_weights() -> None:
-    for norm, residual, positions in (("pre", 0.02 / math.sqrt(8), 0.01), ("post", 0.02, 0.02)):
-        model = build_model("gpt", vocabulary=500, settings={"width": 64, "norm": norm})
-        assert isinstance(model, GPT)
-        block = model.blocks[3]
-        deviations = {
-            "attention": (block.attention.query_key_value.weight, 0.02),
-            "expand": (block.expand.weight, 0.02),
-            "output": (block.attention.output.weight, residual),
-            "contract": (block.contract.weight, residual),
-            "position": (model.position, positions),
-            "token": (model.token, 0.02),
-        }
-        for name, (weight, expected) in deviations.items():
-            assert float(weight.detach().std()) == pytest.approx(expected, rel=0.05), name
 
 
 def test_a_text_longer_than_the_positions() -> None:
@@ -160,13 +128,3 @@ def test_weights_without_task_tokens_load_and_weights_with_them_keep_them(tmp_pa
     load_weights(tmp_path / "task.safetensors", again)
     assert isinstance(again, GPT)
     torch.testing.assert_close(again.task, model.task)
-
-
-def test_attention_is_causal(model: GPT) -> None:
-    tokens = torch.randint(0, VOCABULARY, (1, 10))
-    changed = tokens.clone()
-    changed[0, 6:] = (changed[0, 6:] + 1) % VOCABULARY
-    lengths = torch.tensor([10])
-    for before, after in zip(model.hidden_states(tokens, lengths), model.hidden_states(changed, lengths), strict=True):
-        torch.testing.assert_close(before[:, :6], after[:, :6])
-        assert not torch.allclose(before[:, 6:], after[:, 6:])

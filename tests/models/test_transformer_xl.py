@@ -115,70 +115,8 @@ def test_the_memory_carries_no_gradient(text: Tensor) -> None:
     assert all(torch.equal(left, right) for left, right in zip(actual, expected, strict=True))
 
 
-def test_bfloat16_with_clusters(text: Tensor) -> None:
-    model = build_model(
-        "transformer-xl", vocabulary=VOCABULARY, settings={**SMALL, "cutoffs": [10], "divide": 2}
-    ).eval()
-    batch = {"tokens": text[:, :-1], "targets": text[:, 1:]}
-    exact = float(model.losses(batch).loss.detach())
-    with torch.autocast("cpu", torch.bfloat16):
-        mixed = model.losses(batch, model.losses(batch).carry).loss
-    mixed.backward()
-    assert float(mixed.detach()) == pytest.approx(exact, rel=0.05)
-    model.bfloat16()
-    assert float(model.losses(batch).loss.detach()) == pytest.approx(exact, rel=0.02)
-    assert model.predict(text)[0].dtype == torch.float32
-
-
-def test_word_vectors_need_a_table_of_one_width() -> None:
-    assert small().piece_embedding() is not None
-    assert small(cutoffs=[10]).piece_embedding() is None
-
-
-@pytest.mark.parametrize(
-    ("preset", "vocabulary", "published"),
-    [
-        # Dai et al. 2019, tables 1, 2 and 4, rounded as there.
-        ("wt103-base", 267_735, 151),
-        ("wt103-large", 267_735, 257),
-        ("enwik8-12", 204, 41),
-        ("enwik8-24", 204, 277),
-        # The released weights for WikiText-103.
-        ("wt103-large-18", 267_735, 284),
-    ],
-)
-def test_published_sizes(preset: str, vocabulary: int, published: int) -> None:
-    with torch.device("meta"):
-        model = build_model("transformer-xl", vocabulary=vocabulary, preset=preset)
-    assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(published, abs=0.5)
-
-
 def test_invalid_settings() -> None:
     with pytest.raises(ValueError, match=r"cutoffs \[20, 20\] are not increasing"):
         TransformerXLConfig(vocabulary=1, cutoffs=(20, 20))
     with pytest.raises(ConfigError, match="evaluation_memory: Input should be greater than or equal to 0"):
         build_model("transformer-xl", vocabulary=10, settings={"evaluation_memory": -1})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["transformer-xl", "xlnet"])
-def test_a_compiled_loss_is_the_same_while_the_memory_grows(family: str) -> None:
-    """As on a GPU, where the training loop compiles the loss; the growing memory has dynamic sizes."""
-    settings: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "memory": 9, "dropout": 0, "dropout_attention": 0}
-    model = build_model(family, vocabulary=VOCABULARY, settings=settings)
-    text = torch.randint(5, VOCABULARY, (ROWS, 13))
-    batch = {"tokens": text[:, :-1], "targets": text[:, 1:]}
-    if family == "xlnet":
-        batch |= {"segments": torch.zeros(ROWS, 12, dtype=torch.int64), "positions": torch.tensor([[1, 8], [7, 2]])}
-        batch |= {"targets": batch["tokens"].gather(1, batch["positions"])}
-        batch |= {"order": torch.zeros(ROWS, 12, dtype=torch.int64).scatter(1, batch["positions"], 1)}
-    compiled = torch.compile(model.losses, backend="aot_eager")
-    carry: tuple[Tensor, ...] = ()
-    for _ in range(3):
-        actual, expected = compiled(batch, carry), model.losses(batch, carry)
-        torch.testing.assert_close(actual.loss, expected.loss)
-        both = [torch.autograd.grad(result.loss, list(model.parameters())) for result in (actual, expected)]
-        for left, right in zip(*both, strict=True):
-            torch.testing.assert_close(left, right)
-        carry = expected.carry
-    assert carry[0].shape[1] == 9

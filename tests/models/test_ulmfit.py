@@ -90,28 +90,6 @@ def test_loss_and_gradients_are_those_of_the_equations(dropouts: list[str], batc
     assert (abs(loss.item() - without.losses(batch).loss.item()) > 1e-3) == bool(dropouts)
 
 
-@pytest.mark.parametrize(
-    ("preset", "words", "millions"),
-    [
-        # Merity et al. 2017, tables 1 and 2: 24 and 33 million.
-        ("awd-lstm", 10_000, 24),
-        ("awd-lstm", 33_278, 33),
-        # WikiText-103 with the 60,000 words of Howard and Ruder 2018.
-        ("awd-lstm-wt103", 60_000, 44),
-    ],
-)
-def test_sizes_of_the_papers(preset: str, words: int, millions: int) -> None:
-    with torch.device("meta"):
-        model = build_model("ulmfit", vocabulary=words, preset=preset)
-        layers = [nn.LSTM(inputs, outputs) for inputs, outputs in [(400, 1150), (1150, 1150), (1150, 400)]]
-    # torch has two biases per gate, this model one.
-    second = sum(layer.bias_hh_l0.numel() for layer in layers)
-    lstms = sum(parameter.numel() for layer in layers for parameter in layer.parameters()) - second
-    counted = sum(parameter.numel() for parameter in model.parameters())
-    assert counted == words * 400 + words + lstms
-    assert counted // 10**6 == millions
-
-
 def test_a_backward_model_is_a_forward_model_of_the_reversed_text() -> None:
     forward, backward = small().eval(), small(direction="backward").eval()
     backward.load_state_dict(forward.state_dict())

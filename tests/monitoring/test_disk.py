@@ -37,12 +37,6 @@ def test_stages_that_train_are_those_whose_jobs_have_a_cluster() -> None:
     assert {name for name, job in jobs.items() if "cluster" in job.model_fields} == TRAINING
 
 
-@pytest.mark.parametrize("group", sorted(TRAINING))
-def test_every_stage_that_trains_needs_space_for_checkpoints(group: str) -> None:
-    result = needs([f"{group}@x"], {f"{group}@x": 7}, data=0, out=Path("out"), cache=None, checkpoints=Path("ck"))
-    assert {need.what: need.size for need in result}["checkpoints (cluster.storage)"] == 9 * 7
-
-
 def test_too_little_space_is_refused_with_numbers_and_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=5_000_000_000))
     small = [Need("outputs (run.out)", tmp_path / "a" / "b", 1_500_000_000), Need("DVC cache", tmp_path, 2_000_000_000)]

@@ -13,14 +13,12 @@ from components.core.errors import ConfigError, DataError, RegistryError
 from components.learners.prediction import predict_rows
 from components.pipeline.monitoring.drift_check import check_file, check_traffic, publish, read_inputs
 from components.registry.champion import find_champion, load_champion
-from components.registry.drift.measurements import REFERENCE, Reference
-from components.registry.drift.measuring import measure
-from components.registry.drift.traffic import logged, read_traffic
+from components.registry.drift.measurements import REFERENCE, Reference, measure
+from components.registry.drift.traffic import logged, read_traffic, traffic_folder
 from components.registry.promote import promote
 from components.registry.stage import register
 from components.registry.tracking import connect
 from components.reporting import findings
-from components.settings.drift import DriftSettings
 from components.settings.loading import load_params
 from components.settings.params import Params
 from flows import summary
@@ -37,7 +35,7 @@ def pipeline(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Pipeli
     shutil.copytree(finished, root, dirs_exist_ok=True)
     made = Pipeline(root)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("components.registry.latency.LATENCY_ROWS", 10)
+        patch.setattr("components.registry.judging.LATENCY_ROWS", 10)
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         register(made.register_job())
         promote(made.promote_job())
@@ -50,9 +48,9 @@ def params(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(pipeline.root)
     for module in ("registry.drift.comparison", "pipeline.monitoring.drift_check"):
         monkeypatch.setattr(f"components.{module}.LEAST_ROWS", 60)
-    drift = DriftSettings(folder=str(tmp_path / "traffic"))
+    monkeypatch.setenv("HEADSTART_TRAFFIC", str(tmp_path / "traffic"))
     found = load_params(Path(__file__).parents[2] / "params.yaml")
-    return found.model_copy(update={"registry": pipeline.settings, "drift": drift})
+    return found.model_copy(update={"registry": pipeline.settings})
 
 
 def answer(params: Params, rows: list[tuple[str, ...]], **drift: object) -> list[object]:
@@ -77,7 +75,7 @@ def test_the_reference_travels_with_the_challenger(params: Params, pipeline: Pip
 def test_the_log_does_not_change_an_answer(params: Params) -> None:
     assert answer(params, USUAL) == answer(params, USUAL, log=False)
     digest = find_champion(connect(params.registry), "letters").digest
-    assert len(read_traffic(Path(params.drift.folder), task="letters", digest=digest)) == 260
+    assert len(read_traffic(traffic_folder(), task="letters", digest=digest)) == 260
 
 
 def test_usual_traffic_has_no_drift(params: Params) -> None:
@@ -122,7 +120,7 @@ def test_a_file_is_compared_without_a_log(params: Params, tmp_path: Path) -> Non
     other.write_text("text\n" + "\n".join(text * 3 for (text,) in USUAL) + "\n")
     found = check_file(params, "letters", other)
     assert found.drift and "3.0 times longer" in found.sentence
-    assert not Path(params.drift.folder).exists()
+    assert not traffic_folder().exists()
 
 
 def test_bad_rows_of_a_file_are_left_out(tmp_path: Path) -> None:

@@ -35,24 +35,32 @@ def kept(state: State | None = None, aliased: set[str] | None = None, **tags: di
     return sorted(map(int, found))
 
 
-def test_the_newest_and_those_with_an_alias_are_kept() -> None:
-    assert kept() == [19, 20]
+CHAMPIONS = State("m", "champion", champions=tuple((str(number), "") for number in (1, 3, 5, 7)))
+
+
+def changed(action: str) -> State:
+    return State("m", "champion", changes=(change(action, "6", "2"),))
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (None, [19, 20]),
+        (CHAMPIONS, [3, 5, 7, 19, 20]),
+        # What a person decided.
+        (changed("rollback"), [2, 6, 19, 20]),
+        (changed("assign"), [2, 6, 19, 20]),
+        (changed("hand"), [2, 6, 19, 20]),
+        (changed("promote"), [19, 20]),
+        (State("m", "champion", vetoes={"d8": change("rollback", "9", "1")}), [8, 19, 20]),
+    ],
+)
+def test_what_is_kept_beside_the_newest(state: State | None, expected: list[int]) -> None:
+    assert kept(state) == expected
+
+
+def test_versions_with_an_alias_or_a_mark_are_kept() -> None:
     assert kept(aliased={"4"}) == [4, 19, 20]
-
-
-def test_the_last_champions_are_kept_for_a_rollback() -> None:
-    state = State("m", "champion", champions=tuple((str(number), "") for number in (1, 3, 5, 7)))
-    assert kept(state) == [3, 5, 7, 19, 20]
-
-
-def test_what_a_person_decided_is_kept() -> None:
-    for action in ("rollback", "assign", "hand"):
-        assert kept(State("m", "champion", changes=(change(action, "6", "2"),))) == [2, 6, 19, 20]
-    assert kept(State("m", "champion", changes=(change("promote", "6", "2"),))) == [19, 20]
-    assert kept(State("m", "champion", vetoes={"d8": change("rollback", "9", "1")})) == [8, 19, 20]
-
-
-def test_marked_versions_are_kept() -> None:
     assert kept(v5={"tainted": "document 17"}, v6={"keep": "yes"}, v7={"task": "x"}) == [5, 6, 19, 20]
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from components.cli.onboarding.command import Options, init
+from components.cli.common import InitOptions
+from components.cli.onboarding.command import init
 from components.core.errors import ConfigError
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES
@@ -21,7 +22,7 @@ def test_labels_alone_end_as_a_champion(tmp_path: Path, monkeypatch: pytest.Monk
     root = tmp_path / "empty"
     root.mkdir()
     monkeypatch.chdir(root)
-    init(Options(write(tmp_path / "files", "classification", count=20)), root=root)
+    init(InitOptions(write(tmp_path / "files", "classification", count=20)), root=root)
     file = root / "params.yaml"
     text = file.read_text().replace("folds: 5", "folds: 2\n      seeds: [0]")
     file.write_text(f"{text}")

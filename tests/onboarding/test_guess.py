@@ -154,6 +154,7 @@ def test_languages() -> None:
     assert language_of(["the price of it is what"]) == "en"
     assert language_of(["das ist nicht der Fall und ich"]) == "de"
     assert language_of(["私は行きます", "日本語です"]) == "ja"
+    assert language_of(["中文句子"]) == "zh"
     assert language_of(["xyzzy"]) == "en"
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from components.cli.onboarding.command import Options, init
+from components.cli.common import InitOptions
+from components.cli.onboarding.command import init
 from components.cli.onboarding.inspection import inspect
 from components.cli.onboarding.project import renew, take_files
 from components.cli.onboarding.proposal import Proposal
@@ -51,7 +52,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("kind", SERVED)
 def test_every_kind_with_a_words_model_passes_the_check(kind: str, root: Path, tmp_path: Path) -> None:
-    lines = init(Options(write(tmp_path / "files", kind)), root=root)
+    lines = init(InitOptions(write(tmp_path / "files", kind)), root=root)
     params = load_params(root / "params.yaml")
     check_params(params)
     source = params.data.tasks[kind]
@@ -66,25 +67,25 @@ def test_every_kind_with_a_words_model_passes_the_check(kind: str, root: Path, t
 @pytest.mark.parametrize("kind", sorted(ROWS.keys() - set(SERVED)))
 def test_other_kinds_need_an_encoder(kind: str, root: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"a task of kind {kind} has no model of words only; name an encoder"):
-        init(Options(write(tmp_path / "files", kind)), root=root)
+        init(InitOptions(write(tmp_path / "files", kind)), root=root)
     assert list(root.iterdir()) == []
 
 
 def test_an_empty_folder_becomes_a_project(root: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "files", "classification")
-    init(Options(file, name="My things"), root=root)
+    init(InitOptions(file, name="My things"), root=root)
     assert {".git", ".dvc", ".gitignore", "dvc.yaml", "params.yaml", "data"} <= {path.name for path in root.iterdir()}
     assert (root / "data/tasks/my-things/classification.jsonl").read_bytes() == file.read_bytes()
     subprocess.run(["git", "check-ignore", "-q", "data"], cwd=root, check=True)
     with pytest.raises(ArtifactError, match=r"params.yaml: exists; .* replace it with --overwrite"):
-        init(Options(file), root=root)
-    init(Options(file, overwrite=True), root=root)
+        init(InitOptions(file), root=root)
+    init(InitOptions(file, overwrite=True), root=root)
     assert list(load_params(root / "params.yaml").data.tasks) == ["classification"]
 
 
 def test_changed_files_are_copied_again(root: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "files", "classification")
-    init(Options(file), root=root)
+    init(InitOptions(file), root=root)
     write(tmp_path / "files", "classification", count=30)
     assert renew(file, root=root) == "classification"
     assert (root / "data/tasks/classification/classification.jsonl").read_bytes() == file.read_bytes()
@@ -108,14 +109,14 @@ def test_copies_of_parallel_files_are_still_parallel_files(root: Path, tmp_path:
 
 def test_what_a_person_has_changed_is_not_replaced(root: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "files", "classification")
-    init(Options(file), root=root)
+    init(InitOptions(file), root=root)
     copy = root / "data/tasks/classification/classification.jsonl"
     for path in (copy, root / "params.yaml"):
         changed = path.read_text() + "\n"
         path.write_text(changed)
         write(tmp_path / "files", "classification", count=30)
         with pytest.raises(ArtifactError, match=f"{path.name}: exists, and has changed since Headstart has written it"):
-            init(Options(file, overwrite=True), root=root)
+            init(InitOptions(file, overwrite=True), root=root)
         assert path.read_text() == changed
         copy.unlink(missing_ok=True)
 
@@ -124,7 +125,7 @@ def test_labels_that_people_gave_stay_when_the_file_is_copied_anew(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write(tmp_path / "files", "classification")
-    init(Options(file), root=root)
+    init(InitOptions(file), root=root)
     monkeypatch.chdir(root)
     params = load_params(root / "params.yaml")
     text = "a text that a person has labelled"
@@ -140,7 +141,7 @@ def test_text_without_labels_is_read_by_a_language_model(root: Path, tmp_path: P
     more = tmp_path / "files/more.csv"
     file = write(tmp_path / "files", "classification")
     more.write_text("id,body\n" + "".join(f"{number},{'some words of the domain ' * 40}\n" for number in range(1300)))
-    init(Options(file, unlabelled=[more]), root=root)
+    init(InitOptions(file, unlabelled=[more]), root=root)
     params = load_params(root / "params.yaml")
     check_params(params)
     assert (params.run.families, params.run.starts) == (["ulmfit"], ["scratch", "pretrained"])
@@ -156,7 +157,7 @@ def test_a_list_of_texts_is_rows_and_other_text_files_are_documents(root: Path, 
     folder.mkdir()
     (folder / "letter.txt").write_text("a line\nanother line\n")
     (folder / "more.txt").write_text("one\ntwo\n")
-    lines = init(Options(file, unlabelled=[listed, prose, folder, folder / "more.txt"]), root=root)
+    lines = init(InitOptions(file, unlabelled=[listed, prose, folder, folder / "more.txt"]), root=root)
     rows = (root / "data/unlabelled/more.jsonl").read_text().splitlines()
     assert list(map(json.loads, rows)) == [{"text": "first text"}, {"text": "second text"}]
     assert len((root / "data/unlabelled/more-2.jsonl").read_text().splitlines()) == 2
@@ -206,7 +207,7 @@ def test_labels_that_are_no_words_are_named_for_an_encoder(tmp_path: Path) -> No
 
 
 def test_the_source_of_every_setting(root: Path, tmp_path: Path) -> None:
-    init(Options(write(tmp_path / "files", "classification")), root=root)
+    init(InitOptions(write(tmp_path / "files", "classification")), root=root)
     result: dict[str, Any] = sources(root / "params.yaml")
     lines = (root / "params.yaml").read_text().splitlines()
     number = next(number for number, line in enumerate(lines, 1) if line.strip().startswith("train:"))
@@ -220,13 +221,13 @@ def test_a_group_column_is_proposed_and_written(root: Path, tmp_path: Path) -> N
     file = tmp_path / "tickets.jsonl"
     result = [ROWS["classification"](row) | {"customer": f"c{number % 18}"} for number, row in enumerate(rows(24))]
     file.write_text("".join(json.dumps(row) + "\n" for row in result))
-    lines = init(Options(file), root=root)
+    lines = init(InitOptions(file), root=root)
     assert any(line.startswith("column 'customer' is the group: 18 values, 4.0 rows each") for line in lines)
     assert "      group: customer " in (root / "params.yaml").read_text()
     source = load_params(root / "params.yaml").data.tasks["tickets"]
     read = find_kind(source.kind).read("tickets", source)
     assert not {*read.train.groups} & {*read.test.groups}
-    named = init(Options(file, group="customer", overwrite=True), root=root)
+    named = init(InitOptions(file, group="customer", overwrite=True), root=root)
     assert "column 'customer' is the group (--group)" in named
     with pytest.raises(DataError, match="no column 'author'; the columns are text, label, customer"):
-        init(Options(file, group="author", overwrite=True), root=root)
+        init(InitOptions(file, group="author", overwrite=True), root=root)

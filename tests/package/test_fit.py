@@ -24,7 +24,7 @@ from headstart import Model, fit, load
 from headstart.recipes import finetuning_of
 from headstart.report import Report, Tried
 from headstart.tables import InputError
-from headstart.tasks import language_of, read_task
+from headstart.tasks import read_task
 from tests.example_task import ROWS, rows
 from tests.inference.files import predict_file
 
@@ -300,13 +300,6 @@ def test_a_file_and_a_dataframe_are_guessed_alike(tmp_path: Path) -> None:
     assert guessed(path, pair) == ("similarity", "text_a", "text_b", "label")
     scored = pair.rename(columns={"label": "score"}).assign(genre=["news", "forum"] * 30)
     assert guessed(path, scored) == ("similarity", "text_a", "text_b", "score")
-
-
-def test_language_by_script() -> None:
-    assert language_of(["plain English"]) == "en"
-    assert language_of(["ขอสอบถามยอดค่าใช้จ่าย", "promotion"]) == "th"
-    assert language_of(["日本語の文章です"]) == "ja"
-    assert language_of(["中文句子"]) == "zh"
 
 
 def test_loading_names_what_is_wrong(tmp_path: Path, make_encoder: Callable[..., Path]) -> None:

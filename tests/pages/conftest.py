@@ -25,7 +25,7 @@ from components.learners.baselines.stage import BaselineJob, baseline
 from components.pages.app import create_app
 from components.pages.project import Project
 from components.pages.security import Guard
-from components.pipeline.telemetry import live
+from components.pipeline import telemetry as live
 from components.registry.candidates import RegisterJob
 from components.registry.promote import PromoteJob, promote
 from components.registry.stage import register
@@ -105,7 +105,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
     registry = RegistrySettings(tracking=f"sqlite:///{root}/mlflow.db")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        patch.setattr("components.registry.latency.LATENCY_ROWS", 5)
+        patch.setattr("components.registry.judging.LATENCY_ROWS", 5)
         data = {f"examples/{TASK}": Path("data") / TASK}
         job = {"registry": registry, "out": out, "families": [], "tasks": [TASK], "starts": [], "parameters": {}}
         register(RegisterJob.model_validate({**job, "project": root, "data": data}))

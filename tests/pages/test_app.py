@@ -90,8 +90,8 @@ def test_a_text_is_predicted_with_its_reasons_and_neighbours(client: TestClient)
 def test_the_errors_are_listed_by_certainty_and_filtered(client: TestClient) -> None:
     page = client.get("/errors?system=tfidf-words&budget=8&seed=0").text
     shown = text_of(page)
-    found = re.search(r"(\d+) wrong answers in 24 rows", shown)
-    assert found
+    actual = re.search(r"(\d+) wrong answers in 24 rows", shown)
+    assert actual
     # The three rows with `iron`, whose label is wrong.
     confident = re.findall(r"True: animal \. Predicted: metal , (0\.\d\d)", shown)
     assert len(confident) == 3 and confident == sorted(confident, reverse=True)
@@ -103,8 +103,8 @@ def test_the_errors_are_listed_by_certainty_and_filtered(client: TestClient) -> 
     assert "iron" in filtered
     parts = text_of(client.get("/errors?system=tfidf-words&budget=8&seed=0&slice=even").text)
     assert "Slice: even ." in parts
-    own = text_of(client.get("/errors?system=tfidf-words&budget=8&seed=0&split=selection").text)
-    assert re.search(r"\d+ wrong answers? in 24 rows", own)
+    mine = text_of(client.get("/errors?system=tfidf-words&budget=8&seed=0&split=selection").text)
+    assert re.search(r"\d+ wrong answers? in 24 rows", mine)
 
 
 @pytest.mark.parametrize("query", ["system=../../etc", "budget=abc&seed=9", "start=-4", "start=9999", "task=nothing"])

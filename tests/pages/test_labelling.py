@@ -39,9 +39,9 @@ def send(client: TestClient, action: str, **fields: str) -> str:
 
 
 def shown(page: str) -> str:
-    found = re.search(r'<p class="text big">([^<]*)</p>', page)
-    assert found, page
-    return found[1]
+    actual = re.search(r'<p class="text big">([^<]*)</p>', page)
+    assert actual, page
+    return actual[1]
 
 
 def opened(project: Path) -> TestClient:

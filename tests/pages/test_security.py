@@ -20,11 +20,6 @@ def test_another_host_is_refused(new_client: TestClient, host: str) -> None:
     assert answer.status_code == 421 and "is not this server" in answer.text
 
 
-@pytest.mark.parametrize("host", ["localhost", "localhost:5002", "127.0.0.1:80", "[::1]:5002", "LOCALHOST"])
-def test_this_server_is_accepted(new_client: TestClient, host: str) -> None:
-    assert new_client.get("/", headers={"Host": host}).status_code == 200
-
-
 def test_a_server_on_all_addresses_accepts_addresses_and_its_names() -> None:
     guard = Guard.of("0.0.0.0", names=["Desk.local"], token="t")
     assert guard.knows("192.168.1.5:5002") and guard.knows("desk.local") and guard.knows("[fe80::1]:5002")

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from components.cli import main as cli
 from components.core.errors import ArtifactError, ConfigError, DataError
 from components.data.ingestion.stage import IngestJob, ingest
-from components.pipeline.documents import find_document
 from components.pipeline.jobs import corpora
+from components.pipeline.lineage.documents import find_document
 from components.settings.loading import load_params
 from components.settings.params import Params
 

@@ -114,18 +114,18 @@ SCRATCH = {"finetune@*-ulmfit-scratch", "together@both-ulmfit-scratch"}
         (("finetune", "bert", "epochs"), 7, BERT | {"register"}),
         (("finetune", "ulmfit", "scratch", "rate"), 0.1, SCRATCH | {"register"}),
         (("pretrain", "ulmfit", "training", "tokens"), 100, {"pretrain@ulmfit", "register"}),
-        (("pretrain", "ulmfit", "training", "checkpoint_seconds"), 5, {"register"}),
+        (("cluster", "checkpoint_seconds"), 5, set()),
         (("tokenizer", "bpe", "vocabulary"), 9000, set()),
         (("tokenizer", "wordpiece", "vocabulary"), 9000, {"tokenizer@*-wordpiece"}),
         (("cluster", "workers"), 2, set()),
         (("cluster", "storage"), "elsewhere", set()),
-        (("evaluate", "confidence"), 0.9, {"evaluate@*"}),
+        (("evaluate", "ensembles"), {"both": ["ulmfit", "tfidf-words"]}, {"evaluate@*"}),
         (("ingest", "heldout"), 0.02, {"ingest@*"}),
         (("promote", "latency_ms"), 70, {"promote"}),
         (("data", "tasks", "aws-type", "seeds"), [0, 1], {"examples@aws-type", "checks"}),
         (("checks", "length"), "off", {"checks"}),
         # The default value, set explicitly.
-        (("finetune", "ulmfit", "stride"), None, set()),
+        (("finetune", "ulmfit", "head_scale"), 1.0, set()),
         (("finetune", "ulmfit", "training", "clip"), 0.5, set()),
     ],
 )
@@ -155,7 +155,7 @@ def test_a_default_and_a_library(tmp_path: Path) -> None:
     """In a copy of the package: the default of a setting that the file does not name, then another torch."""
     shutil.copytree(ROOT / "components", tmp_path / "components", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "requirements.lock", tmp_path)
-    params = (ROOT / "params.yaml").read_text().replace("  confidence: 0.95\n  ensembles", "  ensembles")
+    params = (ROOT / "params.yaml").read_text().replace("\n  near: report  ", "\n  # near  ")
     (tmp_path / "params.yaml").write_text(params)
 
     def now() -> dict[str, list[str]]:
@@ -172,14 +172,14 @@ def test_a_default_and_a_library(tmp_path: Path) -> None:
         return {name: Identity(**each) for name, each in json.loads(done.stdout).items()}  # type: ignore[misc]
 
     first = now()
-    path = tmp_path / "components/settings/evaluate.py"
+    path = tmp_path / "components/settings/leakage.py"
     text = path.read_text()
-    assert text.count("lt=1)] = 0.95") == 1
-    path.write_text(text.replace("lt=1)] = 0.95", "lt=1)] = 0.9"))
+    assert text.count('near: Rule = "report"') == 1
+    path.write_text(text.replace('near: Rule = "report"', 'near: Rule = "refuse"'))
     second = now()
-    assert changed(first, second) == {"evaluate@aws-type"}  # type: ignore[arg-type]
-    assert second["evaluate@aws-type"].changes(first["evaluate@aws-type"]) == [  # type: ignore[attr-defined, arg-type]
-        "setting evaluate.confidence: 0.95 -> 0.9"
+    assert changed(first, second) == {"leakage@aws-type"}  # type: ignore[arg-type]
+    assert second["leakage@aws-type"].changes(first["leakage@aws-type"]) == [  # type: ignore[attr-defined, arg-type]
+        'setting leakage.near: "report" -> "refuse"'
     ]
     lock = tmp_path / "requirements.lock"
     lock.write_text(lock.read_text().replace("torch==2.13.0", "torch==2.14.0"))
@@ -217,8 +217,8 @@ def test_a_stage_refuses_to_run_with_another_identity_than_the_one_on_disk(
     assert check_identity("evaluate", "aws-type", params) == now
     assert Identity.read(tmp_path / "artifacts/identity/evaluate/aws-type.json") == now
     edited = json.loads(json.dumps(raw))
-    edited["evaluate"]["confidence"] = 0.9
-    with pytest.raises(ConfigError, match=r"evaluate/aws-type.json: code or settings .*confidence: 0.95 -> 0.9"):
+    edited["evaluate"]["ensembles"] = {"both": ["ulmfit", "tfidf-words"]}
+    with pytest.raises(ConfigError, match=r"evaluate/aws-type.json: code or settings .*evaluate.ensembles: {} -> "):
         run_stage("evaluate", Params.model_validate(edited), item="aws-type")
 
 

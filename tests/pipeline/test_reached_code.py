@@ -44,7 +44,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for section in ("pretrain", "adapt"):
         raw[section]["ulmfit"]["training"] |= {"tokens": 2000, "window": 8, "batch_size": 4}
     raw["finetune"]["ulmfit"] |= {"epochs": 1, "min_steps": 2, "head_steps": 2, "head_penalties": [1]}
-    raw["evaluate"]["confidence"] = 0.9
     task = raw["data"]["tasks"]["aws-type"] | {"budgets": [2], "seeds": [0]}
     raw["data"]["tasks"] = {"aws-type": task}
     (root / "params.yaml").write_text(yaml.safe_dump(raw))

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from components.pipeline import rebuild, running
+from components.pipeline import running
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES, Stage
 from components.settings.loading import load_params
 from components.settings.params import Params
-from flows.changes import Changes
+from flows.plan import Changes
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,13 +26,13 @@ def params(tmp_path: Path) -> Params:
 def test_every_stage_that_continues_takes_a_request() -> None:
     taking = {name for name, stage in STAGES.items() if "rebuild" in stage.load()[1].model_fields}
     # Task-adaptive pretraining shares the job of `adapt`; its output is removed before it runs.
-    assert taking == {*rebuild.STAGES, "adapt-task"}
+    assert taking == {*running.REBUILT, "adapt-task"}
 
 
 def test_a_request_stays_until_the_output_is_complete(
     params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert rebuild.request(params, "drift") == [
+    assert running.request(params, "drift") == [
         "ingest@general",
         "ingest@domain",
         "tokenizer@general-wordpiece",
@@ -54,11 +54,11 @@ def test_a_request_stays_until_the_output_is_complete(
     run_stage("adapt", params, item="ulmfit")
     run_stage("adapt", params, item="ulmfit")
     assert reasons == ["drift", "drift", ""]
-    assert rebuild.requested(tmp_path, "ingest", "domain") == "drift"
+    assert running.requested(tmp_path, "ingest", "domain") == "drift"
 
 
 def test_a_requested_stage_has_a_reason_to_run(params: Params, tmp_path: Path) -> None:
-    rebuild.request(params, "drift")
+    running.request(params, "drift")
     changes = Changes.__new__(Changes)
     changes.folder = tmp_path / "identity"
     names = ("adapt@ulmfit", "pretrain@ulmfit", "report")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from components.core.errors import ConfigError
 from components.interchange.importing import source_digest
@@ -41,14 +40,9 @@ def raw() -> dict[str, Any]:
     return content
 
 
-@pytest.mark.parametrize("name", STAGES)
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
-    stage = STAGES[name]
-    function, job_class = stage.load()
-    assert callable(function)
+def test_every_item_is_a_valid_job(path: Path) -> None:
     params = load_params(path)
-    items = stage.items(params)
     unused = [] if "adapted" in params.run.starts else ["adapt"]
     if not params.data.parallel:
         unused += ["ingest-parallel", "tokenizer-parallel", "tokenize-parallel"]
@@ -64,41 +58,13 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
         unused += ["together", "share", "leakage-together"]
     if not params.static:
         unused += ["static-pretrained", "static-adapted", "static-scratch"]
-    assert items or name in unused
-    for arguments in items.values():
-        job = job_class(**arguments)
-        assert isinstance(job, Section)
-
-
-def test_each_corpus_uses_the_requested_vocabulary(raw: dict[str, Any]) -> None:
-    raw["tokenizer"]["domain_vocabulary"] = "general"
-    params = Params.model_validate(raw)
-    tokenize = STAGES["tokenize"].items(params)
-    assert {item: str(arguments["tokenizer"]) for item, arguments in tokenize.items()} == {
-        "general-wordpiece": "artifacts/tokenizer/general-wordpiece",
-        "domain-wordpiece": "artifacts/tokenizer/general-wordpiece",
-    }
-    assert str(STAGES["adapt"].items(params)["ulmfit"]["tokenizer"]) == "artifacts/tokenizer/general-wordpiece"
-    assert str(STAGES["scratch"].items(params)["ulmfit"]["tokenizer"]) == "artifacts/tokenizer/general-wordpiece"
-
-
-def test_one_family_under_two_names(raw: dict[str, Any]) -> None:
-    for section in ("pretrain", "adapt", "finetune"):
-        raw[section]["ulmfit-backward"] = json.loads(json.dumps(raw[section]["ulmfit"]))
-    raw["pretrain"]["ulmfit-backward"] |= {"family": "ulmfit", "model": {"direction": "backward"}}
-    raw["run"]["families"] = ["ulmfit", "ulmfit-backward"]
-    params = Params.model_validate(raw)
-    for stage, folder in (("pretrain", "pretrained"), ("adapt", "adapted"), ("scratch", "scratch")):
-        items = STAGES[stage].items(params)
-        assert {item: arguments["family"] for item, arguments in items.items()} == {
-            "ulmfit": "ulmfit",
-            "ulmfit-backward": "ulmfit",
-        }
-        assert str(items["ulmfit-backward"]["output"]) == f"artifacts/encoder/ulmfit-backward/{folder}"
-    assert str(STAGES["adapt"].items(params)["ulmfit-backward"]["pretrained"]).endswith("ulmfit-backward/pretrained")
-    finetuned = STAGES["finetune"].items(params)["aws-type-ulmfit-backward-adapted"]
-    assert str(finetuned["encoder"]) == "artifacts/encoder/ulmfit-backward/adapted"
-    assert finetuned["family"] == "ulmfit-backward"
+    for name, stage in STAGES.items():
+        function, job_class = stage.load()
+        assert callable(function)
+        items = stage.items(params)
+        assert items or name in unused
+        for arguments in items.values():
+            assert isinstance(job_class(**arguments), Section)
 
 
 @pytest.fixture
@@ -128,23 +94,6 @@ def test_a_model_is_adapted_to_the_texts_of_a_task(with_all_options: dict[str, A
     (tuned,) = STAGES["finetune-task-adapted"].items(params).values()
     assert tuned["encoder"] == adapted["output"] and tuned["start"] == "task-adapted"
     assert str(tuned["output"]) == "artifacts/finetuned/aws-type/ulmfit-task-adapted"
-
-
-def test_vectors_are_a_start_of_models_that_are_pretrained_here(raw: dict[str, Any]) -> None:
-    raw["run"]["starts"] = ["scratch", "vectors"]
-    params = Params.model_validate(raw)
-    items = STAGES["scratch"].items(params)
-    assert {item: str(arguments["output"]) for item, arguments in items.items()} == {
-        "ulmfit": "artifacts/encoder/ulmfit/scratch",
-        "ulmfit-vectors": "artifacts/encoder/ulmfit/vectors",
-    }
-    tuned = STAGES["finetune"].items(params)["aws-type-ulmfit-vectors"]
-    assert str(tuned["encoder"]) == "artifacts/encoder/ulmfit/vectors"
-    raw["static"] = {"words": {"teacher": "ulmfit"}}
-    raw["finetune"]["words"] = raw["finetune"]["ulmfit"]
-    raw["run"]["families"] = ["words"]
-    with pytest.raises(ValidationError, match="but words is not pretrained here; remove vectors or words"):
-        Params.model_validate(raw)
 
 
 def test_outputs_of_joint_training_are_next_to_those_of_single_tasks(with_all_options: dict[str, Any]) -> None:
@@ -216,7 +165,7 @@ def test_students_are_scored_and_inherit_what_their_teachers_have_read(raw: dict
     assert register["students"] == {"ulmfit-scratch-from-small": ["ulmfit-adapted"]}
     # The overrides for random weights apply to such a student, so its stage depends on them.
     settings = identity_of("distil", "aws-type-small-ulmfit-scratch", params).settings
-    assert "finetune.ulmfit.scratch.epochs" in settings and settings["distil.small.epochs"] == 5
+    assert "finetune.ulmfit.scratch.epochs" in settings and settings["distil.small.source"] == "task"
 
 
 @pytest.mark.parametrize(
@@ -224,11 +173,10 @@ def test_students_are_scored_and_inherit_what_their_teachers_have_read(raw: dict
     [
         (
             "distil",
-            {"small": {"teachers": ["ulmfit-adaptd"], "students": ["gpt-adapted"], "epochs": 0}},
+            {"small": {"teachers": ["ulmfit-adaptd"], "students": ["gpt-adapted"]}},
             [
                 "distil.small.teachers: unknown name 'ulmfit-adaptd'; did you mean 'ulmfit-adapted'",
                 "distil.small.students: unknown name 'gpt-adapted'",
-                "distil.small.epochs: must be greater than 0 (found 0)",
                 "finetune.ulmfit.method: distil is how students of the section `distil` learn",
             ],
         ),
@@ -278,31 +226,6 @@ def test_static_vectors_have_the_initialisations_of_their_teacher(raw: dict[str,
     assert STAGES["static-adapted"].items(Params.model_validate(raw)) == {}
 
 
-def test_settings_that_contradict_each_other_are_reported_before_a_run(
-    with_all_options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    with_all_options["finetune"]["ulmfit"] |= {"method": "features"}
-    with_all_options["pretrain"]["word2vec"] = {**with_all_options["pretrain"]["ulmfit"], "model": {}}
-    with_all_options["adapt"]["word2vec"] = with_all_options["adapt"]["ulmfit"]
-    with_all_options["finetune"]["word2vec"] = {
-        **with_all_options["finetune"]["ulmfit"],
-        "method": "finetune",
-        "lm_weight": 0.5,
-    }
-    with_all_options["run"]["families"] = ["ulmfit", "word2vec"]
-    with_all_options["data"]["tasks"]["aws-type"]["budgets"] = [5, 20, "all"]
-    with pytest.raises(ConfigError) as caught:
-        check_params(Params.model_validate(with_all_options))
-    message = str(caught.value)
-    assert "finetune.word2vec.lm_weight: word2vec has no causal model of whole texts; set it to 0" in message
-    assert "finetune.ulmfit.method: joint training of tasks (`together`) requires finetune" in message
-    assert (
-        "together.aws: its tasks must have the same number of budgets, found aws-type 5, 20, all; aws-service 5, 20"
-        in message
-    )
-
-
 Edit = Callable[[dict[str, Any]], object]
 
 
@@ -323,6 +246,16 @@ def tokenizers_that_do_not_fit(raw: dict[str, Any]) -> None:
     raw["pretrain"]["ulmfit"]["tokenizer"] = "parallel"
 
 
+def contradictions(raw: dict[str, Any]) -> None:
+    raw["run"] |= {"tasks": ["aws-type", "aws-service"], "families": ["ulmfit", "word2vec"]}
+    raw["together"] = {"aws": {"tasks": ["aws-type", "aws-service"], "temperature": 2.0}}
+    raw["pretrain"]["word2vec"] = {**raw["pretrain"]["ulmfit"], "model": {}}
+    raw["adapt"]["word2vec"] = raw["adapt"]["ulmfit"]
+    raw["finetune"]["word2vec"] = {**raw["finetune"]["ulmfit"], "method": "finetune", "lm_weight": 0.5}
+    raw["finetune"]["ulmfit"]["method"] = "features"
+    raw["data"]["tasks"]["aws-type"]["budgets"] = [5, 20, "all"]
+
+
 def wrong_names(raw: dict[str, Any]) -> None:
     raw["pretrain"]["ulmfit"]["model"] = {"hiden": 3}
     raw["data"]["tasks"]["aws-type"]["kind"] = "clasification"
@@ -332,6 +265,14 @@ def wrong_names(raw: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("edit", "messages"),
     [
+        (
+            contradictions,
+            [
+                "finetune.word2vec.lm_weight: word2vec has no causal model of whole texts; set it to 0",
+                "finetune.ulmfit.method: joint training of tasks (`together`) requires finetune",
+                "its tasks must have the same number of budgets, found aws-type 5, 20, all; aws-service 5, 20",
+            ],
+        ),
         (contrast_of_numbers, ["finetune.ulmfit: method contrastive ", "(aws-type)"]),
         (
             documents_of_pairs,
@@ -360,24 +301,6 @@ def test_wrong_settings_are_reported_before_a_run(raw: dict[str, Any], edit: Edi
     with pytest.raises(ConfigError) as caught:
         check_params(Params.model_validate(raw))
     assert [message for message in messages if message not in str(caught.value)] == []
-
-
-def test_pairs_use_the_requested_vocabulary(raw: dict[str, Any]) -> None:
-    raw["data"]["parallel"] = {corpus: {"path": f"data/parallel/{corpus}"} for corpus in ("general", "domain")}
-    raw["pretrain"]["cove"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "parallel", "model": {}}
-    raw["adapt"]["cove"] = raw["adapt"]["ulmfit"]
-    params = Params.model_validate(raw)
-    domain = STAGES["tokenize-parallel"].items(params)["domain"]
-    assert str(domain["corpus"]) == "artifacts/corpus/domain-parallel"
-    assert str(domain["tokenizer"]) == "artifacts/tokenizer/domain-parallel"
-    assert str(STAGES["tokenizer-parallel"].items(params)["domain"]["corpus"]) == "artifacts/corpus/domain"
-    assert str(STAGES["pretrain"].items(params)["cove"]["tokens"]) == "artifacts/tokens/general-parallel"
-    adapt = STAGES["adapt"].items(params)
-    assert str(adapt["cove"]["general_corpus"]) == "artifacts/corpus/general-parallel"
-    assert str(adapt["ulmfit"]["general_corpus"]) == "artifacts/corpus/general"
-    raw["tokenizer"]["domain_vocabulary"] = "general"
-    domain = STAGES["tokenize-parallel"].items(Params.model_validate(raw))["domain"]
-    assert str(domain["tokenizer"]) == "artifacts/tokenizer/general-parallel"
 
 
 def test_metrics_and_curve_are_copied_to_the_paths_in_dvc_yaml(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -94,19 +93,6 @@ def test_perplexity_before_and_after(inputs: Path, tmp_path: Path) -> None:
     # General text: the perplexity before adaptation equals that after pretraining; forgetting increases it.
     assert metrics["general_before_perplexity_per_word"] == pytest.approx(before["perplexity_per_word"], rel=1e-4)
     assert metrics["general_after_perplexity_per_word"] > 1.5 * metrics["general_before_perplexity_per_word"]
-
-
-def test_without_held_out_text_no_perplexity_is_measured(
-    inputs: Path, pretrained: dict[str, Path], tmp_path: Path
-) -> None:
-    """As for a task without dev."""
-    job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path)
-    tokens = shutil.copytree(job.tokens, tmp_path / "tokens")
-    manifest = json.loads((tokens / "manifest.json").read_text())
-    manifest["facts"]["shards"]["heldout"] = []
-    (tokens / "manifest.json").write_text(json.dumps(manifest))
-    metrics = json.loads((adapt(job.model_copy(update={"tokens": tokens})) / "metrics.json").read_text())
-    assert metrics["steps"] > 0 and "perplexity" not in metrics and "before_perplexity" not in metrics
 
 
 def test_a_translation_model_is_adapted_to_the_domains_pairs(inputs: Path, tmp_path: Path) -> None:

@@ -37,8 +37,3 @@ def test_every_parameter_has_its_discriminative_rate(family: str) -> None:
     assert {scales[id(parameter)] for parameter in embeddings} <= {1.0}
     for depth, layer in enumerate(reversed(layers)):
         assert [scales[id(parameter)] for parameter in layer] == pytest.approx([2.6**-depth] * len(layer))
-
-
-def test_equal_rates_are_the_default() -> None:
-    model = build_model("ulmfit", vocabulary=40, settings=FAMILIES["ulmfit"].tiny)
-    assert {group.scale for group in parameter_groups(model, lm_settings())} == {1.0}

@@ -10,7 +10,7 @@ import torch
 
 from components.core.errors import DataError
 from components.models.base import Batch
-from components.models.xlnet import XLNetConfig, remembered
+from components.models.xlnet import XLNetConfig
 from components.tokenization.special import END, FIRST_ORDINARY, START
 from components.training.pretraining.permutations import PermutationSampler
 from components.training.pretraining.streams import StreamSampler
@@ -121,16 +121,6 @@ def test_every_second_row_can_be_reversed() -> None:
                 assert ((steps == sign) | (steps.abs() > 1)).all()
                 assert (steps == sign).sum() >= len(steps) - 2
     assert "backward" not in batches(1, config=XLNetConfig(vocabulary=5000))[0]
-
-
-@pytest.mark.parametrize("window", range(6, 14))
-def test_small_windows(window: int) -> None:
-    batch = sampler(window=window).batch(3)
-    assert batch["tokens"].shape == (ROWS, window)
-    assert batch["positions"].shape == (ROWS, 2)
-    assert set(batch["segments"][0].tolist()) == {0, 1, 2}
-    assert remembered(window) == min(window // 2, window - 5)
-    assert all((batch["positions"] < remembered(window)).sum(1) == 1)
 
 
 def test_a_window_that_is_too_small() -> None:

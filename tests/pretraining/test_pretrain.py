@@ -70,7 +70,7 @@ def test_killed_runs_end_bit_identical(inputs: Path, tmp_path: Path, family: str
 def test_a_preset_sets_the_training_keys_that_the_settings_do_not() -> None:
     given = LanguageModelTraining(tokens=10, rate=0.1, batch_size=1, clip=0.5)
     gpt3 = published_training(given, family="gpt", preset="gpt3")
-    assert (gpt3.betas, gpt3.eps, gpt3.weight_decay, gpt3.clip) == ((0.9, 0.95), 1e-8, 0.1, 0.5)
+    assert (gpt3.betas, gpt3.weight_decay, gpt3.clip) == ((0.9, 0.95), 0.1, 0.5)
     chosen = LanguageModelTraining(tokens=10, rate=0.1, batch_size=1, betas=(0.8, 0.9))
     assert published_training(chosen, family="gpt", preset="gpt2").betas == (0.8, 0.9)
     assert published_training(given, family="gpt", preset=None) == given
@@ -132,18 +132,6 @@ def test_measurements_for_monitoring(inputs: Path, tmp_path: Path, monkeypatch: 
     }
 
 
-@pytest.mark.parametrize("family", [name for name, member in FAMILIES.items() if member.objective == "static"])
-def test_word_vectors_have_no_perplexity(inputs: Path, tmp_path: Path, family: str) -> None:
-    settings = lm_settings(tokens=4 * 8 * 150, rate=0.05, optimizer="adagrad", clip=0)
-    output = pretrain(pretrain_job(inputs, family, tmp_path, training=settings))
-    metrics = json.loads((output / "metrics.json").read_text())
-    assert metrics["loss"] < metrics["before_loss"]
-    assert not [name for name in metrics if "perplexity" in name or "bits" in name]
-    with (output / "curve.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert float(rows[-1]["heldout"]) < float(rows[0]["heldout"])
-
-
 def test_another_tokenizer_config_or_corpus_restarts_training(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,8 +161,8 @@ def test_another_tokenizer_config_or_corpus_restarts_training(
 
 def test_the_interval_of_checkpoints_does_not_change_the_key(inputs: Path) -> None:
     folders = {name: inputs / name / "general-wordpiece" for name in ("tokens", "tokenizer")}
-    run = LanguageModelRun(name="run", family="ulmfit", training=lm_settings(checkpoint_seconds=1e-9), **folders)
-    other = run.model_copy(update={"training": lm_settings(checkpoint_seconds=60)})
+    run = LanguageModelRun(name="run", family="ulmfit", training=lm_settings(), **folders)
+    other = run.model_copy(update={"checkpoint_seconds": 1e-9})
     assert launch._key(run) == launch._key(other)
 
 
@@ -198,7 +186,7 @@ INVALID: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ),
     (
         "bert",
-        {"training": lm_settings(rate=1e38, optimizer="sgd", clip=0, schedule="constant", warmup=0)},
+        {"training": lm_settings(rate=1e38, optimizer="sgd", clip=0, schedule="constant")},
         TrainingError,
         r"became (nan|inf) at step \d+ .*; lower training.rate",
     ),
@@ -290,7 +278,7 @@ def test_a_budget_of_seconds_becomes_steps_once(inputs: Path, tmp_path: Path, mo
     job = pretrain_job(inputs, "ulmfit", tmp_path, training=timed(1000.0))
     run = LanguageModelRun(
         name="run", family="ulmfit", model=job.model, tokens=job.tokens, tokenizer=job.tokenizer,
-        training=job.training, storage=str(tmp_path / "checkpoints"), key="run",
+        training=job.training, storage=str(tmp_path / "checkpoints"), key="run", checkpoint_seconds=1e-9,
     )  # fmt: skip
     published: list[float] = []
     monkeypatch.setattr(language_model, "_steps_in_time", lambda *_: 5)
@@ -313,14 +301,6 @@ def test_a_budget_of_seconds_becomes_steps_once(inputs: Path, tmp_path: Path, mo
     assert stored is not None and stored.step == 5
     assert stored.numbers["progressed"]["steps"] == 5
     assert len(published) < 5
-
-
-@pytest.mark.parametrize("family", ["bert", "fasttext"])
-def test_a_budget_of_seconds_is_measured(inputs: Path, tmp_path: Path, family: str) -> None:
-    job = pretrain_job(inputs, family, tmp_path, training=timed(0.2))
-    metrics = json.loads((pretrain(job) / "metrics.json").read_text())
-    assert metrics["steps"] >= 1
-    assert metrics["tokens"] == metrics["steps"] * 4 * 8
 
 
 @pytest.mark.parametrize("budget", [{"tokens": 10**9}, {"tokens": None, "seconds": 1e6}])

@@ -9,7 +9,6 @@ import torch
 
 from components.core.errors import DataError, TrainingError
 from components.models import FAMILIES
-from components.models.ulmfit import AWDLSTMConfig
 from components.tokenization.special import END, FIRST_ORDINARY, START
 from components.training.pretraining.rows import (
     NO_PAIR,
@@ -128,16 +127,6 @@ def test_the_backward_stream_is_the_reversed_text() -> None:
     )
 
 
-def test_a_backward_model_reads_the_reversed_text() -> None:
-    options = {"batch_size": 4, "window": 12, "seed": 3, "vocabulary": 500, "jitter": 3}
-    config = AWDLSTMConfig(vocabulary=500, direction="backward")
-    both = BidirectionalStreamSampler(numbered_store(), **options)
-    backward = StreamSampler(numbered_store(), config=config, **options)
-    for step in (0, 1, 5, 40):
-        assert torch.equal(backward.batch(step)["tokens"], both.batch(step)["backward_tokens"])
-        assert torch.equal(backward.batch(step)["targets"], both.batch(step)["backward_targets"])
-
-
 def unmask(batch: dict[str, torch.Tensor]) -> torch.Tensor:
     return batch["tokens"].scatter(1, batch["positions"], batch["targets"])
 
@@ -207,13 +196,6 @@ def test_a_row_without_a_pair_has_no_label(sampler: type[PairSampler], key: str)
                 assert document_of[earlier[-1]] == document_of[later[0]]
     assert min(actual.values()) > 100
     assert 0.8 < actual[0] / actual[1] < 1.25
-
-
-def test_documents_of_one_sentence_train_the_masked_pieces_only() -> None:
-    store = MemoryStore([[[7, 8]], [[8]], [[9]], [[10, 11, 12]]])
-    for sampler, key in ((SentencePairSampler, "next_sentence"), (SentenceOrderSampler, "sentence_order")):
-        batch = sampler(store, batch_size=4, window=8, seed=0, vocabulary=20).batch(0)
-        assert batch[key].tolist() == [NO_PAIR] * 4
 
 
 def test_full_sentences_continue_across_documents() -> None:

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from components.core.artifacts import read_manifest
-from components.core.errors import ConfigError
 from components.models.encoder import load_encoder
 from components.settings.derive import StaticSettings
 from components.tokenization.special import FIRST_ORDINARY
@@ -108,8 +107,3 @@ def test_a_word_is_encoded_by_all_of_its_pieces(make_encoder: Callable[..., Path
     with torch.no_grad():
         expected = teacher.model.hidden_states(tokens, torch.tensor([4]))[-1][0].mean(0)
     torch.testing.assert_close(actual, expected)
-
-
-def test_a_character_model_needs_words(make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="static.words.words to a number of words"):
-        static(job(make_encoder("flair"), corpus, tmp_path / "out"))

@@ -38,15 +38,6 @@ def test_static_vectors_are_features_of_the_embedding_only() -> None:
     assert [name for name, _ in both.named_parameters()] == [name for name, _ in plain.named_parameters()]
 
 
-def test_a_backward_model_reads_them_at_their_positions() -> None:
-    model = build_model("ulmfit", vocabulary=40, settings={**TINY, "static": 3, "direction": "backward"}).eval()
-    assert isinstance(model, AWDLSTM) and model.static is not None
-    torch.nn.init.normal_(model.static)
-    tokens = torch.randint(5, 40, (2, 6))
-    states = model.hidden_states(tokens, torch.tensor([6, 4]))[0][..., 32:]
-    assert torch.equal(states[0], model.static[tokens[0]]) and torch.equal(states[1, :4], model.static[tokens[1, :4]])
-
-
 def test_adaptation_learns_those_of_the_domain(inputs: Path, tmp_path: Path) -> None:
     model = {**TINY, "static": 9}
     pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, model=model))

@@ -65,12 +65,6 @@ def test_long_pairs_are_truncated_to_the_window() -> None:
     assert sorted(batch["targets"].tolist()) == [END, 7, *range(30, 38)]
 
 
-def test_fewer_pairs_than_rows_are_repeated() -> None:
-    store = PairStore([([5, 6, 7], [8]), ([9, 10], [11, 12])])
-    batch = TranslationSampler(store, batch_size=3, window=8, seed=0, vocabulary=60).batch(1)
-    assert {tuple(row) for row in batch["tokens"].tolist()} == {(5, 6, 7, END), (9, 10, END, 0)}
-
-
 def test_a_corpus_without_pairs() -> None:
     with pytest.raises(DataError, match=r"contains no pairs; a translation family needs data\.parallel"):
         TranslationSampler(numbered_store(), batch_size=4, window=8, seed=0, vocabulary=500)

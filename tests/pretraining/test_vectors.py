@@ -37,9 +37,6 @@ class Text:
     def span(self, start: int, length: int) -> NDArray[np.int64]:
         return self.stream[start : start + length]
 
-    def another(self, document: int, chance: float) -> int:
-        return (document + 1 + int(chance * (self.documents - 1))) % self.documents
-
     def sentence_starts(self, document: int) -> NDArray[np.int64]:
         return np.array([0])
 

@@ -139,11 +139,11 @@ class Pipeline:
             probabilities = {name: served.predict(split.texts) for name, split in splits.items()}
             guesses = {name: np.roll(values, 1, axis=1) for name, values in probabilities.items()}  # all wrong
             results = []
-            for budget, seed, found in ((5, 0, guesses), (20, 0, probabilities), (20, 1, probabilities)):
-                right = float((found["dev"].argmax(1) == splits["dev"].labels).mean())
+            for budget, seed, actual in ((5, 0, guesses), (20, 0, probabilities), (20, 1, probabilities)):
+                right = float((actual["dev"].argmax(1) == splits["dev"].labels).mean())
                 curve = [{"macro_f1": 0.0, "accuracy": 1.0}, {"macro_f1": right, "accuracy": right}]
                 record = {"budget": budget, "seed": seed, "score": "macro_f1", "curve": curve, "seconds": 1.0}
-                results.append(RunResult(system, "ulmfit", start, record, found))
+                results.append(RunResult(system, "ulmfit", start, record, actual))
             write_results(draft.path, results, splits=splits, labels=LABELS)
             (draft.path / "metrics.json").write_text(json.dumps({f"{system}.20.seconds": 1.5}))
             draft.facts["examples"] = read_facts(self.out / "examples" / "letters").digests
@@ -166,8 +166,8 @@ class Pipeline:
             for budget, seed in ((5, 0), (20, 0), (20, 1)):
                 answers = {}
                 for name, split in splits.items():
-                    known = np.arange(len(split)) % 26 < letters + seed
-                    guesses = np.where(known, split.labels, (split.labels + 1) % 3)
+                    expected = np.arange(len(split)) % 26 < letters + seed
+                    guesses = np.where(expected, split.labels, (split.labels + 1) % 3)
                     answers[name] = np.eye(3, dtype=np.float32)[guesses]
                 record = {"budget": budget, "seed": seed, "score": "macro_f1", "curve": [{"macro_f1": seed}]}
                 results.append(RunResult(system, "baseline", "none", record | {"seconds": 1.0}, answers))
@@ -218,6 +218,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
 @pytest.fixture
 def pipeline(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     """A copy of `finished` for one test, with fewer rows for the latency."""
-    monkeypatch.setattr("components.registry.latency.LATENCY_ROWS", 10)
+    monkeypatch.setattr("components.registry.judging.LATENCY_ROWS", 10)
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     return Pipeline(tmp_path)

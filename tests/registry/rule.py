@@ -44,7 +44,6 @@ def scored(name: str, right: int | None, **changes: object) -> Scored:
     base = Scored(
         name=f"m/{name}",
         digest=f"digest-{name}",
-        test_digest="t1",
         statistics=None if right is None else statistics_of(predictions(right)),
         latency=FAST,
     )

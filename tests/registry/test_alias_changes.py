@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from components.core.errors import RegistryError
-from components.registry.aliases import move, observe, roll_back
+from components.registry.aliases import move, observe
+from components.registry.commands import rollback
 from components.registry.ledger import Ledger, OvertakenError
 from components.registry.tracking import Log, Registry, Version, connect
 from tests.registry.aliases import A, M, add, contend, number, promote, set_by_hand
@@ -77,7 +78,7 @@ def test_a_writer_that_was_suspended_does_not_overwrite_a_newer_change(
     def late(self: Registry, name: str, alias: str, version: Version) -> None:
         monkeypatch.setattr(Registry, "set_alias", original)
         # Another process finds the recorded change, applies it, and rolls it back before this request.
-        roll_back(other, Ledger(other), model=M, alias=A)
+        rollback(other.settings, "letters")
         assert number(registry) == "1"
         original(self, name, alias, version)
 
@@ -210,18 +211,19 @@ def test_rollback_passes_over_deleted_versions_and_vetoes_what_it_leaves(registr
     for version in versions:
         promote(registry, version)
     registry.client.delete_model_version(M, "3")
-    left, restored, passed = roll_back(registry, Ledger(registry), model=M, alias=A)
-    assert (left, restored.number, passed, number(registry)) == ("4", "2", ["3"], "2")
+    lines = ["version 3 was deleted and is passed over", f"{M}@{A}: version 2 restored, version 4 rolled back"]
+    assert rollback(registry.settings, "letters") == lines
+    assert number(registry) == "2"
     assert Ledger(registry).state(M, A).vetoes.keys() == {"c", "d"}
     assert "rolled_back" in registry.get(M, "4").tags
 
     # A vetoed content that a person chooses, and its rollback by number.
     promote(registry, registry.get(M, "4"), action="assign")
-    left, restored, _ = roll_back(registry, Ledger(registry), model=M, alias=A, to="1")
-    assert (left, restored.number, number(registry)) == ("4", "1", "1")
+    lines = rollback(registry.settings, "letters", to="1")
+    assert (lines, number(registry)) == ([f"{M}@{A}: version 1 restored, version 4 rolled back"], "1")
     assert Ledger(registry).state(M, A).vetoes.keys() == {"b", "c", "d"}
     with pytest.raises(RegistryError, match=rf"^{M}: no champion is recorded before version 1 that still exists"):
-        roll_back(registry, Ledger(registry), model=M, alias=A)
+        rollback(registry.settings, "letters")
 
 
 def test_rollback_to_a_version_that_was_no_champion_or_is_deleted(registry: Registry) -> None:
@@ -230,10 +232,10 @@ def test_rollback_to_a_version_that_was_no_champion_or_is_deleted(registry: Regi
     promote(registry, versions[1])
     for wrong in ("3", "2", "9"):
         with pytest.raises(RegistryError, match=rf"^{M}: version {wrong} is no champion before version 2 that exists"):
-            roll_back(registry, Ledger(registry), model=M, alias=A, to=wrong)
+            rollback(registry.settings, "letters", to=wrong)
     registry.client.delete_model_version(M, "1")
     with pytest.raises(RegistryError, match=r"version 1 is no champion before version 2 that exists \(champions: 1\)"):
-        roll_back(registry, Ledger(registry), model=M, alias=A, to="1")
+        rollback(registry.settings, "letters", to="1")
 
 
 def test_numbers_that_start_again_are_other_versions(registry: Registry) -> None:
@@ -244,27 +246,11 @@ def test_numbers_that_start_again_are_other_versions(registry: Registry) -> None
         observe(registry, Ledger(registry), model=M, alias=A)
     add(registry, "other")
     with pytest.raises(RegistryError, match=r"no champion is recorded before version 2 that still exists"):
-        roll_back(registry, Ledger(registry), model=M, alias=A)  # version 1 is not the former champion
+        rollback(registry.settings, "letters")  # version 1 is not the former champion
     add(registry, "another")
     set_by_hand(registry, "2")
     state, _, _ = observe(registry, Ledger(registry), model=M, alias=A)
     assert [(change["action"], change["after_digest"]) for change in state.changes][-1] == ("hand", "another")
-
-
-def test_a_move_by_hand_is_recorded_once(registry: Registry) -> None:
-    versions = [add(registry, digest) for digest in "ab"]
-    for version in versions:
-        promote(registry, version)
-    set_by_hand(registry, "1")
-    for _ in range(2):
-        state, present, _ = observe(registry, Ledger(registry), model=M, alias=A)
-        assert present is not None and present.number == "1"
-    assert [(change["action"], change["before"], change["after"]) for change in state.changes] == [
-        ("promote", None, "1"),
-        ("promote", "1", "2"),
-        ("hand", "2", "1"),
-    ]
-    assert state.last is not None and (state.last["before_digest"], state.last["after_digest"]) == ("b", "a")
 
 
 @pytest.mark.parametrize("what", ["alias", "version"])

@@ -18,17 +18,18 @@ def test_models_of_additional_initialisations_and_their_parents() -> None:
         further={"a": ["task-adapted", "adapted-with-both", "scratch-with-both"], "b": ["adapted-with-both"]},
         parameters={},
     )
-    found = {(candidate.start, candidate.task): candidate for candidate in candidates(job)}
-    assert list(found)[:3] == [("pretrained", None), ("adapted", None), ("task-adapted-a", None)], "parents first"
-    own = found["task-adapted-a", None]
-    assert own.parent == ("ulmfit", "adapted", None) and own.directory == Path("out/encoder/ulmfit/task-adapted-a")
-    assert found["task-adapted", "a"].parent == own.key
-    assert found["adapted-with-both", "a"].parent == ("ulmfit", "adapted", None)
-    assert found["adapted-with-both", "b"].directory == Path("out/finetuned/b/ulmfit-adapted-with-both")
-    assert found["scratch-with-both", "a"].parent is None
-    assert ("task-adapted", "b") not in found
+    actual = {(candidate.start, candidate.task): candidate for candidate in candidates(job)}
+    assert list(actual)[:3] == [("pretrained", None), ("adapted", None), ("task-adapted-a", None)], "parents first"
+    mine = actual["task-adapted-a", None]
+    assert mine.parent == ("ulmfit", "adapted", None) and mine.directory == Path("out/encoder/ulmfit/task-adapted-a")
+    assert actual["task-adapted", "a"].parent == mine.key
+    assert actual["adapted-with-both", "a"].parent == ("ulmfit", "adapted", None)
+    assert actual["adapted-with-both", "b"].directory == Path("out/finetuned/b/ulmfit-adapted-with-both")
+    assert actual["scratch-with-both", "a"].parent is None
+    assert ("task-adapted", "b") not in actual
     assert all(
-        candidate.parent is None or candidate.parent in {c.key for c in found.values()} for candidate in found.values()
+        candidate.parent is None or candidate.parent in {c.key for c in actual.values()}
+        for candidate in actual.values()
     )
 
 
@@ -42,8 +43,8 @@ def test_a_teacher_is_registered_before_the_vectors_that_are_computed_from_it() 
         parents={"minilm-static": ["minilm"]},
         parameters={},
     )
-    found = list(candidates(job))
-    assert [(one.family, one.start, one.task, one.section) for one in found] == [
+    actual = list(candidates(job))
+    assert [(item.family, item.start, item.task, item.section) for item in actual] == [
         ("minilm", "pretrained", None, "pretrain"),
         ("minilm", "adapted", None, "adapt"),
         ("minilm-static", "pretrained", None, "static"),
@@ -51,5 +52,5 @@ def test_a_teacher_is_registered_before_the_vectors_that_are_computed_from_it() 
         ("minilm-static", "pretrained", "a", "finetune"),
         ("minilm-static", "adapted", "a", "finetune"),
     ]
-    assert found[3].parent == ("minilm", "adapted", None)
-    assert found[5].parent == ("minilm-static", "adapted", None)
+    assert actual[3].parent == ("minilm", "adapted", None)
+    assert actual[5].parent == ("minilm-static", "adapted", None)

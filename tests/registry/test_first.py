@@ -13,9 +13,9 @@ import components.registry.promote as stage
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.words.classifier import WordsClassifier
 from components.registry.champion import load_champion
-from components.registry.judging import Comparison
+from components.registry.judging import Contest
 from components.registry.ledger import Ledger
-from components.registry.promote import Contest, first_champion, promote
+from components.registry.promote import first_champion, promote
 from components.registry.stage import register
 from components.registry.tracking import connect
 from components.settings.promote import PromotionRule
@@ -97,9 +97,8 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
         decisions=(), refusal=lambda registry, version: "barred" if systems[version.number] in refused else ""
     )
     entry = next(entry for entry in ENTRIES if entry["system"] == challenger)
-    by = Comparison(PromotionRule(), registry, tmp_path, tmp_path / "finetuned" / "task")
-    ledger: Any = None
-    contest = Contest(by, "task", tmp_path, ledger, state, entry, ENTRIES)
+    ledger: Any = SimpleNamespace(registry=registry)
+    contest = Contest(PromotionRule(), ledger, "task", tmp_path, tmp_path, state, entry, ENTRIES)
     against = "most frequent class" if challenger == WORDS else f"baseline {WORDS}"
     verdict = verdicts.get((challenger, ""), "inconclusive")
     result = first_champion(contest, decision(verdict, against))

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from components.core.errors import ArtifactError, RegistryError, RegistryUnavailableError
+from components.core.errors import ArtifactError, RegistryUnavailableError, SchemaError
 from components.data.tasks.data import Fields, Split
 from components.data.tasks.examples import TaskFacts
-from components.registry.champion import load_champion
-from components.registry.judging import scored_rows
-from components.registry.latency import ROUNDS, WARM_UP, measure_latency, spaced
+from components.registry.champion import load_champion, load_version
+from components.registry.judging import ROUNDS, measure_latency, scored_rows
+from components.registry.promote import promote
 from components.registry.promotion import Latency
-from components.registry.tracking import connect
+from components.registry.stage import register
+from components.registry.tracking import Registry, Version, connect
+from components.serving.models import FixedModel
+from headstart import load
 from tests.registry.conftest import LABELS, Pipeline
 from tests.registry.promoting import NAME, champion, events, must_not_be_called, run
 
@@ -28,39 +33,18 @@ def test_latency_is_measured_once_per_artifact(pipeline: Pipeline, monkeypatch: 
         return Latency(99_999.0, 99_999.0, (99_999.0,) * ROUNDS, conditions)
 
     with monkeypatch.context() as patch:
-        patch.setattr("components.registry.latency.measure_latency", slow)
+        patch.setattr("components.registry.judging.measure_latency", slow)
         decision = run(pipeline)
     assert decision["verdict"] == "reject"
     reason = decision["reasons"][0]
     assert reason.startswith(f"{NAME}/1 takes 99999.0 ms per text, more than promote.latency_ms: 10000 (10 rows, ")
 
     # A second attempt finds the stored value and does not measure until it passes.
-    monkeypatch.setattr("components.registry.latency.measure_latency", must_not_be_called)
+    monkeypatch.setattr("components.registry.judging.measure_latency", must_not_be_called)
     assert run(pipeline)["reasons"] == decision["reasons"]
     stored = json.loads(connect(pipeline.settings).get(NAME, "1").tags["latency"])
     ((conditions, latency),) = stored.items()
     assert (latency["p50"], conditions in decision["reasons"][0]) == (99_999.0, True)
-
-
-def test_latency_is_measured_per_row_in_several_passes() -> None:
-    calls: list[Fields] = []
-
-    class Recorded:
-        kind = "classification"
-        labels = LABELS
-
-        def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
-            assert len(rows) == batch_size == 1
-            calls.append(rows[0])
-            return [np.array([1.0, 0.0, 0.0], dtype=np.float32)]
-
-    rows = [(str(number),) for number in range(8)]
-    measured = measure_latency(Recorded(), rows, conditions="here")
-    assert calls == [*rows[:WARM_UP], *rows * 2 * ROUNDS]
-    assert measured.p99 >= measured.p50 == min(measured.rounds) > 0
-    assert (len(measured.rounds), measured.conditions) == (ROUNDS, "here")
-    assert spaced(rows, 3) == [("0",), ("3",), ("7",)]
-    assert spaced([], 3) == []
 
 
 @pytest.mark.parametrize("waiting", ["for other programs", "for each other"])
@@ -135,14 +119,6 @@ def test_a_replaced_bundle_is_detected_by_the_registered_digest(pipeline: Pipeli
         load_champion(pipeline.settings, "letters")
 
 
-def test_missing_files_are_named(pipeline: Pipeline) -> None:
-    run(pipeline)
-    (pipeline.root / "mlruns").rename(pipeline.root / "elsewhere")
-
-    with pytest.raises(RegistryError, match=rf"{NAME}/1: .*No such"):
-        load_champion(pipeline.settings, "letters")
-
-
 def test_a_champion_of_another_test_version_is_scored_again(pipeline: Pipeline) -> None:
     run(pipeline, knows=16)
     pipeline.write_examples(rows=234)
@@ -151,3 +127,54 @@ def test_a_champion_of_another_test_version_is_scored_again(pipeline: Pipeline) 
     assert decision["verdict"] == "promote"
     assert decision["champion_score"] == pytest.approx(16 / 26)
     assert decision["test"]["rows"] == 234
+
+
+ROWS = [("a",), ("bb",), ("ccc",)]
+
+
+def registered(pipeline: Pipeline) -> tuple[Registry, Version, Path]:
+    """The registry, the version of the adapted classifier, and its folder in the artifact store."""
+    register(pipeline.register_job(starts=["adapted"]))
+    registry = connect(pipeline.settings)
+    (head,) = pipeline.root.glob("mlruns/**/head.safetensors")
+    return registry, registry.get("headstart-letters", "1"), head.parents[2]
+
+
+@pytest.mark.parametrize("name", ["head.safetensors", "encoder/model.safetensors", "labels.json"])
+def test_an_altered_file_is_found_before_it_is_used(name: str, pipeline: Pipeline) -> None:
+    registry, version, stored = registered(pipeline)
+    path = stored / "data" / "bundle" / name
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(ArtifactError, match=f"{name}: altered since it was written"):
+        load_version(registry, version)
+
+
+def test_the_data_of_an_earlier_version_is_loaded_and_its_code_is_not_run(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier versions stored the bundle as an artifact beside a package `components` and a script."""
+    registry, version, stored = registered(pipeline)
+    (stored / "data").rename(stored / "artifacts")
+    marker = tmp_path / "executed"
+    for name in ("code/components/__init__.py", "code/components/learners/task_models/heads.py", "model.py"):
+        (stored / name).parent.mkdir(parents=True, exist_ok=True)
+        (stored / name).write_text(f"open({str(marker)!r}, 'w').close()\n")
+    (stored / "python_model.pkl").write_bytes(b"cposix\nsystem\n(S'touch " + str(marker).encode() + b"'\ntR.")
+    answers = load_version(registry, version).answer(ROWS)
+    np.testing.assert_array_equal(answers, pipeline.classifier("adapted").answer(ROWS))
+    assert "promote" in promote(pipeline.promote_job()).read_text()
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("schema", [0, 2, "1", None])
+def test_another_schema_is_refused_with_what_to_do(schema: object, pipeline: Pipeline) -> None:
+    registry, version, stored = registered(pipeline)
+    path = stored / "data" / "bundle" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": schema}))
+    message = r"^headstart-letters/1: the schema of the registered model is not .* reads \(1\); run the pipeline again"
+    with pytest.raises(SchemaError, match=message):
+        load_version(registry, version)
+    shutil.copytree(path.parent, pipeline.root / "copy")
+    for read in (FixedModel, load):  # a directory that a person names
+        with pytest.raises(SchemaError, match=r"manifest.json: schema .* is not supported"):
+            read(pipeline.root / "copy")

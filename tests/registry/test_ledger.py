@@ -7,16 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from components.core.errors import RegistryError
-from components.registry.aliases import observe
 from components.registry.ledger import ABANDONED, LEDGER, Entry, Ledger, State, replay
 from components.registry.tracking import Log, Registry, connect
 from components.settings.registry import RegistrySettings
-from tests.registry.aliases import START, A, M, add, change, promote, set_by_hand
+from tests.registry.aliases import START, A, M, add, change, promote
 
 
 def test_entries_are_stored_in_the_tracking_database(registry: Registry) -> None:
@@ -91,48 +89,11 @@ def test_clones_and_subdirectories_share_one_history(
     assert [change["after"] for change in Ledger(registry).state(M, A).changes] == ["1", "2"]
 
 
-def test_entries_of_an_earlier_version_are_read(registry: Registry) -> None:
+def test_a_ledger_of_an_early_version_is_refused(registry: Registry) -> None:
     """It had a registered model, whose versions were the entries."""
-    for version in "123":
-        add(registry, f"d{version}")
-    set_by_hand(registry, "2")
-
-    def old(event: str, expect: int | None, facts: dict[str, Any], identifier: str, **tags: str) -> None:
-        content = {"time": START.isoformat(), "by": "nina@host", "expect": expect, "legacy": False, "facts": facts}
-        text = json.dumps(content)
-        tags |= {"schema": "1", "event": event, "model": M, "alias": A, "id": identifier, "entry.000": text[:99]}
-        add(registry, "", LEDGER, **tags, **{"entry.001": text[99:]})
-
-    old("change", 0, dict(change(1, "1").facts), "one", done="own")
-    old("decision", None, {"key": "k", "decision": {"verdict": "promote"}}, "two")
-    old("change", 1, dict(change(3, "2").facts), "three", done="own")
-    old("change", 1, dict(change(4, "3").facts), "four")  # overtaken
-    old("change", 3, dict(change(5, "3").facts), "five")
-    old("abandoned", 5, {"change": "five", "reason": "deleted"}, "six")
-    for _ in range(2):
-        state = Ledger(registry).state(M, A)
-        assert [(each["after"], each.mark) for each in state.changes] == [("1", "own"), ("2", "own")]
-        assert [entry["key"] for entry in state.decisions] == ["k"]
-    assert [version.tags["schema"] for version in registry.versions(LEDGER)].count("2") == 1, "earlier code refuses it"
-    assert observe(registry, Ledger(registry), model=M, alias=A)[2] == []
-    assert promote(registry, registry.get(M, "3")).changes[-1].position == 6
-
-
-def test_a_damaged_entry_of_an_earlier_version_is_named(registry: Registry) -> None:
-    add(registry, "", LEDGER, schema="1", **{"entry.000": "{"})
-    with pytest.raises(RegistryError, match=r"^headstart.ledger/1: damaged entry of the ledger"):
+    add(registry, "", LEDGER, schema="1")
+    with pytest.raises(RegistryError, match=rf"^the registered model {LEDGER} has the ledger of an early version"):
         Ledger(registry).entries()
-
-
-def test_the_file_of_the_first_versions_is_refused(
-    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for folder in (".dvc", ".headstart", "docs"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / ".headstart" / "ledger.jsonl").touch()
-    monkeypatch.chdir(tmp_path / "docs")
-    with pytest.raises(RegistryError, match=r"ledger.jsonl: is a ledger of an early version, .* rename the file"):
-        Ledger(registry)
 
 
 def state_of(*entries: Entry) -> State:

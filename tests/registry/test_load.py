@@ -27,14 +27,14 @@ def test_the_champion_and_a_version(pipeline: Pipeline, tmp_path: Path) -> None:
     promote(pipeline.promote_job())
     model = load("letters", params=tmp_path / "params.yaml")
     served = predict_rows(load_champion(pipeline.settings, "letters"), [(text,) for text in TEXTS])
-    found = model.predict(TEXTS)
-    assert found["confidence"].tolist() == [answer["confidence"] for answer in served if answer]
-    assert found["label"].tolist() == [answer["label"] for answer in served if answer]
+    actual = model.predict(TEXTS)
+    assert actual["confidence"].tolist() == [answer["confidence"] for answer in served if answer]
+    assert actual["label"].tolist() == [answer["label"] for answer in served if answer]
     saved = load(model.save(tmp_path / "saved"))
-    pd.testing.assert_frame_equal(saved.predict(TEXTS), found, check_exact=True)
-    pd.testing.assert_frame_equal(load(pipeline.out).predict(TEXTS), found, check_exact=True)
+    pd.testing.assert_frame_equal(saved.predict(TEXTS), actual, check_exact=True)
+    pd.testing.assert_frame_equal(load(pipeline.out).predict(TEXTS), actual, check_exact=True)
     version = load("letters/1", params=tmp_path / "params.yaml")
-    pd.testing.assert_frame_equal(version.predict(TEXTS), found, check_exact=True)
+    pd.testing.assert_frame_equal(version.predict(TEXTS), actual, check_exact=True)
     with pytest.raises(RegistryError, match="has no version '7'"):
         load("letters/7", params=tmp_path / "params.yaml")
     with pytest.raises(RegistryError, match="no version"):

@@ -111,8 +111,8 @@ def test_a_move_by_hand_is_respected_until_a_new_candidate_is_better(pipeline: P
         decision = written["decisions"]["letters"]
         assert (decision["verdict"], champion(pipeline)) == ("reject", "1"), f"night {night}"
         assert decision["reasons"][0].startswith(f"{NAME}/2 was known when a person chose version 1 on ")
-        found = [f"{NAME}@champion: version 1 was set by hand in MLflow; it is respected"]
-        assert written["recovered"] == (found if night == 0 else [])
+        actual = [f"{NAME}@champion: version 1 was set by hand in MLflow; it is respected"]
+        assert written["recovered"] == (actual if night == 0 else [])
     state = Ledger(registry).state(NAME, "champion")
     assert [(change["action"], change["after"]) for change in state.changes] == [
         ("promote", "1"),

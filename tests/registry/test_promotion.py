@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from components.data.scoring.regression import Regression
-from components.data.scoring.tagging import Tagging
 from components.registry.promotion import Latency, Scored, TestRows, decide
 from components.settings.promote import PromotionRule
-from tests.registry.rule import CHAMPION, FAST, RULE, TEST, predictions, scored, statistics_of
+from tests.registry.rule import CHAMPION, FAST, LABELS, ROWS, RULE, TEST, predictions, scored, statistics_of
 
 OTHER = statistics_of(predictions(284, first=40))
 TOO_SLOW = "per text, more than promote.latency_ms: 50"
@@ -45,9 +44,7 @@ NOT_INFERIOR = {"mode": "non_inferiority", "margin": 0.5}
         # Missing or incomparable predictions.
         (scored("unscored", None, problem="file gone"), CHAMPION, {}, "reject", "has no accuracy: file gone"),
         (scored("unscored", None, problem="file gone"), None, {}, "reject", "has no accuracy: file gone"),
-        (scored("other test", 340, test_digest="t0"), CHAMPION, {}, "reject", "scored on test version t0, not t1"),
         (scored("good", 340), scored("champion", None, problem="no weights"), {}, "inconclusive", "no weights"),
-        (scored("good", 340), scored("champion", 280, test_digest="t0"), {}, "inconclusive", "test version t0, not t1"),
         (scored("slow", 340, latency=replace(FAST, p50=90.0)), scored("champion", None), {}, "reject", "takes 90.0 ms"),
         # The same model, and a rolled-back one.
         *(
@@ -76,23 +73,6 @@ def test_a_rule_without_a_metric_uses_the_primary_metric() -> None:
 
     assert (decision.verdict, decision.metric) == ("promote", "macro_f1")
     assert decision.reasons[0].startswith("macro_f1 0.85")
-
-
-def test_span_f1_is_compared_for_tagging() -> None:
-    scoring = Tagging(["B-X", "I-X", "O"])
-    fields, right, none = [("one", "two")] * 60, [np.array([0.0, 1.0])] * 60, [np.array([2.0, 2.0])] * 60
-    some = [answer if row % 2 else nothing for row, (answer, nothing) in enumerate(zip(right, none, strict=True))]
-    rows = TestRows("t1", scoring, scoring.statistics(fields, right, scoring.constant(right)))
-    candidate, champion = (
-        Scored(name, name, "t1", scoring.statistics(fields, right, answers), FAST)
-        for name, answers in (("candidate", right), ("champion", some))
-    )
-    rule = RULE.model_copy(update={"metric": None})
-
-    decision = decide(candidate, champion, rule, rows=rows)
-    # Half of the spans are found and no others: F1 is 2 * 30 / (30 + 60).
-    assert (decision.verdict, decision.metric, decision.champion_score) == ("promote", "span_f1", pytest.approx(2 / 3))
-    assert decide(candidate, None, rule, rows=rows).against == "most frequent tag"
 
 
 def test_different_numbers_of_rows_are_a_defect() -> None:
@@ -185,7 +165,7 @@ def test_a_score_that_is_not_finite_promotes_nothing(bad: float) -> None:
     rows = TestRows("t1", scoring, scoring.statistics(fields, targets, scoring.constant(targets)))
 
     def model(name: str, result: list[np.ndarray]) -> Scored:
-        return Scored(name, name, "t1", scoring.statistics(fields, targets, result))
+        return Scored(name, name, scoring.statistics(fields, targets, result))
 
     decision = decide(model("m/2", broken), model("m/1", answers), PromotionRule(), rows=rows)
     assert (decision.verdict, decision.gain) == ("reject", None)
@@ -193,3 +173,97 @@ def test_a_score_that_is_not_finite_promotes_nothing(bad: float) -> None:
     assert decide(model("m/2", broken), None, PromotionRule(), rows=rows).verdict == "reject"
     decision = decide(model("m/2", answers), model("m/1", broken), PromotionRule(), rows=rows)
     assert decision.verdict == "inconclusive" and decision.reasons[0].startswith("m/1: r2 is ")
+
+
+def both(candidate: np.ndarray, champion: np.ndarray) -> tuple[Scored, Scored]:
+    """A candidate and a champion with these predictions."""
+    return (
+        scored("candidate", None, statistics=statistics_of(candidate)),
+        scored("champion", None, statistics=statistics_of(champion)),
+    )
+
+
+def test_a_significant_slice_loss_rejects_a_better_model() -> None:
+    even = np.array([name == "even" for name in TEST.slices or ()])
+    champion = np.where(even, LABELS, (LABELS + 1) % 4)  # correct on even, wrong on odd
+    lost = np.flatnonzero(even)[:11]  # 11 of 200 rows: 0.055
+    candidate = LABELS.copy()
+    candidate[lost] = (candidate[lost] + 1) % 4
+    pair = both(candidate, champion)
+
+    rejected = decide(*pair, RULE, rows=TEST)
+    assert rejected.verdict == "reject"
+    assert rejected.reasons[0] == "slice 'even' (200 rows) falls from 1.000 to 0.945, more than 0.05"
+    assert [(change.name, change.rows, change.candidate) for change in rejected.slices] == [
+        ("even", 200, 0.945),
+        ("odd", 200, 1.0),
+    ]
+
+    assert decide(*pair, RULE.model_copy(update={"largest_slice_loss": 0.06}), rows=TEST).verdict == "promote"
+    assert decide(*pair, RULE.model_copy(update={"slice_rows": 201}), rows=TEST).verdict == "promote"
+    assert decide(*pair, RULE, rows=replace(TEST, slices=None)).verdict == "promote"
+
+
+def test_an_insignificant_slice_loss_is_only_a_reason() -> None:
+    slices = tuple("small" if row < 50 else "large" for row in range(ROWS))
+    champion, candidate = (np.where(np.arange(ROWS) < 50, LABELS, (LABELS + 1) % 4) for _ in range(2))
+    candidate[50:] = LABELS[50:]
+    champion[:5] = (LABELS[:5] + 1) % 4  # 5 rows gained and 8 lost of 50: 0.06
+    candidate[10:18] = (LABELS[10:18] + 1) % 4
+    pair = both(candidate, champion)
+    rows = replace(TEST, slices=slices)
+
+    decision = decide(*pair, RULE, rows=rows)
+    assert decision.verdict == "promote"
+    assert decision.reasons[-1] == "slice 'small' (50 rows) falls from 0.900 to 0.840, which may be chance"
+
+    champion[:5] = LABELS[:5]  # 8 lost and none gained: 0.16, beyond chance
+    decision = decide(*both(candidate, champion), RULE, rows=rows)
+    assert decision.verdict == "reject"
+    assert decision.reasons[0] == "slice 'small' (50 rows) falls from 1.000 to 0.840, more than 0.05"
+
+
+def test_a_named_slice_has_a_non_inferiority_bound_with_its_power() -> None:
+    champion, candidate = (np.where(np.arange(ROWS) % 5 < 3, LABELS, (LABELS + 1) % 4) for _ in range(2))
+    odd = np.array([name == "odd" for name in TEST.slices or ()])
+    candidate[odd] = LABELS[odd]  # much better on odd, and the same number of errors elsewhere on even
+    even = np.flatnonzero(~odd)
+    candidate[even] = np.roll(candidate == LABELS, 8)[even] * LABELS[even] + ~np.roll(candidate == LABELS, 8)[even] * (
+        (LABELS[even] + 1) % 4
+    )
+    pair = both(candidate, champion)
+    assert decide(*pair, RULE, rows=TEST).verdict == "promote"
+
+    decision = decide(*pair, RULE.model_copy(update={"slices": {"even": 0.02}}), rows=TEST)
+    assert decision.verdict == "inconclusive"
+    (even_change,) = (change for change in decision.slices if change.name == "even")
+    assert (even_change.named, even_change.margin) == (True, 0.02)
+    assert even_change.power is not None
+    assert decision.reasons[0].startswith("slice 'even' (200 rows) ")
+    assert (
+        f"a loss of more than 0.02 is not excluded (lower bound {even_change.low:+.4f}; power " in decision.reasons[0]
+    )
+
+    assert decide(*pair, RULE.model_copy(update={"slices": {"even": 0.4}}), rows=TEST).verdict == "promote"
+    candidate[even] = (LABELS[even] + 1) % 4
+    lost = decide(
+        *both(candidate, champion),
+        RULE.model_copy(update={"slices": {"even": 0.4}, "largest_slice_loss": 1.0}),
+        rows=TEST,
+    )
+    assert lost.verdict == "reject"
+    assert any("falls from 0.600 to 0.000, more than 0.4" in reason for reason in lost.reasons)
+
+
+def test_few_rows_of_a_named_slice_exclude_no_loss() -> None:
+    """Both models are right on its rows, so that the estimate of the variance is 0."""
+    champion, candidate = np.where(np.arange(ROWS) < 100, LABELS, (LABELS + 1) % 4), LABELS
+    pair = both(candidate, champion)
+    rule = RULE.model_copy(update={"slices": {"key": 0.02}})
+    for count, verdict in ((4, "inconclusive"), (5, "promote")):
+        slices = tuple("key" if row < count else None for row in range(ROWS))
+        decision = decide(*pair, rule, rows=replace(TEST, slices=slices))
+        assert decision.verdict == verdict
+    slices = tuple("key" if row < 4 else None for row in range(ROWS))
+    decision = decide(*pair, rule, rows=replace(TEST, slices=slices))
+    assert "a loss of more than 0.02 is not excluded" in decision.reasons[0] and "power 0%" in decision.reasons[0]

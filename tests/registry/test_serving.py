@@ -96,34 +96,6 @@ def test_models_serve_returns_labels_with_the_installed_code(pipeline: Pipeline,
     assert sum(answers[0]["probabilities"].values()) == pytest.approx(1.0)
 
 
-def test_models_predict_embeds_texts_with_the_installed_code(pipeline: Pipeline, tmp_path: Path) -> None:
-    register(pipeline.register_job(starts=["pretrained"], tasks=[]))
-    where = tmp_path / "elsewhere"
-    where.mkdir()
-    (where / "in.csv").write_text("text\nabc\nabc\nx\n")
-    # `mlflow models predict` in the same process, so that the path of the imported code can be checked.
-    script = (
-        "import sys; from mlflow.cli import cli\n"
-        "try: cli(['models', 'predict', '-m', 'models:/headstart-ulmfit-pretrained/1', '-i', 'in.csv', '-t', 'csv',"
-        " '-o', 'out.json', '--env-manager', 'local'])\n"
-        "finally: print(sys.modules['components.models.ulmfit'].__file__)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=where,
-        env=environment(MLFLOW_TRACKING_URI=pipeline.settings.tracking),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (where / "out.json").is_file(), done.stderr
-    vectors = [answer["embedding"] for answer in json.loads((where / "out.json").read_text())["predictions"]]
-
-    assert [len(vector) for vector in vectors] == [4, 4, 4]
-    assert vectors[0] == vectors[1] != vectors[2]
-    assert done.stdout.strip() == sys.modules["components.models.ulmfit"].__file__
-
-
 def test_registration_and_promotion_with_an_mlflow_server(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

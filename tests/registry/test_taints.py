@@ -18,28 +18,28 @@ from tests.registry.promoting import NAME, champion, run
 
 def taint(settings: RegistrySettings, name: str, *numbers: str) -> None:
     made = connect(settings)
-    versions = [made.get(name, one) for one in numbers]
+    versions = [made.get(name, item) for item in numbers]
     record_taints(made, versions, certificate="c-1", documents=1, reason="request 7")
 
 
 def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_candidate_never(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = {"largest_slice_loss": 1.0}
-    run(pipeline, knows=24, **free)
+    options = {"largest_slice_loss": 1.0}
+    run(pipeline, knows=24, **options)
     taint(pipeline.settings, NAME, "1")
     assert "tainted" in connect(pipeline.settings).get(NAME, "1").tags
-    unchanged = run(pipeline, **free)
+    unchanged = run(pipeline, **options)
     assert unchanged["verdict"] == "unchanged" and "has learned from a document" in unchanged["warnings"][-1]
 
     # One letter of 26 worse: a loss of 0.0385, and its interval ends above 0.1.
     pipeline.write_classifier("adapted", knows=23)
     monkeypatch.setattr("components.registry.promote.TAINTED_MARGIN", 1e-9)
-    kept = run(pipeline, **free)
+    kept = run(pipeline, **options)
     assert kept["verdict"] == "reject" and champion(pipeline) == "1"
     assert kept["warnings"][-1].startswith("the champion, version 1, has learned from a document that was removed on ")
     monkeypatch.setattr("components.registry.promote.TAINTED_MARGIN", 0.1)
-    replaced = run(pipeline, **free)
+    replaced = run(pipeline, **options)
     assert (replaced["verdict"], replaced["mode"], champion(pipeline)) == ("promote", "non_inferiority", "2")
     assert "the champion is tainted, so a loss below 0.1 is accepted" in replaced["reasons"]
 
@@ -47,13 +47,13 @@ def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_ca
     with pytest.raises(RegistryError, match=rf"^{NAME}: version 1 has learned from a document that was removed on "):
         rollback(pipeline.settings, "letters")
     pipeline.write_classifier("adapted", knows=26)
-    assert run(pipeline, **free)["verdict"] == "promote"
+    assert run(pipeline, **options)["verdict"] == "promote"
     taint(pipeline.settings, NAME, "3")
     pipeline.write_classifier("adapted", knows=25)
     monkeypatch.setattr("components.registry.promote.TAINTED_MARGIN", 0.2)
-    assert run(pipeline, **free)["alias_after"] == "4"
+    assert run(pipeline, **options)["alias_after"] == "4"
     pipeline.write_classifier("adapted", knows=26)
-    rejected = run(pipeline, **free)
+    rejected = run(pipeline, **options)
     assert rejected["verdict"] == "reject" and rejected["reasons"][0].startswith(
         f"{NAME}/3 has learned from a document"
     )
@@ -72,11 +72,11 @@ def test_a_model_that_was_initialised_from_a_tainted_one_is_rejected(pipeline: P
 def test_leaked_test_rows_refuse_a_model(pipeline: Pipeline) -> None:
     folder = pipeline.out / "leakage" / "letters"
     folder.mkdir(parents=True)
-    found = {"exact": 3, "near": 0, "refused": "3 test rows occur in what it was trained on (leakage.exact: refuse)"}
-    (folder / "leakage.json").write_text(json.dumps({"systems": {"ulmfit-adapted": found}}))
+    actual = {"exact": 3, "near": 0, "refused": "3 test rows occur in what it was trained on (leakage.exact: refuse)"}
+    (folder / "leakage.json").write_text(json.dumps({"systems": {"ulmfit-adapted": actual}}))
     decision = run(pipeline)
     assert decision["verdict"] == "reject" and champion(pipeline) is None
-    assert decision["reasons"] == [f"{NAME}/1: {found['refused']}; remove the copies, or take new test rows"]
+    assert decision["reasons"] == [f"{NAME}/1: {actual['refused']}; remove the copies, or take new test rows"]
     metrics = connect(pipeline.settings)
     recorded = metrics.client.get_run(metrics.get(NAME, "1").run_id).data.metrics
     assert (recorded["leakage.test.exact"], recorded["leakage.test.near"]) == (3, 0)

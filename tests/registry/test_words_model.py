@@ -17,7 +17,7 @@ from components.learners.prediction import predict_rows
 from components.learners.words.classifier import WordsClassifier
 from components.registry.champion import load_champion
 from components.registry.commands import rollback
-from components.registry.drift.measuring import find_reference
+from components.registry.drift.measurements import find_reference
 from components.registry.promote import promote
 from components.registry.runs import read_leakage, results_of
 from components.registry.stage import register
@@ -113,8 +113,8 @@ def test_mlflow_loads_a_words_model_without_torch(winning: Pipeline) -> None:
 
 def test_results_and_leakage_of_every_kind_of_system(tmp_path: Path) -> None:
     (tmp_path / "a" / "ulmfit-adapted").mkdir(parents=True)
-    found = {system: results_of(tmp_path / "a", system).name for system in ("ulmfit-adapted", "tfidf-words")}
-    assert found == {"ulmfit-adapted": "ulmfit-adapted", "tfidf-words": "baselines"}
+    actual = {system: results_of(tmp_path / "a", system).name for system in ("ulmfit-adapted", "tfidf-words")}
+    assert actual == {"ulmfit-adapted": "ulmfit-adapted", "tfidf-words": "baselines"}
     assert results_of(tmp_path / "a", "ulmfit-adapted-frozen").name == "ulmfit-adapted"
     path = tmp_path / "leakage" / "a" / "leakage.json"
     path.parent.mkdir(parents=True)

@@ -72,7 +72,6 @@ def test_a_curve_has_the_same_colour_in_every_figure_of_a_chapter(drawn: Callabl
 DRAWINGS: dict[str, Callable[[str], str]] = {
     "lines": lambda name: figures.lines({name: Line([1], [2])}, x_label=name, y_label=name, ticks=True),
     "names": lambda name: figures.lines({"a": Line([1], [2])}, x_label="", y_label="", ticks=True, names={1: name}),
-    "points": lambda name: figures.points({name: (1, 2)}, x_label="", y_label=""),
     "scatter": lambda name: figures.scatter({name: Cloud([1], [2], [name])}),
     "bars": lambda name: figures.bars({name: 1.0}, x_label=""),
     "ranges": lambda name: figures.ranges({name: (1, 0, None)}, x_label="", reference=1.0),

@@ -25,8 +25,8 @@ FOUND = Findings(
 )
 
 
-def write(out: Path, found: Findings = FOUND) -> Path:
-    return findings.write(out, "layers", found, options={"encoder": "bert"}, inputs={"encoder/bert": "ab"})
+def write(out: Path, result: Findings = FOUND) -> Path:
+    return findings.write(out, "layers", result, options={"encoder": "bert"}, inputs={"encoder/bert": "ab"})
 
 
 def test_reading_restores_the_findings(tmp_path: Path) -> None:

@@ -66,21 +66,6 @@ def test_a_table_shows_estimates_intervals_and_provenance() -> None:
     assert Result.model_validate(VALID).table() == TABLE
 
 
-def test_names_are_shown_literally_in_markdown() -> None:
-    values = [{"name": "a|b\n<i>$x$ `c` *d* _e_ f_g", "estimates": {"5": [0.51]}}]
-    changes = {"title": "F1 <sub>", "values": values, "columns": [VALID["columns"][0]], "confidence": None}
-    table = Result.model_validate(VALID | changes).table()
-    assert table.splitlines()[2] == r"| a\|b \<i>\$x\$ `c` \*d\* \_e\_ f_g | 0.510 |"
-    assert r"<sub>F1 \<sub>; test split" in table
-
-
-def test_missing_provenance_is_named() -> None:
-    changes = {"commit": None, "processor": None, "cores": None, "date": None, "transcribed": True, "selection": "none"}
-    line = Result.model_validate(VALID | changes).provenance()
-    assert "processor not recorded; commit not recorded; date not recorded; transcribed." in line
-    assert "split" not in line
-
-
 def test_a_file_is_unchanged_after_reading_and_writing() -> None:
     text = Result.model_validate(VALID).dump()
     again = Result.model_validate(json.loads(text))
@@ -160,11 +145,6 @@ def test_an_invalid_block_is_named(tmp_path: Path, text: str, message: str) -> N
     with pytest.raises(ArtifactError) as caught:
         rendering.render(root)
     assert message in str(caught.value) and "docs/speed.md" in str(caught.value)
-
-
-def test_outside_of_the_repository_the_check_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="run the command in the repository's root"):
-        rendering.differences(tmp_path)
 
 
 def evaluation(folder: Path) -> Path:

@@ -32,7 +32,7 @@ def rows(kind: str, rng: np.random.Generator, count: int = 40) -> tuple[list, li
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_lie_in_their_ranges_and_a_constant_can_be_scored(kind: str) -> None:
-    scoring = scoring_for(kind, LABELS, bins=5)
+    scoring = scoring_for(kind, LABELS)
     fields, targets, answers = rows(kind, np.random.default_rng(0))
     matrix = scoring.statistics(fields, targets, answers)
     assert matrix.shape == (40, scoring.width)

@@ -129,8 +129,7 @@ def test_a_body_in_another_form(body: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
-    [["a"] * 51, [{}] * 51, {"text": ["a"] * 51}, {"columns": ["text"], "data": [["a"]] * 51}, [None] * 51],
+    "value", [["a"] * 51, [{}] * 51, {"text": ["a"] * 51}, {"columns": ["text"], "data": [["a"]] * 51}, [None] * 51]
 )
 @pytest.mark.parametrize("key", ["inputs", "instances", "dataframe_records", "dataframe_split", None])
 def test_too_many_rows_in_every_form(key: str | None, value: Any) -> None:
@@ -164,12 +163,3 @@ def test_no_body_fails_and_every_reason_can_be_sent(content: Any, kind: str) -> 
     for fields, problem in zip(rows.fields, rows.problems, strict=True):
         assert (fields is None) == bool(problem)
         "".join([problem, *(fields or ())]).encode()
-
-
-@settings(max_examples=100, deadline=None)
-@given(body=st.binary(max_size=40))
-def test_no_bytes_fail(body: bytes) -> None:
-    try:
-        read_rows(body, TEXT, characters=100, most=MOST)
-    except DataError as error:
-        str(error).encode()

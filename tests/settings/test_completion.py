@@ -150,13 +150,13 @@ def test_words_models_read_text_without_labels_where_rows_are_one_text(write: An
     found = STAGES["unlabelled"].items(params)
     collected = found["mood-baselines"]
     assert (collected["corpus"], collected["output"]) == (Path("artifacts/corpus/domain"), texts)
-    assert collected["settings"] is not None and found["same-baselines"]["settings"] is None
+    assert collected["which"] == "domain" and found["same-baselines"]["which"] is None
     # Words models beside an encoder read the same texts.
     tuned = STAGES["finetune"].items(params).values()
     assert all(job["words"] == jobs[job["task"]]["unlabelled"] for job in tuned)
     assert STAGES["leakage"].items(params)["mood"]["systems"]["baselines"] == ["corpus/domain", "train/mood"]
     without = load_params(write({"data": {"tasks": {"mood": TASK}}} | own))
-    assert STAGES["unlabelled"].items(without)["mood-baselines"]["settings"] is None and without.corpora == {}
+    assert STAGES["unlabelled"].items(without)["mood-baselines"]["which"] is None and without.corpora == {}
 
 
 def test_general_text_is_adapted_to_the_domain(write: Any) -> None:

@@ -22,7 +22,6 @@ OTHERWISE = {
     ("TaskSource", "train_languages"): ("settings/tasks.py", "self.train_languages or"),
     ("TokenizerSettings", "domain_vocabulary"): ("pipeline/jobs/corpora.py", "params.downstream_vocabulary"),
     ("RegistrySettings", "tracking"): ("registry/tracking/registry.py", "settings.address"),
-    ("DriftSettings", "false_alarms"): ("registry/drift/comparison.py", "settings.error"),
     ("RegistrySettings", "production"): ("registry/champion.py", "settings.alias"),
 }
 

@@ -220,6 +220,8 @@ def test_a_missing_file_and_invalid_yaml(tmp_path: Path) -> None:
     ("section", "key", "rest"),
     [
         ("ingest", "shard_megabytes", ""),
+        ("drift", "folder", ", and set HEADSTART_TRAFFIC instead"),
+        ("evaluate", "confidence", ""),
         ("drift", "scheduled", ", and run `headstart drift --retrain` by cron instead"),
         ("telemetry", "pushgateway", ", and set HEADSTART_PUSHGATEWAY instead"),
         ("", "notify", ", and set HEADSTART_NOTIFY_WEBHOOK or HEADSTART_NOTIFY_EMAIL instead"),

@@ -20,10 +20,7 @@ from components.studies.frame import Outputs, Study
 
 
 def count(
-    outputs: Outputs,
-    *,
-    word: str = "bank",
-    times: Annotated[int, typer.Option(help="How often.")] = 2,
+    outputs: Outputs, *, word: str = "bank", times: Annotated[int, typer.Option(help="How often.")] = 2
 ) -> Findings:
     outputs.read["tokens"] = "abc"
     table = Table(["word", "times"], [[f"[{word}]", str(times)]])
@@ -47,13 +44,6 @@ def test_flags_come_from_the_signature(params_file: Path) -> None:
     assert content["options"] == {"word": "river", "times": 3} and content["numbers"] == {"times": 3}
     assert f"headstart stage report --params {params_file}" in done.output
     assert json.loads((directory / "manifest.json").read_text())["facts"]["inputs"] == {"tokens": "abc"}
-
-
-def test_help_lists_the_studies_and_their_flags() -> None:
-    done = CliRunner().invoke(cli.app, ["study", "--help"])
-    assert all(name in done.output for name in STUDIES)
-    done = CliRunner().invoke(cli.app, ["study", "count", "--help"])
-    assert all(word in done.output for word in ("--word", "--times", "How often.", "--params"))
 
 
 def test_an_unknown_study() -> None:

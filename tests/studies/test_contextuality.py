@@ -34,15 +34,6 @@ def test_measures_against_all_pairs() -> None:
     assert explainable_variance(vectors) == pytest.approx(values[-1] / values.sum(), abs=1e-6)
 
 
-@pytest.mark.filterwarnings("error")
-def test_measures_of_zero_vectors() -> None:
-    # Tables of word vectors may have zero vectors for unknown words.
-    nothing = np.zeros((4, 3), dtype=np.float32)
-    assert (self_similarity(nothing), intra_sentence_similarity(nothing), explainable_variance(nothing)) == (0, 0, 1)
-    half = np.array([[1, 0], [1, 0], [0, 0]], dtype=np.float32)
-    assert self_similarity(half) == pytest.approx(1 / 3)
-
-
 def test_two_separate_clusters_are_two_senses() -> None:
     rng = np.random.default_rng(1)
     centres = np.array([[5, 0, 0]] * 6 + [[0, 5, 0]] * 14)
@@ -59,13 +50,6 @@ def test_words_of_a_sentence() -> None:
     assert actual.snippet(2, around=4) == "\u2026r's [bank], No\u2026"
     texts = [item.text for item in sentences_of("It is. The red bank is old there. Too short.", NONE)]
     assert texts == ["The red bank is old there."]
-
-
-def test_words_of_a_language_without_spaces() -> None:
-    thai = Segmentation("auto")
-    actual = sentence("ฉันไปโรงเรียน today", thai)
-    words = [actual.word(index) for index in range(len(actual.spans))]
-    assert words[-1] == "today" and "".join(words[:-1]) == "ฉันไปโรงเรียน" and len(words) > 2
 
 
 def test_a_sample_is_evenly_spread_over_the_corpus(outputs: Outputs, add_corpus: Any) -> None:
@@ -142,17 +126,3 @@ def test_messages_about_too_little_text(outputs: Outputs, add_corpus: Any, add_e
     add_corpus("domain", TEXTS)
     with pytest.raises(DataError, match="'zebra': occurs 0 times in the corpus; at least 10 are needed"):
         contextuality.run(outputs, encoder="bert", word="zebra")
-
-
-def test_words_beyond_the_positions_of_a_model(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
-    add_encoder("gpt")
-    # The eight positions contain END and seven words; the common words come after them.
-    late = [" ".join(f"{first}{chr(97 + n)}" for first in "abcdefgh") + " the old bank." for n in range(20)]
-    add_corpus("domain", late)
-    with pytest.raises(DataError, match="gpt: no word occurs in 5 of the 20 sentences within the model's positions"):
-        contextuality.run(outputs, encoder="gpt")
-    add_corpus("domain", [*late, *(f"The river is very {text}." for text in ("old", "red", "large", "small", "here"))])
-    with pytest.raises(
-        DataError, match="'bank': occurs 20 times in the corpus, 0 of them within the positions of gpt-adapted"
-    ):
-        contextuality.run(outputs, encoder="gpt", word="bank")

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from components.core.artifacts import writing
 from components.core.errors import ConfigError, DataError
-from components.models.encoder import build_model, save_encoder
 from components.studies import effective_context
 from components.studies.context_length import context_losses, effective
 from components.studies.frame import Outputs
-from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
 
 TEXTS = [
@@ -36,16 +32,6 @@ def test_recl_is_the_context_where_the_gain_ends() -> None:
     # In a group of one, the baseline is the model's own loss.
     assert effective({"near": near}, "near", contexts, 1.0) == 20
     assert 1 - math.exp(-0.001) < 0.01 < 1 - math.exp(-0.1)
-
-
-def test_only_the_hardest_positions_count() -> None:
-    # A long context helps at the hardest position only.
-    losses = {"one": np.array([[9.0, 1, 1, 1], [9.0, 1, 1, 1], [5.0, 1, 1, 1]])}
-    losses["one"][1, 0] = 8.0
-    contexts = [10, 20, 30]
-    assert effective(losses, "one", contexts, 0.25) == 30
-    flat = {"one": np.array([[1.0, 1, 1, 9], [1.0, 1, 1, 9], [0.5, 1, 1, 9]])}
-    assert effective(flat, "one", contexts, 0.25) == 10
 
 
 @pytest.mark.parametrize("name", ["ulmfit", "transformer-xl", "gpt"])
@@ -85,25 +71,6 @@ def test_the_study_compares_models_with_the_same_vocabulary(
     assert group["loss"]["gpt-adapted"][1] == group["loss"]["gpt-adapted"][3], "gpt has 8 positions"
     assert "none" in actual.chapter.tables[1].rows[2]
     assert len(actual.chapter.figures) == 2
-
-
-def test_a_backward_model_is_excluded_by_its_own_settings(
-    outputs: Outputs, add_encoder: Any, add_tokens: Any, tokenizer_directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add_tokens("domain-word", TEXTS)
-    add_encoder("gpt")
-    vocabulary = load_tokenizer(tokenizer_directory).vocab_size
-    sizes = {"embedding": 8, "hidden": 8, "layers": 2, "direction": "backward"}
-    model = build_model("ulmfit", vocabulary=vocabulary, settings=sizes)
-    with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
-        save_encoder(draft.path, family="ulmfit", model=model, tokenizer=tokenizer_directory)
-        draft.facts["trained"] = True
-    run = outputs.params.run.model_copy(update={"families": ["ulmfit", "gpt"]})
-    monkeypatch.setattr(outputs, "params", outputs.params.model_copy(update={"run": run}))
-    (group,) = effective_context.run(outputs, longest=8, step=4, positions=16).numbers["groups"]
-    assert set(group["recl"]) == {"gpt-adapted"}
-    with pytest.raises(ConfigError, match="ulmfit-adapted: not a causal language model"):
-        effective_context.run(outputs, encoder="ulmfit-adapted")
 
 
 def test_messages_about_unsuitable_options(outputs: Outputs, add_encoder: Any, add_tokens: Any) -> None:

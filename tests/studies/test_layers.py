@@ -14,7 +14,7 @@ from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.studies import layers
 from components.studies.frame import Outputs
-from components.studies.frozen import Labelled, answers_of, layer_vectors
+from components.studies.frozen import Labelled, layer_vectors
 from components.studies.regression import PENALTIES, mixed, regressed
 
 SETTINGS = FinetuneSettings(training=Training(rate=0.01, batch_size=4))
@@ -92,11 +92,3 @@ def test_a_kind_without_one_label_is_refused(outputs: Outputs, add_task: Any, mo
     monkeypatch.setattr("components.studies.frozen.LABELLED", ("pair",))
     with pytest.raises(ConfigError, match="this study needs one label per text or word, which classification"):
         layers.run(outputs)
-
-
-def test_answers_of_tagging_are_tag_numbers_per_sentence(outputs: Outputs, add_task: Any) -> None:
-    add_task()
-    split = Labelled.of(outputs, "aws-type").dev.take([0, 1])
-    split.targets[:] = [np.array([0.0, 1.0]), np.array([1.0])]
-    actual = answers_of("tagging", split, np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]))
-    assert [answer.tolist() for answer in actual] == [[0.0, 1.0], [0.0]]

@@ -15,8 +15,7 @@ from components.models.encoder import build_model, save_encoder
 from components.studies import neighbours
 from components.studies.frame import Outputs
 from components.studies.senses import planar
-from components.studies.word_table import frequent_words, readable, table
-from components.tokenization.bpe import BytePairTokenizer
+from components.studies.word_table import table
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
@@ -75,38 +74,6 @@ def test_a_character_model_has_no_table_of_words(outputs: Outputs, tmp_path: Any
         save_encoder(draft.path, family="flair", model=model, tokenizer=tmp_path / "characters")
     with pytest.raises(ConfigError, match="ulmfit-adapted: is a character model, which has no table of words"):
         neighbours.run(outputs, encoder="ulmfit")
-
-
-def test_families_that_are_all_character_models(outputs: Outputs, add_encoder: Any) -> None:
-    for name in ("ulmfit", "bert"):
-        add_encoder(name)
-    blocks = {name: block.model_copy(update={"tokenizer": "char"}) for name, block in outputs.params.pretrain.items()}
-    run = outputs.params.run.model_copy(update={"families": ["ulmfit", "bert"]})
-    params = outputs.params.model_copy(update={"pretrain": blocks, "run": run})
-    with pytest.raises(ConfigError, match=r"run\.families: all are character models"):
-        neighbours.run(Outputs(params))
-
-
-def test_surface_forms_of_pieces() -> None:
-    pieces = [*SPECIAL_PIECES, "a", "b", "\u0120", "\u0120a", "\u0120ab"]
-    merges = [("\u0120", "a"), ("\u0120a", "b")]
-    tokenizer = BytePairTokenizer(pieces, merges=merges, segmentation=Segmentation("none"))
-    # The piece "a", which continues a word, already has this name, so the word "a" keeps its mark.
-    assert readable(tokenizer)[5:7] == ["a", "b"] and readable(tokenizer)[8:] == ["\u0120a", "ab"]
-
-
-def test_words_are_ordered_by_frequency() -> None:
-    counts = np.array([0, 9, 9, 0, 0, 5, 7, 90, 7])
-    tokenizer = WordTokenizer(
-        [*SPECIAL_PIECES, "apple", "pear", "it", "plum"],
-        segmentation=Segmentation("none"),
-        lowercase=True,
-        strip_accents=True,
-        frequencies=counts,
-    )
-    assert frequent_words(tokenizer, count=2, skip=0) == ["pear", "plum"]
-    assert frequent_words(tokenizer, count=2, skip=1) == ["plum", "apple"]
-    assert frequent_words(tokenizer, count=2, skip=9) == ["plum", "apple"], "a small vocabulary"
 
 
 def test_the_projection_preserves_distances_in_a_plane() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +14,17 @@ import torch
 import yaml
 
 from components.cluster.distributed import World
+from components.core.errors import DataError
 from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.settings.loading import load_params
 from components.settings.pretrain import PretrainSettings
 from components.studies.frame import Outputs
+from components.studies.ngram_model import FALLBACK, NgramModel, estimate
 from components.studies.ngrams import measured_positions, ngram_nats
 from components.studies.ngrams import run as study
 from components.tokenization import load_tokenizer
+from components.tokenization.special import END
 from components.tokenization.store import TokenStore
 from components.training.pretraining.perplexity import heldout_sampler, measure
 from tests.training.helpers import lm_settings, make_inputs, tokenizer_of
@@ -44,14 +50,14 @@ def test_the_numbers(inputs: Path, params_file: Path, monkeypatch: pytest.Monkey
         (inputs / "metrics" / stage).mkdir(parents=True)
         (inputs / "metrics" / stage / "ulmfit.json").write_text(json.dumps({"perplexity_per_word": 64.0}))
     monkeypatch.setattr("components.studies.ngrams.measured_positions", lambda *_: np.arange(200))
-    found = study(Outputs(params), order=3, character_order=4)
-    assert found.numbers.keys() == {"ulmfit-pretrain", "ulmfit-adapt"}, "a masked model has no comparable perplexity"
+    actual = study(Outputs(params), order=3, character_order=4)
+    assert actual.numbers.keys() == {"ulmfit-pretrain", "ulmfit-adapt"}, "a masked model has no comparable perplexity"
     heldout = TokenStore(inputs / "tokens" / "general-wordpiece", "heldout")
     nats = ngram_nats(inputs / "tokens" / "general-wordpiece", order=3, most=10**6)
-    numbers = found.numbers["ulmfit-pretrain"]
+    numbers = actual.numbers["ulmfit-pretrain"]
     expected = np.exp(nats[:200].mean() * heldout.tokens / heldout.words)
     assert numbers["ngrams_per_word"] == pytest.approx(expected) and numbers["model_per_word"] == 64.0
-    assert found.chapter.tables[0].rows[0][-1] == f"{expected:,.1f}"
+    assert actual.chapter.tables[0].rows[0][-1] == f"{expected:,.1f}"
 
 
 @pytest.mark.parametrize("family", CAUSAL)
@@ -80,3 +86,81 @@ def test_the_same_pieces_as_the_language_model(inputs: Path, family: str, monkey
     monkeypatch.setattr(model, "losses", watched)
     measure(model, sampler, store, family=family, pieces=32_768, precision="float32", world=World())
     np.testing.assert_array_equal(stream[positions], torch.cat(seen).numpy())
+
+
+A, B, C, D = 5, 6, 7, 8
+
+
+def stream(documents: Sequence[Sequence[int]]) -> np.ndarray:
+    return np.asarray([piece for document in documents for piece in (*document, END)], dtype=np.int64)
+
+
+def probabilities(model: NgramModel, *document: int) -> list[float]:
+    """Of the pieces of a document, its END included."""
+    return np.exp(model.log_probs(stream([document]))).tolist()  # type: ignore[no-any-return]
+
+
+def reference(documents: Sequence[Sequence[int]], order: int, vocabulary: int):
+    """p(piece | context) by dictionaries of tuples, from the definition."""
+    texts = [("^", *document, "$") for document in documents]
+    seen = [Counter() for _ in range(order + 1)]
+    for text in texts:
+        for length in range(1, order + 1):
+            for start in range(1 if length == 1 else 0, len(text) - length + 1):
+                seen[length][text[start : start + length]] += 1
+    values: list[dict] = [{} for _ in range(order + 1)]
+    for length in range(1, order + 1):
+        before = defaultdict(set)
+        if length < order:
+            for ngram in seen[length + 1]:
+                before[ngram[1:]].add(ngram[0])
+        for ngram, number in seen[length].items():
+            whole = length == order or (length > 1 and ngram[0] == "^")
+            values[length][ngram] = number if whole else len(before[ngram])
+    discounts: list[tuple[float, ...]] = [()]
+    for length in range(1, order + 1):
+        n = [sum(value == size for value in values[length].values()) for size in range(5)]
+        chosen = FALLBACK
+        if all(n[1:]):
+            y = n[1] / (n[1] + 2 * n[2])
+            estimated = tuple(size - (size + 1) * y * n[size + 1] / n[size] for size in (1, 2, 3))
+            chosen = estimated if all(0 <= value <= size for size, value in enumerate(estimated, 1)) else FALLBACK
+        discounts.append((0, *chosen))
+
+    def p(piece, context: tuple) -> float:
+        length = len(context) + 1
+        below = p(piece, context[1:]) if context else 1 / vocabulary
+        following = {g: value for g, value in values[length].items() if g[:-1] == context}
+        total = sum(following.values())
+        if not total:
+            return below
+        value = following.get((*context, piece), 0)
+        freed = sum(discounts[length][min(other, 3)] for other in following.values())
+        return max(value - discounts[length][min(value, 3)], 0) / total + freed / total * below
+
+    return p, discounts
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_equal_to_an_independent_implementation(order: int) -> None:
+    rng = np.random.default_rng(3)
+    # Skewed, so that the numbers n1 to n4 of short n-grams are not 0.
+    documents = [(4 + rng.geometric(0.25, rng.integers(1, 12))).clip(max=24).tolist() for _ in range(60)]
+    held = [(4 + rng.geometric(0.2, rng.integers(1, 9))).clip(max=26).tolist() for _ in range(20)]
+    model = estimate(stream(documents), order=order, vocabulary=30)
+    p, discounts = reference(documents, order, 30)
+    for length in range(1, order + 1):
+        assert model.lengths[length - 1].discounts[1:] == pytest.approx(discounts[length][1:]), length
+    expected = []
+    for document in held:
+        text = ("^", *document, "$")
+        expected += [math.log(p(text[at], text[max(0, at - order + 1) : at])) for at in range(1, len(text))]
+    np.testing.assert_allclose(model.log_probs(stream(held)), expected, rtol=1e-9)
+
+
+def test_documents_shorter_than_the_longest_ngrams() -> None:
+    model = estimate(stream([[A], [B]]), order=5, vocabulary=6)
+    assert [len(entries.keys) for entries in model.lengths] == [3, 4, 2]
+    assert all(0 < value < 1 for value in probabilities(model, A, B, C, D, A, B))
+    with pytest.raises(DataError, match="there are no tokens to count"):
+        estimate(stream([]), order=2, vocabulary=6)

@@ -109,19 +109,6 @@ def test_the_lead_names_the_benefits_that_hold(
     assert list(outputs.read) == ["evaluation/aws-type"]
 
 
-def test_benefits_with_one_label_budget_are_those_of_training(
-    outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]
-) -> None:
-    del evaluation["benefits"]["ulmfit"]["adapted"]["labels"]
-    write_evaluation("aws-type", evaluation)
-    actual = benefits.run(outputs)
-    assert actual.chapter.lead == [
-        "aws-type: over scratch, ulmfit-adapted has a higher start +0.250, asymptote +0.100 against epochs; "
-        "no higher slope."
-    ]
-    assert {row[1] for row in actual.chapter.tables[0].rows} == {"epochs"}
-
-
 def test_labels_that_rivals_need(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> None:
     write_evaluation("aws-type", evaluation)
     actual = label_efficiency.run(outputs)

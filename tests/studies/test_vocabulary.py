@@ -39,13 +39,13 @@ def test_all_tokenizers_and_their_frequent_scripts(outputs: Outputs) -> None:
         "domain-wordpiece": write(outputs, "domain-wordpiece", 1.25, 0.0),
         "domain-word": write(outputs, "domain-word", 1.0, 0.08),
     }
-    found = vocabulary.run(outputs)
-    assert found.numbers == reports
-    whole, scripts = found.chapter.tables
+    actual = vocabulary.run(outputs)
+    assert actual.numbers == reports
+    whole, scripts = actual.chapter.tables
     assert whole.rows[1] == ["domain-wordpiece", "8,000", "90", "30.2%", "1.250", "4.30", "0.000%"]
     assert [row[:2] for row in scripts.rows] == [["domain-word", "latin"], ["domain-wordpiece", "latin"]]
     # Words have one piece each, but 8% of them are unknown.
-    assert found.chapter.lead == ["domain-wordpiece has the fewest pieces per word: 1.25, of which 0.00% are unknown."]
+    assert actual.chapter.lead == ["domain-wordpiece has the fewest pieces per word: 1.25, of which 0.00% are unknown."]
     assert set(outputs.read) == {"tokenizer/domain-word", "tokenizer/domain-wordpiece"}
 
 

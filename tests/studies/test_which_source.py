@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
 
 from components.core.errors import ArtifactError, ConfigError
 from components.data.tasks.examples import ExamplesJob, examples
 from components.settings.tasks import TaskSource
 from components.studies import which_source
 from components.studies.frame import Outputs
+from components.studies.logme import logme
 from components.studies.which_source import Candidate, rank_correlation
 
 
@@ -55,17 +58,17 @@ def test_the_study(outputs: Outputs, add_task: Callable[..., Any], add_encoder: 
     assert "cannot be verified" in unverified.chapter.lead[1] and unverified.numbers["evidence"] == {}
     assert "evaluation/aws-type" not in outputs.read
     write_evaluation("aws-type", evaluation({"ulmfit-adapted": 0.7, "bert-adapted": 0.6, "word2vec-adapted": 0.5}))
-    found = which_source.run(outputs, encoders=names)
-    entries = {entry["name"]: entry for entry in found.numbers["candidates"]}
+    actual = which_source.run(outputs, encoders=names)
+    entries = {entry["name"]: entry for entry in actual.numbers["candidates"]}
     assert {name: entry["score"] for name, entry in entries.items()} == {
         "ulmfit-adapted": 0.7,
         "bert-adapted": 0.6,
         "word2vec-adapted": 0.5,
     }
-    assert found.numbers["evidence"]["candidates"] == 3
-    assert found.numbers["labels"] == 5
-    assert which_source.run(outputs, encoders=names).numbers == found.numbers
-    assert "macro F1 on dev" in found.chapter.figures[0].svg
+    assert actual.numbers["evidence"]["candidates"] == 3
+    assert actual.numbers["labels"] == 5
+    assert which_source.run(outputs, encoders=names).numbers == actual.numbers
+    assert "macro F1 on dev" in actual.chapter.figures[0].svg
     # A damaged evaluation is an error, unlike a missing one.
     (outputs.out / "evaluation" / "aws-type" / "evaluation.json").unlink()
     with pytest.raises(ArtifactError, match=r"evaluation\.json: missing, or its size differs"):
@@ -78,20 +81,6 @@ def write_task(outputs: Outputs, folder: Path, rows: list[dict[str, Any]], **sou
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     made = TaskSource(path=str(folder), budgets=[5], seeds=[0], overlap="report", **source)
     examples(ExamplesJob(task="aws-type", source=made, output=outputs.out / "examples" / "aws-type"))
-
-
-def test_the_vectors_of_a_file_sorted_by_label_have_all_labels(
-    outputs: Outputs, add_encoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [{"text": f"the {word} is old {n}", "label": word} for word in ("apple", "iron", "pear") for n in range(6)]
-    write_task(outputs, tmp_path, rows)
-    for name in ("ulmfit", "bert"):
-        add_encoder(name)
-    seen: list[np.ndarray] = []
-    monkeypatch.setattr(which_source, "VECTORS", 6)
-    monkeypatch.setattr(which_source, "logme", lambda _, targets: float(seen.append(targets) or len(seen)))
-    which_source.run(outputs, encoders="ulmfit-adapted, bert-adapted")
-    assert [targets.sum(0).tolist() for targets in seen] == [[2, 2, 2], [2, 2, 2]]
 
 
 def test_a_sample_with_one_label_is_refused(outputs: Outputs, add_encoder: Any, tmp_path: Path) -> None:
@@ -111,3 +100,34 @@ def test_messages_about_missing_inputs(outputs: Outputs, add_task: Any) -> None:
         which_source.run(outputs, encoders="ulmfit-adapted")
     with pytest.raises(ArtifactError, match="run `headstart stage pretrain --item ulmfit`"):
         which_source.run(outputs)
+
+
+def best_evidence(features: np.ndarray, targets: np.ndarray) -> float:
+    """max over alpha, beta of log N(y; 0, I / beta + F F^T / alpha) / N, with the weights integrated out."""
+
+    def negative(logarithms: np.ndarray) -> float:
+        alpha, beta = np.exp(logarithms)
+        covariance = np.eye(len(targets)) / beta + features @ features.T / alpha
+        return -float(multivariate_normal(cov=covariance).logpdf(targets)) / len(targets)
+
+    starts = [np.array([a, b]) for a in (-2.0, 2.0) for b in (-2.0, 2.0)]
+    return -min(
+        minimize(negative, start, method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10}).fun for start in starts
+    )
+
+
+@pytest.mark.parametrize(("rows", "features"), [(30, 5), (12, 20)])
+def test_logme_is_the_maximum_of_the_evidence(rows: int, features: int) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(rows, features))
+    y = np.eye(3)[(x[:, 0] + 0.3 * rng.normal(size=rows) > 0).astype(int) + (x[:, 1] > 1)]
+    expected = np.mean([best_evidence(x, column) for column in y.T])
+    assert logme(x, y) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 500.0, 1e5])
+def test_logme_does_not_depend_on_the_scale_of_the_features(scale: float) -> None:
+    rng = np.random.default_rng(7)
+    x, y = rng.normal(size=(34, 15)), np.eye(2)[rng.integers(0, 2, size=34)]
+    assert logme(scale * x, y) == pytest.approx(logme(x, y), abs=1e-6)
+    assert logme(np.zeros((34, 15)), y) < logme(x, y) + 1e-6

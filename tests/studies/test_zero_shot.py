@@ -47,7 +47,7 @@ def encoder_of(family: str, **settings: str) -> Encoder:
 
 def test_the_scores_of_a_causal_model() -> None:
     encoder = encoder_of("ulmfit")
-    found = answer_scores(encoder, [("the apple is", "")], [("a fruit", "metal")])[0]
+    actual = answer_scores(encoder, [("the apple is", "")], [("a fruit", "metal")])[0]
 
     def total(*words: str, last: int) -> float:
         tokens = [END, *(IDS[word] for word in words)]
@@ -57,19 +57,19 @@ def test_the_scores_of_a_causal_model() -> None:
 
     sums = [total("the", "apple", "is", "a", "fruit", last=2), total("the", "apple", "is", "metal", last=1)]
     alone = [total("a", "fruit", last=2), total("metal", last=1)]
-    assert found["sum"] == pytest.approx(sums, abs=1e-6)
-    assert found["mean"] == pytest.approx([sums[0] / 7, sums[1] / 5], abs=1e-6)
-    assert found["prior"] == pytest.approx([sums[0] - alone[0], sums[1] - alone[1]], abs=1e-6)
+    assert actual["sum"] == pytest.approx(sums, abs=1e-6)
+    assert actual["mean"] == pytest.approx([sums[0] / 7, sums[1] / 5], abs=1e-6)
+    assert actual["prior"] == pytest.approx([sums[0] - alone[0], sums[1] - alone[1]], abs=1e-6)
 
 
 def test_the_scores_of_a_masked_model() -> None:
     encoder = encoder_of("bert")
-    found = answer_scores(encoder, [("the apple is", "stone")], [("fruit", "a metal")])[0]
+    actual = answer_scores(encoder, [("the apple is", "stone")], [("fruit", "a metal")])[0]
     tokens = [START, IDS["the"], IDS["apple"], IDS["is"], MASK, MASK, IDS["stone"], END]
     with torch.no_grad():
         log_probs = encoder.model.predict(torch.tensor([tokens]))[0][0].double().log_softmax(-1)
     expected = log_probs[4, IDS["a"]] + log_probs[5, IDS["metal"]]
-    assert found["sum"][1] == pytest.approx(expected.item(), abs=1e-5)
+    assert actual["sum"][1] == pytest.approx(expected.item(), abs=1e-5)
 
 
 def test_the_text_after_the_answer_counts_for_a_causal_model() -> None:
@@ -77,14 +77,6 @@ def test_the_text_after_the_answer_counts_for_a_causal_model() -> None:
     with_end = answer_scores(encoder, [("the", "is old")], [("apple",)])[0]["sum"][0]
     chained = answer_scores(encoder, [("the", "")], [("apple is old",)])[0]["sum"][0]
     assert with_end == pytest.approx(chained, abs=1e-6)
-
-
-def test_the_mean_is_over_the_characters_that_are_scored() -> None:
-    found = answer_scores(encoder_of("ulmfit"), [("the", " is old ")], [("apple", "a stone")])[0]
-    assert found["mean"] == pytest.approx([found["sum"][0] / 11, found["sum"][1] / 13])
-    # A masked model scores the answer only.
-    found = answer_scores(encoder_of("bert"), [("the", " is old ")], [("apple", "a stone")])[0]
-    assert found["mean"] == pytest.approx([found["sum"][0] / 5, found["sum"][1] / 7])
 
 
 def test_punctuation_after_the_answer_is_separated_as_in_the_prompt() -> None:
@@ -171,8 +163,8 @@ def save(outputs: Outputs, block: str, encoder: Encoder, folder: Path) -> None:
 
 
 def test_the_study_of_labels(run_of: Outputs) -> None:
-    found = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", prompt="{text} is a", split="test")
-    numbers = found.numbers
+    actual = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", prompt="{text} is a", split="test")
+    numbers = actual.numbers
     assert (numbers["rows"], numbers["split"], numbers["answers"]) == (4, "test", ["fruit", "metal"])
     assert (numbers["guessing"], numbers["most_frequent"]) == (0.5, 0.5)
     encoder = encoder_of("ulmfit")
@@ -183,47 +175,37 @@ def test_the_study_of_labels(run_of: Outputs) -> None:
         entry = numbers["accuracy"]["ulmfit-adapted"][name]
         assert entry["mean"] == pytest.approx(right)
         assert 0 <= entry["low"] <= entry["mean"] <= entry["high"] <= 1
-    assert "4 rows" in found.chapter.lead[0] and "the most frequent label 50.0%" in found.chapter.lead[0]
-    assert found.chapter.tables[0].columns == ["encoder", "sum", "mean", "prior"]
-
-
-def test_the_study_of_choices(run_of: Outputs) -> None:
-    numbers = zero_shot.run(run_of, task="aws-service", encoder="ulmfit-adapted").numbers
-    assert numbers["most_frequent"] is None and numbers["guessing"] == 0.5
-    scores = answer_scores(
-        encoder_of("ulmfit"),
-        [(f"dev {number}", "") for number in range(4)],
-        [(("apple", "iron")[number % 2], "stone") for number in range(4)],
-    )
-    right = np.mean([row["sum"].argmax() == 0 for row in scores])
-    assert numbers["accuracy"]["ulmfit-adapted"]["sum"]["mean"] == pytest.approx(right)
+    assert "4 rows" in actual.chapter.lead[0] and "the most frequent label 50.0%" in actual.chapter.lead[0]
+    assert actual.chapter.tables[0].columns == ["encoder", "sum", "mean", "prior"]
 
 
 def test_nothing_is_selected_on_test(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
     def scores(_: Encoder, prompts: list[tuple[str, str]], candidates: list[list[str]]) -> list[dict[str, np.ndarray]]:
-        found = []
+        actual = []
         for number, (before, _after) in enumerate(prompts):
             right = np.eye(2)[number % 2]
             # On dev the sum is right and the mean wrong, on test vice versa.
             good, bad = ("sum", "mean") if "dev" in before else ("mean", "sum")
-            found.append({good: right, bad: -right, "prior": -right})
-        return found
+            actual.append({good: right, bad: -right, "prior": -right})
+        return actual
 
     monkeypatch.setattr(answers, "answer_scores", scores)
-    found = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", split="test")
-    assert found.numbers["best_on_dev"] == ["ulmfit-adapted", "sum"]
-    assert found.numbers["accuracy"]["ulmfit-adapted"]["mean"]["mean"] == 1
-    assert "answers 0.0% of aws-type correctly on test (4 rows, score sum, both chosen on dev)" in found.chapter.lead[0]
+    actual = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", split="test")
+    assert actual.numbers["best_on_dev"] == ["ulmfit-adapted", "sum"]
+    assert actual.numbers["accuracy"]["ulmfit-adapted"]["mean"]["mean"] == 1
+    assert (
+        "answers 0.0% of aws-type correctly on test (4 rows, score sum, both chosen on dev)" in actual.chapter.lead[0]
+    )
 
 
 def test_encoders_that_cannot_answer_are_skipped_unless_named(run_of: Outputs, tmp_path: Path) -> None:
     run = run_of.params.run.model_copy(update={"families": ["ulmfit", "transformer-xl"]})
     outputs = Outputs(run_of.params.model_copy(update={"run": run}))
     save(outputs, "transformer-xl", encoder_of("ulmfit", direction="backward"), tmp_path)
-    found = zero_shot.run(outputs, task="aws-type", answers="fruit=banana")
-    assert list(found.numbers["accuracy"]) == ["ulmfit-adapted"]
-    assert "transformer-xl-adapted is skipped: ulmfit: a backward model" in " ".join(found.chapter.text)
-    assert "ulmfit-adapted: 1 of 2 answers have unknown words ('banana')" in " ".join(found.chapter.text)
+    actual = zero_shot.run(outputs, task="aws-type", answers="fruit=banana")
+    assert list(actual.numbers["accuracy"]) == ["ulmfit-adapted"]
+    assert "transformer-xl-adapted is skipped: ulmfit: a backward model" in " ".join(actual.chapter.text)
+    assert "ulmfit-adapted: 1 of 2 answers have unknown words ('banana')" in " ".join(actual.chapter.text)
     with pytest.raises(ConfigError, match="a backward model cannot predict the answer"):
         zero_shot.run(outputs, task="aws-type", encoder="transformer-xl-adapted")
     run = run.model_copy(update={"families": ["transformer-xl"]})

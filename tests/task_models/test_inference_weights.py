@@ -156,13 +156,3 @@ def test_other_models_are_loaded_as_they_are(
     actual = load_model(saved, int8=True, what="reviews version 3").answer(ROWS)
     assert capsys.readouterr().err == "reviews version 3: is not a Transformer; --int8 has no effect on it\n"
     np.testing.assert_array_equal(actual, classifier.answer(ROWS))
-
-
-def test_a_quantised_row_does_not_depend_on_the_others() -> None:
-    generator = torch.Generator().manual_seed(1)
-    layer = Int8Linear(torch.randn(32, 64, generator=generator), None)
-    x = torch.randn(3, 33, 64, generator=generator) * torch.rand(3, 33, 1, generator=generator) * 100
-    whole = layer(x)
-    assert whole.shape == (3, 33, 32)
-    for row in range(33):
-        assert torch.equal(layer(x[1, row : row + 1]), whole[1, row : row + 1])

@@ -103,15 +103,7 @@ def test_the_tokens_of_tasks_stand_around_and_between_the_texts(load, settings: 
     assert [part.tolist() for part in text.pieces] == [[start, *first, extract]]
 
 
-@pytest.mark.parametrize(
-    ("change", "own"),
-    [
-        ({}, True),
-        ({"method": "features"}, False),
-        ({"method": "features", "task_tokens": "own"}, True),
-        ({"task_tokens": "pretrained"}, False),
-    ],
-)
+@pytest.mark.parametrize(("change", "own"), [({}, True), ({"method": "features"}, False)])
 def test_a_trained_encoder_has_tokens_of_its_own_for_tasks(load, settings: FinetuneSettings, change, own: bool) -> None:
     encoder = load("gpt")
     TaskModel(encoder.model, task=TASKS["pair"], settings=settings.model_copy(update=change), labels=["a", "b"])

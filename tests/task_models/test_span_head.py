@@ -18,9 +18,11 @@ from components.settings.training import Training
 
 def head_of(longest: int = 160) -> Answering:
     training = Training(rate=0.01, batch_size=4)
-    settings = FinetuneSettings(longest_answer=longest, head_dropout=0.0, head_norm="none", training=training)
+    settings = FinetuneSettings(head_dropout=0.0, head_norm="none", training=training)
     torch.manual_seed(0)
-    return Answering(3, settings).eval()
+    head = Answering(3, settings).eval()
+    head.longest = longest
+    return head
 
 
 def batch_of(offsets: list[list[tuple[int, int]]], rows: list[int], targets: list[list[float]] | None = None) -> Batch:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from components.learners.task_models import taggers
 from components.learners.task_models.taggers import Tagger
 from components.models.base import Batch
 from components.models.layers.chunks import Texts
@@ -25,7 +26,12 @@ KINDS = ("linear", "crf", "bilstm_crf")
 
 def settings(tagger: str, **more: object) -> FinetuneSettings:
     training = Training(rate=0.01, batch_size=4)
-    return FinetuneSettings(tagger=tagger, tagger_hidden=5, head_dropout=0.0, training=training, **more)
+    return FinetuneSettings(tagger=tagger, head_dropout=0.0, training=training, **more)
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taggers, "LSTM_WIDTH", 5)
 
 
 def made(tagger: str, *, seed: int = 0) -> Tagger:

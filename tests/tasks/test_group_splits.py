@@ -38,7 +38,7 @@ def read(source: TaskSource) -> Examples:
 
 @pytest.mark.parametrize("kind", sorted(ROWS))
 def test_no_group_is_in_two_splits(kind: str, tmp_path: Path) -> None:
-    found = read(source_of(tmp_path, grouped(kind), kind=kind, selection="dev", dev_share=0.2))
+    found = read(source_of(tmp_path, grouped(kind), kind=kind, selection="dev"))
     names = [{*split.groups} for split in (found.train, found.dev, found.test)]
     assert all(names) and sum(map(len, names)) == CUSTOMERS == len(set.union(*names))
     for split in (found.train, found.dev, found.test):

@@ -103,7 +103,6 @@ def test_clusters_are_stored_and_earlier_output_is_refused(tmp_path: Path) -> No
     examples(ExamplesJob(task="task", source=source, output=output))
     found = read_split(output, "test")
     assert found.groups == found.slices
-    assert read_split(output, "test", rows=found.labels[:2]).groups == ["s0", "s1"]
 
     # The digest of a split is that of earlier versions: it identifies the rows, not how variances are estimated.
     again = tmp_path / "again"

@@ -207,9 +207,9 @@ def test_questions_in_tables_and_a_dev_share_by_context(tmp_path: Path) -> None:
     jsonl(tmp_path / "train.jsonl", *rows)
     jsonl(tmp_path / "test.jsonl", {"q": "Who?", "c": CONTEXT, "a": [{"text": "Gold", "answer_start": 17}]})
     columns = {"question": "q", "context": "c", "answers": "a"}
-    found = read("questions", tmp_path, dev=None, dev_share=0.3, selection="dev", **columns)
+    found = read("questions", tmp_path, dev=None, selection="dev", **columns)
     contexts = [{context for _, context in split.fields} for split in (found.train, found.dev)]
-    assert not contexts[0] & contexts[1] and 2 * len(contexts[1]) == len(found.dev) > 4
+    assert not contexts[0] & contexts[1] and 2 * len(contexts[1]) == len(found.dev) >= 2
     assert targets(found.test) == [[17, 21]]
     jsonl(tmp_path / "test.jsonl", {"q": "Who?", "c": CONTEXT, "a": "Gold"})
     with pytest.raises(DataError, match=r"line 1: 'a' holds no answers; expected a list of {text, answer_start}"):

@@ -33,8 +33,8 @@ def test_texts_that_differ_in_case_only_are_in_the_same_split(tmp_path: Path) ->
 
 
 def test_dev_is_another_share_than_test(tmp_path: Path) -> None:
-    data = read(tmp_path, ROWS, selection="dev", dev_share=0.2)
-    assert min(len(data.dev), len(data.test)) >= 15 and len(data.train) + len(data.dev) + len(data.test) == 200
+    data = read(tmp_path, ROWS, selection="dev")
+    assert min(len(data.dev), len(data.test)) >= 8 and len(data.train) + len(data.dev) + len(data.test) == 200
 
 
 def test_a_label_is_not_left_without_rows_in_train(tmp_path: Path) -> None:

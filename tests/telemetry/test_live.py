@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from components.core.account import who
 from components.core.errors import RegistryUnavailableError
 from components.core.measurements import FILE, Curve
-from components.pipeline.telemetry import live
+from components.pipeline import telemetry as live
 from components.registry.tracking import Registry, connect
 from components.settings.registry import RegistrySettings
 from components.settings.telemetry import TelemetrySettings

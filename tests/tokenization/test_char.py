@@ -17,19 +17,19 @@ NONE = Segmentation("none")
 
 
 def test_characters_are_ordered_by_frequency_without_rare_ones() -> None:
-    tokenizer = train_char(["bab", "aก\n ", "กxb \n"], settings=CharSettings(min_frequency=2), segmentation=NONE)
+    tokenizer = train_char(["bab", "aก\n ", "กxb \n"], settings=CharSettings(), segmentation=NONE)
     assert tokenizer.pieces[5:] == ["b", "\n", " ", "a", "ก"]
     assert tokenizer.encode_batch(["abx\n"])[0].tolist() == [8, 5, 1, 6]
 
 
 def test_max_vocabulary_counts_the_special_pieces() -> None:
-    tokenizer = train_char(["aaabbc"], settings=CharSettings(min_frequency=1, max_vocabulary=7), segmentation=NONE)
+    tokenizer = train_char(["aaabbcc"], settings=CharSettings(max_vocabulary=7), segmentation=NONE)
     assert tokenizer.pieces[5:] == ["a", "b"]
 
 
 @pytest.mark.parametrize("text", ["กำลัง ก็ได้", "e\u0301 👩‍👩‍👧 🇹🇭 ❤️", "a\tb\n\n c\u00a0", "中文 العربية"])
 def test_text_of_known_characters_round_trips(text: str) -> None:
-    tokenizer = train_char([text], settings=CharSettings(min_frequency=1), segmentation=NONE)
+    tokenizer = train_char([text, text], settings=CharSettings(), segmentation=NONE)
     ids, spans = tokenizer.encode_with_offsets(text)
     assert tokenizer.decode(ids) == text
     assert [text[start:end] for start, end in spans] == list(text)
@@ -42,5 +42,5 @@ def test_unknown_and_omitted_pieces(make: MakeTokenizer) -> None:
 
 
 def test_no_character_is_frequent_enough() -> None:
-    with pytest.raises(DataError, match=r"tokenizer.char: no character of the corpus occurs 5 times .* add text"):
-        train_char(["abc"], settings=CharSettings(min_frequency=5), segmentation=NONE)
+    with pytest.raises(DataError, match=r"tokenizer.char: no character of the corpus occurs 2 times .* add text"):
+        train_char(["abc"], settings=CharSettings(), segmentation=NONE)

@@ -87,8 +87,6 @@ def test_documents_are_in_corpus_order(store: TokenStore) -> None:
     assert store.offsets.tolist() == [0, 4, 6, 10, 13]
     assert store.offsets.dtype == np.int64
     assert (store.documents, store.tokens, store.words, store.chars) == (4, 13, 5, 17)
-    assert store.words_per_document.tolist() == [2, 1, 1, 1]
-    assert store.chars_per_document.tolist() == [9, 4, 2, 2]
     assert (store.vocab_size, store.tokenizer_fingerprint) == (100, "f")
     assert TokenStore(store.directory, "heldout").document(0).tolist() == [20, 3]
 

@@ -28,7 +28,6 @@ SMALL = TokenizerSettings.model_validate(
     {
         "wordpiece": {"vocabulary": 60},
         "word": {"vocabulary": 16, "min_frequency": 3},
-        "char": {"min_frequency": 1},
         "bpe": {"vocabulary": 290},
         "unigram": {"vocabulary": 30},
     }

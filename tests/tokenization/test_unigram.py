@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from components.core.errors import ArtifactError
 from components.data.segmenters import Segmentation
 from components.settings.tokenizer import TokenizerSettings
-from components.tokenization import load_tokenizer
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
 from components.tokenization.train import fit
 from components.tokenization.unigram import (
@@ -162,11 +161,3 @@ def test_scores_of_another_vocabulary_are_an_error(tmp_path: Path) -> None:
             normalizer=None,
             pre_tokenizer=WORDS,
         )
-
-
-def test_changed_scores_are_an_error(tmp_path: Path) -> None:
-    PLAIN.save(tmp_path)
-    path = tmp_path / "tokenizer.json"
-    path.write_text(path.read_text().replace(f"{PLAIN.scores[-1]!r}", "-99.0"))
-    with pytest.raises(ArtifactError, match="no longer gives the ids"):
-        load_tokenizer(tmp_path)

@@ -119,7 +119,6 @@ def test_few_words_are_not_judged_until_there_are_more(
         ({"rebuild": "drift"}, "requested: drift"),
         ({"code": "other"}, "code or libraries changed"),
         ({"settings": SETTINGS | {"wordpiece": {"vocabulary": 33}}}, "settings changed"),
-        ({"settings": SETTINGS | {"refit": False}}, "the corpus changed, and tokenizer.refit is false"),
     ],
 )
 def test_reasons_to_learn_again(tmp_path: Path, write_corpus: WriteCorpus, change: dict[str, Any], reason: str) -> None:

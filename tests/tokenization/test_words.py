@@ -20,7 +20,6 @@ SMALL = TokenizerSettings.model_validate(
     {
         "wordpiece": {"vocabulary": 90},
         "word": {"vocabulary": 16, "min_frequency": 3},
-        "char": {"min_frequency": 1},
         "bpe": {"vocabulary": 300},
         "unigram": {"vocabulary": 45},
     }
@@ -81,15 +80,6 @@ def test_every_word_has_pieces_and_shares_none(kind: str) -> None:
     for first, last in actual.spans.tolist():
         assert before < first <= last < len(actual.ids)
         before = last
-
-
-@pytest.mark.parametrize("kind", ["wordpiece", "word", "open_word"])
-def test_a_word_without_pieces_is_one_unknown_piece(kind: str) -> None:
-    tokenizer = fitted(kind)
-    assert not len(tokenizer.encode_batch(["\x00"])[0])
-    (actual,) = encode_words(tokenizer, [["the", "\x00", "name"]])
-    first, last = actual.spans[1].tolist()
-    assert actual.ids[first : last + 1].tolist() == [UNK]
 
 
 @pytest.mark.parametrize("kind", ["char", "bpe"])

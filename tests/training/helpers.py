@@ -82,9 +82,6 @@ class MemoryStore:
     def span(self, start: int, length: int) -> NDArray[np.int64]:
         return self.stream[np.arange(start, start + length) % self.tokens]
 
-    def another(self, document: int, chance: float) -> int:
-        return (document + 1 + int(chance * (self.documents - 1))) % self.documents
-
     def sentence_starts(self, document: int) -> NDArray[np.int64]:
         return self.starts[document]
 
@@ -157,7 +154,7 @@ def tiny_model(seed: int = 0) -> TinyModel:
 
 
 def lm_settings(**changes: object) -> LanguageModelTraining:
-    """Settings of a run of six small batches, with a checkpoint after every step."""
+    """Settings of a run of six small batches."""
     values = {
         "rate": 0.01,
         "batch_size": 4,
@@ -165,7 +162,6 @@ def lm_settings(**changes: object) -> LanguageModelTraining:
         "window_jitter": 1,
         "tokens": 4 * 8 * 6,
         "precision": "float32",
-        "checkpoint_seconds": 1e-9,
     }
     return LanguageModelTraining.model_validate(values | changes)
 
@@ -232,7 +228,7 @@ def pretrain_job(inputs: Path, family: str, output: Path, **changes: Any) -> Pre
         "tokenizer": inputs / "tokenizer" / f"general-{kind}",
         "output": output / "pretrained",
         "training": lm_settings(),
-        "cluster": ClusterSettings(launcher="local", storage=str(output / "checkpoints")),
+        "cluster": ClusterSettings(launcher="local", storage=str(output / "checkpoints"), checkpoint_seconds=1e-9),
     }
     return PretrainJob.model_validate(values | changes)
 
@@ -249,7 +245,7 @@ def adapt_job(inputs: Path, family: str, pretrained: Path, output: Path, **chang
         "general_corpus": inputs / "corpus" / ("general-parallel" if kind == "parallel" else "general"),
         "output": output / "adapted",
         "training": lm_settings(),
-        "cluster": ClusterSettings(launcher="local", storage=str(output / "checkpoints")),
+        "cluster": ClusterSettings(launcher="local", storage=str(output / "checkpoints"), checkpoint_seconds=1e-9),
     }
     return AdaptJob.model_validate(values | changes)
 

@@ -70,11 +70,6 @@ def test_rank_0_selects_the_checkpoint_of_all_ranks(tmp_path: Path) -> None:
     assert "worker 1 cannot read the checkpoint of step 5 that rank 0 reads" in actual[1][4]
 
 
-def test_runs_with_other_keys_are_separate(tmp_path: Path) -> None:
-    store_with(tmp_path, 1)
-    assert CheckpointStore(str(tmp_path), key="other").latest() is None
-
-
 @pytest.mark.parametrize("name", [module.TENSORS, module.NUMBERS])
 @pytest.mark.parametrize("damage", ["empty", "zeros", "flipped bit"])
 def test_the_checkpoint_before_a_damaged_one_is_used(tmp_path: Path, name: str, damage: str) -> None:
@@ -106,11 +101,6 @@ def test_an_interrupted_write_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "run" / "step-000000002" / module.TENSORS).write_bytes(b"part")
     assert store.steps() == [1]
     assert store.latest().step == 1  # type: ignore[union-attr]
-
-
-def test_the_leftover_of_a_killed_writer_with_the_same_pid_does_not_block(tmp_path: Path) -> None:
-    (tmp_path / "run" / f".step-2.{os.getpid()}").mkdir(parents=True)
-    assert store_with(tmp_path, 2).steps() == [2]
 
 
 def test_opening_a_store_removes_partial_checkpoints_without_a_living_writer(tmp_path: Path) -> None:
@@ -151,12 +141,6 @@ def test_a_full_disk_leaves_the_last_one_intact(tmp_path: Path, monkeypatch: pyt
     assert store.steps() == [4]
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["step-000000004"]
     assert store.latest() is not None
-
-
-def test_the_storage_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(TrainingError, match=r"file/run: checkpoint of step 1 cannot be written"):
-        store_with(tmp_path / "file", 1)
 
 
 def test_the_key_depends_on_every_part_and_not_on_their_order() -> None:

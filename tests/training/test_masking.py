@@ -36,22 +36,6 @@ def noise_of(masking: Masking, order: list[float], fate: float = 0.0, replacemen
 ROW = np.array([[START, PLAY, ING, A, PLAY, GROUND, ING, END]])
 
 
-@pytest.mark.parametrize(
-    ("order", "expected"),
-    [
-        # K is 1 of 8 pieces: two words are longer, so the third is selected at any rank.
-        ([0, 0.1, 0, 0.9, 0.2, 0, 0, 0], [3]),
-    ],
-)
-def test_a_word_that_does_not_fit_is_skipped(order: list[float], expected: list[int]) -> None:
-    masking = Masking(8, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
-    assert masking.predicted == 1
-    tokens, positions, targets = masking(ROW, noise_of(masking, order))
-    assert positions.tolist() == [expected]
-    assert targets.tolist() == [[A]]
-    assert tokens.tolist() == [[START, PLAY, ING, MASK, PLAY, GROUND, ING, END]]
-
-
 def test_whole_words_are_selected_in_random_order() -> None:
     masking = Masking(20, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
     assert masking.predicted == 3

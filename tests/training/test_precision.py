@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
 from components.models import FAMILIES, family
 from components.models.encoder import build_model
-from components.settings.loading import load_params
 from components.training.precision import BF16_SIZE, choose, has_bf16, product_size
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -79,14 +77,6 @@ def test_the_size_of_the_vocabulary_does_not_decide(name: str) -> None:
         few, many = (product_size(build_model(name, vocabulary=size)) for size in (1000, 30_000))
     assert few == many
     assert (few == 0) == (family(name).objective == "static")
-
-
-def test_the_models_of_params_yaml_are_trained_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
-    capabilities(monkeypatch, avx512=True)
-    for name, block in load_params(Path(__file__).parents[2] / "params.yaml").pretrain.items():
-        with torch.device("meta"):
-            model = build_model(block.family or name, vocabulary=8000, preset=block.preset, settings=block.model)
-        assert choose("auto", device=CPU, size=product_size(model)) == "bf16"
 
 
 def test_the_size_counts_the_matrices_above_the_embeddings() -> None:

@@ -101,18 +101,6 @@ def state_after(model: FastText, world: World, *, steps: int = 4, **changes: obj
     return state
 
 
-def test_sparse_gradients_of_fasttext_are_the_dense_ones() -> None:
-    dense, sparse = fasttext(sparse=False), fasttext(sparse=True)
-    sampler = sampler_for(
-        "fasttext", numbered_store(), config=dense.config, pieces=PIECES, batch_size=4, window=8, seed=1
-    )
-    for model in (dense, sparse):
-        model.losses(sampler.batch(0)).loss.backward()
-    assert dense.gram.grad is not None and sparse.gram.grad is not None and sparse.gram.grad.is_sparse
-    torch.testing.assert_close(sparse.gram.grad.to_dense(), dense.gram.grad)
-    assert [id(item) for item in sparse.sparse_parameters()] == [id(sparse.gram)] and dense.sparse_parameters() == []
-
-
 def one_of_two(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)

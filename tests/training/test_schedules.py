@@ -32,10 +32,3 @@ def test_slanted_triangular_follows_the_formula() -> None:
     assert rates("slanted_triangular", 20, warmup=0.1) == pytest.approx([expected(step) for step in range(20)])
     assert slanted_triangular(0, 20, warmup=0.1, final=0) == pytest.approx(1 / 32)
     assert slanted_triangular(2, 20, warmup=0.1, final=0) == 1
-
-
-@pytest.mark.parametrize("name", sorted(SCHEDULES))
-@pytest.mark.parametrize("warmup", [0, 0.1, 0.37, 1])
-@pytest.mark.parametrize("total", [1, 2, 7, 15])
-def test_rates_are_between_zero_and_the_peak(name: str, warmup: float, total: int) -> None:
-    assert all(0 < rate <= 1 for rate in rates(name, total, warmup=warmup, final=0.05))

@@ -20,8 +20,7 @@ from components.learners.words.classifier import WordsClassifier, WordsModel, lo
 from components.learners.words.features import WordFeatures
 from components.learners.words.systems import SYSTEMS as TABLE
 from components.learners.words.text import tfidf
-from components.registry.drift.measurements import SKETCH
-from components.registry.drift.measuring import MeasuredClassifier, measure, projection
+from components.registry.drift.measurements import SKETCH, MeasuredClassifier, measure, projection
 from components.registry.exports.exporting import export_encoder
 
 LABELS = ["fruit", "metal", "ผลไม้"]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from components.cli.common import InitOptions
 from components.cli.onboarding import starts
 from components.cli.onboarding.inspection import inspect
 from components.cli.onboarding.project import NEXT, PARAMS, holds_lines, make_project, take_files, take_lines
@@ -27,52 +28,12 @@ from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.records import is_blank
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.settings.data import CorpusSource
-from components.settings.finetune import FIRST_MINUTES
 from components.settings.loading import load_params
 from components.settings.names import WITH_WORDS
 from components.settings.tasks import KINDS, TaskSource
 
 #: Share of unknown pieces from which an encoder is no model of the language.
 UNKNOWN_SHARE: Final = 0.1
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the flags of `init` say; None: guessed.
-
-    Attributes:
-        labelled: file or folder.
-        unlabelled: files or folders of text without labels.
-        starts: folders or names of encoders.
-        name, kind, text, label, group, language, label_separator, no_label: of the task.
-        encoding, delimiter, header, quotes: of the files.
-        minutes: limit of training.
-        overwrite: whether a params.yaml that `init` has written is replaced.
-    """
-
-    labelled: Path
-    unlabelled: Sequence[Path] = ()
-    starts: Sequence[str] = ()
-    name: str | None = None
-    kind: str | None = None
-    text: str | None = None
-    label: str | None = None
-    group: str | None = None
-    language: str | None = None
-    label_separator: str | None = None
-    no_label: str | None = None
-    encoding: str | None = None
-    delimiter: str | None = None
-    header: bool | None = None
-    quotes: bool | None = None
-    minutes: float = FIRST_MINUTES
-    overwrite: bool = False
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        """How the files are read, as keys of the task."""
-        given = {name: getattr(self, name) for name in ("encoding", "delimiter", "header", "quotes")}
-        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass
@@ -85,7 +46,7 @@ class _Text:
     lines: Path | None = None
 
 
-def init(options: Options, *, root: Path) -> list[str]:
+def init(options: InitOptions, *, root: Path) -> list[str]:
     """Write params.yaml below `root`, and what a project needs; returns what was found and written, in words.
 
     Raises:
@@ -145,12 +106,12 @@ def init(options: Options, *, root: Path) -> list[str]:
     ]
 
 
-def _keys(rows: Rows, files: Mapping[str, Path], options: Options) -> tuple[dict[str, Any], list[str]]:
+def _keys(rows: Rows, files: Mapping[str, Path], options: InitOptions) -> tuple[dict[str, Any], list[str]]:
     """Keys of the task, from the rows of train, and which column is the group and why, in words."""
     file = files["train"]
     try:
-        keys = columns.guess(rows, text=options.text, label=options.label, kind=options.kind)
-        keys |= {} if options.label_separator is None else {"label_separator": options.label_separator}
+        keys = columns.guess(rows, text=options.text or None, label=options.label or None, kind=options.kind or None)
+        keys |= {"label_separator": options.label_separator} if options.label_separator else {}
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
     try:
@@ -163,11 +124,11 @@ def _keys(rows: Rows, files: Mapping[str, Path], options: Options) -> tuple[dict
         keys = {"kind": keys["kind"]}
     keys |= detected | options.reading
     label = keys.get("label", keys.get("score", ""))
-    if options.no_label is not None:
+    if options.no_label:
         keys["no_label"] = options.no_label
     elif "no_label" in KINDS[keys["kind"]].keys and any(is_blank(row.get(label)) for row in rows.rows):
         keys["no_label"] = "drop"
-    if options.group is not None:
+    if options.group:
         if options.group not in rows.columns:
             raise DataError(f"{file}: no column {options.group!r}; the columns are {', '.join(rows.columns)}")
         return keys | {"group": options.group}, [f"column {options.group!r} is the group (--group)"]
@@ -196,11 +157,11 @@ def _source(name: str, keys: dict[str, Any], files: Mapping[str, Path]) -> TaskS
         raise ConfigError(f"data.tasks.{name}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
 
 
-def _measured(options: Options, source: TaskSource, name: str) -> list[starts.Measured]:
-    if not options.starts:
+def _measured(options: InitOptions, source: TaskSource, name: str) -> list[starts.Measured]:
+    if not options.start:
         return []
-    examples, blocks = find_kind(source.kind).read(name, source), names_of(options.starts)
-    return [starts.measure(start, examples, kind=source.kind, name=blocks[start]) for start in options.starts]
+    examples, blocks = find_kind(source.kind).read(name, source), names_of(options.start)
+    return [starts.measure(start, examples, kind=source.kind, name=blocks[start]) for start in options.start]
 
 
 def _text(path: Path, *, like: str | None, root: Path) -> _Text:

@@ -17,7 +17,7 @@ from components.data.tasks.label_texts import are_words, text_of
 from components.learners.task_models.inputs import Extent, reading_of
 from components.learners.words.systems import UNSPACED
 from components.settings.completion import PASSES
-from components.settings.contrastive import ContrastiveSettings, pairs_of
+from components.settings.contrastive import ROWS, STEPS, ContrastiveSettings
 from components.settings.finetune import FIRST_MINUTES
 from components.settings.unlabelled import OF_ONE_TEXT
 
@@ -92,9 +92,9 @@ class Proposal:
     def _learning(self) -> float:
         """Minutes of contrastive training of some passes, in every fold and at the end."""
         assert self.start is not None
-        used, train = ContrastiveSettings(), min(self.facts.rows["train"], 2_000)
-        steps = min(used.pairs / pairs_of(used.rows), used.epochs * train / used.rows)
-        cost = 3 * used.rows * steps * (self.folds + 1) / self.start.texts_per_second / 60
+        train = min(self.facts.rows["train"], 2_000)
+        steps = min(STEPS, ContrastiveSettings().epochs * train / ROWS)
+        cost = 3 * ROWS * steps * (self.folds + 1) / self.start.texts_per_second / 60
         return 0.0 if self.start.large else min(cost, self.minutes)
 
     def text(self) -> str:

@@ -39,7 +39,6 @@ class Finding:
 
     @property
     def stops(self) -> bool:
-        """Whether it ends a run."""
         return self.rule == "stop"
 
 
@@ -52,9 +51,6 @@ def compare(
         new: statistics of the new version.
         old: of the last accepted version; None: this is the first one, which can only violate `label_conflicts`,
             `duplicates` and `empty_rows`, against a version without them, and is warned about.
-        settings: the rules.
-        unit: the corpus, or the task and split.
-        where: the files.
         named: whether the labels are names; otherwise they are intervals of numbers, and a new one is not a violation.
     """
     return findings(_violations(new, old, named=named), settings, unit=unit, where=where, first_version=old is None)
@@ -73,7 +69,7 @@ def findings(
             text,
         )
         for check, text, positions in violations
-        if (rule := getattr(settings, check).rule) != "off"
+        if (rule := getattr(settings, check)) != "off"
     ]
 
 

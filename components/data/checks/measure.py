@@ -63,12 +63,9 @@ class Statistics:
     """Statistics of rows.
 
     Attributes:
-        rows: number of rows, without empty ones.
-        empty: rows without text.
         duplicates: labelled rows whose text occurs in an earlier row. The stage `ingest` drops and counts the
             duplicates in a corpus.
         conflicts: rows whose text also occurs with other labels.
-        classes: label -> number of occurrences.
         lengths: interval of half an octave of the characters -> rows.
         scripts: writing system of most letters of a row -> rows; `none`: no letters.
         columns: names of the columns of the files, if they have any.
@@ -190,11 +187,8 @@ class Unit:
 
     Attributes:
         name: `domain`, or task and split, such as `aws-type train`.
-        where: its files, for messages.
         digest: SHA-256 of the settings and, of a corpus, of its files; of a split, of its statistics, which include a
             digest of its texts. So a change of train does not make test a new version.
-        statistics: of its rows.
-        named: whether its labels are names.
         parts: (name, digest, statistics) of the files of a corpus; empty for a task.
     """
 

@@ -33,9 +33,6 @@ class Accepted:
     """An accepted version of a unit.
 
     Attributes:
-        digest: of its content.
-        time: ISO 8601, UTC.
-        by: user@host.
         reason: of the operator; `BY_RULE` if no rule was violated.
         findings: the violations that were accepted, or warned about.
         files: digests of the files of a corpus.
@@ -104,14 +101,6 @@ def last(versions: Sequence[Accepted], *, other_than: str) -> Accepted | None:
 
 def accept(path: Path, units: Iterable[tuple[Unit, list[str]]], *, reason: str = BY_RULE) -> list[str]:
     """Record versions as accepted, unless they are the last accepted ones already.
-
-    Args:
-        path: of the file.
-        units: units and their findings.
-        reason: of the operator.
-
-    Returns:
-        The units that were recorded.
 
     Raises:
         ArtifactError: the file is damaged or cannot be written.

@@ -37,10 +37,8 @@ class Checked:
     """A unit and its violations.
 
     Attributes:
-        unit: the corpus, or task and split.
         before: the accepted version that it was compared with; None: there is none.
         accepted: the entry by which this content has been accepted; None: it has not.
-        findings: the violations.
     """
 
     unit: Unit

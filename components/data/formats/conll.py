@@ -25,8 +25,6 @@ class Sentence:
 
     Attributes:
         line: number of its first line, from 1; comment lines are part of the sentence.
-        words: W words.
-        tags: W tags.
         lines: W line numbers.
         comments: key -> value of the preceding comment lines of the form `key = value`.
         document: number of the marks of a new document before it: -DOCSTART- in CoNLL, `# newdoc` in CoNLL-U.
@@ -49,17 +47,14 @@ def read_conll(
     words: int = 0,
     tags: int = -1,
     delimiter: str | None = None,
-    comments: str | None = None,
     encoding: str | None = None,
 ) -> Iterator[Sentence]:
-    """Iterate over the sentences of a CoNLL file; lines with -DOCSTART- are skipped.
+    """Iterate over the sentences of a CoNLL file; lines with -DOCSTART- are skipped, and in files with tabs lines
+    before a sentence that begin with `#` and have no tab.
 
     Args:
-        path: the file.
-        reading: counters that are updated.
         words, tags: indices of the columns, from 0; negative ones count from the end.
         delimiter: column separator; None: a tab if the first line has one, otherwise any white space.
-        comments: prefix of comment lines before a sentence; None: "#" on lines without tab, in files with tabs.
         encoding: as of `text_blocks`.
 
     Raises:
@@ -76,8 +71,8 @@ def read_conll(
             sentence = Sentence(number + 1, document=document, block=block)
             continue
         empty = 0
-        if not sentence.words and _is_comment(line, comments, delimiter):
-            _note(sentence, line.removeprefix(comments or "#"))
+        if not sentence.words and delimiter == "\t" and line.startswith("#") and "\t" not in line and len(line) > 1:
+            _note(sentence, line.removeprefix("#"))
             continue
         values = line.split(delimiter)
         if values[0].strip() == _DOCSTART:
@@ -89,7 +84,7 @@ def read_conll(
         if len(values) != width:
             raise DataError(
                 f"{path}, line {number}: {len(values)} columns, the first line has {width}; set delimiter if words "
-                f"contain white space, or comments if the file has comment lines"
+                "contain white space"
             )
         for column in (words, tags):
             if not -width <= column < width:
@@ -112,21 +107,10 @@ def _tab(path: Path, encoding: str | None) -> str | None:
     return None
 
 
-def _is_comment(line: str, comments: str | None, delimiter: str | None) -> bool:
-    if comments is not None:
-        return line.startswith(comments)
-    return line.startswith("#") and delimiter == "\t" and "\t" not in line and len(line) > 1
-
-
 def read_conllu(path: Path, reading: Reading, *, tags: str = "upos") -> Iterator[Sentence]:
     """Iterate over the sentences of a CoNLL-U file: its syntactic words, each with one column as its tag.
 
     Lines of multi-word tokens (`1-2`) and of empty nodes (`5.1`) are skipped.
-
-    Args:
-        path: the file.
-        reading: counters that are updated.
-        tags: name of the tag column.
 
     Raises:
         DataError: a line does not have ten columns, an id is invalid, a word has no tag, or the column is unknown.

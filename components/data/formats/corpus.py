@@ -42,17 +42,8 @@ def read_documents(directory: Path, split: Split = "train") -> Iterator[str]:
         ArtifactError: the directory is not a complete corpus, or a shard is damaged.
     """
     for shard in shards(directory, split):
-        yield from read_shard(shard)
-
-
-def read_shard(shard: Path) -> Iterator[str]:
-    """Iterate over the texts of one shard.
-
-    Raises:
-        ArtifactError: the shard is damaged.
-    """
-    for batch in read_batches(shard, ["text"]):
-        yield from batch.column(0).to_pylist()
+        for batch in read_batches(shard, ["text"]):
+            yield from batch.column(0).to_pylist()
 
 
 def read_rows(shard: Path) -> Iterator[tuple[str, ...]]:
@@ -96,14 +87,7 @@ def _damaged(path: Path, error: Exception) -> ArtifactError:
 
 
 class ShardWriter:
-    """Writes rows as Parquet files of a bounded size, named by the digest of their bytes: `<prefix>-<digest>.parquet`.
-
-    Args:
-        directory: where the files go.
-        prefix: prefix of their names.
-        schema: their columns.
-        limit: uncompressed bytes after which a new file is started.
-    """
+    """Writes rows as Parquet files of a bounded size, named `<prefix>-<digest of the bytes>.parquet`."""
 
     def __init__(self, directory: Path, prefix: str, *, schema: pa.Schema, limit: int) -> None:
         self.names: list[str] = []

@@ -26,20 +26,15 @@ def restored(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell, 1) else cell
 
 
-def row_writer(file: Any, *, ending: str = "\n", **dialect: Any) -> Callable[[Iterable[Any]], None]:
+def row_writer(file: Any, **dialect: Any) -> Callable[[Iterable[Any]], None]:
     """A function that writes a row of a csv or tsv file. The module csv does not quote a carriage return, at which
     readers end a row.
-
-    Args:
-        file: to write to.
-        ending: of a row.
-        dialect: arguments of `csv.writer`.
 
     Raises:
         csv.Error: by the function: the dialect has no quotes, and a value contains the delimiter or a line break.
     """
-    usual = csv.writer(file, lineterminator=ending, **dialect)
-    quoted = csv.writer(file, lineterminator=ending, **dialect | {"quoting": csv.QUOTE_ALL, "quotechar": '"'})
+    usual = csv.writer(file, lineterminator="\n", **dialect)
+    quoted = csv.writer(file, lineterminator="\n", **dialect | {"quoting": csv.QUOTE_ALL, "quotechar": '"'})
 
     def write(row: Iterable[Any]) -> None:
         cells = list(row)

@@ -17,10 +17,6 @@ class Question:
     """A question about a context.
 
     Attributes:
-        id: of the question.
-        title: of the article; None if it has none.
-        question: its text.
-        context: the paragraph.
         answers: (first character, text) of each distinct reference answer; empty if the question is unanswerable.
     """
 
@@ -55,10 +51,6 @@ def read_squad(path: Path, reading: Reading) -> Iterator[Question]:
 def answers_of(entries: list[Any], where: str) -> tuple[tuple[int, str], ...]:
     """(first character, text) of each distinct answer, in order.
 
-    Args:
-        entries: answers as in SQuAD JSON.
-        where: position for messages.
-
     Raises:
         DataError: an answer has no text or answer_start, or its text is empty.
     """
@@ -73,11 +65,6 @@ def answers_of(entries: list[Any], where: str) -> tuple[tuple[int, str], ...]:
 
 def _member(value: Any, key: str, kind: Any, where: str) -> Any:
     if not isinstance(value, dict) or not isinstance(value.get(key), kind):
-        raise DataError(
-            f"{where}: no {key!r} ({_type_name(kind)}); SQuAD files have data, paragraphs, context, qas, answers"
-        )
+        expected = {str: "text", list: "a list", int: "a number"}.get(kind, "text or a number")
+        raise DataError(f"{where}: no {key!r} ({expected}); SQuAD files have data, paragraphs, context, qas, answers")
     return value[key]
-
-
-def _type_name(kind: Any) -> str:
-    return {str: "text", list: "a list", int: "a number"}.get(kind, "text or a number")

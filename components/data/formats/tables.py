@@ -39,10 +39,8 @@ class Layout:
 
     Attributes:
         header: whether the first line names the columns; without a header they are "0", "1", ...
-        delimiter: separator of the fields of a line.
         quotes: whether a field in double quotes may contain delimiters and line breaks; otherwise quotes are ordinary
             characters.
-        encoding: of the file, a name that Python knows.
         member: path of keys, joined by dots, to the rows of a json document.
         nested: whether values may be lists and objects. Otherwise every value is text; numbers and booleans are
             formatted as JSON, since labels are often 0 and 1.
@@ -161,12 +159,6 @@ def parse_json(path: Path, reading: Reading) -> Any:
 def picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: str) -> tuple[Any, ...]:
     """The values of columns of one row, as `Layout.nested` demands them.
 
-    Args:
-        row: its columns.
-        columns: names.
-        layout: of the table.
-        where: position for messages.
-
     Raises:
         DataError: a column is missing, or a value is not text.
     """
@@ -176,11 +168,15 @@ def picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: s
         raise _no_column(where, str(error.args[0]), row) from error
     if layout.nested:
         return values
-    return tuple([value if value.__class__ is str else _text(where, value) for value in values])
+    return tuple([value if value.__class__ is str else as_text(value, where) for value in values])
 
 
-def _text(where: str, value: Any) -> str | None:
-    """A scalar as text; null stays None."""
+def as_text(value: Any, where: object) -> str | None:
+    """A value as text; numbers and booleans as in JSON, because labels are often 0 and 1; null stays None.
+
+    Raises:
+        DataError: the value is a list or an object; `where` it is.
+    """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):

@@ -43,7 +43,6 @@ def word_bounds(
     """(start, end) of the words of a text.
 
     Args:
-        text: the text.
         cuts: positions at which a word ends although no space follows, ascending (languages without spaces).
         marks: other characters, such as punctuation marks: each is a word (`apart`), they are part of the words beside
             them (`joined`), or of none.
@@ -67,10 +66,6 @@ def covered(bounds: Sequence[tuple[int, int]], spans: Iterable[tuple[int, int, s
     """BIO tags of words, and how often spans do not fit them.
 
     A word belongs to a span that it shares a character with. Of spans that share a word the longest counts.
-
-    Args:
-        bounds: (start, end) of W words.
-        spans: (start, end, type) in characters.
 
     Returns:
         W tags; and counts of `spans_within_words`, `spans_overlapping` and `spans_without_word`.

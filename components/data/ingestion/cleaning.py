@@ -44,18 +44,14 @@ _HIDDEN_END = {name: re.compile(rf"</{name}\s*+>", re.IGNORECASE) for name in ("
 _LOOSE = re.compile(r" ([,.;:)\]])(?=\s|$)")
 
 
-def plain_text(text: str, *, any_tag: bool = False) -> str:
-    """The text of an HTML fragment: one line per paragraph or list item, entities decoded, no empty lines.
-
-    Args:
-        any_tag: every `<word ...>` is a tag, as in documentation that escapes a literal `<`; otherwise only HTML tags
-            are.
-    """
+def plain_text(text: str) -> str:
+    """The text of an HTML fragment, in which every `<word ...>` is a tag: one line per paragraph or list item, entities
+    decoded, no empty lines."""
     # Most fragments are one paragraph without other tags.
     if text.startswith("<p>") and text.endswith("</p>") and text.count("<") == 2:
         text = text[3:-4]
     elif "<" in text:
-        text = strip_tags(text, any_tag=any_tag)
+        text = strip_tags(text, any_tag=True)
     if "&" in text:
         text = html.unescape(text)
     lines = [" ".join(line.split()) for line in text.split("\n")]
@@ -65,7 +61,8 @@ def plain_text(text: str, *, any_tag: bool = False) -> str:
 def strip_tags(text: str, *, any_tag: bool = False) -> str:
     """The text with block tags replaced by line breaks and without other tags, comments, scripts and style sheets.
 
-    Entities are kept; `any_tag` as in `plain_text`.
+    Entities are kept. With `any_tag`, every `<word ...>` is a tag, as in documentation that escapes a literal `<`;
+    otherwise only HTML tags are.
     """
     if "</s" in text or "</S" in text:
         text = _remove_hidden(text)

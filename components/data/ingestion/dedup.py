@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,11 @@ Sketches = npt.NDArray[np.uint16]
 Flags = npt.NDArray[np.bool_]
 Documents = npt.NDArray[np.int64]
 
+#: Words of an n-gram, and values of the signatures that the stage `ingest` stores.
+NGRAM: Final = 5
+PERMUTATIONS: Final = 64
+#: Least share of the pairs at the threshold that have to share a band.
+RECALL: Final = 0.99
 _SEED = 0x5EED
 # Keys compared at a time; 4 million take about 200 MB.
 _RANGE_KEYS = 4_000_000
@@ -173,11 +178,28 @@ class Duplicates(NamedTuple):
     exact: Flags
 
 
+def band_rows(threshold: float, *, permutations: int = PERMUTATIONS) -> int:
+    """MinHash values per band: the largest number (2 to 4) for which 99% of the pairs at the threshold share a band.
+
+    A signature is split into bands; documents that agree in all values of a band are compared. At Jaccard similarity s,
+    that is so with probability 1 - (1 - s^rows)^(permutations / rows) (Leskovec et al. 2014, section 3.4). Four values
+    of 16 bits fill a 64-bit key; with one value, unrelated documents would share too many bands.
+    """
+    shared = (rows for rows in (4, 3) if 1 - (1 - threshold**rows) ** (permutations // rows) >= RECALL)
+    return next(shared, 2)
+
+
+def stores_signatures(settings: dict[str, Any]) -> bool:
+    """Whether a corpus has signatures of this form, by the settings in its manifest."""
+    near = settings.get("near_duplicates")
+    stored = near and (near.get("ngram", NGRAM), near.get("permutations", PERMUTATIONS))
+    return stored == (NGRAM, PERMUTATIONS)
+
+
 class KeyFiles:
     """The keys of all documents in files; documents are numbered in the order in which they are added.
 
     Args:
-        directory: folder for the files; created if it does not exist.
         permutations: p, values in a signature; 0: no signatures are stored.
         rows: values in a band, at most 4. Documents that agree in all values of a band are compared.
     """
@@ -264,12 +286,9 @@ class KeyFiles:
         """
         for path in self._bands:
             for later, earlier in self._pairs([path], without=without):
-                similarity = self._similarity(later, earlier)
+                similarity = np.asarray((self._read_sketches(later) == self._read_sketches(earlier)).mean(axis=1))
                 if (alike := similarity >= threshold).any():
                     yield later[alike], earlier[alike], similarity[alike]
-
-    def _similarity(self, left: Documents, right: Documents) -> npt.NDArray[np.float64]:
-        return np.asarray((self._read_sketches(left) == self._read_sketches(right)).mean(axis=1))
 
     def _read_sketches(self, documents: Documents) -> Sketches:
         file, width = self._files[self._sketches], 2 * self.permutations

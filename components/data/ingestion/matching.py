@@ -17,18 +17,23 @@ from numpy.typing import NDArray
 from components.data.formats.textkey import text_key
 from components.data.ingestion.cleaning import clean
 from components.data.ingestion.dedup import (
+    NGRAM,
     Shingles,
     Sketches,
     Words64,
     band_key,
+    band_rows,
     hash_between,
     hashed_words,
     word_sums,
 )
-from components.settings.ingest import NearDuplicates
 
 #: Splits whose texts are left out.
 HELD_OUT: Final = ("dev", "test")
+#: Estimated Jaccard similarity from which a text is a near copy of one of dev or test.
+NEAR: Final = 0.8
+#: Values of the signatures of texts that are not compared with stored signatures.
+SEARCH_PERMUTATIONS: Final = 128
 #: Texts that are searched at once.
 BATCH: Final = 4096
 #: Words from which a text is also searched inside of documents. Shorter ones occur there by chance.
@@ -42,7 +47,6 @@ class TextSearch:
     """The texts to find.
 
     Args:
-        shingles: of the signatures; None: near copies are not searched.
         rows: MinHash values per band.
         threshold: estimated Jaccard similarity of near copies.
     """
@@ -124,18 +128,14 @@ class TextSearch:
 
 
 class HeldOut:
-    """The texts of dev and test.
+    """The texts of dev and test."""
 
-    Args:
-        threshold: estimated Jaccard similarity from which a text is a near copy (`leakage.threshold`).
-    """
-
-    def __init__(self, texts: Iterable[str], *, threshold: float) -> None:
+    def __init__(self, texts: Iterable[str]) -> None:
         cleaned = list(dict.fromkeys(map(clean, texts)))
-        form = NearDuplicates(threshold=threshold, permutations=128)
-        self._shingles = Shingles(ngram=form.ngram, permutations=form.permutations)
+        self._shingles = Shingles(ngram=NGRAM, permutations=SEARCH_PERMUTATIONS)
         self._keys = set(map(text_key, cleaned))
-        self._search = TextSearch(cleaned, shingles=self._shingles, rows=form.rows, threshold=threshold)
+        rows = band_rows(NEAR, permutations=SEARCH_PERMUTATIONS)
+        self._search = TextSearch(cleaned, shingles=self._shingles, rows=rows, threshold=NEAR)
 
     def copies(self, texts: Sequence[str]) -> set[int]:
         """The indices of the texts that are copies or near copies of a held-out text, or that contain one, as the stage

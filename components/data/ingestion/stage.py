@@ -34,10 +34,13 @@ from components.data.formats.lines import Reading
 from components.data.formats.tables import suffix
 from components.data.ingestion.cleaning import clean
 from components.data.ingestion.dedup import (
+    NGRAM,
+    PERMUTATIONS,
     Duplicates,
     Flags,
     KeyFiles,
     Shingles,
+    band_rows,
     exact_keys,
     packed_rows,
     unpacked_rows,
@@ -185,8 +188,8 @@ class _Run:
         self.key_shards: list[str] = before["keys"] if before else []
         self.counts = Counts(**before["counts"]) if before else Counts()
         near = job.settings.near_duplicates
-        self.shingles = Shingles(ngram=near.ngram, permutations=near.permutations) if near else None
-        keys = [("exact", pa.binary(16))] + ([("sketch", pa.binary(2 * near.permutations))] if near else [])
+        self.shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS) if near else None
+        keys = [("exact", pa.binary(16))] + ([("sketch", pa.binary(2 * PERMUTATIONS))] if near else [])
         self.key_schema = pa.schema([*keys, *ORIGIN_SCHEMA])
         self.schema = SCHEMA if isinstance(job.source, CorpusSource) else PAIR_SCHEMA
         self.draft_schema = self.schema.append(pa.field("line", pa.int64()))
@@ -195,7 +198,7 @@ class _Run:
     def add(self, files: dict[str, Path]) -> None:
         """Read, compare and write; leaves shards, keys, dropped.parquet, metrics.json and facts in the draft."""
         near = self.job.settings.near_duplicates
-        permutations, rows = (near.permutations, near.rows) if near else (0, 1)
+        permutations, rows = (PERMUTATIONS, band_rows(near.threshold)) if near else (0, 1)
         try:
             with (
                 KeyFiles(self.work, permutations=permutations, rows=rows) as keys,

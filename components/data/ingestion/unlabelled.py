@@ -32,9 +32,8 @@ from components.data.tasks.data import Fields
 from components.data.tasks.examples import read_facts, read_split
 from components.data.unlabelled_texts import FILE, KIND, digest_of
 from components.settings.data import CorpusSource
-from components.settings.leakage import LeakageSettings
-from components.settings.section import Section
-from components.settings.unlabelled import OF_ONE_TEXT, UnlabelledSettings
+from components.settings.section import Positive, Section
+from components.settings.unlabelled import OF_ONE_TEXT, TextSource
 
 _SCHEMA = pa.schema([("fields", pa.list_(pa.string()))])
 
@@ -45,16 +44,16 @@ class UnlabelledJob(Section):
     Attributes:
         key: of the settings in params.yaml, for messages.
         corpus: of the domain; None: there is none, because no block reads it.
-        settings: number of texts and where they are from; None: no text without labels is used.
-        threshold: similarity from which a text is a near copy (`leakage.threshold`).
+        which: texts; None: no text without labels is used.
+        rows: maximum number of texts.
     """
 
     task: str
     key: str
     examples: Path
     corpus: Path | None
-    settings: UnlabelledSettings | None
-    threshold: float = LeakageSettings().threshold
+    which: TextSource | None
+    rows: Positive
     output: Path
 
 
@@ -68,8 +67,8 @@ def unlabelled(job: UnlabelledJob) -> Path:
     kept: list[Fields] = []
     left_out = 0
     sources: list[str] = []
-    if job.settings is not None:
-        source, kind = job.settings.source, read_facts(job.examples).kind
+    if (source := job.which) is not None:
+        kind = read_facts(job.examples).kind
         if source != "task" and kind not in OF_ONE_TEXT:
             raise ConfigError(
                 f"{job.key}.source: {source!r} includes documents, and a row of {job.task} "
@@ -82,25 +81,17 @@ def unlabelled(job: UnlabelledJob) -> Path:
         if source != "task" and job.corpus is not None:
             sources.append("domain")
             rows.append((text,) for text in corpus.read_documents(job.corpus))
-        kept, left_out = _sample(
-            (fields for part in rows for fields in part),
-            job.examples,
-            most=job.settings.rows,
-            threshold=job.threshold,
-        )
+        kept, left_out = _sample((fields for part in rows for fields in part), job.examples, most=job.rows)
     return _write(job.output, kept, sources, left_out)
 
 
 def write_texts(output: Path, rows: Iterable[Fields], *, examples: Path, most: int) -> Path:
     """Write an output of the stage from inputs in memory.
 
-    Args:
-        rows: inputs of the task's kind.
-
     Raises:
         ArtifactError: the examples are incomplete or damaged.
     """
-    kept, left_out = _sample(rows, examples, most=most, threshold=LeakageSettings().threshold)
+    kept, left_out = _sample(rows, examples, most=most)
     return _write(output, kept, ["memory"], left_out)
 
 
@@ -117,12 +108,10 @@ def _write(output: Path, texts: list[Fields], sources: list[str], left_out: int)
     return output
 
 
-def _sample(rows: Iterable[Fields], examples: Path, *, most: int, threshold: float) -> tuple[list[Fields], int]:
+def _sample(rows: Iterable[Fields], examples: Path, *, most: int) -> tuple[list[Fields], int]:
     """At most `most` distinct rows, those with the smallest digests, in this order, and the number of copies of dev and
     test that would have been among them. One digest per row is in memory; copies are searched among candidates only."""
-    held = HeldOut(
-        ("\n".join(fields) for split in HELD_OUT for fields in read_split(examples, split).fields), threshold=threshold
-    )
+    held = HeldOut("\n".join(fields) for split in HELD_OUT for fields in read_split(examples, split).fields)
     kept: list[tuple[bytes, Fields]] = []
     copies: list[bytes] = []
 
@@ -159,14 +148,12 @@ class DomainTextsJob(Section):
         name: of the task or the entry, for ids and messages.
         examples: task -> output directory of the stage `examples`.
         unlabelled: text without labels; None: the texts of the train split of the task `name`.
-        threshold: similarity from which a text is a near copy (`leakage.threshold`).
         output: directory to write; texts.jsonl has the columns text and id.
     """
 
     name: str
     examples: dict[str, Path]
     unlabelled: CorpusSource | None
-    threshold: float = LeakageSettings().threshold
     output: Path
 
 
@@ -185,7 +172,7 @@ def domain_texts(job: DomainTextsJob) -> Path:
         for fields in read_split(directory, split).fields
         for text in texts_of(kinds[task], fields)
     )
-    held = HeldOut(texts, threshold=job.threshold)
+    held = HeldOut(texts)
     rows: Iterator[tuple[str, str]]
     if job.unlabelled is None:
         train = read_split(job.examples[job.name], "train")

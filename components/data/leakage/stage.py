@@ -23,8 +23,17 @@ from components.core.progress import Progress
 from components.data.formats import corpus as corpora
 from components.data.formats.corpus import read_batches
 from components.data.ingestion.cleaning import clean
-from components.data.ingestion.dedup import Shingles, Sketches, hashed_words, unpacked_rows
-from components.data.ingestion.matching import LEAST_WORDS, TextSearch
+from components.data.ingestion.dedup import (
+    NGRAM,
+    PERMUTATIONS,
+    Shingles,
+    Sketches,
+    band_rows,
+    hashed_words,
+    stores_signatures,
+    unpacked_rows,
+)
+from components.data.ingestion.matching import LEAST_WORDS, NEAR, SEARCH_PERMUTATIONS, TextSearch
 from components.data.tasks.data import Fields
 from components.data.tasks.examples import read_facts, read_split
 from components.settings.ingest import NearDuplicates
@@ -47,16 +56,11 @@ class LeakageJob(Section):
     """Inputs of the stage.
 
     Attributes:
-        task: name of the task.
-        examples: directory with its labelled data.
         others: tasks that are learned together with it -> directories with their labelled data.
-        corpus: directory with all corpora.
         systems: `<family>-<start>`, or `baselines` -> what it or its ancestors were trained on: `corpus/<name>`, and
             `train/<task>` for the train rows of a task.
         unknown: `<family>-<start>` -> imported models among its ancestors.
-        settings: `params.leakage`.
-        near: `params.ingest.near_duplicates`, whose signatures in the corpora are used if they have the same form.
-        output: directory to write.
+        near: `params.ingest.near_duplicates`, whose signatures in the corpora are used.
     """
 
     task: str
@@ -80,12 +84,11 @@ class _Rows:
         self.parts = {"dev": slice(0, dev), "test": slice(dev, None)}
         self.ids = [row_id or "" for rows in splits.values() for row_id in rows.ids]
         fields = [parts for rows in splits.values() for parts in rows.fields]
-        threshold, near = job.settings.threshold, job.near
-        #: Form of the signatures. The corpora store signatures; their form is used if it suits the threshold.
-        self.form = NearDuplicates(threshold=threshold, permutations=128)
-        if near is not None and near.threshold <= threshold:
-            self.form = near.model_copy(update={"threshold": threshold})
-        self.shingles = Shingles(ngram=self.form.ngram, permutations=self.form.permutations)
+        #: Signatures like the stored ones of the corpora, if near copies are removed from these at this threshold.
+        self.are_stored = job.near is not None and job.near.threshold <= NEAR
+        permutations = PERMUTATIONS if self.are_stored else SEARCH_PERMUTATIONS
+        self.shingles = Shingles(ngram=NGRAM, permutations=permutations)
+        band = band_rows(NEAR, permutations=permutations)
         tagging = read_facts(job.examples).kind == "tagging"
         #: Each row as one text, to compare with rows of train.
         wholes = [_joined(parts, tagging) for parts in fields]
@@ -95,8 +98,7 @@ class _Rows:
             for text in [wholes[row]] if tagging else _documents_of(parts):
                 texts.setdefault(clean(text), []).append(row)
         self.of_corpora, self.of_rows = (
-            TextSearch(each, shingles=self.shingles, rows=self.form.rows, threshold=threshold)
-            for each in (list(texts), wholes)
+            TextSearch(each, shingles=self.shingles, rows=band, threshold=NEAR) for each in (list(texts), wholes)
         )
         self.owners = list(texts.values())
 
@@ -179,8 +181,7 @@ def _in_corpus(job: LeakageJob, source: str, rows: _Rows) -> _Copies:
     directory = job.corpus / source.removeprefix(CORPUS)
     facts = read_manifest(directory, kind=corpora.KIND).facts
     copies = _Copies(rows)
-    stored = facts["recipe"]["settings"].get("near_duplicates") or {}
-    has_sketches = (stored.get("ngram"), stored.get("permutations")) == (rows.form.ngram, rows.form.permutations)
+    has_sketches = rows.are_stored and stores_signatures(facts["recipe"]["settings"])
     shards = corpora.shards(directory, "train")
     with Progress(f"leakage {source}", total=len(shards), unit="shard") as bar:
         for shard in shards:

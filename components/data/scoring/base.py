@@ -47,8 +47,6 @@ class Scoring(ABC):
 
     Attributes:
         names: of the metrics; the first is the primary metric (selection on dev, comparisons, promotion).
-        strata: number of classes if a label budget is a number of rows per class, else 1.
-        averages: whether the mean of several systems' answers is an answer.
         constant_name: description of the constant prediction (`constant`).
     """
 

@@ -41,11 +41,6 @@ class Classification(Scoring):
     Rows with the target -1 belong to no class and do not enter these sums. With `outside`, 2 H sums follow: the rows
     inside and outside of the classes by level of confidence. `outside_auroc` is the share of pairs of an inside and an
     outside row in which the inside row has the higher confidence (Hendrycks and Gimpel 2017); ties count one half.
-
-    Attributes:
-        labels: C names.
-        bins: B.
-        outside: whether some rows belong to no class.
     """
 
     labels: Sequence[str]
@@ -60,7 +55,6 @@ class Classification(Scoring):
         return ("macro_f1", "accuracy", "micro_f1", "mcc", "ece", *(["outside_auroc"] if self.outside else []))
 
     def fitting(self, targets: Vectors) -> Scoring:
-        """The scoring of these targets: `outside` is set if a row belongs to no class."""
         return replace(self, outside=bool((numbers(targets) < 0).any()))
 
     @property
@@ -70,17 +64,14 @@ class Classification(Scoring):
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """The metrics are between 0 and 1; MCC, a correlation, is between -1 and 1."""
         return {name: (-1.0 if name == "mcc" else 0.0, 1.0) for name in self.names}
 
     @property
     def width(self) -> int:
-        """The number K of sums."""
         return 3 * (len(self.labels) + self.bins) + 2 * LEVELS * self.outside
 
     @property
     def class_names(self) -> Sequence[str]:
-        """The labels."""
         return self.labels
 
     def bins_of(self, sums: Floats) -> tuple[Floats, Floats, Floats]:
@@ -90,7 +81,6 @@ class Classification(Scoring):
         return rows, confidence, correct
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
-        """N rows -> (N, K)."""
         labels = numbers(targets)
         probabilities = np.asarray(answers).reshape(len(labels), len(self.labels))
         guesses = probabilities.argmax(1)
@@ -135,21 +125,17 @@ class Classification(Scoring):
         return metrics
 
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
-        """The relative frequencies of the labels."""
         labels = numbers(targets)
         counts = np.bincount(labels[labels >= 0], minlength=len(self.labels))
         return [(counts / counts.sum()).astype(np.float32)] * len(targets)
 
     def renamed(self, answers: Vectors, labels: Sequence[str]) -> Vectors:
-        """The columns in the order of this scoring's labels."""
         return columns(answers, labels, self.labels)
 
     def calibration(self, sums: Floats) -> list[dict[str, float]]:
-        """The calibration bins that are not empty."""
         return calibration_bins(*self.bins_of(sums))
 
     def confusion(self, targets: Vectors, answers: Vectors) -> NDArray[np.int64]:
-        """The (C, C) confusion counts."""
         labels, classes = numbers(targets), len(self.labels)
         guesses = np.asarray(answers).reshape(len(labels), classes).argmax(1)
         return np.bincount((labels * classes + guesses)[labels >= 0], minlength=classes**2).reshape(classes, classes)
@@ -160,9 +146,6 @@ class Choice(Scoring):
     """One of the row's choices.
 
     K = 1 + 3 B sums: rows; rows, confidence and correct rows of each calibration bin.
-
-    Attributes:
-        bins: B.
     """
 
     bins: int = 15
@@ -172,11 +155,9 @@ class Choice(Scoring):
 
     @property
     def width(self) -> int:
-        """The number K of sums."""
         return 1 + 3 * self.bins
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
-        """N rows -> (N, K)."""
         count, b = len(targets), self.bins
         right = numbers(targets) == np.fromiter((answer.argmax() for answer in answers), np.int64, count)
         confidence = np.fromiter((answer.max() for answer in answers), np.float64, count)
@@ -196,7 +177,6 @@ class Choice(Scoring):
         return [(counts / counts.sum()).astype(np.float32)] * len(targets)
 
     def calibration(self, sums: Floats) -> list[dict[str, float]]:
-        """The calibration bins that are not empty."""
         rows, confidence, correct = np.split(sums[1:], 3)
         return calibration_bins(rows, confidence, correct)
 

@@ -48,6 +48,8 @@ Ints = NDArray[np.int64]
 
 #: Minimum number of clusters of test rows: with fewer, the variance between clusters cannot be estimated.
 MIN_GROUPS: Final = 5
+#: Confidence level of all intervals of results.
+CONFIDENCE: Final = 0.95
 #: Numbers of the dense sums that are in memory at once.
 CHUNK = 4_000_000
 
@@ -72,7 +74,6 @@ class Interval:
     high: float
 
     def is_disjoint(self, other: Interval) -> bool:
-        """Whether the two intervals do not overlap."""
         return self.low > other.high or self.high < other.low
 
     def within(self, least: float, most: float) -> Interval:
@@ -80,7 +81,6 @@ class Interval:
         return Interval(self.mean, max(self.low, least), min(self.high, most))
 
     def as_dict(self) -> dict[str, float]:
-        """Mean, low and high."""
         return asdict(self)
 
 
@@ -205,8 +205,6 @@ class TrainingNoise:
     Attributes:
         run: of one run of a system.
         pair: of the difference of two systems' runs on the same labels; None: there is one system.
-        systems: number of systems.
-        seeds: number of runs of each.
     """
 
     run: Variance

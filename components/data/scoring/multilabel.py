@@ -23,9 +23,6 @@ THRESHOLD = 0.5
 class Multilabel(Scoring):
     """K = 3 L + 2 sums: true positives, predictions and targets of each label; rows with exactly the right labels,
     rows.
-
-    Attributes:
-        labels: L names.
     """
 
     labels: Sequence[str]
@@ -35,11 +32,9 @@ class Multilabel(Scoring):
 
     @property
     def width(self) -> int:
-        """The number K of sums."""
         return 3 * len(self.labels) + 2
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
-        """N rows -> (N, K)."""
         truths = self._truths(targets)
         guesses = np.asarray(answers).reshape(truths.shape) >= THRESHOLD
         same = (truths == guesses).all(1)[:, None]
@@ -64,12 +59,10 @@ class Multilabel(Scoring):
         return [shares] * len(targets)
 
     def renamed(self, answers: Vectors, labels: Sequence[str]) -> Vectors:
-        """The columns in the order of this scoring's labels."""
         return columns(answers, labels, self.labels)
 
     @property
     def class_names(self) -> Sequence[str]:
-        """The labels."""
         return self.labels
 
     def _truths(self, targets: Vectors) -> NDArray[np.bool_]:

@@ -44,11 +44,9 @@ class Questions(Scoring):
 
     @property
     def width(self) -> int:
-        """The number K of sums."""
         return 2 * (len(self.names) + 1)
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
-        """N rows -> (N, K)."""
         metrics = np.zeros((len(targets), self.width))
         half = self.width // 2
         for row, ((_, context), target, answer) in enumerate(zip(fields, targets, answers, strict=True)):
@@ -59,7 +57,6 @@ class Questions(Scoring):
         return sparse.csr_array(metrics)
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
-        """Means over all questions."""
         both = sums[..., : self.width // 2] + sums[..., self.width // 2 :]
         return {name: both[..., index] / both[..., -1] for index, name in enumerate(self.names)}
 
@@ -83,11 +80,9 @@ class Questions(Scoring):
 
 
 def answer_scores(answer: str, references: Sequence[str]) -> tuple[float, float, float, float]:
-    """F1, exact match, and both on characters: maxima over the references.
+    """F1, exact match, and both on characters: maxima over the references that are not empty after normalisation.
 
-    Args:
-        answer: empty for no answer.
-        references: empty if the question is unanswerable. References that are empty after normalisation are ignored.
+    An empty answer is no answer; without references the question is unanswerable.
     """
     scores = [_against(answer, reference) for reference in filter(normalised, references)] or [_against(answer, "")]
     f1, exact, f1_characters, exact_characters = (max(values) for values in zip(*scores, strict=True))

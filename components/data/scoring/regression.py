@@ -28,16 +28,13 @@ class Regression(Correlations):
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """Errors are not negative, and have no upper bound."""
         return {**super().ranges, "r2": (-np.inf, 1.0), "mae": (0.0, np.inf)}
 
     @property
     def width(self) -> int:
-        """The number K of sums."""
         return super().width + 2
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
-        """N rows -> (N, K)."""
         x, y = (np.asarray([value[0] for value in values], dtype=np.float64) for values in (targets, answers))
         errors = np.stack([abs(x - y), (x - y) ** 2], axis=1)
         return sparse.csr_array(sparse.hstack([super().statistics(fields, targets, answers), errors]))

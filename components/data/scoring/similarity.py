@@ -28,16 +28,13 @@ class Correlations(Scoring):
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """The metrics are correlations, between -1 and 1."""
         return dict.fromkeys(self.names, (-1.0, 1.0))
 
     @property
     def width(self) -> int:
-        """The number K of sums."""
         return 11
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
-        """N rows -> (N, K)."""
         from scipy import stats  # the import takes half a second
 
         count = len(targets)
@@ -49,12 +46,10 @@ class Correlations(Scoring):
         return sparse.csr_array(np.stack(columns, axis=1))
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
-        """Correlations; 0 if one side is constant."""
         n = sums[..., 0]
         return {"spearman": _correlation(n, sums[..., 6:11]), "pearson": _correlation(n, sums[..., 1:6])}
 
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
-        """The mean of the values."""
         return [np.asarray([np.mean([target[0] for target in targets])], dtype=np.float32)] * len(targets)
 
 

@@ -48,7 +48,6 @@ class Tags:
 
     Attributes:
         scheme: `none` if tags mark no spans (parts of speech).
-        types: names of the span types, sorted.
         prefixes: (C,) prefix of each tag.
         type_of: (C,) index of each tag's type; -1 for `O`.
     """
@@ -101,10 +100,8 @@ class Tags:
 def read_tags(labels: Sequence[str], *, scheme: Scheme | None = None) -> Tags:
     """Parse the names of tags.
 
-    Args:
-        labels: C names.
-        scheme: of the tags. None: inferred from the prefixes: `none` if a name other than `O` has no prefix, IOBES if
-            there is a prefix E, S, L or U, IOB1 if I is the only one, else BIO.
+    scheme: of the tags. None: inferred from the prefixes: `none` if a name other than `O` has no prefix, IOBES if
+        there is a prefix E, S, L or U, IOB1 if I is the only one, else BIO.
     """
     matches = [_TAG.fullmatch(label) for label in labels]
     if scheme is None:

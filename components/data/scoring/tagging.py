@@ -25,7 +25,6 @@ class Tagging(Scoring):
     spans); correct tags, tags.
 
     Attributes:
-        labels: names of the tags.
         scheme: None: inferred from the names.
     """
 
@@ -49,12 +48,10 @@ class Tagging(Scoring):
 
     @property
     def class_names(self) -> Sequence[str]:
-        """The span types, or the tags if there are no spans."""
         return self.labels if self.tags.scheme == "none" else self.tags.types
 
     @property
     def width(self) -> int:
-        """The number K of sums."""
         return 3 * len(self.class_names) + 2
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
@@ -97,12 +94,10 @@ class Tagging(Scoring):
         return {name: metrics[name] for name in self.names}
 
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
-        """The most frequent tag for every unit."""
         most = np.bincount(_joined(targets), minlength=1).argmax()
         return [np.full(len(target), most, dtype=np.float32) for target in targets]
 
     def renamed(self, answers: Vectors, labels: Sequence[str]) -> Vectors:
-        """Tag indices of this scoring."""
         number = np.asarray([self.labels.index(label) for label in labels], dtype=np.float32)
         return [number[answer.astype(np.int64)] for answer in answers]
 

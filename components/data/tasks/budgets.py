@@ -54,10 +54,6 @@ def refuse_unpaired(group: str, *, budgets: Mapping[str, Sequence[int]], seeds: 
     """Check that tasks can be learned together: the same number of budgets each, which are paired in ascending order,
     and a common seed.
 
-    Args:
-        budgets: task -> budgets.
-        seeds: task -> seeds.
-
     Raises:
         ConfigError: the numbers of budgets differ, or there is no common seed.
     """

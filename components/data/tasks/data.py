@@ -84,7 +84,6 @@ class Split:
 
     @property
     def texts(self) -> list[str]:
-        """N texts: the first part of every input."""
         return [parts[0] for parts in self.fields]
 
     @cached_property

@@ -65,7 +65,6 @@ class TaskFacts:
     """Facts of a task, besides its rows, that later stages read.
 
     Attributes:
-        labels: names of the labels, by index.
         digests: split -> SHA-256 of its content.
         learned_languages: languages of train, if the slices of test are languages; otherwise empty.
     """
@@ -216,30 +215,22 @@ def read_facts(directory: Path) -> TaskFacts:
     return TaskFacts(labels=labels, **facts)
 
 
-def read_split(directory: Path, split: str, *, rows: np.ndarray | None = None) -> Split:
-    """A split, or the rows with the given indices, in this order. A whole split must not be changed: the last ones are
-    kept in memory, because a fine-tuning stage reads them for every run and fold.
+def read_split(directory: Path, split: str) -> Split:
+    """A split. It must not be changed: the last ones are kept in memory, because a fine-tuning stage reads them for
+    every run and fold.
 
     Raises:
         ArtifactError: the file cannot be read.
     """
-    path = directory / f"{split}.parquet"
-    if rows is not None or not path.is_file():
-        return _read_split(path, rows)
-    state = path.stat()
-    return _read_whole(path.absolute(), state.st_mtime_ns, state.st_ino)
+    path = (directory / f"{split}.parquet").absolute()
+    state = path.stat() if path.is_file() else None
+    return _read_split(path, (state.st_mtime_ns, state.st_ino) if state else None)
 
 
 @lru_cache(maxsize=KEPT_SPLITS)
-def _read_whole(path: Path, changed: int, file: int) -> Split:
-    # `changed` and `file` differ after the file was written again.
-    return _read_split(path, None)
-
-
-def _read_split(path: Path, rows: np.ndarray | None) -> Split:
+def _read_split(path: Path, state: tuple[int, int] | None) -> Split:
+    # `state` differs after the file was written again.
     table = read_columns(path, SCHEMA.names, stage="examples")
-    if rows is not None:
-        table = table.take(pa.array(rows))
     return Split(
         [tuple(parts) for parts in table.column("fields").to_pylist()],
         vectors(table.column("target")),

@@ -21,12 +21,12 @@ class Kind:
 
     Attributes:
         read: (task name, source) -> the task's examples. Raises DataError for invalid data.
-        scoring: (labels, calibration bins) -> the metrics.
+        scoring: labels -> the metrics.
         strata: split -> (N,) the stratum of each row; a label budget is a number of rows per stratum. None: the budget
             is a number of rows.
     """
 
     read: Callable[[str, TaskSource], Examples]
     io: TaskIO
-    scoring: Callable[[Sequence[str], int], Scoring]
+    scoring: Callable[[Sequence[str]], Scoring]
     strata: Callable[[Split], Labels | None] = one_stratum

@@ -19,8 +19,6 @@ class Mistake:
     """A row with a wrong answer.
 
     Attributes:
-        row: index in its split.
-        slice: of the row, if it has one.
         size: confidence in the wrong answer; error of a number; share of wrong tags of a sentence.
     """
 
@@ -32,7 +30,6 @@ class Mistake:
     size: float
 
     def as_dict(self) -> dict[str, Any]:
-        """The mistakes as a JSON object."""
         return {**vars(self), "fields": list(self.fields)}
 
 
@@ -43,9 +40,6 @@ Judged = tuple[str, str, float] | None
 def mistakes(split: Split, answers: Sequence[Answer], *, kind: str, labels: Sequence[str]) -> list[Mistake]:
     """The wrong answers in descending order of their size, rows of equal size in their order; empty for a kind whose
     answers cannot be judged row by row.
-
-    Args:
-        labels: names of the labels, by index.
     """
     judge = JUDGES.get(kind)
     if judge is None:
@@ -56,15 +50,6 @@ def mistakes(split: Split, answers: Sequence[Answer], *, kind: str, labels: Sequ
         if judged is not None:
             result.append(Mistake(row, fields, split.slices[row], *judged))
     return sorted(result, key=lambda mistake: -mistake.size)
-
-
-def confusion(split: Split, answers: Sequence[Answer], *, labels: Sequence[str]) -> np.ndarray:
-    """(C, C) counts, true labels in rows, of a kind with one label per row; rows without a label are left out."""
-    counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    for target, answer in zip(split.targets, answers, strict=True):
-        if target[0] >= 0:
-            counts[int(target[0]), int(answer.argmax())] += 1
-    return counts
 
 
 def _label(fields: Fields, target: Target, answer: Answer, labels: Sequence[str]) -> Judged:

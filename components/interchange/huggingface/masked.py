@@ -156,16 +156,20 @@ def _named(tensors: Mapping[str, Tensor], *, prefix: str, head: str, ignored: Se
     )
 
 
-def _to_bert(model: BERT) -> tuple[dict[str, Any], Tensors]:
-    config = _BERT_KEYS.write(model.config, kind="bert", architecture="BertForPreTraining")
-    return config, exported(_BERT_RULES, model, model.config.layers)
+def _converter(family: str, keys: Keys, rules: Sequence[Rule], *, architecture: str, head: str) -> Converter:
+    def to_huggingface(model: BERT | ALBERT) -> tuple[dict[str, Any], Tensors]:
+        config = keys.write(model.config, kind=family, architecture=architecture)
+        return config, exported(rules, model, model.config.layers)
 
+    def from_huggingface(
+        config: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Any], int, Tensors]:
+        reader = Reader(config, keys)
+        settings = reader.read()
+        reader.check()
+        return restored(family, settings, rules, _named(tensors, prefix=f"{family}.", head=head))
 
-def _from_bert(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:
-    reader = Reader(config, _BERT_KEYS)
-    settings = reader.read()
-    reader.check()
-    return restored("bert", settings, _BERT_RULES, _named(tensors, prefix="bert.", head="cls.predictions"))
+    return Converter(to_huggingface, from_huggingface)
 
 
 def _to_roberta(model: RoBERTa) -> tuple[dict[str, Any], Tensors]:
@@ -186,18 +190,8 @@ def _from_roberta(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> t
     return restored("roberta", settings, _roberta_rules(unused), named)
 
 
-def _to_albert(model: ALBERT) -> tuple[dict[str, Any], Tensors]:
-    config = _ALBERT_KEYS.write(model.config, kind="albert", architecture="AlbertForPreTraining")
-    return config, exported(_ALBERT_RULES, model, 1)
-
-
-def _from_albert(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:
-    reader = Reader(config, _ALBERT_KEYS)
-    settings = reader.read()
-    reader.check()
-    return restored("albert", settings, _ALBERT_RULES, _named(tensors, prefix="albert.", head="predictions"))
-
-
-BERT_CONVERTER = Converter(_to_bert, _from_bert)
+BERT_CONVERTER = _converter("bert", _BERT_KEYS, _BERT_RULES, architecture="BertForPreTraining", head="cls.predictions")
 ROBERTA_CONVERTER = Converter(_to_roberta, _from_roberta)
-ALBERT_CONVERTER = Converter(_to_albert, _from_albert)
+ALBERT_CONVERTER = _converter(
+    "albert", _ALBERT_KEYS, _ALBERT_RULES, architecture="AlbertForPreTraining", head="predictions"
+)

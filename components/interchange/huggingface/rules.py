@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
@@ -54,11 +54,8 @@ def packed(ours: str, *theirs: str) -> Rule:
 
 def module(ours: str, theirs: str, *, part: str | None = None, rule: Callable[..., Rule] = plain) -> list[Rule]:
     """Weight and bias of a layer; `rule` is the rule of the weight."""
-    weight = rule(f"{ours}.weight", f"{theirs}.weight")
-    return [
-        Rule(weight.ours, weight.theirs, weight.export, weight.restore, part),
-        plain(f"{ours}.bias", f"{theirs}.bias", part=part),
-    ]
+    weight = replace(rule(f"{ours}.weight", f"{theirs}.weight"), part=part)
+    return [weight, plain(f"{ours}.bias", f"{theirs}.bias", part=part)]
 
 
 def attention(ours: str, theirs: str) -> list[Rule]:
@@ -71,14 +68,12 @@ def attention(ours: str, theirs: str) -> list[Rule]:
 
 def spread(rules: Sequence[Rule], layers: int) -> list[Rule]:
     """The rules with `{layer}` replaced by the index of each layer."""
+
+    def of_layer(name: str, layer: int) -> str:
+        return name.replace("{layer}", str(layer))
+
     return [
-        Rule(
-            rule.ours.replace("{layer}", str(layer)),
-            tuple(name.replace("{layer}", str(layer)) for name in rule.theirs),
-            rule.export,
-            rule.restore,
-            rule.part,
-        )
+        replace(rule, ours=of_layer(rule.ours, layer), theirs=tuple(of_layer(name, layer) for name in rule.theirs))
         for rule in rules
         for layer in (range(layers) if "{layer}" in rule.ours else (0,))
     ]

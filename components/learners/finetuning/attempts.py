@@ -119,7 +119,7 @@ def cost_of(spec: GroupSpec) -> Cost:
         steps, evaluations = schedule_of(spec, epoch=epoch)
         folds = number_of_folds(member) if facts.selection == "budget" else 0
         # Each row is in one fold: all folds together have the steps of `folds - 1` final runs, unless the number of
-        # steps does not depend on the number of rows (`min_steps`, `contrastive.pairs`).
+        # steps does not depend on the number of rows (`min_steps`, the pairs of contrastive training).
         constant = schedule_of(spec, epoch=2 * epoch)[0] == steps
         fixed += 2 * unit * evaluations
         step += unit * way.operations(spec.settings) / epoch * (1 + folds if constant else max(1, folds))

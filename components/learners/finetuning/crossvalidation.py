@@ -170,7 +170,7 @@ def _heads(spec: GroupSpec) -> list[_Head]:
             heads.append(_Head())
             continue
         answers = [item.answers_by_candidate() for item in of_folds]
-        pooled = _Pooled(member, [item.rows.held for item in of_folds])
+        pooled = _Pooled(member, [item.rows.indices.held for item in of_folds])
         # Of equal penalties, first with names, then the first normalisation.
         candidates = sorted(answers[0], key=lambda candidate: -candidate.penalty)
         tried = [pooled.answers([item[candidate] for item in answers]) for candidate in candidates]

@@ -7,7 +7,6 @@ weights, and the member evaluates them and predicts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, reduce
 from itertools import product
 from typing import Any
 
@@ -16,32 +15,25 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.data.scoring import Scoring
-from components.data.tasks.data import Answer, Split, Target
-from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.data import Answer, Split
+from components.data.tasks.examples import read_facts
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import best_score
-from components.data.unlabelled_texts import read_unlabelled
 from components.learners.finetuning import frozen
-from components.learners.finetuning.features import FeatureTable, extract, head_answers, read_by_head
-from components.learners.finetuning.frozen import LABELS, NAMES
+from components.learners.finetuning.features import FeatureTable, head_answers
+from components.learners.finetuning.frozen import LABELS
 from components.learners.finetuning.packing import BEST, MODEL, ON_FROZEN, held, pack, unpack
 from components.learners.finetuning.probe import (
-    MOST_ROWS,
     HeadCandidate,
-    HeadRows,
     search_head,
     train_head,
 )
-from components.learners.finetuning.soft_labels import soft_labels_of
+from components.learners.finetuning.run_rows import RunRows
 from components.learners.finetuning.specs import (
     RunSpec,
-    all_training_rows,
-    encode,
     names_of,
-    rows_of,
     with_head,
 )
-from components.learners.task_models.base import Encoded
 from components.learners.task_models.fixed_batches import FixedBatches
 from components.learners.task_models.heads import CalibratedHead, ImitatingHead, Statistics, TextHead
 from components.learners.task_models.model import answers, cloned_state
@@ -51,7 +43,7 @@ from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
 from components.training.loop import TrainingState
 from components.training.precision import first_device
-from components.training.rng import counter_rng, counter_seed
+from components.training.rng import counter_seed
 
 
 class Member:
@@ -68,19 +60,12 @@ class Member:
     """
 
     def __init__(self, spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> None:
-        self.spec, self._tokenizer = spec, tokenizer
+        self.spec = spec
         self.model = model = with_head(spec, encoder)
-        whole, self._facts = read_split(spec.examples, "train"), read_facts(spec.examples)
-        #: Indices of the rows in the train split.
-        self.rows = rows = rows_of(spec, whole)
-        if rows.held is not None:
-            dev = whole.take(rows.held)
-        else:
-            dev = read_split(spec.examples, "dev") if spec.chosen is None else whole.take([])
-        #: Name -> rows; `train` holds those that the run learns from, `dev` those that it is scored on.
-        self.splits = {"train": whole.take(rows.learned), "dev": dev, "test": read_split(spec.examples, "test")}
-        self._encodings: dict[str, list[Encoded]] = {}
-        self.scoring: Scoring = scoring_for(self._facts.kind, self._facts.labels)
+        #: The rows that the run learns from, and those that it predicts.
+        self.rows = RunRows(spec, model, tokenizer)
+        facts = read_facts(spec.examples)
+        self.scoring: Scoring = scoring_for(facts.kind, facts.labels)
         settings = spec.settings
         #: Whether the head on frozen features is solved for instead of trained by gradient steps.
         self.is_solved = settings.head_steps > 0 and isinstance(model.head, TextHead) and model.head.is_linear
@@ -95,9 +80,9 @@ class Member:
             model.head.decides = spec.fold is None
             if spec.fold is None and spec.chosen is not None and spec.chosen.calibration is not None:
                 model.head.set_calibration(spec.chosen.calibration)
-        model.head.prepare(self.splits["train"].targets)
+        model.head.prepare(self.rows.splits["train"].targets)
         #: Steps per epoch of this member's rows.
-        self.epoch = -(-len(rows.learned) // settings.step_rows)
+        self.epoch = -(-len(self.rows) // settings.step_rows)
         self._best: dict[str, Tensor] = {}
         #: Predictions of the best weights on dev; None if `result` has to compute them (after a resume, or if the
         #: initial weights are the best).
@@ -126,13 +111,13 @@ class Member:
     def fit_head(self) -> list[Answer] | None:
         """Train the head on the frozen encoder's features; returns its predictions on dev, None without dev."""
         settings, head = self.spec.settings, self.model.head
-        dev = self.head_inputs("dev") if self.is_scored else None
+        dev = self.rows.head_inputs("dev") if self.is_scored else None
         # Features are few and stay on the CPU, independent of the encoder's device.
         head.cpu()
         if settings.head_steps and (self.is_solved or self.way.trains_encoder):
-            self._fit_head(self.head_inputs, dev, penalties=self._penalties)
+            self._fit_head(self.rows.head_inputs, dev, penalties=self._penalties)
         elif not self.way.trains_encoder and not self.is_solved:
-            head.fit_norm(self.head_inputs("train").matrix())
+            head.fit_norm(self.rows.head_inputs("train").matrix())
         self.model.eval()
         result = None if dev is None else self._calibrated(lambda: head_answers(head, dev))
         head.to(first_device())
@@ -144,10 +129,10 @@ class Member:
 
     def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
         """The predictions on the rows of the fold by a head that is solved with each candidate."""
-        dev, head = self.head_inputs("dev"), self.model.head.cpu()
+        dev, head = self.rows.head_inputs("dev"), self.model.head.cpu()
         assert isinstance(head, TextHead)
         result = {}
-        rows = self._head_rows(self.head_inputs)
+        rows = self.rows.of_head(self.rows.head_inputs, names=self._names)
         for names, norm, penalty in product(self._names, self._norms, self.spec.settings.head_penalties):
             candidate = HeadCandidate(norm, penalty, names)
             search_head(
@@ -183,75 +168,10 @@ class Member:
         candidates = names_of(self.spec)
         return candidates if self.is_solved or len(candidates) == 1 else [None]
 
-    def encoded(self, split: str) -> list[Encoded]:
-        """A split as piece ids; not computed where only a head is trained."""
-        if split not in self._encodings:
-            named = frozen.fields_of(self.spec, split) if split in (LABELS, NAMES) else self.splits[split].fields
-            self._encodings[split] = encode(self.spec, self.model, self._tokenizer, named)
-        return self._encodings[split]
-
-    def head_inputs(self, split: str) -> FeatureTable:
-        """The inputs of the head for a split's rows, by the encoder as it was before training."""
-        return read_by_head(self.model, self._features(split))
-
-    def _current_inputs(self, split: str) -> FeatureTable:
-        return read_by_head(self.model, extract(self.model, self.encoded(split), precision=self.spec.precision))
-
-    def _features(self, split: str) -> FeatureTable:
-        rows = {"train": self.rows.learned, "dev": self.rows.held}.get(split)
-        if rows is None:
-            return frozen.features(self.spec, split)
-        numbers = all_training_rows(self.spec, read_split(self.spec.examples, "train"), self._facts)
-        return frozen.features(self.spec, "train").take(np.searchsorted(numbers, rows))
-
-    def _head_rows(self, inputs: Callable[[str], FeatureTable]) -> dict[bool | None, HeadRows]:
-        """The rows on which the head is trained alone, without and with the names of the labels (`_names`): a sample of
-        more than `MOST_ROWS`.
-
-        Args:
-            inputs: split -> inputs of the head.
-        """
-        rows = np.arange(len(self.splits["train"]))
-        if len(rows) > MOST_ROWS:
-            rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])
-        table, targets = inputs("train").take(rows), [self.splits["train"].targets[row] for row in rows]
-        return {
-            names: HeadRows(table.joined(inputs(NAMES)), targets + self._label_targets)
-            if names
-            else HeadRows(table, targets)
-            for names in self._names
-        }
-
-    @property
-    def _label_targets(self) -> list[Target]:
-        return [np.asarray([label], dtype=np.float64) for label in range(len(self._facts.labels))]
-
     def training_rows(self) -> TrainingRows:
         """The rows that the run learns from; after the head has been fitted, with the names of the labels if they are
         chosen."""
-        splits = ["train", *([NAMES] if self._names[0] else [])]
-        rows, taught = self._taught
-        return TrainingRows(
-            self.model,
-            self.spec.seed,
-            [*self.splits["train"].targets, *(self._label_targets if self._names[0] else ())],
-            encoded=lambda: [row for split in splits for row in self.encoded(split)],
-            features=lambda: reduce(FeatureTable.joined, map(self._features, splits)),
-            taught=taught,
-            taught_encoded=lambda: self._encoded_texts(rows),
-        )
-
-    @cached_property
-    def _taught(self) -> tuple[NDArray[np.int64], list[Target]]:
-        """Texts that teachers have labelled, and their predictions; none without teachers."""
-        if self.spec.distillation is None:
-            return np.zeros(0, dtype=np.int64), []
-        return soft_labels_of(self.spec, self.splits["dev"], self.rows.left_out)
-
-    def _encoded_texts(self, rows: NDArray[np.int64]) -> list[Encoded]:
-        assert self.spec.distillation is not None
-        texts = read_unlabelled(self.spec.distillation.texts)
-        return encode(self.spec, self.model, self._tokenizer, [texts[row] for row in rows])
+        return self.rows.of_training(names=bool(self._names[0]))
 
     @property
     def _penalties(self) -> list[float]:
@@ -262,9 +182,9 @@ class Member:
     def refit_head(self) -> FeatureTable | None:
         """Fit the head to the current encoder's features of the training rows, with the penalty that was chosen on the
         frozen encoder's; returns the features of dev, None without dev."""
-        dev = self._current_inputs("dev") if self.is_scored else None
+        dev = self.rows.current_inputs("dev") if self.is_scored else None
         recorded = self.record.get("penalty")
-        self._fit_head(self._current_inputs, dev, penalties=self._penalties if recorded is None else [recorded])
+        self._fit_head(self.rows.current_inputs, dev, penalties=self._penalties if recorded is None else [recorded])
         self.model.head.to(first_device()).eval()
         return dev
 
@@ -279,7 +199,7 @@ class Member:
             penalties: candidates; the first choice is recorded.
         """
         settings, head = self.spec.settings, self.model.head
-        rows = self._head_rows(inputs)
+        rows = self.rows.of_head(inputs, names=self._names)
         head.cpu()
         # In a run that trains the encoder alone, the head is frozen.
         head.requires_grad_()
@@ -309,7 +229,7 @@ class Member:
             self.record |= {} if best.names is None else {"label_names": best.names}
 
     def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
-        """Evaluate the current weights, or their average, on dev; without dev, keep them at the chosen evaluation.
+        """Evaluate the current weights on dev; without dev, keep them at the chosen evaluation.
 
         Args:
             state: of the run.
@@ -317,7 +237,6 @@ class Member:
             epoch: steps per epoch of the run.
             loss: training loss of the step.
         """
-        _swap(state)
         if self.is_scored:
             dev = self.refit_head() if self.way.refits_head else None
             head = self.model.head
@@ -325,7 +244,6 @@ class Member:
             self.add_scores(result, state, numbers=numbers, epoch=epoch, loss=loss)
         else:
             self.keep(state, numbers=numbers, epoch=epoch)
-        _swap(state)
 
     def add_scores(
         self,
@@ -357,7 +275,7 @@ class Member:
             self._keep(state, epoch=epoch)
 
     def _keep(self, state: TrainingState, *, epoch: int) -> None:
-        """Keep the weights as they are; the caller has put their average, if there is one, in their place."""
+        """Keep the present weights."""
         self.record |= {"best_step": state.step, "best_epoch": round(state.step / epoch, 3)}
         self._best = cloned_state(self.learning)
 
@@ -386,10 +304,10 @@ class Member:
         head = self.model.head
         assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
         if not self.way.trains_encoder or not self.record["best_step"]:
-            return head_answers(head, self.head_inputs(LABELS), answer=head.taught)
+            return head_answers(head, self.rows.head_inputs(LABELS), answer=head.taught)
         if self.way.refits_head:
-            return head_answers(head, self._current_inputs(LABELS), answer=head.taught)
-        return answers(self.model, self.encoded(LABELS), answer=head.taught, precision=self.spec.precision)
+            return head_answers(head, self.rows.current_inputs(LABELS), answer=head.taught)
+        return answers(self.model, self.rows.encoded(LABELS), answer=head.taught, precision=self.spec.precision)
 
     def weights(self, *, without: str | None = None) -> dict[str, Tensor]:
         """The model's present weights under `model.`, except those whose names begin with `without`."""
@@ -423,11 +341,11 @@ class Member:
         if not self.way.trains_encoder:
             return self._head_answers(split)
         if self.way.refits_head:
-            return head_answers(self.model.head, self._current_inputs(split))
-        return answers(self.model, self.encoded(split), precision=self.spec.precision)
+            return head_answers(self.model.head, self.rows.current_inputs(split))
+        return answers(self.model, self.rows.encoded(split), precision=self.spec.precision)
 
     def _head_answers(self, split: str) -> list[Answer]:
-        return head_answers(self.model.head, self.head_inputs(split))
+        return head_answers(self.model.head, self.rows.head_inputs(split))
 
     def test_answers(self, *, trained: bool) -> list[Answer]:
         """Predictions of the best weights on test, which the stored classifier repeats to the last bit.
@@ -441,29 +359,23 @@ class Member:
             head_precision="float32" if self.way.refits_head or not trained else None,
         )
         if trained:
-            return batches.answers(self.encoded("test"))
+            return batches.answers(self.rows.encoded("test"))
         return batches.decide(list(frozen.features(self.spec, "test").rows()))
 
     def _calibrated(self, answer: Callable[[], list[Answer]]) -> list[Answer]:
         """The predictions on dev, after `Head.calibrate` has fitted the head's thresholds on them; not in a fold."""
         if self.spec.fold is not None:
             return answer()
-        return self.model.head.calibrate(answer, per_row(self.scoring, self.splits["dev"]))
+        return self.model.head.calibrate(answer, per_row(self.scoring, self.rows.splits["dev"]))
 
     def _main_score(self, result: Sequence[Answer]) -> float:
         return self._scores(result)[self.scoring.main]
 
     def _scores(self, result: Sequence[Answer]) -> dict[str, float]:
-        dev = self.splits["dev"]
+        dev = self.rows.splits["dev"]
         return self.scoring.score(dev.fields, dev.targets, result)
 
 
 def per_row(scoring: Scoring, rows: Split) -> Callable[[list[Answer]], NDArray[np.float64]]:
     """Answers -> (N,) primary metric of each row."""
     return lambda result: scoring.scores(scoring.statistics(rows.fields, rows.targets, result).toarray())[scoring.main]
-
-
-def _swap(state: TrainingState) -> None:
-    """Exchange the weights with their average, if there is one."""
-    if state.average is not None:
-        state.average.swap()

@@ -40,6 +40,8 @@ from components.training.windows import Sampler
 
 #: Points of a run's curve in monitoring; a stage has many runs.
 CURVE_POINTS = 60
+#: Epochs of a student over the texts that its teachers have labelled.
+DISTIL_EPOCHS = 5
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,8 @@ def execute(spec: GroupSpec) -> list[dict[str, Any]]:
     for index, member in enumerate(run.members):
         tensors |= {f"{_prefix(index)}{name}": value for name, value in member.result().items()}
         seconds = round(earlier + time.perf_counter() - began, 3)
-        short = {str(stratum): count for stratum, count in member.rows.short.items()}
-        records.append(member.record | {"rows": len(member.rows.learned), "short": short, "seconds": seconds})
+        short = {str(stratum): count for stratum, count in member.rows.indices.short.items()}
+        records.append(member.record | {"rows": len(member.rows), "short": short, "seconds": seconds})
     store.save(run.steps + 1, tensors, {"done": True, "records": records})
     return records
 
@@ -183,9 +185,9 @@ class Run:
         answers = [member.fit_head() for member in self.members]
         for member in self.members:
             member.model.head.penalty *= self.way.penalty_factor(
-                labelled=len(member.rows.learned), taught=len(member.training_rows().taught)
+                labelled=len(member.rows), taught=len(member.training_rows().taught)
             )
-        # An average of the weights starts at the heads that were just trained.
+        # Training the heads has made them trainable; a run may train the encoder alone.
         self.state = self._fresh_state()
         for member, result in zip(self.members, answers, strict=True):
             if result is None:
@@ -205,7 +207,7 @@ class Run:
 
     def train(self, store: CheckpointStore) -> None:
         """The remaining steps, up to the last evaluation that cross-validation has chosen."""
-        settings, last = self.settings, self._last_step()
+        last = self._last_step()
         if all(member.is_fixed for member in self.members) or self.state.step >= last:
             return
         world = World(device=first_device())
@@ -239,7 +241,7 @@ class Run:
                 self.curve.add(report.step, **dev_scores([member.record for member in self.members], self.spec.tasks))
             if report.step >= last:
                 break
-            if now - saved >= settings.training.checkpoint_seconds and report.step < self.steps:
+            if now - saved >= self.spec.members[0].checkpoint_seconds and report.step < self.steps:
                 self._checkpoint(store, world)
                 saved = time.perf_counter()
 
@@ -258,7 +260,7 @@ class Run:
             return samplers[0]
         return TaskMixture(
             samplers,
-            shares([len(member.rows.learned) for member in self.members], self.spec.temperature),
+            shares([len(member.rows) for member in self.members], self.spec.temperature),
             steps=self.steps,
             seed=counter_seed(self.spec.seed, "together"),
         )
@@ -349,10 +351,9 @@ def schedule_of(spec: GroupSpec, *, epoch: int) -> tuple[int, int]:
         spec: of the run.
         epoch: steps per epoch, over all members.
     """
-    taught = 0.0
+    taught = 0
     if (distillation := spec.members[0].distillation) is not None:
-        count = read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"]
-        taught = distillation.settings.epochs * int(count)
+        taught = int(read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"])
     return way_of(spec.settings).steps(spec.settings, epoch=epoch, taught=taught), spec.settings.evaluations
 
 

@@ -81,7 +81,7 @@ class RunSpec:
         seed: of the run.
         precision: of training and prediction.
         trained: whether the encoder's weights are read from its directory; else they are initialised with the seed.
-        storage: `cluster.storage`.
+        storage, checkpoint_seconds: of `cluster`.
         key: of the checkpoints.
         tables: `cluster.features`.
         features: key of the frozen-encoder features; equal for runs with the same encoder weights.
@@ -105,6 +105,7 @@ class RunSpec:
     precision: Precision
     trained: bool
     storage: str
+    checkpoint_seconds: float
     key: str
     tables: Path
     features: str

@@ -259,17 +259,17 @@ def spec_maker(
 
     Args:
         settings: of the runs (`for_start`).
-        distillation: of runs with method `distil`; the others have none.
+        distillation: of runs with teachers.
     """
     facts, encoder = read_facts(job.examples), read_manifest(job.encoder, kind=ENCODER).digest
     trained, model = is_trained(job.encoder), architecture_of(job.encoder)
-    # It depends on the architecture without the vocabulary, which all starts of a family share, so that compared
-    # systems have the same precision.
+    # By the architecture without the vocabulary, so that all starts of a family have the same precision.
     precision = choose(job.settings.training.precision, device=first_device(), size=product_size(model))
     distillation = distillation if way_of(settings).has_teachers else None
+    storage = job.cluster.storage if "://" in job.cluster.storage else str(Path(job.cluster.storage).absolute())
     inputs: dict[str, Any] = {
         # Words are combined with the finished run.
-        "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}, "words": True}),
+        "settings": settings.model_dump(mode="json", exclude={"words"}),
         "encoder": encoder,
         "examples": facts.digests,
         "label_texts": facts.label_texts,
@@ -303,7 +303,8 @@ def spec_maker(
             seed=seed,
             precision=precision,
             trained=trained,
-            storage=job.cluster.storage if "://" in job.cluster.storage else str(Path(job.cluster.storage).absolute()),
+            storage=storage,
+            checkpoint_seconds=job.cluster.checkpoint_seconds,
             key=f"finetune-{fingerprint(**inputs, budget=budget, seed=seed)}",
             tables=Path(job.cluster.features).absolute(),
             features=features,

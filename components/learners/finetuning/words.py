@@ -170,7 +170,7 @@ def _joint(work: WordsRows, system: str, *, record: Mapping[str, Any]) -> list[C
         head.set_norm(record["head_norm"])
     data = work.data
     name, judged = data.judged
-    train = member.head_inputs("train").matrix()
+    train = member.rows.head_inputs("train").matrix()
     fit = partial(JointRegression, work, work.systems[system], head, train, penalty=penalty)
     pooled = [np.zeros((len(judged), len(work.facts.labels)), dtype=np.float32) for _ in STRENGTHS]
     # Training rows that are held out, by fold; None: the models learn from all rows and predict dev.
@@ -180,7 +180,7 @@ def _joint(work: WordsRows, system: str, *, record: Mapping[str, Any]) -> list[C
     for held in parts:
         regression = fit(held)
         rows = judged if held is None else data.train.take(held)
-        features = member.head_inputs("dev").matrix() if held is None else train[held]
+        features = member.rows.head_inputs("dev").matrix() if held is None else train[held]
         for probabilities, strength in zip(pooled, STRENGTHS, strict=True):
             matrix = regression.matrix(features, rows, strength)
             probabilities[slice(None) if held is None else held] = regression(strength).probabilities(matrix)

@@ -56,7 +56,10 @@ from components.training.precision import Precision
 #: Settings of training only, which are not read with a stored model.
 LEARNED_WITH = ("auto", "contrastive", "scratch", "unlabelled", "words")
 #: Settings of earlier versions that a model of this version cannot have, and their values without effect.
-REMOVED = {"reader": "none", "answering": "linear", "context": 0}
+REMOVED = {
+    "reader": "none", "answering": "linear", "context": 0, "longest_answer": 160, "stride": None, "tagger_hidden": 256,
+    "task_tokens": "auto",
+}  # fmt: skip
 
 
 #: Number of features F -> (F, S) random numbers.
@@ -64,11 +67,7 @@ Projection = Callable[[int], NDArray[np.float32]]
 
 
 def sketches(model: TaskModel, vectors: Tensor, batch: Batch, projection: Projection) -> list[NDArray[np.float32]]:
-    """The sketches (S,) of the B rows of a batch.
-
-    Args:
-        vectors: inputs of its head: (S, F), (B, F) or (S, U, F).
-    """
+    """The sketches (S,) of the B rows of a batch."""
     norm = getattr(model.head, "norm", None)
     if model.of_units:
         lengths = batch["unit_lengths"]
@@ -183,9 +182,6 @@ class TextClassifier:
     ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
         """The answers of `answer`, and the measurements of `components.registry.drift`.
 
-        Args:
-            projection: number of features F -> (F, S) random numbers.
-
         Returns:
             N answers; (N, 2) pieces and unknown pieces; (N, S) projections of the features that the head reads.
         """
@@ -233,8 +229,7 @@ def write_files(
     """Write the files of a task model."""
     config: dict[str, Any] = {
         "kind": classifier.task.kind,
-        # The checkpoint interval has no influence on the model.
-        "settings": classifier.settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
+        "settings": classifier.settings.model_dump(mode="json"),
         "precision": precision,
     }
     if head_precision not in (None, precision):
@@ -305,17 +300,14 @@ class AveragedClassifier:
 
     @property
     def kind(self) -> str:
-        """Name of the task's kind."""
         return self.members[0].kind
 
     @property
     def labels(self) -> Sequence[str]:
-        """The names of the C labels."""
         return self.members[0].labels
 
     @property
     def encoder(self) -> LanguageModel:
-        """The encoder of the first member."""
         return self.members[0].encoder
 
     @property
@@ -329,17 +321,14 @@ class AveragedClassifier:
         )
 
     def on(self, device: torch.device) -> AveragedClassifier:
-        """This classifier after its models have been moved to a device. To be called before the first answer."""
         for member in self.members:
             member.on(device)
         return self
 
     def quantised(self) -> AveragedClassifier:
-        """This classifier with the encoders' matrices in 8-bit integers; see `TextClassifier.quantised`."""
         return replace(self, members=[member.quantised() for member in self.members])
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
-        """The answers to N rows. The answer to a row does not depend on the other rows."""
         if not self._decodes and not self.is_shared:
             return mean_answers([member.answer(rows, batch_size) for member in self.members])
         return self._answers(rows)[0]

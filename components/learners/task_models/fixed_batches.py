@@ -45,11 +45,6 @@ from components.models.static import StaticVectors
 from components.training.precision import Precision, has_bf16
 
 
-def suits_bags(model: TaskModel) -> bool:
-    """Whether the features of a model are pooled word vectors, computed on the processor."""
-    return isinstance(model.encoder, StaticVectors) and not model.of_units and model.device.type == "cpu"
-
-
 def pool_bags(encoder: StaticVectors, sequences: Sequence[NDArray[np.integer[Any]]], *, pooling: Pooling) -> Tensor:
     """(S, F) float32: the features of `pooling.Features.pooled` up to rounding."""
     lengths_S = torch.from_numpy(np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences)))
@@ -154,7 +149,6 @@ class FixedBatches:
 
     Args:
         head_precision: of the head; None: the precision of the encoder.
-        int8: whether the encoder's matrices are quantised (`inference_weights.converted`).
     """
 
     def __init__(
@@ -211,8 +205,9 @@ class FixedBatches:
 
     @property
     def reads_bags(self) -> bool:
-        """Whether the features are pooled word vectors, so that `answers_of_sequences` may be used."""
-        return suits_bags(self.model)
+        """Whether the features are word vectors, pooled on the processor: `answers_of_sequences` may be used."""
+        model = self.model
+        return isinstance(model.encoder, StaticVectors) and not model.of_units and model.device.type == "cpu"
 
     def answers_of_sequences(self, sequences: Sequence[NDArray[Any]]) -> list[Answer]:
         """The same answers as of `answers` to N rows of one sequence each, for pooled word vectors."""
@@ -267,7 +262,7 @@ class FixedBatches:
 
     def _pooled(self, sequences: Sequence[NDArray[Any]]) -> Tensor:
         encoder, features = self.model.encoder, self.model.features
-        assert isinstance(encoder, StaticVectors)  # as `suits_bags` has checked
+        assert isinstance(encoder, StaticVectors)  # as `reads_bags` has checked
         with self._computing(self.precision):
             pooled = pool_bags(encoder, sequences, pooling=features.pooling)
             return features.joined(pooled.chunk(3 if features.pooling == "concat" else 1, dim=1))

@@ -72,7 +72,6 @@ class BlockNorm(FixedNorm):
         self.register_buffer("unit", torch.zeros(()))
 
     def fit(self, features: Tensor) -> None:
-        """Set mean and std from (N, F) features."""
         super().fit(features)
         self.unit.fill_(float(self.kind == "length"))
         if self.kind == "fixed":
@@ -83,7 +82,6 @@ class BlockNorm(FixedNorm):
         self.deviation.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
 
     def forward(self, features: Tensor) -> Tensor:
-        """(S, F) -> (S, F)."""
         x = super().forward(features)
         parts = [nn.functional.normalize(part, dim=-1) * math.sqrt(part.shape[-1]) for part in x.split(self.blocks, -1)]
         return torch.where(self.unit > 0, torch.cat(parts, -1), x)
@@ -183,11 +181,7 @@ class Head(nn.Module, ABC):
 
 
 class TextHead(Head):
-    """Normalisation, dropout, linear layer; with `hidden`, a ReLU layer in between (Howard and Ruder 2018, 3.3).
-
-    Args:
-        norm: `finetune.<name>.head_norm`; a hidden layer gets `batch` or none.
-    """
+    """Normalisation, dropout, linear layer; with `hidden`, a ReLU layer in between (Howard and Ruder 2018, 3.3)."""
 
     def __init__(
         self,
@@ -220,7 +214,6 @@ class TextHead(Head):
         )
 
     def fit_norm(self, vectors: Tensor) -> None:
-        """Set the statistics of the normalisation from the training features."""
         if isinstance(self.norm, FixedNorm):
             self.norm.fit(vectors)
         elif isinstance(self.norm, BatchNorm) and isinstance(self.norm.running_mean, Tensor):
@@ -338,16 +331,13 @@ class ClassificationHead(LabelHead):
         return super().penalty_of(strength, targets) * (2 if len(np.unique(np.concatenate(targets))) == 2 else 1)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Mean cross entropy plus the penalty."""
         return self.penalised(nn.functional.cross_entropy(outputs.float(), batch["targets"][:, 0].long()))
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
-        """`divergence_at` of the labels, averaged over rows."""
         result = precise(outputs)
         return divergence_at(result, batch["targets"].to(result.dtype), temperature).mean()
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
-        """Probabilities (C,) of each row."""
         return list(outputs.float().softmax(1).cpu().numpy())
 
 
@@ -374,7 +364,6 @@ class RegressionHead(ImitatingHead):
         return 2 * super().penalty_of(strength, targets)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Mean squared error of the scaled targets, plus the penalty."""
         return self.penalised(self.imitation(outputs, batch))
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float = 1.0) -> Tensor:

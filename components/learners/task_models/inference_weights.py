@@ -38,7 +38,6 @@ class CastLinear(nn.Module):
         self.register_buffer("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., I) -> (..., O)."""
         return F.linear(x.to(self.weight.dtype), self.weight, self.bias)
 
 

@@ -139,10 +139,6 @@ def windows(pieces: Sequence[int], *, size: int, encoder: LanguageModel) -> list
 class WindowPooling:
     """Pooling of a row's windows: the maximum of features that are maxima over pieces, the mean of all others, in which
     a window has the weight of its number of pieces. A text of one window has the same vector as without windows.
-
-    Args:
-        settings: `pooling` of the pieces of a window (in `concat`, the middle third of each layer is a maximum), and
-            `chunks_learned`.
     """
 
     def __init__(self, settings: FinetuneSettings, *, width: int) -> None:

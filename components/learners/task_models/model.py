@@ -31,6 +31,8 @@ from components.tokenization.special import UNK
 PREDICT_PIECES = 4096
 #: Maximum number of pieces of a group of sequences in training (`states_by_length`).
 GROUP_PIECES = 3072
+#: Windows of a row in a training step of kinds that read windows apart: one with the answer, the others sampled.
+WINDOWS_LEARNED = 8
 #: Maximum share of padding in a batch.
 PADDING = 0.04
 
@@ -60,7 +62,7 @@ class TaskModel(nn.Module):
             raise ConfigError("layers: mix reads a text as one sequence; remove chunk, or choose other layers")
         self.lm_weight = settings.lm_weight
         #: Maximum number of windows of a row in a training step; None: all.
-        self.windows_learned = settings.windows_learned if task.windows_apart else None
+        self.windows_learned = WINDOWS_LEARNED if task.windows_apart else None
         if settings.chunk is not None and encoder.carries_state:
             encoder.set_chunks(settings.chunk, learned=settings.chunks_learned)
         if settings.own_task_tokens:
@@ -99,7 +101,6 @@ class TaskModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the parameters."""
         return next(self.parameters()).device
 
     def kept(self, batch: Batch) -> Tensor:
@@ -193,10 +194,6 @@ def batches_by_length(
 
     A batch has at most `budget` pieces, padding included. Once it has a quarter of the budget, it ends before a row
     that would raise the share of padding above `PADDING`; small batches may have more padding.
-
-    Args:
-        lengths: (N,) length of each row's longest sequence.
-        counts: (N,) number of sequences of each row.
     """
     order = np.argsort(lengths, kind="stable")
     start = held = real = 0
@@ -239,11 +236,7 @@ def run_over(
     *,
     precision: str = "float32",
 ) -> list[Result]:
-    """Apply a function to all rows in evaluation mode, batch by batch; returns N results in the order of the rows.
-
-    Args:
-        function: batch of B rows -> B results.
-    """
+    """Apply a function to all rows in evaluation mode, batch by batch; returns N results in the order of the rows."""
     device = next(model.parameters()).device
     results: dict[int, Result] = {}
     with predicting(model, precision=precision):
@@ -298,5 +291,4 @@ def answers(
 
 
 def cloned_state(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of all weights and buffers."""
     return {name: value.detach().clone() for name, value in model.state_dict().items()}

@@ -135,7 +135,6 @@ class EpochSampler(Sampler):
         return self._epoch[1][index]
 
     def tokens_before(self, step: int) -> int:
-        """Number of tokens before a step, without padding."""
         epochs, index = divmod(step, self.epoch_steps)
         begun = 0
         if index:
@@ -183,7 +182,6 @@ class ExampleSampler(EpochSampler):
         self.windows = windows
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """The batch of a step, or the part of it on one rank."""
         rows = self.rows(step)[rank::world]
         encoded = [self._learned(step, int(row)) for row in rows]
         return collate(encoded, [self.targets[row] for row in rows])

@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 
 #: Score of a span in a window without context, and threshold that makes the head always predict a span.
 NEVER: Final = -1e4
+#: Maximum length of an answer in characters.
+LONGEST_ANSWER: Final = 160
 
 
 class Answering(CalibratedHead):
     """Scores of starts and ends.
 
     Args:
-        settings: `longest_answer` in characters; normalisation, dropout and hidden layer of `TextHead`.
+        settings: normalisation, dropout and hidden layer of `TextHead`.
     """
 
     threshold: Tensor
@@ -45,7 +47,7 @@ class Answering(CalibratedHead):
         super().__init__(
             features, 2, hidden=settings.head_hidden, dropout=settings.head_dropout, norm=settings.head_norm
         )
-        self.longest = settings.longest_answer
+        self.longest = LONGEST_ANSWER
         # Added to the score of no answer; fitted on dev and stored with the weights.
         self.register_buffer("threshold", torch.zeros(()))
 
@@ -102,11 +104,9 @@ class Answering(CalibratedHead):
 
     @property
     def calibration(self) -> float:
-        """The threshold of answers."""
         return float(self.threshold)
 
     def set_calibration(self, value: float) -> None:
-        """Set the threshold of answers."""
         self.threshold.fill_(value)
 
 

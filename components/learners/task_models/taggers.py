@@ -55,6 +55,10 @@ def _allowed(before: Tags, after: Tags) -> np.ndarray:
     return continues | begins
 
 
+#: Width of each direction of the biLSTM.
+LSTM_WIDTH = 256
+
+
 class Tagger(ImitatingHead):
     """Scores of the tags at each unit, by the layers of `TextHead`.
 
@@ -66,7 +70,7 @@ class Tagger(ImitatingHead):
 
     Args:
         labels: names of the tags, which determine the legal transitions.
-        settings: `tagger`, `tagger_hidden`, and the head's normalisation, dropout and (without LSTM) hidden layer.
+        settings: `tagger`, and the head's normalisation, dropout and (without LSTM) hidden layer.
     """
 
     _start: Tensor
@@ -84,8 +88,8 @@ class Tagger(ImitatingHead):
         )
         self.lstm: BiLSTM | None = None
         if recurrent:
-            self.lstm = BiLSTM(features, settings.tagger_hidden)
-            self.output = nn.Linear(2 * settings.tagger_hidden, len(labels))
+            self.lstm = BiLSTM(features, LSTM_WIDTH)
+            self.output = nn.Linear(2 * LSTM_WIDTH, len(labels))
         legal = legal_transitions(labels)
         self.crf = LinearChainCRF(len(labels), legal=legal) if settings.tagger != "linear" else None
         for name, scores in zip(("start", "step", "end"), illegal_scores(legal), strict=True):
@@ -152,7 +156,6 @@ class Tagger(ImitatingHead):
         return [row[:length].ravel() for row, length in zip(result, on_host(lengths_B).tolist(), strict=True)]
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
-        """`divergence_at` of the tags, averaged over the units of all rows; not of a CRF."""
         scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
         units = Inside.of(lengths_B, scores_BWC.shape[1])
         taught_BWC = batch["targets"].view(scores_BWC.shape).to(scores_BWC.dtype)

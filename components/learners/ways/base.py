@@ -80,13 +80,13 @@ class Way:
         """Settings of the training loop."""
         return settings.training
 
-    def steps(self, settings: FinetuneSettings, *, epoch: int, taught: float) -> int:
+    def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
         """Number of steps of a run.
 
         Args:
             settings: of the run.
             epoch: steps per epoch, over all tasks.
-            taught: texts of teachers, over all epochs.
+            taught: number of texts of teachers.
         """
         return max(settings.min_steps, math.ceil(settings.epochs * epoch))
 

@@ -22,7 +22,7 @@ from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import collate
 from components.learners.ways.base import TrainingRows, Way
 from components.models.base import Batch, Carry, Losses
-from components.settings.contrastive import pairs_of
+from components.settings import contrastive
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.training.rng import counter_rng, counter_seed
@@ -48,12 +48,11 @@ class Contrastive(Way):
 
     def training(self, settings: FinetuneSettings) -> Training:
         """With the rate of contrastive training."""
-        return settings.training.model_copy(update={"rate": settings.contrastive.rate})
+        return settings.training.model_copy(update={"rate": contrastive.RATE})
 
-    def steps(self, settings: FinetuneSettings, *, epoch: int, taught: float) -> int:
+    def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
         """The epochs of contrastive training, with at most its number of pairs."""
-        contrastive = settings.contrastive
-        return max(1, min(math.ceil(contrastive.epochs * epoch), contrastive.pairs // pairs_of(contrastive.rows)))
+        return max(1, min(math.ceil(settings.contrastive.epochs * epoch), contrastive.STEPS))
 
     def shortened(self, settings: FinetuneSettings, *, epochs: float) -> FinetuneSettings:
         """With this number of epochs of contrastive training."""
@@ -65,8 +64,8 @@ class Contrastive(Way):
 
     def sampler(self, rows: TrainingRows) -> Sampler:
         """Batches with balanced classes."""
-        count, seed = rows.settings.contrastive.rows, counter_seed(rows.seed, "batches")
-        return ContrastiveSampler(rows.encoded(), rows.targets, rows=count, seed=seed)
+        seed = counter_seed(rows.seed, "batches")
+        return ContrastiveSampler(rows.encoded(), rows.targets, rows=contrastive.ROWS, seed=seed)
 
 
 class PairModel(nn.Module):

@@ -26,6 +26,8 @@ TAUGHT = "taught."
 TEMPERATURE, LABEL_WEIGHT = 2.0, 0.1
 #: Maximum number of unlabelled rows of a batch, beside `training.batch_size` labelled rows.
 TAUGHT_ROWS = 64
+#: Epochs over these rows.
+EPOCHS = 5
 
 
 class Distil(Way):
@@ -34,9 +36,9 @@ class Distil(Way):
     has_teachers = True
     prefers_end = True
 
-    def steps(self, settings: FinetuneSettings, *, epoch: int, taught: float) -> int:
-        """All texts of the teachers in every epoch."""
-        return max(1, math.ceil(taught / TAUGHT_ROWS))
+    def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
+        """`EPOCHS` over the texts of the teachers."""
+        return max(1, math.ceil(EPOCHS * taught / TAUGHT_ROWS))
 
     def operations(self, settings: FinetuneSettings) -> float:
         """Of the labelled rows, and of the texts beside them."""
@@ -62,22 +64,16 @@ class Distil(Way):
 
 
 class DistillationSampler(Sampler):
-    """Batches of labelled rows, with unlabelled rows and the teacher's answers.
-
-    Args:
-        taught: batches of unlabelled rows, with the teacher's answers as targets.
-    """
+    """Batches of labelled rows, with unlabelled rows and the teacher's answers."""
 
     def __init__(self, labelled: ExampleSampler, taught: ExampleSampler) -> None:
         self.labelled, self.taught = labelled, taught
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """The batch of a step, or the part of it on one rank."""
         taught = self.taught.batch(step, rank, world)
         return self.labelled.batch(step, rank, world) | {f"{TAUGHT}{name}": value for name, value in taught.items()}
 
     def tokens_before(self, step: int) -> int:
-        """Number of tokens before a step."""
         return self.labelled.tokens_before(step) + self.taught.tokens_before(step)
 
 
@@ -101,7 +97,6 @@ class DistilledModel(nn.Module):
         )
 
     def imitation(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """The loss of the unlabelled rows."""
         head = self.model.head
         assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
         return head.imitation(outputs, batch, temperature=TEMPERATURE)

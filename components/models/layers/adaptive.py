@@ -61,7 +61,6 @@ class TiedVocabulary(nn.Module):
 
     @property
     def clusters(self) -> int:
-        """Number of clusters, the first included."""
         return len(self.tables)
 
     def embedding_parameters(self) -> list[nn.Parameter]:

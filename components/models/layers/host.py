@@ -62,7 +62,6 @@ _STATE = threading.local()
 
 
 def is_fixed() -> bool:
-    """Whether the mode is on in this thread."""
     return bool(getattr(_STATE, "on", False))
 
 

@@ -11,8 +11,8 @@ masked positions per row, N = B M, V vocabulary.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -45,14 +45,23 @@ class MaskedConfig(TransformerConfig):
 
 
 class MaskedModel(LanguageModel):
-    """Embeddings and the masked-language-model head; a family adds the blocks and further objectives.
+    """Embeddings and the masked-language-model head; a family adds the blocks.
+
+    `losses` reads `tokens` (B, T), `positions` and `targets` (B, M; columns and ids of the masked pieces); with a
+    second objective also `segments` (B, T) and its labels (B,). It has no carry.
 
     Args:
         embedding: E, width of the embeddings and of the output layer's input.
         segments: number of segment embeddings; 0 for none.
+
+    Attributes:
+        pair_objective: name of the second objective, of its output layer and of its labels; empty for none.
     """
 
     config: MaskedConfig
+    blocks: nn.ModuleList
+    pooler: nn.Linear
+    pair_objective = ""
     segment: nn.Parameter | None
     attention = "around"
     compiles = True
@@ -80,9 +89,23 @@ class MaskedModel(LanguageModel):
             if table is not None:
                 _truncated(table)
 
-    @abstractmethod
+    def add_pair_objective(self) -> None:
+        """The layers of `pair_objective`."""
+        self.pooler = nn.Linear(self.config.width, self.config.width)
+        setattr(self, self.pair_objective, nn.Linear(self.config.width, 2))
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        top_BTD = self.run(batch["tokens"], batch.get("segments"), None)[-1]
+        sums = {"tokens": self.masked_loss(top_BTD, batch)}
+        if name := self.pair_objective:
+            sums[name] = pair_loss(top_BTD, self.pooler, getattr(self, name), batch[name])
+        # The sum of objectives, each averaged over its own targets.
+        means = [total / count for total, count in sums.values()]
+        return Losses(sum(means[1:], means[0]), {key: (total.detach(), count) for key, (total, count) in sums.items()})
+
     def body(self) -> Iterable[Block]:
         """The blocks in the order of application; a shared block is repeated."""
+        return cast(Iterable[Block], self.blocks)
 
     def enter(self, x_BTE: Tensor) -> Tensor:
         """Embeddings (B, T, E) to the first block's input (B, T, D)."""
@@ -90,7 +113,7 @@ class MaskedModel(LanguageModel):
 
     def masked_loss(self, top_BTD: Tensor, batch: Batch) -> Sum:
         """Summed negative log-likelihood of the predicted pieces, and their number N."""
-        masked_BMD = self._predicting(top_BTD, batch["positions"])
+        masked_BMD = top_BTD.gather(1, batch["positions"].unsqueeze(-1).expand(-1, -1, top_BTD.shape[-1]))
         targets_N = batch["targets"].reshape(-1)
         total = linear_cross_entropy(self._transformed(masked_BMD).flatten(0, 1), self.token, self.bias, targets_N)
         return total, count_tensor(len(targets_N), total)
@@ -149,9 +172,6 @@ class MaskedModel(LanguageModel):
             outputs.append(block(outputs[-1], mask))
         return outputs
 
-    def _predicting(self, top_BTD: Tensor, positions_BM: Tensor) -> Tensor:
-        return top_BTD.gather(1, positions_BM.unsqueeze(-1).expand(-1, -1, top_BTD.shape[-1]))
-
     def _transformed(self, x: Tensor) -> Tensor:
         transformed: Tensor = self.transform_norm(gelu(self.transform(x), self.config.activation))
         return transformed
@@ -165,12 +185,6 @@ def pair_loss(top_BTD: Tensor, pooler: nn.Linear, output: nn.Linear, labels_B: T
     first_BD = torch.tanh(pooler(top_BTD[:, 0]))
     total = F.cross_entropy(output(first_BD).float(), labels_B, reduction="sum")
     return total, count_tensor(len(labels_B), total)
-
-
-def total_loss(**sums: Sum) -> Losses:
-    """The sum of objectives, each averaged over its own targets."""
-    means = [total / count for total, count in sums.values()]
-    return Losses(sum(means[1:], means[0]), {name: (total.detach(), count) for name, (total, count) in sums.items()})
 
 
 def _truncated(weight: Tensor) -> None:

@@ -72,12 +72,10 @@ class RelativeConfig(ModelConfig):
 
     @property
     def head_count(self) -> int:
-        """Number of attention heads."""
         return self.heads or max(1, self.width // 64)
 
     @property
     def inner(self) -> int:
-        """Inner width of the feed-forward layers."""
         return self.feedforward or 4 * self.width
 
 
@@ -164,8 +162,6 @@ class RelativeAttention(nn.Module):
         """Attention outputs (B, Q, D).
 
         Args:
-            x_BQD: inputs of the queries.
-            keys_BSC: keys and values of memory and segment, C = 2 D, the output of `key_value`.
             biases: u and v (N, K), if the layer has none of its own.
         """
         rows, queries, width = x_BQD.shape
@@ -275,9 +271,6 @@ class RelativeBlock(nn.Module):
     """A Transformer block with relative attention, as in Transformer-XL and XLNet:
 
     x = LN(x + attention(x));  x = LN(x + W_2 f(W_1 x + b_1) + b_2)
-
-    Args:
-        biased, segments: as for `RelativeAttention`.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from components.settings.tokenizer import TokenizerSettings
 
 
 def checks(params: Params) -> dict[str, Arguments]:
-    """Compares new data with the last accepted version. The single job."""
+    """Compares new data with the last accepted version."""
     # Texts of the tasks are checked as rows of these.
     corpora = {corpus: source for corpus, source in params.corpora.items() if getattr(params.data, corpus) is not None}
     corpora |= {f"unlabelled-{number}": source for number, source in enumerate(params.data.unlabelled)}
@@ -24,10 +24,7 @@ def checks(params: Params) -> dict[str, Arguments]:
 
 
 def domain_texts(params: Params) -> dict[str, Arguments]:
-    """Collects the texts of the train splits and of data.unlabelled. Texts of dev and test are left out.
-
-    One job per task of the run and entry of `data.unlabelled`, if the domain corpus is made from them.
-    """
+    """Collects the texts of the train splits and of data.unlabelled. Texts of dev and test are left out."""
     if not params.collects_texts:
         return {}
     sources = dict.fromkeys(params.run.tasks) | {
@@ -38,7 +35,6 @@ def domain_texts(params: Params) -> dict[str, Arguments]:
             "name": name,
             "examples": {task: out(params, "examples", task) for task in params.run.tasks},
             "unlabelled": source,
-            "threshold": params.leakage.threshold,
             "output": out(params, "domain-texts", name),
         }
         for name, source in sources.items()
@@ -46,7 +42,7 @@ def domain_texts(params: Params) -> dict[str, Arguments]:
 
 
 def ingest(params: Params) -> dict[str, Arguments]:
-    """Cleans raw text, drops duplicates, writes append-only Parquet shards. One job per corpus."""
+    """Cleans raw text, drops duplicates, writes append-only Parquet shards."""
     return {
         corpus: {
             "name": corpus,
@@ -59,7 +55,7 @@ def ingest(params: Params) -> dict[str, Arguments]:
 
 
 def ingest_parallel(params: Params) -> dict[str, Arguments]:
-    """Cleans pairs of texts, drops duplicates, writes append-only Parquet shards. One job per corpus of pairs."""
+    """Cleans pairs of texts, drops duplicates, writes append-only Parquet shards."""
     return {
         corpus: {
             "name": f"{corpus} pairs",
@@ -72,10 +68,7 @@ def ingest_parallel(params: Params) -> dict[str, Arguments]:
 
 
 def tokenizer(params: Params) -> dict[str, Arguments]:
-    """Trains the vocabulary of a corpus, or keeps it while it fits new text.
-
-    One job per corpus and kind of tokenizer.
-    """
+    """Trains the vocabulary of a corpus, or keeps it while it fits new text."""
     return {
         f"{corpus}-{kind}": {
             "corpus": out(params, "corpus", corpus),
@@ -92,12 +85,12 @@ def tokenizer(params: Params) -> dict[str, Arguments]:
 def _tokenizer_settings(params: Params, kind: str) -> TokenizerSettings:
     """The settings that the vocabulary of one kind depends on; the settings of other kinds are reset to defaults."""
     block = "word" if kind == "open_word" else kind
-    kept = params.tokenizer.model_dump(include={"segmenter", "sample_megabytes", "refit", block})
+    kept = params.tokenizer.model_dump(include={"sample_megabytes", block})
     return TokenizerSettings.model_validate(kept)
 
 
 def tokenizer_parallel(params: Params) -> dict[str, Arguments]:
-    """Trains one vocabulary for both sides of the pairs and for the corpus. One job per corpus of pairs."""
+    """Trains one vocabulary for both sides of the pairs and for the corpus."""
     return {
         corpus: {
             "corpus": out(params, "corpus", corpus),
@@ -111,7 +104,7 @@ def tokenizer_parallel(params: Params) -> dict[str, Arguments]:
 
 
 def tokenize(params: Params) -> dict[str, Arguments]:
-    """Writes a corpus as memory-mapped token shards. One job per corpus and kind of tokenizer."""
+    """Writes a corpus as memory-mapped token shards."""
     return {
         f"{corpus}-{kind}": {
             "corpus": out(params, "corpus", corpus),
@@ -124,7 +117,7 @@ def tokenize(params: Params) -> dict[str, Arguments]:
 
 
 def tokenize_parallel(params: Params) -> dict[str, Arguments]:
-    """Writes pairs as memory-mapped token shards. One job per corpus of pairs."""
+    """Writes pairs as memory-mapped token shards."""
     return {
         corpus: {
             "corpus": out(params, "corpus", f"{corpus}-{PARALLEL}"),

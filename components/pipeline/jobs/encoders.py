@@ -7,11 +7,12 @@ from pathlib import Path
 from components.pipeline.jobs import PARALLEL, Arguments, out
 from components.settings.names import VECTORS
 from components.settings.params import Params
+from components.settings.pretrain import PretrainSettings
 from components.settings.systems import TASK_ADAPTED
 
 
 def pretrain(params: Params) -> dict[str, Arguments]:
-    """Pretrains a language model on general text. One job per block of `pretrain`."""
+    """Pretrains a language model on general text."""
     return {
         name: {
             "name": name,
@@ -19,10 +20,7 @@ def pretrain(params: Params) -> dict[str, Arguments]:
             "tokens": _of(params, "tokens", params.pretraining_corpus, settings.tokenizer),
             "tokenizer": _of(params, "tokenizer", params.pretraining_corpus, settings.tokenizer),
             "output": out(params, "encoder", name, "pretrained"),
-            "preset": settings.preset,
-            "model": settings.model,
-            "source": settings.source,
-            "digest": settings.digest,
+            **_model(settings),
             "vectors": settings.vectors,
             "vectors_digest": settings.vectors_digest,
             "training": settings.training,
@@ -33,8 +31,12 @@ def pretrain(params: Params) -> dict[str, Arguments]:
     }
 
 
+def _model(settings: PretrainSettings) -> Arguments:
+    return {key: getattr(settings, key) for key in ("preset", "model", "source", "digest")}
+
+
 def adapt(params: Params) -> dict[str, Arguments]:
-    """Continues pretraining on the domain's text, or on what was added to it. One job per block of `adapt`."""
+    """Continues pretraining on the domain's text, or on what was added to it."""
     return {
         name: {
             "name": name,
@@ -58,10 +60,7 @@ def adapt(params: Params) -> dict[str, Arguments]:
 
 
 def task_tokens(params: Params) -> dict[str, Arguments]:
-    """Writes a task's texts, without labels, as memory-mapped token shards.
-
-    One job per task of `adapt_task` and kind of tokenizer.
-    """
+    """Writes a task's texts, without labels, as memory-mapped token shards."""
     return {
         f"{task}-{kind}": {
             "examples": out(params, "examples", task),
@@ -74,10 +73,7 @@ def task_tokens(params: Params) -> dict[str, Arguments]:
 
 
 def adapt_task(params: Params) -> dict[str, Arguments]:
-    """Continues pretraining of the adapted model on a task's texts.
-
-    One job per task of `adapt_task` and family of the run.
-    """
+    """Continues pretraining of the adapted model on a task's texts."""
     collected: dict[str, Arguments] = {}
     for task, settings in params.adapt_task.items():
         for name in params.run.families:
@@ -105,10 +101,7 @@ def text_of_vectors(params: Params) -> str:
 
 
 def scratch(params: Params) -> dict[str, Arguments]:
-    """The same model without a step of language modelling, for comparison.
-
-    One job per block of `pretrain`; with the start `vectors`, another one.
-    """
+    """The same model without a step of language modelling, for comparison."""
     corpus = text_of_vectors(params)
     collected: dict[str, Arguments] = {}
     for name, settings in params.pretrain.items():
@@ -124,20 +117,14 @@ def scratch(params: Params) -> dict[str, Arguments]:
                 "training": learning.training if reads else None,
                 "start": start,
                 "output": out(params, "encoder", name, start),
-                "preset": settings.preset,
-                "model": settings.model,
-                "source": settings.source,
-                "digest": settings.digest,
+                **_model(settings),
                 "seed": params.run.seed,
             }
     return collected
 
 
 def static(params: Params, start: str) -> dict[str, Arguments]:
-    """Computes word vectors with an encoder, for prediction without a pass through it.
-
-    One job per block of `static`, for one initialisation of its teacher.
-    """
+    """Computes word vectors with an encoder, for prediction without a pass through it."""
     return {
         name: {
             "name": name,
@@ -146,7 +133,6 @@ def static(params: Params, start: str) -> dict[str, Arguments]:
             "output": out(params, "encoder", name, start),
             "settings": settings,
             "word": params.tokenizer.word,
-            "segmenter": params.tokenizer.segmenter,
             "sample_megabytes": params.tokenizer.sample_megabytes,
             "seed": params.run.seed,
         }

@@ -12,12 +12,12 @@ from components.settings.section import Section
 
 
 def identity(params: Params) -> dict[str, Arguments]:
-    """Settings, code and libraries of every stage, as digests. The single job, which reads all settings."""
+    """Settings, code and libraries of every stage, as digests."""
     return {WHOLE: {"params": params, "output": out(params, "identity")}}
 
 
 def report(params: Params) -> dict[str, Arguments]:
-    """Writes one HTML page with all figures, and its numbers as JSON. The single job."""
+    """Writes one HTML page with all figures, and its numbers as JSON."""
     return {
         WHOLE: {
             "out": Path(params.run.out),
@@ -36,7 +36,7 @@ def report(params: Params) -> dict[str, Arguments]:
 
 
 def register(params: Params) -> dict[str, Arguments]:
-    """Registers every model as a version in MLflow. The single job."""
+    """Registers every model as a version in MLflow."""
     sections: dict[str, Mapping[str, Section]] = {
         "pretrain": params.pretrain,
         "static": params.static,
@@ -64,7 +64,7 @@ def register(params: Params) -> dict[str, Arguments]:
 
 
 def promote(params: Params) -> dict[str, Arguments]:
-    """Moves the alias champion, or keeps it, with reasons. The single job."""
+    """Moves the alias champion, or keeps it, with reasons."""
     return {
         WHOLE: {
             "registry": params.registry,

@@ -12,14 +12,16 @@ from components.settings.distil import DistilSettings
 from components.settings.names import BASELINES, VECTORS
 from components.settings.params import Params
 from components.settings.systems import TASK_ADAPTED, System
-from components.settings.unlabelled import UnlabelledSettings
+from components.settings.unlabelled import TextSource
 
 #: Maximum number of texts without labels that words models are fitted on.
 FOR_WORDS: Final = 25_000
+#: Maximum number of texts without labels that teachers label.
+FOR_DISTIL: Final = 4_000
 
 
 def examples(params: Params) -> dict[str, Arguments]:
-    """Reads and checks labelled data. One job per task in `data.tasks`."""
+    """Reads and checks labelled data."""
     return {
         task: {"task": task, "source": source, "output": out(params, "examples", task)}
         for task, source in params.data.tasks.items()
@@ -27,10 +29,7 @@ def examples(params: Params) -> dict[str, Arguments]:
 
 
 def finetune(params: Params) -> dict[str, Arguments]:
-    """Fine-tunes task models at every label budget and seed from one initialisation.
-
-    One job per task, family and initialisation of the run.
-    """
+    """Fine-tunes task models at every label budget and seed from one initialisation."""
     return {
         f"{task}-{family}-{start}": _finetuned(params, task, System(family, start), encoder=start)
         for task in params.run.tasks
@@ -43,10 +42,7 @@ def _systems(params: Params) -> list[tuple[str, str]]:
 
 
 def finetune_task_adapted(params: Params) -> dict[str, Arguments]:
-    """Fine-tunes from the model that was adapted to the task's texts.
-
-    One job per task of `adapt_task` and family of the run.
-    """
+    """Fine-tunes from the model that was adapted to the task's texts."""
     return {
         f"{task}-{family}": _finetuned(params, task, System(family, TASK_ADAPTED), encoder=f"{TASK_ADAPTED}-{task}")
         for task in params.adapt_task
@@ -70,10 +66,7 @@ def _finetuned(params: Params, task: str, system: System, *, encoder: str) -> Ar
 
 
 def intermediate(params: Params) -> dict[str, Arguments]:
-    """Extracts the encoder of a model that was fine-tuned on another task.
-
-    One job per intermediate task, family and initialisation of the run.
-    """
+    """Extracts the encoder of a model that was fine-tuned on another task."""
     return {
         f"{source}-{family}-{start}": {
             "source": source,
@@ -86,10 +79,7 @@ def intermediate(params: Params) -> dict[str, Arguments]:
 
 
 def finetune_after(params: Params) -> dict[str, Arguments]:
-    """Fine-tunes from the encoder of another task's model.
-
-    One job per task, intermediate task, family and initialisation of the run.
-    """
+    """Fine-tunes from the encoder of another task's model."""
     return {
         f"{task}-{source}-{family}-{start}": {
             **_finetuned(params, task, system, encoder=system.variant),
@@ -103,14 +93,11 @@ def finetune_after(params: Params) -> dict[str, Arguments]:
 
 
 def unlabelled(params: Params) -> dict[str, Arguments]:
-    """Collects texts without labels for words models. Texts of dev and test are left out.
-
-    One job per task of the run; its output is empty unless they read the domain corpus.
-    """
-    of_words = UnlabelledSettings(source="domain", rows=FOR_WORDS)
+    """Collects texts without labels for words models. Texts of dev and test are left out."""
     return {
         f"{task}-{BASELINES}": {
-            **_collected(params, task, "words", of_words if params.words_read_documents(task) else None),
+            **_collected(params, task, "words", "domain" if params.words_read_documents(task) else None),
+            "rows": FOR_WORDS,
             "output": out(params, "unlabelled", task, BASELINES),
         }
         for task in params.run.tasks
@@ -118,15 +105,11 @@ def unlabelled(params: Params) -> dict[str, Arguments]:
 
 
 def distil_texts(params: Params) -> dict[str, Arguments]:
-    """Collects texts without labels for teachers and students. Texts of dev and test are left out.
-
-    One job per task of the run and group of `distil`.
-    """
+    """Collects texts without labels for teachers and students. Texts of dev and test are left out."""
     return {
         f"{task}-{group}": {
-            **_collected(
-                params, task, f"distil.{group}", UnlabelledSettings(source=settings.source, rows=settings.rows)
-            ),
+            **_collected(params, task, f"distil.{group}", settings.source),
+            "rows": FOR_DISTIL,
             "output": out(params, "distilled", task, group, "texts"),
         }
         for task in params.run.tasks
@@ -134,23 +117,19 @@ def distil_texts(params: Params) -> dict[str, Arguments]:
     }
 
 
-def _collected(params: Params, task: str, key: str, settings: UnlabelledSettings | None) -> Arguments:
+def _collected(params: Params, task: str, key: str, which: TextSource | None) -> Arguments:
     # `key` names the settings in messages.
     return {
         "task": task,
         "key": key,
         "examples": out(params, "examples", task),
         "corpus": out(params, "corpus", "domain") if "domain" in params.corpora else None,
-        "settings": settings,
-        "threshold": params.leakage.threshold,
+        "which": which,
     }
 
 
 def teach(params: Params) -> dict[str, Arguments]:
-    """Labels texts with a fine-tuned model, at every label budget, seed and fold.
-
-    One job per task, group of `distil`, family and initialisation of the run.
-    """
+    """Labels texts with a fine-tuned model, at every label budget, seed and fold."""
     return {
         f"{task}-{group}-{family}-{start}": {
             **_finetuned(params, task, System(family, start), encoder=start),
@@ -165,10 +144,7 @@ def teach(params: Params) -> dict[str, Arguments]:
 
 
 def distil(params: Params) -> dict[str, Arguments]:
-    """Trains a student on the predictions of its teachers.
-
-    One job per task, group of `distil`, family and initialisation of the run.
-    """
+    """Trains a student on the predictions of its teachers."""
     return {
         f"{task}-{group}-{family}-{start}": {
             **_finetuned(params, task, System(family, start, "from", group), encoder=start),
@@ -197,10 +173,7 @@ def students_of(params: Params) -> list[System]:
 
 
 def together(params: Params) -> dict[str, Arguments]:
-    """Trains one encoder with a head per task, at every label budget and seed.
-
-    One job per group of `together`, family and initialisation.
-    """
+    """Trains one encoder with a head per task, at every label budget and seed."""
     return {
         f"{group}-{family}-{start}": {
             "group": group,
@@ -222,10 +195,7 @@ def together(params: Params) -> dict[str, Arguments]:
 
 
 def share(params: Params) -> dict[str, Arguments]:
-    """Extracts a task's results of multi-task learning.
-
-    One job per task, group of `together`, family and initialisation.
-    """
+    """Extracts a task's results of multi-task learning."""
     return {
         f"{task}-{group}-{family}-{start}": {
             "task": task,
@@ -253,7 +223,7 @@ def starts_of(params: Params, task: str) -> list[str]:
 
 
 def baseline(params: Params) -> dict[str, Arguments]:
-    """Trains TF-IDF with logistic regression and other baselines. One job per task of the run."""
+    """Trains TF-IDF with logistic regression and other baselines."""
     return {
         task: {
             "examples": out(params, "examples", task),
@@ -265,7 +235,7 @@ def baseline(params: Params) -> dict[str, Arguments]:
 
 
 def evaluate(params: Params) -> dict[str, Arguments]:
-    """Computes scores with intervals, benefits of transfer, calibration, slices. One job per task of the run."""
+    """Computes scores with intervals, benefits of transfer, calibration, slices."""
     return {
         task: {
             "examples": out(params, "examples", task),
@@ -281,7 +251,7 @@ def evaluate(params: Params) -> dict[str, Arguments]:
 
 
 def leakage(params: Params) -> dict[str, Arguments]:
-    """Searches the texts of dev and test in the corpora and train rows. One job per task of the run."""
+    """Searches the texts of dev and test in the corpora and train rows."""
     return {
         task: _leakage(
             params,
@@ -300,10 +270,7 @@ def leakage(params: Params) -> dict[str, Arguments]:
 
 
 def leakage_together(params: Params) -> dict[str, Arguments]:
-    """Searches the texts of dev and test in what models of several tasks were trained on.
-
-    One job per task of the run and group of `together`.
-    """
+    """Searches the texts of dev and test in what models of several tasks were trained on."""
     return {
         f"{task}-{group}": _leakage(
             params,

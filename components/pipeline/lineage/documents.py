@@ -6,22 +6,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from components.core.artifacts import is_complete, read_manifest
-from components.core.errors import DataError, HeadstartError
+from components.core.errors import ConfigError, DataError, HeadstartError, nearest
 from components.data.formats import corpus as corpora
 from components.data.formats.corpus import read_batches
 from components.data.formats.lines import Reading
 from components.data.ingestion.cleaning import clean
-from components.data.ingestion.dedup import Shingles, exact_keys, unpacked_rows
-from components.data.ingestion.documents import DROPPED, Origin
+from components.data.ingestion.dedup import NGRAM, PERMUTATIONS, Shingles, exact_keys, stores_signatures, unpacked_rows
+from components.data.ingestion.documents import DROPPED, Origin, Outcome, what_became_of
 from components.data.ingestion.readers import read_documents
 from components.data.matching import Texts, key_of
 from components.data.tasks.examples import KIND as EXAMPLES
 from components.data.tasks.examples import read_split
-from components.pipeline.documents import find_document
 from components.pipeline.jobs import PARALLEL, tasks
 from components.pipeline.jobs.corpora import ingest, ingest_parallel
 from components.settings.params import Params
@@ -32,7 +32,7 @@ _MOST_NEAR = 20
 
 
 @dataclass(frozen=True)
-class Found:
+class Copy:
     """A document of a corpus, or a row of labelled data.
 
     Attributes:
@@ -51,26 +51,53 @@ class Found:
     similarity: float = 1.0
     key: bytes = b""
 
+    def as_json(self) -> dict[str, Any]:
+        """Its fields without the key."""
+        return {name: value for name, value in vars(self).items() if name != "key"}
+
     def __str__(self) -> str:
         how = "" if self.similarity == 1 else f", near copy, estimated Jaccard similarity {self.similarity:.2f}"
         return f"{self.where}, {self.split}: {self.id} ({self.file}{how})"
 
 
-def texts_of(params: Params, document: str, *, where: str = "") -> list[str]:
-    """The cleaned texts of the documents or labelled rows that an id or position names; empty if there is none.
+def find_document(params: Params, document: str, *, corpus: str = "") -> list[tuple[str, Outcome]]:
+    """(corpus, outcome) of every document that `document` names, an id or a position.
 
-    Args:
-        params: settings of the run.
-        document: an id, FILE:LINE, or FILE#ROW, as in `headstart why --document`.
-        where: corpus or task to search; by default all.
+    `corpus` is a name such as general or domain-parallel; empty: all of them.
+
+    Raises:
+        ConfigError: there is no such corpus.
+        ArtifactError: the corpus, or every corpus, has not been ingested.
+        DataError: the document is in none of the ingested corpora.
+    """
+    directories = {directory.name: directory for directory in _corpora(params)}
+    if corpus and corpus not in directories:
+        raise ConfigError(f"unknown corpus {corpus!r}{nearest(corpus, directories)}")
+    collected: list[tuple[str, Outcome]] = []
+    problems: list[HeadstartError] = []
+    for name in [corpus] if corpus else directories:
+        try:
+            collected += [(name, outcome) for outcome in what_became_of(directories[name], document)]
+        except HeadstartError as error:
+            problems.append(error)
+    if not collected:
+        if len(problems) == 1 or not any(isinstance(error, DataError) for error in problems):
+            raise problems[0]
+        raise DataError("\n".join(map(str, problems)))
+    return collected
+
+
+def texts_of(params: Params, document: str, *, where: str = "") -> list[str]:
+    """The cleaned texts of the documents or labelled rows that an id, FILE:LINE or FILE#ROW names, in a corpus or task
+    or in all of them; empty if there is none.
 
     Raises:
         DataError: the id names different texts in several corpora or tasks.
     """
     matches: dict[str, list[str]] = {}
     with suppress(HeadstartError):
-        for name, fate in find_document(params, document):
-            matches.setdefault(name, []).extend(_raw_texts(params, name, fate.origin))
+        for name, outcome in find_document(params, document):
+            matches.setdefault(name, []).extend(_raw_texts(params, name, outcome.origin))
     for task, directory in _tasks(params):
         source = params.data.tasks[task]
         for split in SPLITS:
@@ -103,11 +130,11 @@ def _raw_texts(params: Params, name: str, origin: Origin) -> list[str]:
     return []
 
 
-def holders(params: Params, texts: Texts) -> list[Found]:
+def holders(params: Params, texts: Texts) -> list[Copy]:
     """Copies of the texts in the corpora and labelled data that the run's folder holds, and the duplicates of them that
     ingestion has dropped."""
-    matches: list[Found] = []
-    for name, directory in _corpora(params):
+    matches: list[Copy] = []
+    for name, directory in _complete(params):
         kept = [document for split in corpora.SPLITS for document in _in_split(directory, name, split, texts)]
         ids = {document.id for document in kept}
         matches += kept
@@ -115,19 +142,19 @@ def holders(params: Params, texts: Texts) -> list[Found]:
             for row in batch.to_pylist():
                 if row["twin"] in ids:
                     position = f"{row['source']}:{row['line']}"
-                    matches.append(Found(f"corpus/{name}", "dropped", row["id"], position))
+                    matches.append(Copy(f"corpus/{name}", "dropped", row["id"], position))
     for task, directory in _tasks(params):
         for split in SPLITS:
             rows = read_split(directory, split)
             matches += [
-                Found(f"examples/{task}", split, row_id or "", f"{split}.parquet")
+                Copy(f"examples/{task}", split, row_id or "", f"{split}.parquet")
                 for fields, row_id in zip(rows.fields, rows.ids, strict=True)
                 if texts.in_values(list(fields))
             ]
     return matches
 
 
-def _in_split(directory: Path, name: str, split: corpora.Split, texts: Texts) -> Iterator[Found]:
+def _in_split(directory: Path, name: str, split: corpora.Split, texts: Texts) -> Iterator[Copy]:
     for shard in corpora.shards(directory, split):
         columns = ["id", "text", *(["target"] if corpora.holds_pairs(shard) else [])]
         for batch in read_batches(shard, columns):
@@ -135,30 +162,23 @@ def _in_split(directory: Path, name: str, split: corpora.Split, texts: Texts) ->
             for row_id, *parts in zip(batch.column(0).to_pylist(), *values, strict=True):
                 if any(map(texts.held_by, parts)):
                     key = exact_keys(["\n".join(parts)]).astype("<u8").tobytes()
-                    yield Found(f"corpus/{name}", split, row_id, shard.name, key=key)
+                    yield Copy(f"corpus/{name}", split, row_id, shard.name, key=key)
 
 
-def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Found]) -> list[Found]:
+def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Copy]) -> list[Copy]:
     """Near copies of texts in the corpora of the run's folder, most similar first; at most 20 per corpus. They are
     found by the signatures in the key shards (`ingest.near_duplicates`), without reading texts; corpora with signatures
-    of another form are left out.
-
-    Args:
-        params: settings of the run.
-        wanted: the texts.
-        without: copies, which are left out.
-    """
+    of another form are left out, and so are the copies `without`."""
     near = params.ingest.near_duplicates
     if near is None:
         return []
     listed = {(match.where, match.id) for match in without}
-    signatures = Shingles(ngram=near.ngram, permutations=near.permutations).sketches([clean(text) for text in wanted])
-    matches: list[Found] = []
-    for name, directory in _corpora(params):
-        here: list[Found] = []
+    signatures = Shingles(ngram=NGRAM, permutations=PERMUTATIONS).sketches([clean(text) for text in wanted])
+    matches: list[Copy] = []
+    for name, directory in _complete(params):
+        here: list[Copy] = []
         facts = read_manifest(directory, kind=corpora.KIND).facts
-        stored = facts["recipe"]["settings"].get("near_duplicates") or {}
-        if (stored.get("ngram"), stored.get("permutations")) != (near.ngram, near.permutations):
+        if not stores_signatures(facts["recipe"]["settings"]):
             continue
         for shard in facts["keys"]:
             for batch in read_batches(directory / shard, ["sketch", "id", "heldout"]):
@@ -166,16 +186,20 @@ def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Foun
                 similarity = np.max([(sketches == signature).mean(axis=1) for signature in signatures], axis=0)
                 for row in np.flatnonzero(similarity >= near.threshold).tolist():
                     split = "heldout" if batch.column(2)[row].as_py() else "train"
-                    match = Found(f"corpus/{name}", split, batch.column(1)[row].as_py(), shard, float(similarity[row]))
+                    match = Copy(f"corpus/{name}", split, batch.column(1)[row].as_py(), shard, float(similarity[row]))
                     if (match.where, match.id) not in listed:
                         here.append(match)
         matches += sorted(here, key=lambda match: -match.similarity)[:_MOST_NEAR]
     return matches
 
 
-def _corpora(params: Params) -> list[tuple[str, Path]]:
-    arguments = [*ingest(params).values(), *ingest_parallel(params).values()]
-    return [(job["output"].name, job["output"]) for job in arguments if is_complete(job["output"], kind=corpora.KIND)]
+def _corpora(params: Params) -> list[Path]:
+    return [job["output"] for job in (*ingest(params).values(), *ingest_parallel(params).values())]
+
+
+def _complete(params: Params) -> list[tuple[str, Path]]:
+    directories = _corpora(params)
+    return [(directory.name, directory) for directory in directories if is_complete(directory, kind=corpora.KIND)]
 
 
 def _tasks(params: Params) -> list[tuple[str, Path]]:
@@ -184,11 +208,3 @@ def _tasks(params: Params) -> list[tuple[str, Path]]:
         for task, job in tasks.examples(params).items()
         if is_complete(job["output"], kind=EXAMPLES)
     ]
-
-
-def refuse_unknown(document: str) -> DataError:
-    """The error for an id that names nothing."""
-    return DataError(
-        f"{document!r}: no document of a corpus and no labelled row has this id or position; give an id, FILE:LINE, "
-        "FILE#ROW for Parquet, or the text itself with --text"
-    )

@@ -11,9 +11,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -141,23 +139,29 @@ def _aligned(path: Path) -> list[Path]:
     return [file for file in files if count(file) == count(path)]
 
 
+def _kept(records: Iterable[bytes], held: Callable[[str], bool]) -> Kept:
+    return ((b"", 1) if held(_text(raw)) else (raw, 0) for raw in records)
+
+
 def _lines(source: IO[bytes], texts: Texts) -> Kept:
-    for raw in source:
-        line = _text(raw).rstrip("\r\n")
+    def held(raw: str) -> bool:
+        line = raw.rstrip("\r\n")
         # In files of labelled lines the label precedes the text.
-        held = texts.may_be_in(line) and any(map(texts.held_by, (line, line.partition(" ")[2], *line.split("\t"))))
-        yield (b"", 1) if held else (raw, 0)
+        return texts.may_be_in(line) and any(map(texts.held_by, (line, line.partition(" ")[2], *line.split("\t"))))
+
+    return _kept(source, held)
 
 
 def _json_lines(source: IO[bytes], texts: Texts) -> Kept:
-    for raw in source:
-        value: Any = _text(raw)
-        held = texts.may_be_in(value)
-        if held:
-            with suppress(ValueError):
-                value = json.loads(value)
-            held = texts.in_values(value)
-        yield (b"", 1) if held else (raw, 0)
+    def held(line: str) -> bool:
+        if not texts.may_be_in(line):
+            return False
+        try:
+            return texts.in_values(json.loads(line))
+        except ValueError:
+            return texts.in_values(line)
+
+    return _kept(source, held)
 
 
 def _table(source: IO[bytes], texts: Texts, dialect: dict[str, Any]) -> Kept:
@@ -200,16 +204,22 @@ def _json(source: IO[bytes], texts: Texts) -> Kept:
 
 def _sentences(source: IO[bytes], texts: Texts) -> Kept:
     """Blocks of lines up to an empty line; a column of a block is a sentence."""
-    block: list[bytes] = []
-    for raw in chain(source, [None]):
-        if raw is not None:
+
+    def blocks() -> Iterator[bytes]:
+        block: list[bytes] = []
+        for raw in source:
             block.append(raw)
-        if raw is None or not raw.strip():
-            lines = list(map(_text, block))
-            comments = [line.partition("=")[2] for line in lines if line.startswith("# ")]
-            held = any(map(texts.held_by, [*columns(lines), *comments]))
-            yield (b"", 1) if held else (b"".join(block), 0)
-            block.clear()
+            if not raw.strip():
+                yield b"".join(block)
+                block.clear()
+        yield b"".join(block)
+
+    def held(block: str) -> bool:
+        lines = block.split("\n")
+        comments = [line.partition("=")[2] for line in lines if line.startswith("# ")]
+        return any(map(texts.held_by, [*columns(lines), *comments]))
+
+    return _kept(blocks(), held)
 
 
 def _documents(source: IO[bytes], texts: Texts) -> Kept:

@@ -28,20 +28,24 @@ from components.core.errors import ConfigError, DataError, StorageError
 from components.core.masking import masked
 from components.data.matching import Texts, key_of
 from components.data.removed import RECORDS, STATE, name_of, pending, repository_key
-from components.pipeline.lineage.documents import Found, holders, near_copies, refuse_unknown, texts_of
+from components.pipeline.lineage.documents import Copy, holders, near_copies, texts_of
 from components.pipeline.lineage.editing import remove_records
 from components.pipeline.lineage.models import Evidence, Learner, learners
 from components.pipeline.lineage.places import (
+    Cache,
+    Item,
     data_folders,
     derived_outputs,
     holds,
+    local_folder,
     output_of,
     raw_holders,
+    remotes,
     served_texts,
     tracked_by_git,
     walk,
 )
-from components.pipeline.lineage.stores import Cache, Item, local_folder, remotes
+from components.registry.drift.traffic import traffic_folder
 from components.registry.ledger import record_taints
 from components.registry.tracking import connect
 from components.settings.imports import is_local_copy
@@ -58,24 +62,18 @@ class Plan:
     """What a removal does.
 
     Attributes:
-        texts: the documents.
-        copies: their copies in corpora and labelled data.
-        near: near copies, which stay.
-        raw: raw files that hold them.
         side: other files of the repository that hold them (predictions, rejected rows, logs).
         outputs: directories of stages that hold them or were made from them.
         caches: folders of checkpoints, features and inputs, and texts in the traffic log.
         checkpoints: address of checkpoints in a bucket; empty: there are none.
         elsewhere: what this command does not remove, and what to do, in words.
-        objects: of DVC's cache.
         remote: name of a remote -> (address, objects that the remote may have).
         fixed: files that hold them and cannot be edited: under git, or of MLflow.
-        learners: versions that have or may have learned from them.
     """
 
     texts: Texts
-    copies: list[Found]
-    near: list[Found]
+    copies: list[Copy]
+    near: list[Copy]
     raw: list[Path]
     side: list[Path] = field(default_factory=list)
     outputs: list[Path] = field(default_factory=list)
@@ -103,15 +101,9 @@ def wanted_texts(
     where: str = "",
     root: Path,
 ) -> list[str]:
-    """The texts to remove.
-
-    Args:
-        params: settings of the run.
-        documents: ids or positions.
-        texts: texts themselves.
-        file: a list of ids or positions, one per line, or a jsonl with `id` or `text` in each line.
-        where: corpus or task in which ids are looked up; by default all.
-        root: of the repository; a removal that was interrupted there is completed.
+    """The texts to remove: by ids or positions, as given, by a list (ids or positions, one per line, or
+    jsonl with `id` or `text`), and by a removal that was interrupted. Ids are looked up in the corpus or task
+    `where`, by default in all.
 
     Raises:
         DataError: an id names nothing, or different documents.
@@ -131,7 +123,10 @@ def wanted_texts(
     for document in ids:
         copies = texts_of(params, document, where=where)
         if not copies:
-            raise refuse_unknown(document)
+            raise DataError(
+                f"{document!r}: no document of a corpus and no labelled row has this id or position; give an id, "
+                "FILE:LINE, FILE#ROW for Parquet, or the text itself with --text"
+            )
         wanted += copies
     wanted += pending(root)
     if not any(map(key_of, wanted)):
@@ -152,7 +147,7 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
     plan = Plan(texts, copies, near_copies(params, wanted, without=copies), raw)
     cache, tracked = Cache(root), tracked_by_git(root)
     folders, caches = data_folders(params, root), _caches(params, root)
-    plan.caches = served_texts(root / params.drift.folder, texts)
+    plan.caches = served_texts(traffic_folder(root), texts)
     held_outputs: list[Path] = []
     fixed = (root / "mlruns", root / "mlflow.db")
     for path in walk(root, without=(cache.path, root / STATE)):

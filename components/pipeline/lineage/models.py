@@ -11,8 +11,8 @@ from components.core.artifacts import digest_file
 from components.data.ingestion.cleaning import clean
 from components.data.ingestion.dedup import exact_keys
 from components.data.matching import Texts, file_holds
-from components.pipeline.lineage.documents import Found
-from components.pipeline.lineage.stores import Cache, holds_key
+from components.pipeline.lineage.documents import Copy
+from components.pipeline.lineage.places import Cache, holds_key
 from components.registry.ledger import LEDGER
 from components.registry.lineage import PROVENANCE
 from components.registry.tracking import Registry, Version
@@ -42,21 +42,11 @@ class Learner:
 
 
 class Evidence:
-    """What is known about documents at present.
-
-    Args:
-        texts: the documents.
-        wanted: the documents as texts.
-        copies: their copies in the outputs of the run.
-        files: raw files that hold them.
-        cache: DVC's cache.
-
-    Attributes:
-        exact: keys of the documents and of their copies in corpora.
-    """
+    """The documents, their copies in the outputs of the run, the raw files that hold them, and DVC's cache; `exact`:
+    keys of the documents and of their copies in corpora."""
 
     def __init__(
-        self, texts: Texts, wanted: Sequence[str], *, copies: Sequence[Found], files: Sequence[Path], cache: Cache
+        self, texts: Texts, wanted: Sequence[str], *, copies: Sequence[Copy], files: Sequence[Path], cache: Cache
     ) -> None:
         self._texts, self._cache = texts, cache
         self.exact = {exact_keys([clean(text)]).astype("<u8").tobytes() for text in wanted}
@@ -65,12 +55,8 @@ class Evidence:
         self._answers: dict[tuple[str, str], bool | None] = {}
 
     def held_by(self, source: str, entry: Mapping[str, Any]) -> bool | None:
-        """Whether a corpus, or train or dev of a task, held one of the documents; None if this is not known any more.
-
-        Args:
-            source: `corpus/NAME` or `examples/NAME`.
-            entry: of the source in a provenance.
-        """
+        """Whether a source (`corpus/NAME`; train or dev of `examples/NAME`), by its entry in a provenance, held a
+        document; None if its data are no longer available."""
         if self._sha256.intersection((entry.get("files") or {}).values()):
             return True
         key = (source, str(entry.get("md5")))
@@ -97,9 +83,8 @@ def learners(registry: Registry, evidence: Evidence) -> list[Learner]:
             sources = {f"corpus/{name}": entry for name, entry in provenance["corpora"].items()}
             sources |= {f"examples/{name}": entry for name, entry in provenance["tasks"].items()}
             answers = {source: evidence.held_by(source, entry) for source, entry in sources.items()}
-        for certain in (True, False):
-            held = tuple(source for source, answer in answers.items() if answer is (True if certain else None))
-            if held:
-                results.append(Learner(version, held, certain))
-                break
+        held = tuple(source for source, answer in answers.items() if answer)
+        gone = tuple(source for source, answer in answers.items() if answer is None)
+        if held or gone:
+            results.append(Learner(version, held or gone, certain=bool(held)))
     return results

@@ -1,20 +1,33 @@
-"""All files below a repository that can hold a document, by how it is removed from them."""
+"""Where a document can be: files below a repository, and objects of DVC's cache and remotes.
+
+The cache is searched by content, so objects of all earlier versions of data and outputs are found, whatever git branch
+names them. Listings (`.dir`) stay: they hold names and digests only.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from components.core.data_version import as_read, read_yaml
-from components.core.errors import DataError
+from components.core.artifacts import MANIFEST
+from components.core.data_version import as_read, dvc_config, read_yaml
+from components.core.errors import ArtifactError, DataError
+from components.data.formats.corpus import read_batches
+from components.data.ingestion.documents import DROPPED
 from components.data.matching import Texts, file_holds
 from components.registry.drift.traffic import TEXT_SUFFIX, read_texts
 from components.settings.params import Params
 
+_SHARD = re.compile(r"(?:train|heldout)-[0-9a-f]{16}\.parquet")
+_KEYS = re.compile(r"keys-[0-9a-f]{16}\.parquet")
 #: Folders without data of the project.
 SKIPPED = {".git", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", "node_modules"}
 #: Output folders below the run's folder whose content is made from documents: they are removed as a whole and made
@@ -92,36 +105,25 @@ def tracked_by_git(root: Path) -> set[Path]:
 
 
 def derived_outputs(changed: list[Path], *, root: Path) -> list[Path]:
-    """The outputs that DVC's stages, also of experiments, have made from changed files, directly or by way of
-    other outputs, as far as they exist and hold data or weights (`DERIVED`).
-
-    Args:
-        changed: raw files or outputs.
-        root: of the repository.
-    """
+    """The outputs that DVC's stages, also of experiments, have made from changed raw files or outputs, directly or by
+    way of other outputs, as far as they exist and hold data or weights (`DERIVED`)."""
     base = root.resolve()
     affected = [path.resolve() for path in changed]
-    places: dict[Path, None] = {}
+    made: set[Path] = set()
     stages = [
         as_read(name, stage, root)
         for lock in [root / "dvc.lock", *sorted(root.glob("experiments/*/dvc.lock"))]
         for name, stage in ((read_yaml(lock) or {}).get("stages") or {}).items()
     ]
-    again = True
-    while again:
-        again = False
+    # `affected` grows while it is read: an output is a changed file of the stages that read it.
+    for path in affected:
         for stage in stages:
-            read = [(root / entry["path"]).resolve() for entry in stage.get("deps", [])]
-            if not any(_overlap(other_path, other) for other_path in read for other in affected):
-                continue
-            for entry in stage.get("outs", []):
-                out = (root / entry["path"]).resolve()
-                if out in places or not out.is_relative_to(base) or not {*out.relative_to(base).parts} & {*DERIVED}:
-                    continue
-                places[out] = None
-                affected.append(out)
-                again = True
-    return sorted(path for path in places if path.exists())
+            if any(_overlap(path, (root / entry["path"]).resolve()) for entry in stage.get("deps", [])):
+                outs = {(root / entry["path"]).resolve() for entry in stage.get("outs", [])} - made
+                outs = {out for out in outs if out.is_relative_to(base) and {*out.relative_to(base).parts} & {*DERIVED}}
+                made |= outs
+                affected += outs
+    return sorted(path for path in made if path.exists())
 
 
 def output_of(path: Path, params: Params, *, root: Path) -> Path | None:
@@ -130,7 +132,7 @@ def output_of(path: Path, params: Params, *, root: Path) -> Path | None:
     if not path.resolve().is_relative_to(out):
         return None
     for parent in reversed(path.resolve().relative_to(out).parents[:-1]):
-        if (out / parent / "manifest.json").is_file():
+        if (out / parent / MANIFEST).is_file():
             return out / parent
     return None
 
@@ -141,5 +143,135 @@ def served_texts(folder: Path, texts: Texts) -> list[Path]:
     return [path for path in sorted(folder.rglob(f"*{TEXT_SUFFIX}")) if any(map(texts.begun_by, read_texts(path)))]
 
 
-def _overlap(other_path: Path, other: Path) -> bool:
-    return other_path == other or other_path in other.parents or other in other_path.parents
+def _overlap(path: Path, other: Path) -> bool:
+    return path.is_relative_to(other) or other.is_relative_to(path)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file of DVC's cache, its name there, and why it is affected: `text`, `tokens`, `keys` (digests of documents) or
+    `dropped` (their ids)."""
+
+    path: Path
+    md5: str
+    what: str
+
+    @property
+    def key(self) -> str:
+        """Path of the object relative to a cache or remote."""
+        return f"files/md5/{self.md5[:2]}/{self.md5[2:]}"
+
+
+class Cache:
+    """DVC's cache of a repository."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        configured = dvc_config(root).get("cache", {}).get("dir")
+        self.path = (root / ".dvc" / configured).resolve() if configured else root / ".dvc" / "cache"
+
+    @property
+    def objects(self) -> Path:
+        """Folder of the objects."""
+        return self.path / "files" / "md5"
+
+    def find(self, md5: str) -> Path | None:
+        """The object with this MD5, or None."""
+        path = self.objects / md5[:2] / md5[2:]
+        return path if path.is_file() else None
+
+    def listing(self, md5: str) -> dict[str, str] | None:
+        """Relative path -> MD5 of the files of a folder; None if the cache does not hold its listing."""
+        path = self.find(md5)
+        return None if path is None else _listing(path)
+
+    def files(self) -> Iterator[tuple[str, Path]]:
+        """(MD5, path) of all objects that are files."""
+        for folder in sorted(self.objects.glob("[0-9a-f][0-9a-f]")):
+            for path in sorted(folder.iterdir()):
+                if path.suffix != ".dir" and path.is_file():
+                    yield folder.name + path.name, path
+
+    def listings(self) -> Iterator[dict[str, str]]:
+        """The listings of all folders."""
+        for path in sorted(self.objects.glob("[0-9a-f][0-9a-f]/*.dir")):
+            if (items := _listing(path)) is not None:
+                yield items
+
+    def affected(self, texts: Texts, *, exact: Collection[bytes], ids: Collection[str]) -> list[Item]:
+        """The objects that hold one of the texts, its tokens, its key (BLAKE2b-128, as in key shards) or
+        its id (as in `dropped.parquet`)."""
+        items = {md5: Item(path, md5, "text") for md5, path in self.files() if holds(path, texts)}
+        shards: set[str] = set()  # stems of the shards that hold a document
+        origins: set[str] = set()  # digests of the splits that hold a row
+        for listing in self.listings():
+            shards |= {Path(name).stem for name, md5 in listing.items() if md5 in items and _SHARD.fullmatch(name)}
+            if any(md5 in items for name, md5 in listing.items() if name.endswith(".parquet")):
+                digests = self._facts(listing).get("digests") or {}
+                origins |= {digest for split, digest in digests.items() if listing.get(f"{split}.parquet") in items}
+        for listing in self.listings():
+            tokens = {f"{stem}.arrow" for stem in shards}
+            if origins.intersection(map(str, (self._facts(listing).get("origins") or {}).values())):
+                tokens |= {name for name in listing if name.endswith(".arrow")}
+            for name, md5 in listing.items():
+                path = self.find(md5)
+                if md5 in items or path is None:
+                    continue
+                if name in tokens:
+                    items[md5] = Item(path, md5, "tokens")
+                elif _KEYS.fullmatch(name) and holds_key(path, exact):
+                    items[md5] = Item(path, md5, "keys")
+                elif name == DROPPED and holds_id(path, ids):
+                    items[md5] = Item(path, md5, "dropped")
+        # Those with the text last: tokens and keys are found by them, also after an interruption.
+        return sorted(items.values(), key=lambda item: (item.what == "text", item.md5))
+
+    def _facts(self, listing: dict[str, str]) -> dict[str, Any]:
+        path = self.find(listing[MANIFEST]) if MANIFEST in listing else None
+        try:
+            return dict(json.loads(path.read_text())["facts"]) if path is not None else {}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
+
+def _listing(path: Path) -> dict[str, str] | None:
+    try:
+        return {entry["relpath"]: entry["md5"] for entry in json.loads(path.read_text())}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def holds_key(path: Path, exact: Collection[bytes]) -> bool:
+    """Whether a key shard has one of these document keys."""
+    try:
+        return any(not set(batch.column(0).to_pylist()).isdisjoint(exact) for batch in read_batches(path, ["exact"]))
+    except ArtifactError:
+        return False
+
+
+def holds_id(path: Path, ids: Collection[str]) -> bool:
+    """Whether a list of dropped documents names one of these ids."""
+    try:
+        return any(
+            not set(column.to_pylist()).isdisjoint(ids)
+            for batch in read_batches(path, ["id", "twin"])
+            for column in batch.columns
+        )
+    except ArtifactError:
+        return False
+
+
+def remotes(root: Path) -> dict[str, str]:
+    """Name -> address of the DVC remotes."""
+    items = {}
+    for section, values in dvc_config(root).items():
+        if (name := re.fullmatch(r"'?remote \"(.+)\"'?", section)) and "url" in values:
+            items[name[1]] = values["url"]
+    return items
+
+
+def local_folder(root: Path, url: str) -> Path | None:
+    """The folder of a remote on this machine; None for other remotes."""
+    if url.startswith("file://"):
+        return Path(url.removeprefix("file://"))
+    return None if "://" in url else (root / ".dvc" / url).resolve()

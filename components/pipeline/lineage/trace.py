@@ -9,10 +9,9 @@ from typing import Any
 from components.core.artifacts import MANIFEST, read_manifest
 from components.core.errors import ConfigError, RegistryError
 from components.data.matching import Texts
-from components.pipeline.lineage.documents import holders, near_copies, texts_of
+from components.pipeline.lineage.documents import Copy, holders, near_copies, texts_of
 from components.pipeline.lineage.models import Evidence, learners
-from components.pipeline.lineage.places import raw_holders
-from components.pipeline.lineage.stores import Cache
+from components.pipeline.lineage.places import Cache, raw_holders
 from components.registry.ledger import TAINTED
 from components.registry.lineage import PROVENANCE, provenance, read_lineage
 from components.registry.tracking import Registry, Version, connect
@@ -21,17 +20,10 @@ from components.settings.registry import RegistrySettings
 
 
 def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
-    """The provenance of a model and of the models that it was initialised from.
+    """The provenance of a model and of the models that it was initialised from: {model, registered, tags, parameters,
+    provenance, parents, teachers}, where parents and teachers are the same objects.
 
-    Args:
-        params: settings of the run.
-        model: NAME (the version of its alias), NAME:VERSION, NAME/VERSION, NAME@ALIAS, the name of a task instead of
-            NAME, or the path of a trained model in the run's folder.
-        root: of the repository.
-
-    Returns:
-        {model, registered, tags, parameters, provenance, parents, teachers}, where parents and teachers are the same
-        objects.
+    The model is named as in `find_version`, or by its path in the run's folder.
 
     Raises:
         ConfigError: the path is no trained model of the run.
@@ -138,16 +130,13 @@ def model_lines(result: Mapping[str, Any], *, level: int = 0) -> Iterator[str]:
         yield f"{indent}  registered without a provenance, by an earlier version of Headstart"
     else:
         yield from (f"{indent}  {line}" for line in _made_lines(made))
-    if made is not None:
         yield f"{indent}  teacher   {tags.get('teacher_system') or 'none'}"
     if result["parameters"]:
         yield f"{indent}  settings  {len(result['parameters'])} of its stage (all with --json)"
-    for parent in result["parents"]:
-        yield f"{indent}  initialised from"
-        yield from model_lines(parent, level=level + 2)
-    for teacher in result["teachers"]:
-        yield f"{indent}  has learned the predictions of"
-        yield from model_lines(teacher, level=level + 2)
+    for key, how in (("parents", "initialised from"), ("teachers", "has learned the predictions of")):
+        for other in result[key]:
+            yield f"{indent}  {how}"
+            yield from model_lines(other, level=level + 2)
 
 
 def _made_lines(made: Mapping[str, Any]) -> Iterator[str]:
@@ -181,17 +170,10 @@ def _made_lines(made: Mapping[str, Any]) -> Iterator[str]:
 
 
 def trace_document(params: Params, document: str, *, root: Path, where: str = "") -> dict[str, Any]:
-    """Where a document is, and which versions have learned from it.
+    """Where a document is, and which versions have learned from it: {by_id, files, copies, near, versions}.
 
-    Args:
-        params: settings of the run.
-        document: an id, a position, or a text.
-        root: of the repository.
-        where: corpus or task in which the id is looked up; by default all.
-
-    Returns:
-        {by_id, files, copies, near, versions}; `by_id` is false if there is no such id, and the argument was searched
-        as a text.
+    `document` is an id or a position, looked up in the corpus or task `where` or in all; if there is none, it is
+    searched as a text, and `by_id` is false.
     """
     named = texts_of(params, document, where=where)
     wanted = named or [document]
@@ -205,17 +187,13 @@ def trace_document(params: Params, document: str, *, root: Path, where: str = ""
     return {
         "by_id": bool(named),
         "files": [path.relative_to(root).as_posix() for path in files],
-        "copies": [_as_json(match) for match in result],
-        "near": [_as_json(match) for match in near_copies(params, wanted, without=result)],
+        "copies": [match.as_json() for match in result],
+        "near": [match.as_json() for match in near_copies(params, wanted, without=result)],
         "versions": [
             {"version": match.version.label, "sources": list(match.sources), "certain": match.certain}
             for match in learned
         ],
     }
-
-
-def _as_json(result: Any) -> dict[str, Any]:
-    return {name: value for name, value in vars(result).items() if name != "key"}
 
 
 def document_lines(result: Mapping[str, Any]) -> Iterator[str]:
@@ -224,11 +202,7 @@ def document_lines(result: Mapping[str, Any]) -> Iterator[str]:
         what = "" if result["by_id"] else "no document has this id; as a text: "
         yield f"{what}no copy in the raw data, the corpora and the labelled data of this run"
     yield from (f"raw file  {path}" for path in result["files"])
-    for copy in result["copies"]:
-        yield f"{copy['where']}, {copy['split']}: {copy['id']} ({copy['file']})"
-    for copy in result["near"]:
-        similarity = f"estimated Jaccard similarity {copy['similarity']:.2f}"
-        yield f"near copy: {copy['where']}, {copy['split']}: {copy['id']} ({copy['file']}; {similarity})"
+    yield from (str(Copy(**copy)) for copy in (*result["copies"], *result["near"]))
     if not result["versions"]:
         yield "no registered version has learned from it"
     for version in result["versions"]:

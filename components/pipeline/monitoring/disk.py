@@ -38,11 +38,8 @@ def needs(
     """The space that stages need, estimated.
 
     Args:
-        stages: names of the stages that run, such as `adapt@ulmfit`.
         sizes: stage -> bytes of its last outputs. A stage without an entry is estimated by the size of the raw data, or
             by another item of the same stage.
-        data: bytes of the raw data.
-        out: output folder.
         cache: the DVC cache, if outputs are copied to it; None: they are linked.
         checkpoints: folder of checkpoints; None: they are in an object store.
     """
@@ -65,10 +62,6 @@ def needs(
 
 def check_space(needed: Sequence[Need], *, spare: int) -> None:
     """Compare needs with the free space of their file systems.
-
-    Args:
-        needed: the needs. Those on one file system are added up.
-        spare: bytes that have to remain free on each file system.
 
     Raises:
         DiskSpaceError: there is too little space; the message has the numbers and the remedy.
@@ -95,11 +88,6 @@ def _existing(path: Path) -> Path:
     """The path, or its nearest parent that exists."""
     path = path.absolute()
     return next(place for place in (path, *path.parents) if place.exists())
-
-
-def raw_size(paths: Iterable[Path]) -> int:
-    """Bytes of the raw data."""
-    return sum(size_of(path) for path in {path.absolute() for path in paths})
 
 
 def size_of(path: Path) -> int:

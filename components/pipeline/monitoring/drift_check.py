@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from components.core.errors import ConfigError, DataError, RegistryError, nearest
 from components.data.formats.rows import open_rows
@@ -14,10 +15,24 @@ from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind
 from components.learners.prediction import Classifier
 from components.registry.champion import find_champion, load_version
-from components.registry.drift.comparison import LEAST_ROWS, ROWS, Comparison, compare
-from components.registry.drift.measurements import Measured, Reference, spaced
-from components.registry.drift.measuring import find_reference, measure, record_reference
-from components.registry.drift.traffic import read_traffic
+from components.registry.drift.comparison import (
+    ERROR,
+    FALSE_ALARMS,
+    LEAST_EFFECT,
+    LEAST_ROWS,
+    ROWS,
+    Comparison,
+    compare,
+)
+from components.registry.drift.measurements import (
+    Measured,
+    Reference,
+    find_reference,
+    measure,
+    record_reference,
+    spaced,
+)
+from components.registry.drift.traffic import read_traffic, traffic_folder
 from components.registry.tracking import Registry, Version, connect
 from components.reporting import findings
 from components.reporting.chapters import Chapter, Table
@@ -26,45 +41,35 @@ from components.settings.params import Params
 
 #: Prefix of the names under which results are kept among the findings of studies, for the report.
 PREFIX = "drift-"
+#: The served traffic of so many days is compared.
+WINDOW_DAYS: Final = 7
 COLUMNS = ("feature", "training", "now", "effect", "p (Holm)", "")
 
 
-def check_traffic(params: Params, task: str, *, root: Path = Path()) -> Comparison:
+def check_traffic(params: Params, task: str) -> Comparison:
     """Compare the rows that the task's champion has answered with its training data.
-
-    Args:
-        params: the settings.
-        task: name of the task.
-        root: folder that `drift.folder` and `run.out` are relative to.
 
     Raises:
         RegistryError: no champion, or neither a reference nor the data to measure one.
         ArtifactError: the champion's files differ from the registered ones.
     """
-    settings = params.drift
     registry = connect(params.registry)
     version = find_champion(registry, task)
-    since = time.time() - settings.window_days * 86400
-    new = read_traffic(root / settings.folder, task=task, digest=version.digest, since=since, most=ROWS)
-    source = f"{version.label}, served traffic of the last {settings.window_days:g} days"
+    since = time.time() - WINDOW_DAYS * 86400
+    new = read_traffic(traffic_folder(Path()), task=task, digest=version.digest, since=since, most=ROWS)
+    source = f"{version.label}, served traffic of the last {WINDOW_DAYS} days"
     if len(new) < LEAST_ROWS:
         few = f"{len(new)} rows of at least {LEAST_ROWS}"
-        return Comparison(version.label, source, len(new), 0, settings.error, settings.least_effect, too_few=few)
-    reference = _reference(registry, version, root / params.run.out / "examples" / task)
-    return compare(reference, new, settings=settings, what=version.label, source=source)
+        return Comparison(version.label, source, len(new), 0, ERROR, LEAST_EFFECT, too_few=few)
+    reference = _reference(registry, version, Path(params.run.out) / "examples" / task)
+    return compare(reference, new, what=version.label, source=source)
 
 
-def check_file(
-    params: Params, task: str, file: Path, *, columns: Mapping[str, str] | None = None, root: Path = Path()
-) -> Comparison:
+def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, str] | None = None) -> Comparison:
     """Compare the rows of a file with the training data of a task's champion, which predicts them.
 
     Args:
-        params: the settings.
-        task: name of the task.
-        file: csv, tsv, jsonl or parquet.
         columns: input of the task -> column of the file, if the names differ.
-        root: folder that `run.out` is relative to.
 
     Raises:
         DataError: the file is missing, damaged or of an unknown format, or lacks a column.
@@ -76,11 +81,11 @@ def check_file(
     classifier = load_version(registry, version)
     rows = read_inputs(file, kind=classifier.kind, columns=columns)
     chosen = [rows[index] for index in spaced(len(rows), ROWS)]
-    reference = _reference(registry, version, root / params.run.out / "examples" / task, classifier)
+    reference = _reference(registry, version, Path(params.run.out) / "examples" / task, classifier)
     _, measured = measure(classifier, chosen)
     texts = tuple("\n".join(parts) for parts in chosen)
     new = Measured(measured.kind, measured.labels, measured.rows, texts)
-    return compare(reference, new, settings=params.drift, what=version.label, source=f"{version.label}, {file}")
+    return compare(reference, new, what=version.label, source=f"{version.label}, {file}")
 
 
 def _reference(registry: Registry, version: Version, examples: Path, classifier: Classifier | None = None) -> Reference:
@@ -161,6 +166,6 @@ def notes(result: Comparison) -> list[str]:
         return []
     return [
         f"{result.rows:,} rows against {result.reference_rows:,} of training. Without drift, a check raises an "
-        f"alarm with a probability of at most {result.error:.2g} (drift.false_alarms in a year of "
-        f"daily checks). An alarm also needs an effect of at least {result.least_effect:g}."
+        f"alarm with a probability of at most {result.error:.2g} ({FALSE_ALARMS:g} in a year of daily checks). An "
+        f"alarm also needs an effect of at least {result.least_effect:g}."
     ]

@@ -40,26 +40,17 @@ class Garbage:
 
     Attributes:
         kind: `checkpoints`, `features`, `outputs`, `logs`, `versions` or `DVC cache`.
-        name: path or name.
-        size: bytes.
-        reason: why it is not needed, in words.
-        delete: deletes it.
     """
 
     kind: str
     name: str
     size: int
     reason: str
-    delete: Callable[[], None]
+    delete: Callable[[], object]
 
 
 def old_checkpoints(storage: str, *, days: float, now: float | None = None) -> Iterator[Garbage]:
     """Checkpoints of runs that were last written more than `days` ago.
-
-    Args:
-        storage: `cluster.storage`: a folder, or s3://bucket/prefix.
-        days: minimum age.
-        now: seconds since the epoch; None: the clock.
 
     Raises:
         StorageError: the storage cannot be read.
@@ -189,11 +180,7 @@ def keep(
     """Numbers of the versions that are kept.
 
     Args:
-        versions: of one model, oldest first.
         state: of the alias of the model; None for encoders.
-        aliased: numbers with any alias.
-        newest: number of the newest versions that are kept.
-        champions: number of the last champions that are kept.
     """
     numbers = {version.number for version in versions[-newest:]} | aliased
     numbers |= {version.number for version in versions if any(version.tags.get(mark) for mark in MARKS)}

@@ -12,8 +12,8 @@ All but the lengths depend on what was learned: the vocabulary, the encoder and 
 rows differ from these even without drift. They are compared with rows of dev.
 
 An alarm needs a p-value that Holm's procedure rejects at the error of one check and an effect of at least
-`drift.least_effect`. Holm bounds the probability of any false alarm of a check by that error under any dependence of
-the features; the errors of all checks of a year sum to `drift.false_alarms` (union bound, so repeated looks at
+`LEAST_EFFECT`. Holm bounds the probability of any false alarm of a check by that error under any dependence of
+the features; the errors of all checks of a year sum to `FALSE_ALARMS` (union bound, so repeated looks at
 overlapping windows are covered). The bound holds if the rows of an undrifted batch are exchangeable with the reference
 rows. Tests on the predictions of a black box: Lipton et al. 2018; comparison of tests: Rabanser et al. 2019. Tests by
 permutation are exact, and are stopped early (Besag and Clifford 1991, sequential Monte Carlo p-values).
@@ -25,16 +25,22 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+from sklearn.linear_model import Ridge
+from sklearn.metrics import roc_auc_score
 
 from components.registry.drift.measurements import SCORES, Measured, Reference, Rows, spaced
-from components.settings.drift import DriftSettings
 
 Floats = NDArray[np.float64]
+#: Probability of any false alarm in a year of daily checks of one task, and of a false alarm in one check.
+FALSE_ALARMS: Final = 0.05
+ERROR: Final = FALSE_ALARMS / 365
+#: Minimum effect of an alarm, between 0 and 1: a significant but smaller difference is reported without alarm.
+LEAST_EFFECT: Final = 0.1
 #: Features of a classifier's rows, and of documents, which have no predictions.
 FEATURES = ("length", "unknown", "content", "score", "classes")
 #: Maximum number of sketches on each side.
@@ -60,13 +66,9 @@ class Feature:
     """The test of one feature.
 
     Attributes:
-        p: p-value.
         effect: between 0 and 1.
         old, new: summary of the reference and of the new rows, as text.
         words: the difference as a sentence.
-        name: of the feature.
-        adjusted: p-value by Holm's procedure.
-        alarm: whether it is significant and large enough.
     """
 
     p: float
@@ -85,12 +87,8 @@ class Comparison:
 
     Attributes:
         what: what was compared, such as `headstart-aws-type/3`.
-        source: the new rows in words.
         rows: number of new rows; `reference_rows`: of the reference.
         error: probability of a false alarm in this check.
-        least_effect: of an alarm.
-        features: the tests.
-        examples: a few unusual texts, if they are known.
         too_few: why there is no comparison; empty if there is one.
     """
 
@@ -117,7 +115,7 @@ class Comparison:
         if self.drift:
             return f"{self.source}: drift: " + "; ".join(part.words for part in self.features if part.alarm)
         small = [part.name for part in self.features if part.adjusted <= self.error]
-        rest = f" (differences below drift.least_effect: {', '.join(small)})" if small else ""
+        rest = f" (differences with an effect below {self.least_effect:g}: {', '.join(small)})" if small else ""
         return f"{self.source}: no drift in {self.rows:,} rows{rest}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -125,17 +123,25 @@ class Comparison:
         return {**asdict(self), "drift": self.drift, "sentence": self.sentence}
 
 
-def compare(reference: Reference, new: Measured, *, settings: DriftSettings, what: str, source: str) -> Comparison:
-    """Compare rows with a reference."""
+def compare(
+    reference: Reference,
+    new: Measured,
+    *,
+    what: str,
+    source: str,
+    error: float = ERROR,
+    least_effect: float = LEAST_EFFECT,
+) -> Comparison:
+    """Compare rows with a reference; arguments as the attributes of `Comparison`."""
     new = new.spread(ROWS)
     old = reference.measured
-    base = Comparison(what, source, len(new), len(old), settings.error, settings.least_effect)
+    base = Comparison(what, source, len(new), len(old), error, least_effect)
     if min(len(new), len(old)) < LEAST_ROWS:
         few = f"{len(new)} rows of" if len(new) < LEAST_ROWS else f"{len(old)} reference rows of"
         return replace(base, too_few=f"{few} at least {LEAST_ROWS}")
     unseen = old.take(np.flatnonzero(reference.unseen))
     # One permutation more than needed, so that a small p-value can be reached.
-    most = math.ceil(2 * len(FEATURES) / settings.error)
+    most = math.ceil(2 * len(FEATURES) / error)
     tests: dict[str, Callable[[], Feature | None]] = {
         "length": lambda: _length(old, new),
         "unknown": lambda: _unknown(unseen.rows, new.rows),
@@ -146,7 +152,7 @@ def compare(reference: Reference, new: Measured, *, settings: DriftSettings, wha
     results = {name: result for name, test in tests.items() if (result := test()) is not None}
     adjusted = holm([result.p for result in results.values()])
     features = tuple(
-        replace(result, name=name, adjusted=p, alarm=p <= settings.error and result.effect >= settings.least_effect)
+        replace(result, name=name, adjusted=p, alarm=p <= error and result.effect >= least_effect)
         for (name, result), p in zip(results.items(), adjusted, strict=True)
     )
     drift = any(feature.alarm for feature in features)
@@ -247,7 +253,6 @@ def _percent(share: float) -> str:
 
 
 def _unusual(old: Measured, new: Measured, *, count: int = 3) -> tuple[str, ...]:
-    """The new texts whose sketches are the farthest from the mean of the reference."""
     sketch = old.rows["sketch"].astype(np.float64)
     far = np.square((new.rows["sketch"] - sketch.mean(0)) / np.maximum(sketch.std(0), 1e-6)).sum(1)
     return tuple(new.texts[index][:200] for index in np.argsort(-np.nan_to_num(far), kind="stable")[:count])
@@ -257,7 +262,6 @@ def sequential(observed: float, draw: Callable[[int], Floats], *, most: int) -> 
     """The p-value of a statistic: valid for every number of permutations, P(p <= x) <= x without a difference.
 
     Args:
-        observed: the statistic.
         draw: number of permutations -> their statistics.
         most: maximum number of permutations; the smallest possible p-value is 1 / (most + 1).
     """
@@ -339,11 +343,7 @@ def told_apart(old: Floats, new: Floats) -> float:
     half = np.concatenate([np.arange(len(old)) % 2, np.arange(len(new)) % 2]).astype(bool)
     areas = []
     for fitted in (half, ~half):
-        x, y = features[fitted], isnew[fitted] - isnew[fitted].mean()
-        weights = np.linalg.solve(x.T @ x + 0.01 * len(x) * np.eye(x.shape[1]), x.T @ y)
-        scores, label = features[~fitted] @ weights, isnew[~fitted] > 0
-        ranks, positives = stats.rankdata(scores, method="ordinal"), int(label.sum())
-        areas.append(
-            (ranks[label].sum() - positives * (positives + 1) / 2) / max(1, positives * (len(label) - positives))
-        )
+        model = Ridge(0.01 * fitted.sum(), fit_intercept=False)
+        model.fit(features[fitted], isnew[fitted] - isnew[fitted].mean())
+        areas.append(roc_auc_score(isnew[~fitted], model.predict(features[~fitted])))
     return float(np.mean(areas))

@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 
 from components.data.tasks.data import Fields
-from components.registry.drift.measurements import ROW, SCHEMA, Measured, Rows
+from components.registry.drift.measurements import ROW, SCHEMA, Measured, ObservedClassifier, Rows
 from components.settings.drift import DriftSettings
 from components.settings.registry import find_repository
 
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from components.registry.tracking import Version
 
 ROWS_SUFFIX, TEXT_SUFFIX = ".rows", ".text"
+#: Folder of the logs, relative to the repository. The variable HEADSTART_TRAFFIC takes precedence.
+FOLDER: Final = ".headstart/traffic"
+#: Maximum size of a task's log; the oldest rows are deleted first.
+MEGABYTES: Final = 64.0
 #: A bound is divided into so many segments.
 SEGMENTS: Final = 16
 #: Seconds without attempts after a failed one.
@@ -175,9 +179,6 @@ def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0, mo
     """The logged rows of a model, in the order of their segments.
 
     Args:
-        folder: of all logs.
-        task: name of the task.
-        digest: content digest of the model.
         since: time in seconds since the epoch; older rows are left out.
         most: maximum number of rows, evenly spaced over the time; None: all.
     """
@@ -222,7 +223,9 @@ def read_texts(path: Path) -> Iterator[str]:
         yield from (str(json.loads(line)) for line in lines if line.endswith("\n"))
 
 
-def logged(classifier: Classifier, version: Version, task: str, settings: DriftSettings) -> Classifier:
+def logged(
+    classifier: Classifier, version: Version, task: str, settings: DriftSettings, folder: Path | None = None
+) -> Classifier:
     """The classifier of a version, with a log of its rows; itself if `drift.log` is off or the version was not
     made by Headstart.
 
@@ -230,24 +233,27 @@ def logged(classifier: Classifier, version: Version, task: str, settings: DriftS
         classifier: the model.
         version: of the model.
         task: name of the task.
-        settings: `params.drift`. Its folder is relative to the repository of the working directory.
+        settings: `params.drift`.
+        folder: of all logs; None: `traffic_folder()`.
     """
-    from components.registry.drift.measuring import ObservedClassifier  # imports the code of predictions
-
     if not settings.log or not version.digest:
         return classifier
     log = TrafficLog(
-        traffic_folder(settings),
+        folder or traffic_folder(),
         task=task,
         digest=version.digest,
         version=version.number,
-        megabytes=settings.megabytes,
+        megabytes=MEGABYTES,
         text=settings.text,
         say=lambda line: print(line, file=sys.stderr, flush=True),
     )
     return ObservedClassifier(classifier, log.append)
 
 
-def traffic_folder(settings: DriftSettings) -> Path:
-    """The folder of all logs: absolute, or relative to the repository."""
-    return (find_repository(Path()) or Path()) / settings.folder
+def traffic_folder(root: Path | None = None) -> Path:
+    """The folder of all logs, which several servers may share.
+
+    Args:
+        root: of the repository; None: of the working directory's.
+    """
+    return (root or find_repository(Path()) or Path()) / (os.environ.get("HEADSTART_TRAFFIC") or FOLDER)

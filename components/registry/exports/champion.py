@@ -1,4 +1,4 @@
-"""`headstart export` of a trained task model: for onnxruntime, transformers, and as a container.
+"""`headstart export`: the champion of a task, or a directory, for onnxruntime, transformers, or as a container.
 
 The context of a container has a Dockerfile, the model, the code and the locked packages; the image needs no registry.
 """
@@ -16,17 +16,20 @@ from typing import Any, Final
 import numpy as np
 
 from components.core.artifacts import read_manifest
-from components.core.errors import ConfigError, nearest
+from components.core.errors import ArtifactError, ConfigError, nearest
 from components.core.outputs import named_output
 from components.core.resources import FILES, LOCK
 from components.data.scoring.base import title
 from components.data.tasks.data import Split
+from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import extract_member, members_of
 from components.interchange.tokenizer_json import library_tokenizer
 from components.learners.task_models.classifier import TextClassifier, load_members
 from components.learners.words.classifier import FORM, form_of
 from components.models.encoder import family_of
+from components.registry.champion import fetched, find_champion
+from components.registry.exports.exporting import export_encoder
 from components.registry.exports.onnx import (
     CONFIG,
     INT8,
@@ -38,6 +41,8 @@ from components.registry.exports.onnx import (
     write_int8,
     write_task_graph,
 )
+from components.registry.tracking import connect
+from components.settings.params import Params
 from components.tokenization.special import UNK
 
 KIND: Final = "export"
@@ -83,9 +88,36 @@ class Export:
     overwrite: bool = False
 
 
-def is_classifier(directory: Path) -> bool:
-    """Whether a directory holds a trained task model."""
-    return (directory / CONFIG).is_file() and (directory / "labels.json").is_file()
+def export_directory(directory: Path, export: Export) -> list[str]:
+    """Export an encoder or a trained model; see `export_encoder` and `export_classifier`."""
+    if not ((directory / CONFIG).is_file() and (directory / "labels.json").is_file()):
+        if export.int8 or export.member is not None:
+            raise ConfigError(f"{directory}: --int8 and --member need a trained model, not an encoder")
+        return export_encoder(directory, output=export.output, form=export.form, overwrite=export.overwrite)
+    manifest = read_manifest(directory)
+    task = str(manifest.facts.get("task", ""))
+    return export_classifier(Source(directory, directory.resolve().name, task, manifest.digest), export)
+
+
+def export_champion(params: Params, task: str, export: Export) -> list[str]:
+    """Export the champion of a task, and measure it on the rows of test, or of dev if there are none."""
+    name = task or params.run.tasks[0]
+    registry = connect(params.registry)
+    version = find_champion(registry, name)
+    with fetched(registry, version) as bundle:
+        rows, split = _labelled_rows(Path(params.run.out) / "examples" / name)
+        return export_classifier(Source(bundle, version.label, name, version.digest, rows, split), export)
+
+
+def _labelled_rows(examples: Path) -> tuple[Split | None, str]:
+    try:
+        read_facts(examples)
+        for split in ("test", "dev"):
+            if len(rows := read_split(examples, split)):
+                return rows, split
+    except ArtifactError:
+        pass
+    return None, "test"
 
 
 def export_classifier(source: Source, export: Export) -> list[str]:
@@ -166,12 +198,7 @@ def _graph(directory: Path, classifier: TextClassifier, *, int8: bool) -> list[s
         notes.append(
             f"{TOKENIZER} expects text with spaces between words; Headstart inserts them (segmenter: {segmenter})"
         )
-    config = {
-        "kind": classifier.kind,
-        "labels": list(classifier.labels),
-        "unknown": UNK,
-        **templates(classifier),
-    }
+    config = {"kind": classifier.kind, "labels": list(classifier.labels), "unknown": UNK, **templates(classifier)}
     (directory / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return notes
 

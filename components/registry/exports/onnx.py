@@ -83,13 +83,6 @@ def export_graph(
 
     Inputs: `tokens` (batch, length) int64 with special pieces, padded with 0; `lengths` (batch,) int64; with `segments`
     also `segments` (batch, length) int64.
-
-    Args:
-        segments: whether it reads segments.
-        instead: end of the message if ONNX cannot express the computation.
-
-    Raises:
-        ConfigError: the required packages are missing, or ONNX cannot express the computation.
     """
     try:
         import onnxscript  # noqa: F401  (required by torch's exporter)
@@ -134,9 +127,6 @@ def write_onnx(path: Path, model: LanguageModel) -> list[str]:
     """Write `hidden_states` and `summary` as a graph; returns log lines.
 
     Outputs: `summary` (batch, width), and `layer_0` (the embeddings) .. `layer_L` (batch, length, width).
-
-    Raises:
-        ConfigError: the required packages are missing, or ONNX cannot express the computation.
     """
     layers = len(model.layer_groups())
     export_graph(path, _Encoder(model), model, outputs=["summary", *(f"layer_{layer}" for layer in range(layers))])
@@ -213,11 +203,7 @@ def several_parts(classifier: TextClassifier) -> str:
 
 
 def write_task_graph(path: Path, classifier: TextClassifier) -> None:
-    """Write the graph: the inputs of `export_graph`, for pairs with segments -> `outputs` (batch, labels), float32.
-
-    Raises:
-        ConfigError: the required packages are missing, or ONNX cannot express the computation.
-    """
+    """Write the graph: the inputs of `export_graph`, for pairs with segments -> `outputs` (batch, labels), float32."""
     refuse(classifier)
     export_graph(
         path,
@@ -230,11 +216,7 @@ def write_task_graph(path: Path, classifier: TextClassifier) -> None:
 
 
 def write_int8(source: Path, target: Path) -> None:
-    """Quantise the matrices of a graph to 8 bits, the activations at run time (dynamic quantisation of onnxruntime).
-
-    Raises:
-        ConfigError: onnxruntime is missing.
-    """
+    """Quantise the matrices of a graph to 8 bits, the activations at run time (dynamic quantisation of onnxruntime)."""
     try:
         import onnx
         from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -261,14 +243,7 @@ def templates(classifier: TextClassifier) -> dict[str, Any]:
 
 
 def predict(directory: Path, rows: Sequence[Fields], *, int8: bool = False) -> list[NDArray[np.float32]]:
-    """The outputs of the graph of a folder, one row at a time.
-
-    Returns:
-        N vectors (C,).
-
-    Raises:
-        ConfigError: onnxruntime is missing.
-    """
+    """The outputs of the graph of a folder, one row at a time."""
     try:
         import onnxruntime
         from tokenizers import Tokenizer

@@ -105,7 +105,7 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
     elif reason := several_parts(classifier):
         problem = reason
     elif getattr(model.encoder, "task", None) is not None:
-        problem = "its special tokens of tasks (task_tokens: own) have no counterpart in transformers"
+        problem = "its special tokens of tasks have no counterpart in transformers"
     elif task != "text-classification":
         plain = settings.layers == "last" and not settings.head_hidden and model.features.mix is None
         if family in ("gpt", "xlnet"):

@@ -37,11 +37,7 @@ class Log:
         self._run = ""
 
     def read(self) -> tuple[dict[int, str], dict[str, str]]:
-        """Position -> text, in order; and the marks.
-
-        Raises:
-            RegistryError: the registry cannot be reached, or the log was deleted in MLflow.
-        """
+        """Position -> text, in order; and the marks."""
         with translated(self._name):
             if not self._find(create=False):
                 return {}, {}
@@ -55,11 +51,7 @@ class Log:
         return entries, dict(data.tags)
 
     def append(self, position: int, text: str, *, identifier: str) -> bool:
-        """Write an entry; False if the position has another one.
-
-        Raises:
-            RegistryError: the registry cannot be reached.
-        """
+        """Write an entry; False if the position has another one."""
         parts = [text[start : start + LENGTH] for start in range(0, len(text), LENGTH)]
         with translated(self._name):
             self._find(create=True)
@@ -86,7 +78,6 @@ class Log:
             self._client.set_tag(self._run, key, value)
 
     def _find(self, *, create: bool) -> bool:
-        """Find the run of the log; whether there is one."""
         if self._run:
             return True
         experiment, created = self._registry.experiment(self._name, create=create)

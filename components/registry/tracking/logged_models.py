@@ -19,11 +19,8 @@ EXAMPLES: Final = ({"text": "The name of the bucket."}, {"text": "Whether versio
 
 
 def log_model(bundle: Path, form: TaskIO | None, *, model_id: str, run: str) -> Any:
-    """Store a model in MLflow, as an artifact of a run; the stored model.
-
-    Args:
-        form: columns of inputs and outputs of the task; None for an encoder, which returns one vector per text.
-    """
+    """Store a model in MLflow, as an artifact of a run; the stored model. `form`: columns of inputs and outputs of the
+    task; None for an encoder, which returns one vector per text."""
     import mlflow.pyfunc
     import pandas
     from mlflow.models import Model

@@ -19,14 +19,7 @@ from components.core.data_version import UNKNOWN, DataVersion
 from components.core.errors import RegistryError, RegistryUnavailableError
 from components.core.masking import masked, masked_json, masked_values
 from components.core.measurements import Point, run_id
-from components.registry.tracking.connection import (
-    SQLITE,
-    as_default,
-    is_unanswered,
-    located,
-    probe,
-    translated,
-)
+from components.registry.tracking.connection import SQLITE, as_default, is_unanswered, located, probe, translated
 from components.registry.tracking.logged_models import log_model
 from components.settings.registry import RegistrySettings
 
@@ -78,10 +71,6 @@ class Record:
 
     Attributes:
         run_name: name of a new run, without its time, if the stage has none.
-        metrics: name -> final value.
-        curves: name -> (step, value) pairs.
-        tags: of the version, without prefix; `find` searches by `digest`.
-        description: of the version, in Markdown; a link to its run is added.
         documents: name -> JSON object, stored with the run as DOCUMENTS/NAME.json.
     """
 
@@ -97,11 +86,7 @@ class Record:
 
 
 def connect(settings: RegistrySettings, folder: Path = Path()) -> Registry:
-    """Open the registry of the repository that `folder` is in. A server that is down is detected within seconds.
-
-    Raises:
-        RegistryError: no MLflow server at the address, or the database file cannot be used.
-    """
+    """Open the registry of the repository that `folder` is in. A server that is down is detected within seconds."""
     uri = located(settings.address, folder)
     probe(uri)
     with translated(masked(uri)):
@@ -130,11 +115,7 @@ class Registry:
         return versions[-1] if versions else None
 
     def get(self, name: str, number: str) -> Version:
-        """Get one version.
-
-        Raises:
-            RegistryError: there is no such version.
-        """
+        """Get one version."""
         if (version := self.find_number(name, number)) is None:
             raise RegistryError(f"{name}/{number}: does not exist in the registry")
         return version
@@ -176,12 +157,7 @@ class Registry:
         return {}
 
     def download(self, version: Version, directory: Path) -> Path:
-        """Download a version's bundle into `directory` and return its path. The content is not verified.
-
-        Raises:
-            RegistryError: the artifacts do not exist or cannot be downloaded.
-            RegistryUnavailableError: the registry, or the object store of its artifacts, does not answer.
-        """
+        """Download a version's bundle into `directory` and return its path. The content is not verified."""
         from mlflow.artifacts import download_artifacts
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
@@ -241,11 +217,7 @@ class Registry:
             return total
 
     def delete(self, version: Version) -> None:
-        """Delete a version and its files. Metrics and parameters of its run are kept.
-
-        Raises:
-            RegistryError: the version has an alias now.
-        """
+        """Delete a version and its files. Metrics and parameters of its run are kept."""
         if version.number in self.aliased(version.name):
             raise RegistryError(f"{version.label}: has an alias now; it is not deleted")
         with translated(version.label), as_default(self.uri):
@@ -340,27 +312,22 @@ class Registry:
         self.client.set_terminated(run)
 
     def experiment_id(self) -> str:
-        """Id of the experiment `registry.experiment`, which is created if it does not exist.
-
-        Raises:
-            RegistryError: it was deleted.
-        """
+        """Id of the experiment `registry.experiment`, which is created if it does not exist."""
         return self.experiment(self.settings.experiment, create=True)[0]
 
     def experiment(self, name: str, *, create: bool) -> tuple[str, bool]:
         """Id of an experiment, and whether this call has created it; an empty id if it does not exist and is not
         created.
-
-        Raises:
-            RegistryError: it was deleted.
         """
         experiment = self.client.get_experiment_by_name(name)
         if experiment is None and not create:
             return "", False
         if experiment is None:
             try:
-                location = self._artifact_location()
-                return str(self.client.create_experiment(name, artifact_location=location, tags=TRAINING)), True
+                # An absolute path next to a local database; otherwise the server chooses.
+                database = Path(self.uri.removeprefix(SQLITE)).resolve()
+                place = (database.parent / "mlruns").as_uri() if self.uri.startswith(SQLITE) else None
+                return str(self.client.create_experiment(name, artifact_location=place, tags=TRAINING)), True
             except MlflowException as error:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
@@ -374,14 +341,7 @@ class Registry:
             )
         return str(experiment.experiment_id), False
 
-    def _artifact_location(self) -> str | None:
-        """Artifact location: an absolute path next to a local database; None: the server chooses."""
-        if self.uri.startswith(SQLITE):
-            return (Path(self.uri.removeprefix(SQLITE)).resolve().parent / "mlruns").as_uri()
-        return None
-
     def _ensure_model(self, name: str, *, description: str) -> None:
-        """Create a registered model; one without a description gets it."""
         try:
             self.client.create_registered_model(name, description=description)
         except MlflowException as error:
@@ -443,7 +403,6 @@ def _query(conditions: Iterable[str], tags: Mapping[str, str]) -> str:
 
 
 def _pages(search: Any, *arguments: Any, **options: Any) -> list[Any]:
-    """The results of a search on all of its pages."""
     results: list[Any] = []
     token = None
     while True:

@@ -93,8 +93,6 @@ def decide(
     """Continue from the last adapted model, or rebuild.
 
     Args:
-        before: manifest of the last adapted model; None: there is none.
-        origins: name of a token shard -> digest of its text.
         settings: None: always rebuild.
         step_tokens: tokens per step; an increment reads at least as many.
         requested: why a rebuild was requested; empty: it was not.

@@ -59,7 +59,7 @@ class LanguageModelRun(Section):
         parent: encoder directory with the initial weights; its embeddings are re-mapped to the pieces of `tokenizer`.
         vectors: output of `word_vectors.prepare_vectors`, from which the embeddings of a new model start.
         increment: the part of the train split that is read; None: all of it.
-        storage, key: of the checkpoints; set by `train_encoder`.
+        storage, key, checkpoint_seconds: of the checkpoints; set by `train_encoder`.
     """
 
     name: str
@@ -76,6 +76,7 @@ class LanguageModelRun(Section):
     code: str = ""
     storage: str = ""
     key: str = ""
+    checkpoint_seconds: float = 60
 
     @property
     def step_tokens(self) -> int:
@@ -105,9 +106,6 @@ class TrainingHistory:
     """Record of a run so far, stored in every checkpoint.
 
     Attributes:
-        steps: total number of steps of the run.
-        seconds: training time, without measurements and checkpoints.
-        workers: number of workers since the last start.
         compilation: seconds of the first step of every start of a compiled run, which is mostly compilation; they are
             not part of `seconds`.
         gradient_norm: the last one that was read, before clipping.
@@ -204,7 +202,7 @@ def _train(
                     state.average.begin(report.step)
         if last:
             history.after = heldout.measure(state, pieces=FINAL_PIECES)
-        if last or _due(report, now - saved > run.training.checkpoint_seconds, world):
+        if last or _due(report, now - saved > run.checkpoint_seconds, world):
             saver.save(state, {"progressed": vars(history)})
             saved = time.perf_counter()
         worker.publish(_numbers(history, report))

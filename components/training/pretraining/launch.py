@@ -33,7 +33,7 @@ from components.training.pretraining.language_model import (
 
 #: Fields of a run that are not part of the checkpoint key: they do not affect the result, or the key contains a digest
 #: of the content instead of the path.
-NOT_LEARNED = {"name", "storage", "key", "tokens", "tokenizer", "parent", "vectors"}
+NOT_LEARNED = {"name", "storage", "key", "checkpoint_seconds", "tokens", "tokenizer", "parent", "vectors"}
 #: An increase of the held-out loss is reported if it is larger than this (nats per piece); smaller ones are noise.
 RISE = 0.1
 
@@ -63,7 +63,13 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
     """
     _check(run)
     checkpoints = CheckpointStore(settings.storage, key=f"{run.name.replace(' ', '-')}-{_key(run)}")
-    run = run.model_copy(update={"storage": checkpoints.storage, "key": checkpoints.key})
+    run = run.model_copy(
+        update={
+            "storage": checkpoints.storage,
+            "key": checkpoints.key,
+            "checkpoint_seconds": settings.checkpoint_seconds,
+        }
+    )
     seconds = run.training.seconds
     total = run.steps * run.step_tokens if run.steps else seconds
     stored = checkpoints.latest() if checkpoints.steps() else None
@@ -221,7 +227,6 @@ def _check(run: LanguageModelRun) -> None:
 
 def _key(run: LanguageModelRun) -> str:
     settings = run.model_dump(mode="json", exclude=NOT_LEARNED)
-    settings["training"].pop("checkpoint_seconds")
     return fingerprint(
         settings=settings,
         tokens=read_manifest(run.tokens).digest,

@@ -13,7 +13,7 @@ from components.core.errors import DataError
 from components.models import family as family_named
 from components.models.base import Carry, LanguageModel, ModelConfig
 from components.models.layers.host import to_device
-from components.tokenization.store import Selection, TokenStore
+from components.tokenization.store import TokenStore
 from components.training.precision import Precision, computing
 from components.training.pretraining.samplers import Tokens, WindowSampler, sampler_for
 
@@ -74,7 +74,7 @@ def heldout_sampler(
 def measure(
     model: LanguageModel,
     sampler: WindowSampler,
-    store: TokenStore | Selection,
+    store: TokenStore,
     *,
     family: str,
     pieces: int,
@@ -84,10 +84,6 @@ def measure(
     """Measure on batches of about `pieces` held-out pieces (all, if there are fewer), the same in every call.
 
     The model remains in evaluation mode. All workers must call it; each computes its own rows.
-
-    Args:
-        store: of `sampler`; its counts convert the loss per piece into loss per word and per character.
-        family: of the model; its objective determines the meaning of the loss.
     """
     model.eval()
     sums: dict[str, torch.Tensor] = {}
@@ -111,13 +107,9 @@ def measure(
 
 
 def perplexity_of(
-    loss: float, pieces: int, store: TokenStore | Selection, *, further: Mapping[str, float] | None = None
+    loss: float, pieces: int, store: TokenStore, *, further: Mapping[str, float] | None = None
 ) -> Perplexity:
-    """Perplexity from the mean negative log-likelihood, in nats, of a number of pieces of a store.
-
-    Args:
-        further: as in `Perplexity`.
-    """
+    """Perplexity from the mean negative log-likelihood, in nats, of a number of pieces of a store."""
     return Perplexity(
         loss=loss,
         pieces=pieces,

@@ -258,7 +258,8 @@ class SentencePairSampler(PairSampler):
         if is_random:
             # Any document except the one in which A ends.
             ends_in = int(np.searchsorted(offsets, min(second, self.store.tokens) - 1, side="right")) - 1
-            other = self.store.another(ends_in, document)
+            documents = self.store.documents
+            other = (ends_in + 1 + int(document * (documents - 1))) % documents
             starts = self.store.sentence_starts(other)
             second = int(offsets[other]) + int(starts[int(sentence * len(starts))])
         return self.store.span(start, length), self.store.span(second, self.text - length), int(is_random)

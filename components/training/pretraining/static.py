@@ -17,7 +17,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -60,7 +60,7 @@ class StaticJob(Section):
     Attributes:
         corpus: output directory of the stage `ingest`: text for the frequencies of pieces, and the words.
         word: `tokenizer.word`, for a vocabulary of words.
-        segmenter, sample_megabytes: of `tokenizer`.
+        sample_megabytes: of `tokenizer`.
         seed: of random vectors, if the teacher is not trained.
     """
 
@@ -70,7 +70,6 @@ class StaticJob(Section):
     output: Path
     settings: StaticSettings
     word: WordSettings = WordSettings()
-    segmenter: Literal["auto", "none", "thai"] = "auto"
     sample_megabytes: float = 16
     seed: int = 0
 
@@ -161,7 +160,7 @@ def word_vocabulary(job: StaticJob, texts: Sequence[str]) -> WordTokenizer:
     Raises:
         DataError: no word is frequent enough.
     """
-    segmentation = choose_segmentation(job.segmenter, list(texts))
+    segmentation = choose_segmentation(list(texts))
     spaced = [segmentation.spaced(text) for text in texts]
     tokenizer = frequent_words(spaced, settings=job.word, segmentation=segmentation, most=job.settings.words or 0)
     if tokenizer.vocab_size == FIRST_ORDINARY:

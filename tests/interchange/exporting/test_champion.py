@@ -47,12 +47,6 @@ TRAINING = Training(rate=0.1, batch_size=1)
 LAST = {"layers": "last", "pooling": "summary"}
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-
-
 Save = Callable[..., Path]
 
 

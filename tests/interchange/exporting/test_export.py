@@ -32,12 +32,6 @@ KINDS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-
-
 SaveEncoder = Callable[..., Path]
 
 

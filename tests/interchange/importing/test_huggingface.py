@@ -16,8 +16,7 @@ from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError
 from components.interchange.importing import import_encoder, read_published, source_digest
 from components.models.encoder import Encoder, load_encoder
-from components.serving.generate import try_model
-from components.serving.generation import Sampling
+from components.serving.generation import Sampling, try_model
 from components.tokenization.published import read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from tests.interchange.importing.conftest import TEXTS, SaveFolder

@@ -64,7 +64,7 @@ def test_a_fastai_file_without_its_vocabulary(fastai_file: Path, tmp_path: Path)
 
 def test_word_vectors_round_trip_through_an_encoder(tmp_path: Path) -> None:
     vectors = np.arange(15, dtype=np.float32).reshape(5, 3) / 7
-    write_vectors(tmp_path / "glove.txt", ["king", "<unk>", "café", "well-known", "</s>"], vectors, header=False)
+    write_vectors(tmp_path / "glove.txt", ["king", "<unk>", "café", "well-known", "</s>"], vectors)
     log = import_encoder(tmp_path / "glove.txt", output=tmp_path / "encoder")
     encoder = load_encoder(tmp_path / "encoder", verify=True)
     assert isinstance(encoder.model, StaticVectors)

@@ -76,16 +76,6 @@ def test_the_bias_is_initialised_with_the_frequencies(cutoffs: tuple[int, ...], 
     torch.testing.assert_close(module.logits(torch.zeros(WIDTH)).softmax(-1), frequencies)
 
 
-def test_widths_and_clusters() -> None:
-    module = wild(divide=2)
-    assert [tuple(table.shape) for table in module.tables] == [(6, 12), (5, 6), (9, 3)]
-    assert [tuple(projection.shape) for projection in module.projections] == [(12, 12), (6, 12), (3, 12)]
-    # Cutoffs beyond the vocabulary are ignored.
-    small = wild(divide=2, vocabulary=6)
-    assert [tuple(table.shape) for table in small.tables] == [(6, 12)]
-    assert not list(small.projections)
-
-
 @pytest.mark.parametrize(("cutoffs", "divide"), KINDS)
 @pytest.mark.parametrize("size", [6, 15, 20, 31])
 def test_another_vocabulary(cutoffs: tuple[int, ...], divide: int, size: int) -> None:

@@ -17,10 +17,6 @@ def test_rate_and_scale_of_a_mask(rate: float) -> None:
     assert float(mask.mean()) == pytest.approx(1, abs=0.015)
 
 
-def test_a_mask_has_the_type_of_its_tensor() -> None:
-    assert keep_mask((3,), 0.5, torch.ones(1, dtype=torch.bfloat16)).dtype == torch.bfloat16
-
-
 def test_locked_dropout_holds_its_mask_over_time() -> None:
     dropped = LockedDropout(0.5)(torch.ones(20, 4, 30))
     assert torch.equal(dropped, dropped[:1].expand(20, -1, -1))

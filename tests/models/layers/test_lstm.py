@@ -81,27 +81,3 @@ def test_rows_that_end_early_equal_separate_rows(layer: LSTM, by_steps: Mock, le
             _, *last = by_hand(layer, x[:length], *state)
             torch.testing.assert_close([h[row], c[row]], [last[0][row], last[1][row]])
     assert by_steps.called
-
-
-def test_padding_is_not_computed(layer: LSTM, by_steps: Mock) -> None:
-    x = torch.randn(STEPS, ROWS, INPUTS)
-    x[3:, 0] = x[5:, 2] = float("nan")
-    output, _ = layer(x, texts=Texts(torch.tensor([3, 6, 5])))
-    output.sum().backward()
-    assert not output[3:, 0].any() and not output[5:, 2].any()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in layer.parameters())
-
-
-def test_gradients_of_steps_for_some_parameters(layer: LSTM, by_steps: Mock) -> None:
-    layer.weight_hh.requires_grad_(False)
-    x = torch.randn(STEPS, ROWS, INPUTS)
-    output, _ = layer(x)
-    wanted = [layer.weight_ih, layer.bias]
-    actual = torch.autograd.grad(output.square().sum(), wanted)
-    expected, *_ = by_hand(layer, x, torch.zeros(ROWS, HIDDEN), torch.zeros(ROWS, HIDDEN))
-    torch.testing.assert_close(actual, torch.autograd.grad(expected.square().sum(), wanted), atol=1e-5, rtol=1e-4)
-    assert by_steps.called
-
-
-def test_initial_forget_bias(layer: LSTM) -> None:
-    assert layer.bias.tolist() == [0] * HIDDEN + [1] * HIDDEN + [0] * 2 * HIDDEN

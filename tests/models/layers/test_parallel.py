@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from components.models.base import Batch
 from components.models.encoder import build_model
-from components.models.flair import FLAIR, losses_in_parallel
+from components.models.flair import FLAIR
 from components.models.layers.softmax import linear_cross_entropy
 
 TOKENS = torch.randint(0, 20, (4, 2, 9), generator=torch.Generator().manual_seed(3))
@@ -71,31 +71,6 @@ def test_gradients_are_those_of_one_graph(model: FLAIR, threads: int) -> None:
     torch.testing.assert_close(loss, mean.detach())
     for item, parameter in zip(actual[9:], model.parameters(), strict=False):
         torch.testing.assert_close(item, parameter.grad)
-
-
-def test_dropout_differs_from_part_to_part_and_step_to_step() -> None:
-    torch.set_num_threads(2)
-    parts = (nn.Linear(1, 1), nn.Linear(1, 1))
-    drop = build_model("flair", vocabulary=20, settings={"dropout": 0.5}).train().forwards.drop  # type: ignore[union-attr]
-    masks: list[Tensor] = []
-
-    def part(module: nn.Module) -> tuple[Tensor, tuple[Tensor, ...]]:
-        mask = drop(torch.ones(64))
-        return module(mask[:1]).sum(), (mask,)
-
-    for _ in range(2):
-        actual = losses_in_parallel((lambda: part(parts[0]), lambda: part(parts[1])), parts)
-        masks += [state[0] for _, state in actual]
-    assert len({tuple(mask.tolist()) for mask in masks}) == 4
-
-
-def test_frozen_weights_get_no_gradient(model: FLAIR) -> None:
-    for parameter in model.backwards.parameters():
-        parameter.requires_grad_(False)
-    model.forwards.embedding.requires_grad_(False)
-    step(model, 2, bf16=False)
-    assert model.forwards.embedding.grad is None and model.backwards.output.grad is None
-    assert model.forwards.output.grad is not None
 
 
 def test_an_error_of_either_part_is_raised(model: FLAIR) -> None:

@@ -160,18 +160,6 @@ def test_the_kernel_of_a_gpu_computes_the_same(masked: bool) -> None:
         torch.testing.assert_close(left, right)
 
 
-def test_dropout_preserves_the_mean() -> None:
-    layer = attention().float()
-    layer.dropout.probability = 0.3
-    x, source = (values.float() * 0.3 for values in inputs())
-    seen = torch.arange(KEYS) <= MEMORY + torch.arange(LENGTH)[:, None]
-    scope = Scope(LENGTH, sinusoids(distances(LENGTH, KEYS, ahead=False, clamp=0, device=x.device), WIDTH), ~seen)
-    still = layer.eval()(x[:1], layer.key_value(source[:1]), scope)
-    noisy = layer.train()(x[:1].expand(20_000, -1, -1), layer.key_value(source[:1].expand(20_000, -1, -1)), scope)
-    torch.testing.assert_close(noisy.mean(0, keepdim=True), still, atol=0.02, rtol=0)
-    assert float(noisy.detach().std(0).mean()) > 0.01
-
-
 def test_invalid_sizes() -> None:
     with pytest.raises(ValueError, match="width 10 is not a multiple of heads 4"):
         RelativeConfig(vocabulary=1, width=10, heads=4)

@@ -78,13 +78,7 @@ def _triple(label: Any, where: str) -> CharSpan:
 
 
 def write_doccano(path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:
-    """Write the JSONL that doccano imports, with labels or spans; `score` becomes a part of the record's meta data.
-
-    Args:
-        path: of the file.
-        rows: with their predictions.
-        model: name of the model, part of the meta data.
-    """
+    """Write the JSONL that doccano imports, with labels or spans; `score` becomes a part of the record's meta data."""
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
             label: list[Any] = list(row.labels or ())

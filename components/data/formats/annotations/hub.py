@@ -181,11 +181,6 @@ def write_hub(path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:
     """Write a repository that `load_dataset` reads: a folder with one Parquet file, whose schema names the classes.
 
     The columns are the input's, `text`, and `label` (a class), `labels` (several), or `tokens` and `ner_tags`.
-
-    Args:
-        path: of the folder, which does not exist.
-        rows: with their predictions.
-        model: name of the model, in README.md.
     """
     entries = list(rows)
     names = list(dict.fromkeys(label for row in entries for label in (*row.shares, *(row.labels or ()))))

@@ -123,13 +123,7 @@ def _minimal(task: dict[str, Any], number: int, where: str) -> Annotated:
 
 
 def write_label_studio(path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:
-    """Write tasks with predictions; the labelling interface for them is written next to the file as .xml.
-
-    Args:
-        path: of the file.
-        rows: with their predictions.
-        model: name of the model, which Label Studio shows.
-    """
+    """Write tasks with predictions; the labelling interface for them is written next to the file as .xml."""
     labels: dict[str, None] = {}
     spans = several = False
     with path.open("w", encoding="utf-8") as file:

@@ -100,11 +100,6 @@ def _name(option: Any, row: dict[str, Any]) -> str:
 def write_prodigy(path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:
     """Write tasks for `ner.manual` (spans) or `choice` (labels) whose answer is preset; without `answer`, which a
     person gives.
-
-    Args:
-        path: of the file.
-        rows: with their predictions.
-        model: name of the model, part of the meta data.
     """
     reserved = ("answer", "accept", "options", "spans", "tokens", "_input_hash", "_task_hash")
     with path.open("w", encoding="utf-8") as file:

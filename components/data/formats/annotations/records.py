@@ -26,7 +26,6 @@ class Annotated:
     """One record of an export.
 
     Attributes:
-        number: of the record or line, from 1.
         data: its columns, the text among them.
         chosen: control -> chosen labels, or a number.
         spans: control -> spans of characters.
@@ -47,12 +46,6 @@ class PredictedRow:
     """A text with its prediction, as a tool shows it before a person decides.
 
     Attributes:
-        row: columns of the input.
-        text: what the tool shows.
-        labels: predicted labels, or None for spans.
-        spans: predicted spans of characters, or None for labels.
-        score: confidence of the prediction, if it has one.
-        shares: label -> probability.
         tokens: (start, end) of the words that were tagged.
     """
 
@@ -67,12 +60,6 @@ class PredictedRow:
 
 def control_of(annotations: Mapping[str, Any], name: str | None, where: str, what: str) -> Any:
     """The annotation of one control.
-
-    Args:
-        annotations: control -> annotation.
-        name: of the control; None: the only one.
-        where: position for messages.
-        what: key of params.yaml that names the control.
 
     Raises:
         DataError: there are several controls, and none is named.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,12 +84,8 @@ def _value(record: Annotated, name: str, layout: Layout, where: str) -> Any:
     return value[0] if value else None
 
 
-def _table(form: str) -> Table:
-    def read(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-        return read_annotated(path, columns, layout, reading, form=form)
-
-    return read
-
-
 #: Format -> table.
-ANNOTATED: Final[dict[str, Table]] = {**{form: _table(form) for form in READERS}, "datasets": read_hub}
+ANNOTATED: Final[dict[str, Table]] = {
+    **{form: partial(read_annotated, form=form) for form in READERS},
+    "datasets": read_hub,
+}

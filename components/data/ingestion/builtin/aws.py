@@ -26,7 +26,7 @@ class _Documented:
 
     @cached_property
     def text(self) -> str:
-        return plain_text(self.html, any_tag=True)
+        return plain_text(self.html)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ class Shape(_Documented):
 
     @property
     def texts(self) -> list[str]:
-        """Its text and the texts of its members."""
         return [self.text, *(member.text for member in self.members)]
 
 
@@ -154,7 +153,7 @@ class Document:
 def service_documents(service: Service) -> Iterator[Document]:
     """The non-empty documents of a service: overview, operations, and the structures that no operation covers."""
     shown: set[str] = set()
-    if overview := plain_text(service.html, any_tag=True):
+    if overview := plain_text(service.html):
         yield Document(service.key, "overview", (overview,))
     for operation in service.operations:
         texts = [operation.text]
@@ -172,12 +171,7 @@ def service_documents(service: Service) -> Iterator[Document]:
 def corpus(
     documents: list[Document], *, without: Collection[str], left_out: Collection[str] = ()
 ) -> Iterator[dict[str, str]]:
-    """Rows {id, text} of the domain corpus.
-
-    Args:
-        without: `text_key`s of excluded texts (dev and test rows of a task).
-        left_out: ids of excluded documents.
-    """
+    """Rows {id, text} of the domain corpus."""
     for document in documents:
         if document.id not in left_out:
             texts = [text for text in document.texts if text_key(text) not in without]

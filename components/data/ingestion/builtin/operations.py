@@ -40,10 +40,6 @@ def translations(
 ) -> Iterator[dict[str, str]]:
     """Distinct rows {id, source, target} in model order: description and name of an operation ("Creates a new S3
     bucket." -> "create bucket").
-
-    Args:
-        without: `text_key`s of excluded texts (dev and test rows of a task).
-        left_out: ids of excluded documents; an operation's row has the id of its document.
     """
     seen: set[tuple[str, str]] = set()
     for operation in described(services):

@@ -128,7 +128,7 @@ def marked(html: str) -> list[tuple[list[str], list[str]]]:
     raw = _CLOSING.sub(_CLOSE, _OPENING.sub(_OPEN, html))
     return [
         tagged
-        for line in plain_text(raw, any_tag=True).split("\n")
+        for line in plain_text(raw).split("\n")
         for sentence in sentences(line)
         if (tagged := _tagged(sentence)) is not None and len(tagged[0]) in _WORDS
     ]

@@ -1,6 +1,6 @@
 """Kinds of downstream task.
 
-A kind is one file here (reader, input and output format, metrics; free of torch) and one file in
+A kind is an entry of a file here (reader, input and output format, metrics; free of torch) and of a file in
 `components.learners.task_models.kinds` (encoding and head), with one line in each package's table. Its baselines are in
 `components.learners.baselines`, its keys of params.yaml in `components.settings.tasks`; both have defaults.
 """
@@ -18,9 +18,9 @@ KINDS: LazyTable[Kind] = LazyTable(
     {
         "classification": "components.data.tasks.kinds.classification:KIND",
         "multilabel": "components.data.tasks.kinds.multilabel:KIND",
-        "pair": "components.data.tasks.kinds.pair:KIND",
-        "similarity": "components.data.tasks.kinds.similarity:KIND",
-        "regression": "components.data.tasks.kinds.regression:KIND",
+        "pair": "components.data.tasks.kinds.classification:PAIR",
+        "similarity": "components.data.tasks.kinds.numbers:SIMILARITY",
+        "regression": "components.data.tasks.kinds.numbers:REGRESSION",
         "choice": "components.data.tasks.kinds.choice:KIND",
         "tagging": "components.data.tasks.kinds.tagging:KIND",
         "questions": "components.data.tasks.kinds.questions:KIND",
@@ -39,17 +39,13 @@ def find_kind(kind: str, *, key: str = "kind") -> Kind:
     return KINDS[kind]
 
 
-def scoring_for(kind: str, labels: Sequence[str] = (), *, bins: int = 15) -> Scoring:
+def scoring_for(kind: str, labels: Sequence[str] = ()) -> Scoring:
     """The metrics of a task.
-
-    Args:
-        labels: names of its labels or tags, by index.
-        bins: number of bins of the calibration curve.
 
     Raises:
         ConfigError: there is no such kind.
     """
-    return find_kind(kind).scoring(labels, bins)
+    return find_kind(kind).scoring(labels)
 
 
 def promotion_metrics(kind: str) -> tuple[str, ...]:

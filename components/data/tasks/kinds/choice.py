@@ -102,5 +102,5 @@ KIND = Kind(
             {"text": "She is tired, so she takes", "choices": ["an umbrella", "a nap"]},
         ),
     ),
-    scoring=lambda _, bins: Choice(bins),
+    scoring=lambda _: Choice(),
 )

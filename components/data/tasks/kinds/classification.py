@@ -1,4 +1,4 @@
-"""Text classification: one label per text."""
+"""Classification: one label per text, or per pair of texts (paraphrase, entailment)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from components.data.tasks.data import Examples, Labels, Split
 from components.data.tasks.kind import Kind
 from components.data.tasks.reading.records import filled_all, is_blank, label_of, merged_numbers, read_labelled
 from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
-from components.data.tasks.task_io import TEXT_EXAMPLES, label_io
+from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, label_io
 from components.settings.tasks import TaskSource
 
 
@@ -20,12 +20,6 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
     class.
 
     Rows with the label `outside` belong to no class: they are kept in test only, and in no slice.
-
-    Args:
-        name: of the task.
-        source: of the task.
-        columns: of the texts.
-        what: names of the texts in messages.
 
     Raises:
         DataError: a file is missing or damaged, a text or label is empty (file and line), there is only one class, a
@@ -85,6 +79,13 @@ def strata(split: Split) -> Labels:
 KIND = Kind(
     read=lambda name, source: labelled(name, source, (source.text,)),
     io=label_io(["text"], TEXT_EXAMPLES),
+    scoring=Classification,
+    strata=strata,
+)
+
+PAIR = Kind(
+    read=lambda name, source: labelled(name, source, (source.first, source.second), ("first text", "second text")),
+    io=label_io(["first", "second"], PAIR_EXAMPLES),
     scoring=Classification,
     strata=strata,
 )

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from components.core.errors import DataError
+from components.data.formats.tables import as_text
 from components.data.scoring.multilabel import THRESHOLD, Multilabel
 from components.data.tasks.data import Answer, Examples, Fields
 from components.data.tasks.kind import Kind
 from components.data.tasks.reading.records import (
     Origin,
     Record,
-    as_text,
     filled_all,
     label_of,
     label_text,
@@ -90,5 +90,5 @@ KIND = Kind(
         format=format_labels,
         examples=TEXT_EXAMPLES,
     ),
-    scoring=lambda labels, _: Multilabel(labels),
+    scoring=Multilabel,
 )

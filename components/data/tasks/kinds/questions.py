@@ -167,5 +167,5 @@ KIND = Kind(
             {"question": "When?", "context": "Marie Curie was born in Warsaw."},
         ),
     ),
-    scoring=lambda *_: Questions(),
+    scoring=lambda _: Questions(),
 )

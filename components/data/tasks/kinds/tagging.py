@@ -15,6 +15,7 @@ from components.data.formats.annotations.records import control_of
 from components.data.formats.annotations.tables import READERS, UNITS
 from components.data.formats.conll import Sentence, read_conll, read_conllu
 from components.data.formats.lines import Reading
+from components.data.formats.tables import as_text
 from components.data.formats.tags import OUTSIDE, TagError, convert, inventory
 from components.data.formats.textkey import text_key
 from components.data.formats.words import covered
@@ -27,7 +28,6 @@ from components.data.tasks.reading.records import (
     Origin,
     Position,
     SplitFile,
-    as_text,
     count_skipped,
     read_records,
     split_files,
@@ -263,5 +263,5 @@ KIND = Kind(
         format=format_tags,
         examples=({"words": ["Marie", "Curie", "went", "to", "Paris"]}, {"words": ["It", "rains"]}),
     ),
-    scoring=lambda labels, _: Tagging(labels),
+    scoring=Tagging,
 )

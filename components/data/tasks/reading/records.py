@@ -16,7 +16,7 @@ from components.core.errors import DataError
 from components.data.formats.annotations.tables import ANNOTATED, UNITS
 from components.data.formats.lines import Reading
 from components.data.formats.plain import read_label_first, read_parallel
-from components.data.formats.tables import TABLES, Layout
+from components.data.formats.tables import TABLES, Layout, as_text
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, label_values, labels_file
@@ -79,7 +79,6 @@ class SplitFile:
 
     @property
     def form(self) -> str:
-        """The format of the file."""
         return self.source.format_at(self.path)
 
 
@@ -87,7 +86,6 @@ def split_files(source: TaskSource, *, task: str = "") -> Iterator[SplitFile]:
     """Every file of a task, in order.
 
     Args:
-        source: of the task.
         task: name of a task that has a file of labels; a missing train file is no error then.
 
     Raises:
@@ -126,12 +124,6 @@ def read_labelled(
 ) -> Iterator[tuple[str, Record]]:
     """(split, row) of all files of a task, read together with its file of labels
     (`components.data.tasks.reading.labels`).
-
-    Args:
-        name: of the task.
-        source: of the task.
-        columns: of the texts, then of the labels.
-        counts, texts, nested: as of `read_records`.
 
     Raises:
         DataError: as `split_files` and `read_records`; a line of the file of labels is damaged.
@@ -234,19 +226,6 @@ def _has_column(path: Path, column: str, form: str, layout: Layout) -> bool:
         return next(READERS[form](path, [column], replace(layout, nested=False), Reading()), None) is not None
     except DataError:
         return False
-
-
-def as_text(value: Any, where: object) -> str | None:
-    """A value as text; numbers and booleans as in JSON, because labels are often 0 and 1.
-
-    Raises:
-        DataError: the value is a list or an object; `where` it is.
-    """
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool | int | float):
-        return json.dumps(value)
-    raise DataError(f"{where}: holds a {type(value).__name__} where text is expected")
 
 
 def filled(value: Any, what: str, column: str, where: object) -> str:

@@ -44,12 +44,14 @@ class Row:
 
     @property
     def document(self) -> tuple[str, str] | None:
-        """The row's document; a document is in one file."""
         return None if self.origin.document is None else (self.origin.position.path, self.origin.document)
 
 
+#: Share of train that becomes dev if there is no dev file and choices are made on dev.
+DEV_SHARE = 0.1
+
+
 def train_of(source: TaskSource) -> str:
-    """Path of the train file (or files), for messages."""
     return f"{source.path}/{' + '.join(source.files('train'))}"
 
 
@@ -90,7 +92,7 @@ def examples_of(
         # No choice is made on dev, and its labels would be missing in train.
         splits["dev"] = []
     elif "dev" not in splits:
-        splits["train"], splits["dev"] = _apart(splits["train"], source.dev_share, f"{block}.dev_share")
+        splits["train"], splits["dev"] = _apart(splits["train"], DEV_SHARE, f"{block}.dev")
     _settle_overlap(splits, source, counts, block)
     if label is not None and (missing := sorted(set(range(len(labels))) - set(map(label, splits["train"])))):
         ways = ["add some"]
@@ -139,10 +141,6 @@ def _id(origin: Origin) -> str:
 
 def refuse_unseen(rows: Rows, source: TaskSource, seen: Set[str], names: Callable[[Row], Sequence[str]]) -> None:
     """Check that every label of dev and test occurs in train.
-
-    Args:
-        rows: split -> rows.
-        names: row -> labels.
 
     Raises:
         DataError: a label of dev or test does not occur in train (file and line).
@@ -207,7 +205,7 @@ def _apart(
         among = f" in {len(places)} groups" if grouped else ""
         raise DataError(
             f"{key}: {share} of {len(rows)} rows{among} leaves {'no' if all(flags) else 'all'} rows for train; name a "
-            f"{what} file ({key.removesuffix('_share')}), add {'groups' if among else 'rows'} or choose another share"
+            f"{what} file ({key.removesuffix('_share')}) or add {'groups' if among else 'rows'}"
         )
     return (
         [row for row, flag in zip(rows, flags, strict=True) if not flag],

@@ -1,5 +1,5 @@
-"""How models learn each kind of task: encoding of rows, head, loss. A kind is one file ending in `TASK = Task(...)` and
-one line here."""
+"""How models learn each kind of task: encoding of rows, head, loss. A kind is a `Task` of one of the files and one line
+here."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ TASKS: LazyTable[Task] = LazyTable(
     {
         "classification": "components.learners.task_models.kinds.classification:TASK",
         "multilabel": "components.learners.task_models.kinds.multilabel:TASK",
-        "pair": "components.learners.task_models.kinds.pair:TASK",
-        "similarity": "components.learners.task_models.kinds.similarity:TASK",
-        "regression": "components.learners.task_models.kinds.regression:TASK",
+        "pair": "components.learners.task_models.kinds.classification:PAIR",
+        "similarity": "components.learners.task_models.kinds.numbers:SIMILARITY",
+        "regression": "components.learners.task_models.kinds.numbers:REGRESSION",
         "choice": "components.learners.task_models.kinds.choice:TASK",
         "tagging": "components.learners.task_models.kinds.tagging:TASK",
         "questions": "components.learners.task_models.kinds.questions:TASK",

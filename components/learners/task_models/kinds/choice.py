@@ -41,7 +41,6 @@ class ChoiceHead(ImitatingHead):
         return temperature**2 * (wanted.exp() * (wanted - logs)).sum() / len(taught)
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
-        """Probabilities of each row's choices."""
         logs, counts = _log_probabilities(precise(outputs[:, 0]), batch)
         return [np.asarray(row) for row in np.split(logs.exp().cpu().numpy(), counts.cumsum(0).cpu().numpy()[:-1])]
 

@@ -1,7 +1,8 @@
-"""Text classification: one label per text.
+"""Classification: one label per text, or per pair of texts.
 
 A text is encoded with the family's special pieces ([CLS] text [SEP] for BERT); the head reads the pooled hidden
-states.
+states. BERT reads a pair as [CLS] first [SEP] second [SEP] with segments, causal Transformers read both texts with a
+delimiter; encoders without attention read them as two sequences (see `inputs`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from components.data.tasks.data import Fields
 from components.learners.task_models.base import Encoded, Task, most_pieces
 from components.learners.task_models.heads import ClassificationHead
 from components.learners.task_models.inputs import (
+    combination,
+    compared,
     cut_texts,
+    encode_pairs,
     encode_texts,
     pooling_of_windows,
     window_size,
@@ -50,4 +54,14 @@ TASK = Task(
     labels_rows=True,
     imitates=True,
     single=True,
+)
+
+PAIR = Task(
+    kind="pair",
+    reads="text",
+    encode=encode_pairs,
+    head=head,
+    combine=combination(compared),
+    labels_rows=True,
+    imitates=True,
 )

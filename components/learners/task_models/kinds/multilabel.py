@@ -43,7 +43,6 @@ class MultilabelHead(LabelHead):
         return divergence_at(both, torch.stack([1 - p, p], dim=-1), temperature).mean()
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
-        """Probabilities (C,) of each row."""
         return list(outputs.float().sigmoid().cpu().numpy())
 
 

@@ -1,7 +1,7 @@
 """Extractive question answering: the answer is a span of the context.
 
 The sequence is [CLS] question [SEP] context [SEP], or the family's encoding of two texts. A context that exceeds the
-rest of `max_length` is encoded in windows with a stride of `stride` pieces. Questions are truncated to half of the
+rest of `max_length` is encoded in windows that begin half a window apart. Questions are truncated to half of the
 maximum number of pieces.
 """
 
@@ -48,7 +48,7 @@ def encode(
     questions = [ids[:longest].tolist() for ids in tokenizer.encode_batch([question for question, _ in rows])]
     contexts = {text: _context(tokenizer, text) for text in dict.fromkeys(context for _, context in rows)}
     return [
-        _windows(question, contexts[context], encoder, most=most, stride=settings.stride)
+        _windows(question, contexts[context], encoder, most=most)
         for question, (_, context) in zip(questions, rows, strict=True)
     ]
 
@@ -71,15 +71,11 @@ def _context(tokenizer: Tokenizer, text: str) -> _Context:
     return _Context(ids.tolist(), result[:, [0, 0]], result[:, 1:])
 
 
-def _windows(
-    question: list[int], context: _Context, encoder: LanguageModel, *, most: int, stride: int | None
-) -> Encoded:
+def _windows(question: list[int], context: _Context, encoder: LanguageModel, *, most: int) -> Encoded:
     template, _ = encoder.pair_tokens(question, [-1])
     lead, room = template.index(-1), max(1, most - len(template) + 1)
     sequences, units, offsets = [], [], []
-    for window in (
-        cut(context.columns, room=room, stride=stride or max(1, room // 2)) if len(context.columns) else (None,)
-    ):
+    for window in cut(context.columns, room=room, stride=max(1, room // 2)) if len(context.columns) else (None,):
         pieces = [] if window is None else context.ids[slice(*window.pieces)]
         sequences.append(encoder.pair_tokens(question, pieces))
         positions, characters = np.zeros((0, 2), dtype=np.int64), np.zeros((0, 2), dtype=np.int64)

@@ -30,13 +30,12 @@ def encode(
     """One sequence per window; its units are the words that are tagged in it."""
     around = encoder.special_tokens([-1])
     lead, room = around.index(-1), max(1, most_pieces(settings, encoder) - len(around) + 1)
-    stride = settings.stride or max(1, room // 2)
     result = encode_words(tokenizer, [list(words) for words in rows])
-    return [_windows(pieces, encoder, lead=lead, room=room, stride=stride) for pieces in result]
+    return [_windows(pieces, encoder, lead=lead, room=room) for pieces in result]
 
 
-def _windows(result: WordPieces, encoder: LanguageModel, *, lead: int, room: int, stride: int) -> Encoded:
-    windows = cut(result.spans, room=room, stride=stride)
+def _windows(result: WordPieces, encoder: LanguageModel, *, lead: int, room: int) -> Encoded:
+    windows = cut(result.spans, room=room, stride=max(1, room // 2))
     pieces = [
         np.asarray(encoder.special_tokens(result.ids[slice(*window.pieces)].tolist()), dtype=np.int64)
         for window in windows

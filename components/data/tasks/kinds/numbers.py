@@ -1,4 +1,4 @@
-"""Rows with a number: the similarity of two texts, or a number for one text."""
+"""Rows with a number: the similarity of two texts, or a number for one text, such as a price or a number of stars."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import math
 from collections import Counter
 
 from components.core.errors import DataError
+from components.data.formats.tables import as_text
+from components.data.scoring.regression import Regression
+from components.data.scoring.similarity import Similarity
 from components.data.tasks.data import Examples
-from components.data.tasks.reading.records import all_records, as_text, filled_all, is_blank
+from components.data.tasks.kind import Kind
+from components.data.tasks.reading.records import all_records, filled_all, is_blank
 from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of
+from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, number_io
 from components.settings.tasks import TaskSource
 
 
@@ -48,3 +53,16 @@ def number_of(text: str) -> float:
         ValueError: it is none.
     """
     return float(text.replace(",", ".") if text.count(",") == 1 and "." not in text else text)
+
+
+SIMILARITY = Kind(
+    read=lambda name, source: read_numbers(name, source, (source.first, source.second), ("first text", "second text")),
+    io=number_io(["first", "second"], PAIR_EXAMPLES),
+    scoring=lambda _: Similarity(),
+)
+
+REGRESSION = Kind(
+    read=lambda name, source: read_numbers(name, source, (source.text,), ("text",)),
+    io=number_io(["text"], TEXT_EXAMPLES),
+    scoring=lambda _: Regression(),
+)

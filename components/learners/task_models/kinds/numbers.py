@@ -1,0 +1,41 @@
+"""Regression: a number for one text, or the similarity of two texts.
+
+One text is encoded as in classification. The similarity must be symmetric: a causal Transformer reads both orders, and
+their representations are added (Radford et al. 2018, section 3.3); encoders without attention read the texts as two
+sequences (see `inputs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from components.learners.task_models.base import Task
+from components.learners.task_models.heads import RegressionHead
+from components.learners.task_models.inputs import combination, encode_pairs, likened, pooling_of_windows, summed
+from components.learners.task_models.kinds.classification import encode
+from components.settings.finetune import FinetuneSettings
+
+
+def _head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> RegressionHead:
+    return RegressionHead.of(settings, features, 1)
+
+
+SIMILARITY = Task(
+    kind="similarity",
+    reads="text",
+    encode=partial(encode_pairs, both_orders=True),
+    head=_head,
+    combine=combination(likened, turned=summed),
+    imitates=True,
+)
+
+REGRESSION = Task(
+    kind="regression",
+    reads="text",
+    encode=encode,
+    head=_head,
+    combine=pooling_of_windows,
+    single=True,
+    imitates=True,
+)

@@ -1,0 +1,313 @@
+"""Durations of the stages that have run on this machine, and estimates of time from them.
+
+`.headstart/durations.jsonl` has the durations. The estimate of a stage is its amount of work times the time per unit of
+work in earlier runs on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from components.core.artifacts import read_json, write_atomic
+from components.core.masking import masked
+from components.core.processors import cores, processor_name
+from components.core.progress import duration
+from components.pipeline.jobs import PARALLEL
+from components.pipeline.stages import STAGES, TRAINING
+from components.settings.cluster import ClusterSettings
+from components.settings.params import Params
+from components.settings.training import LanguageModelTraining
+
+FILE = Path(".headstart/durations.jsonl")
+#: Name of the stage that is running; left behind by a killed run.
+RUNNING = "durations.running"
+#: Maximum number of durations, and per stage; older ones are dropped.
+KEPT = 2_000
+KEPT_PER_STAGE = 20
+GPUS = Path("/proc/driver/nvidia/gpus")
+
+
+@dataclass(frozen=True)
+class Duration:
+    """A completed stage (as in dvc.yaml, `pretrain@ulmfit`): machine, amount of work and its unit, seconds from the
+    start of DVC to its end, and time of the end (ISO 8601, UTC)."""
+
+    stage: str
+    machine: str
+    unit: str
+    amount: float
+    seconds: float
+    time: str = ""
+
+    @property
+    def group(self) -> str:
+        """The stage without its item."""
+        return self.stage.partition("@")[0]
+
+    @property
+    def rate(self) -> float:
+        """Seconds per unit of work."""
+        return self.seconds / max(self.amount, 1e-9)
+
+
+class History:
+    """The durations in a repository. A damaged file counts as empty, because estimates are not worth an error."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / FILE
+        self.marker = self.path.with_name(RUNNING)
+
+    def read(self) -> list[Duration]:
+        """All durations, the oldest first."""
+        durations = []
+        with suppress(OSError):
+            for line in self.path.read_text(encoding="utf-8").splitlines():
+                with suppress(ValueError, TypeError):
+                    durations.append(Duration(**json.loads(line)))
+        return durations
+
+    def begin(self, stage: str) -> bool:
+        """Note that a stage begins; returns False if its last attempt has not ended, so that it resumes and its
+        duration says nothing."""
+        try:
+            fresh = self.marker.read_text(encoding="utf-8") != stage
+        except OSError:
+            fresh = True
+        self.marker.parent.mkdir(parents=True, exist_ok=True)
+        self.marker.write_text(stage, encoding="utf-8")
+        return fresh
+
+    def end(self, ended: Duration | None) -> None:
+        """Note that a stage has ended, with its duration if it is to be recorded."""
+        self.marker.unlink(missing_ok=True)
+        if ended is None:
+            return
+        durations = [*self.read(), ended]
+        same = [of for of in durations if (of.stage, of.machine) == (ended.stage, ended.machine)]
+        dropped = {id(of) for of in same[:-KEPT_PER_STAGE]}
+        kept = [of for of in durations if id(of) not in dropped][-KEPT:]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(self.path, "".join(json.dumps(asdict(of)) + "\n" for of in kept))
+
+
+def gpus() -> int:
+    """Number of NVIDIA GPUs that this process may use, without torch."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([name for name in visible.split(",") if name.strip() and name.strip() != "-1"])
+    return len(list(GPUS.iterdir())) if GPUS.is_dir() else 0
+
+
+def machine(cluster: ClusterSettings) -> str:
+    """The machine on which stages run, as durations are comparable on the same one only."""
+    address = os.environ.get("RAY_ADDRESS") or cluster.address
+    parts = [processor_name(Path("/proc/cpuinfo")) or "unknown processor", f"{cores()} cores"]
+    parts += [f"{gpus()} GPUs"] if gpus() else []
+    parts += [f"cluster {masked(address)}"] if cluster.launcher == "ray" and address != "local" else []
+    parts += [f"{cluster.workers} workers"] if cluster.workers != "auto" else []
+    return ", ".join(parts)
+
+
+#: Stages whose work grows with the number of label budgets and seeds.
+OF_TASKS = TRAINING | {"baseline", "evaluate", "share"}
+
+
+@dataclass(frozen=True)
+class Work:
+    """An amount of work: `tokens` of training, `bytes` of raw data, `runs` of a task, `seconds`, or one `run`."""
+
+    amount: float
+    unit: str
+
+
+def work_of(stage: str, params: Params, *, root: Path) -> Work:
+    """The work of a stage, such as `pretrain@ulmfit`; the paths of the data are relative to the repository."""
+    group, _, item = stage.partition("@")
+    arguments: Mapping[str, Any] = STAGES[group].items(params).get(item, {}) if group in STAGES else {}
+    if not arguments:
+        return Work(1, "run")
+    training = arguments.get("training")
+    if training is not None and not arguments.get("source") and "epochs" not in arguments:
+        if training.tokens is not None:
+            return Work(_tokens(training, arguments["tokens"], root), "tokens")
+        return Work(training.seconds, "seconds")
+    if paths := _raw(group, arguments, params):
+        return Work(sum(_size(root / path) for path in paths), "bytes")
+    if group in OF_TASKS and (tasks := _tasks(arguments)):
+        sources = [params.data.tasks[task] for task in tasks if task in params.data.tasks]
+        return Work(sum(len(source.budgets) * len(source.seeds) for source in sources) or 1, "runs")
+    return Work(1, "run")
+
+
+def _tokens(training: LanguageModelTraining, text: Path | None, root: Path) -> float:
+    """Tokens of a training: its budget, at most the tokens of `training.passes` if the text is tokenized already."""
+    assert training.tokens is not None
+    if training.passes is None or text is None:
+        return training.tokens
+    counts = read_json(root / text / "metrics.json", made_by="the stage tokenize", missing_ok=True).get("train")
+    return training.tokens if counts is None else min(training.tokens, training.passes * counts["tokens"])
+
+
+def _raw(group: str, arguments: Mapping[str, Any], params: Params) -> list[str]:
+    """Paths of the raw data that a stage reads, directly or as a corpus."""
+    if group in ("ingest", "ingest-parallel", "examples"):
+        return [arguments["source"].path]
+    if group == "domain-texts":
+        source = arguments["unlabelled"] or params.data.tasks[arguments["name"]]
+        return [source.path]
+    if group == "checks":
+        return [source.path for sources in (arguments["corpora"], arguments["tasks"]) for source in sources.values()]
+    corpora = {name: source.path for name, source in params.corpora.items()}
+    corpora |= {f"{name}-{PARALLEL}": source.path for name, source in params.data.parallel.items()}
+    return [corpora[name] for name in [Path(str(arguments.get("corpus", ""))).name] if name in corpora]
+
+
+def _tasks(arguments: Mapping[str, Any]) -> list[str]:
+    examples = arguments.get("examples")
+    if isinstance(examples, Mapping):
+        return list(examples)
+    return [Path(examples).name] if isinstance(examples, Path) else []
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    if path.is_dir():
+        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return path.stat().st_size if path.is_file() else 0
+
+
+#: Prior of the standard deviation of the logarithm of a duration, and its weight in runs: a stage that ran once takes
+#: between half and twice as long the next time.
+PRIOR_STD = 0.3
+PRIOR_RUNS = 3
+#: Additional standard deviation if the durations were measured for another item of the stage, or for another stage.
+OTHER_STD = 0.5
+#: Two-sided confidence of a range.
+CONFIDENCE = 0.9
+#: Durations that are used, at most: the last ones.
+USED = 10
+NO_HISTORY = "no history"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The cost of a stage: expected seconds with bounds of the 90% range (None: unknown), what they are based on, GPUs,
+    and tokens of training."""
+
+    stage: str
+    why: str
+    work: Work
+    basis: str = NO_HISTORY
+    seconds: float | None = None
+    low: float | None = None
+    high: float | None = None
+    gpus: int = 0
+    tokens: float = 0
+
+
+@dataclass(frozen=True)
+class Total:
+    """The cost of a run: expected seconds with bounds (sums over the stages, because a busy machine slows all of
+    them), tokens of training, GPU hours, and the stages without an estimate."""
+
+    seconds: float
+    low: float
+    high: float
+    tokens: float
+    gpu_hours: float
+    unknown: list[str]
+
+
+def estimate(
+    stage: str, work: Work, history: Sequence[Duration], *, machine: str, gpus: int = 0, why: str = ""
+) -> Estimate:
+    """The duration of a stage: work times the geometric mean of seconds per unit of work on this machine.
+
+    Used are, in this order: the same stage, another item of the stage (`adapt@gpt` for `adapt@bert`), for stages that
+    train a language model any other such stage. The range is a prediction interval of the logarithm, whose variance is
+    shrunk towards a prior because there are few runs.
+    """
+    group = stage.partition("@")[0]
+    blank = Estimate(
+        stage, why, work, gpus=gpus if group in TRAINING else 0, tokens=work.amount if work.unit == "tokens" else 0
+    )
+    if work.unit == "seconds":
+        # Start and end of the workers take longer than the budget, never less.
+        high = 1.3 * work.amount + 30
+        return replace(blank, basis="training.seconds", seconds=work.amount, low=work.amount, high=high)
+    here = [of for of in history if of.machine == machine and of.unit == work.unit]
+    for basis, chosen, more in (
+        ("", [of for of in here if of.stage == stage], 0.0),
+        (f"other {group}, ", [of for of in here if of.group == group], OTHER_STD),
+        ("other training, ", here if work.unit == "tokens" else [], 2 * OTHER_STD),
+    ):
+        if chosen:
+            rates = [math.log(max(of.rate, 1e-12)) for of in chosen[-USED:]]
+            mean, half = _prediction(rates, more)
+            seconds = work.amount * math.exp(mean)
+            return replace(
+                blank,
+                basis=f"{basis}{len(rates)} run{'s' * (len(rates) > 1)}",
+                seconds=seconds,
+                low=seconds * math.exp(-half),
+                high=seconds * math.exp(half),
+            )
+    return blank
+
+
+def _prediction(logs: Sequence[float], more: float) -> tuple[float, float]:
+    """Mean and half width of the prediction interval of the next value."""
+    from scipy.stats import t
+
+    mean = sum(logs) / len(logs)
+    squares = sum((value - mean) ** 2 for value in logs)
+    freedom = PRIOR_RUNS + len(logs) - 1
+    variance = (PRIOR_RUNS * PRIOR_STD**2 + squares) / freedom * (1 + 1 / len(logs)) + more**2
+    return mean, float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(variance)
+
+
+def total(estimates: Sequence[Estimate]) -> Total:
+    """The sum of the stages."""
+    timed = [of for of in estimates if of.seconds is not None]
+    seconds, low, high = (sum(getattr(of, bound) for of in timed) for bound in ("seconds", "low", "high"))
+    tokens, gpu_hours = sum(of.tokens for of in estimates), sum((of.seconds or 0) * of.gpus for of in timed) / 3600
+    return Total(seconds, low, high, tokens, gpu_hours, [of.stage for of in estimates if of.seconds is None])
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """The stages that have not ended -> expected seconds until the end; None: no earlier run says how long."""
+
+    seconds: Mapping[str, float | None]
+
+    def without(self, stage: str) -> Remaining:
+        """What remains when a stage has ended."""
+        return Remaining({name: seconds for name, seconds in self.seconds.items() if name != stage})
+
+    def after(self, elapsed: Mapping[str, float]) -> Remaining:
+        """What remains when stages have run for so many seconds."""
+        return Remaining(
+            {
+                name: None if seconds is None else max(seconds - elapsed.get(name, 0), 0)
+                for name, seconds in self.seconds.items()
+            }
+        )
+
+    def __str__(self) -> str:
+        """The remaining time in words; empty if no stage is left."""
+        if not self.seconds:
+            return ""
+        timed = [seconds for seconds in self.seconds.values() if seconds is not None]
+        unknown = len(self.seconds) - len(timed)
+        stages = f"{len(self.seconds)} stage{'s' * (len(self.seconds) > 1)} left"
+        if not timed:
+            return f"{stages}, time unknown"
+        more = f" and {unknown} of unknown time" if unknown else ""
+        return f"{stages}, about {duration(sum(timed))}{more}"

@@ -1,1 +1,0 @@
-"""What a run costs: durations of earlier runs, and estimates."""
