@@ -16,9 +16,13 @@ from components.core.artifacts import partial_path
 from components.core.errors import DataError
 from components.data.formats.rows import Row
 from components.data.formats.spreadsheet import escaped, row_writer
-from components.data.formats.tables import DIALECTS
 from components.data.tasks.task_io import TaskIO, Value
 
+#: Suffix -> arguments of writers of the module csv. In a tsv, quotes are ordinary characters.
+DIALECTS: dict[str, dict[str, Any]] = {
+    ".csv": {"delimiter": ",", "quoting": csv.QUOTE_MINIMAL},
+    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None},
+}
 _TYPES: dict[Value, pa.DataType] = {
     "text": pa.string(),
     "number": pa.float64(),

@@ -6,7 +6,6 @@ Statistics of files add up to the statistics of their corpus. The statistics of 
 
 from __future__ import annotations
 
-import csv
 import functools
 import json
 import unicodedata
@@ -18,17 +17,19 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from components.core.artifacts import digest_file, digest_text, write_atomic
 from components.core.errors import ArtifactError, DataError
-from components.data.formats.lines import Reading, lines
-from components.data.formats.tables import DIALECTS, parse_object
+from components.data.formats.kinds import form_of
+from components.data.formats.lines import Reading
+from components.data.formats.rows import FORMATS, open_rows
+from components.data.formats.tables import PLAIN
 from components.data.formats.textkey import text_key
 from components.data.ingestion.readers import raw_files, read_documents
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.labels import files_of, labels_file
+from components.data.tasks.reading.records import layout_of
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.tasks import SPLITS, TaskSource
 
@@ -288,22 +289,15 @@ def _items(split: Split, labels: Sequence[str], source: TaskSource) -> Iterator[
 
 def _columns(path: Path, source: TaskSource | None = None) -> list[str]:
     """The names of the columns of a table: of its header, or of its first row; empty for other formats."""
-    name = path.name.lower().removesuffix(".gz").removesuffix(".zst")
-    if not path.is_file() or name.endswith(".arrow"):
+    layout = PLAIN if source is None else layout_of(source, "", nested=True)
+    try:
+        form = form_of(path)
+        table = open_rows(path, layout=layout) if form in FORMATS and form != "json" else None
+    except DataError:
         return []
-    if name.endswith(".parquet"):
-        return [str(column) for column in pq.read_schema(path).names]
-    encoding = {} if source is None else {"encoding": source.encoding}
-    first = next(((number, line) for number, line in lines(path, Reading(), **encoding) if line.strip()), None)
-    if first is None:
+    if table is None or not table.header:
         return []
-    if name.endswith((".jsonl", ".ndjson")):
-        return sorted(parse_object(first[1], f"{path}, line {first[0]}")[0])
-    suffix = name[-4:]
-    if suffix in DIALECTS and (source is None or source.header):
-        delimiter = (source.delimiter if source else None) or DIALECTS[suffix]["delimiter"]
-        return next(csv.reader([first[1]], delimiter=delimiter))
-    return []
+    return table.names if table.fixed else sorted(table.names)
 
 
 def _cached(files: Sequence[Path], settings: str, make: Callable[[], list[Statistics]]) -> tuple[str, list[Statistics]]:

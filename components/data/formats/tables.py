@@ -6,7 +6,6 @@ A reader is a generator over one file. All but `read_json` stream: one block of 
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -59,12 +58,6 @@ PLAIN = Layout()
 MOST_BAD: Final = 0.05
 #: Number of them that any file may have.
 FEW_BAD: Final = 2
-
-#: Suffix -> arguments of readers and writers of the module csv. In a tsv, quotes are ordinary characters.
-DIALECTS: dict[str, dict[str, Any]] = {
-    ".csv": {"delimiter": ",", "quoting": csv.QUOTE_MINIMAL, "strict": True},
-    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None, "strict": True},
-}
 
 
 def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:

@@ -157,7 +157,8 @@ def _reported(
     for part in SPLITS:
         for reason, message in REASONS.items():
             if number := result.counts.get(f"{part}_{reason}"):
-                print(f"{key}: {part}: {number} {message}")
+                line = result.counts.get(f"{part}_{reason}_line")
+                print(f"{key}: {part}: {number} {message}" + (f", the first on line {line}" if line else ""))
     return short
 
 

@@ -12,6 +12,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,8 +21,11 @@ import pyarrow.parquet as pq
 
 from components.core.artifacts import partial_path, sync
 from components.core.errors import DataError
-from components.data.formats.lines import CODECS, LINE_BYTES
-from components.data.formats.tables import DIALECTS, suffix
+from components.data.formats.delimited import Dialect
+from components.data.formats.kinds import form_of
+from components.data.formats.lines import CODECS, Reading
+from components.data.formats.tables import PLAIN, open_delimited, suffix
+from components.data.formats.workbook import SUFFIXES as WORKBOOKS
 from components.data.matching import Texts, columns, held_rows, open_table
 
 #: (bytes to write, number of records left out)
@@ -51,8 +55,13 @@ def remove_records(path: Path, texts: Texts) -> int:
     try:
         if kind in (".parquet", ".arrow"):
             return _rewrite_table(path, texts)
+        if kind in WORKBOOKS or path.suffix.lower() == ".zip":
+            raise DataError(f"{path}: workbooks and zip archives are not edited; remove the text by hand")
         if kind or len(aligned := _aligned(path)) < 2:
             edit = _EDITORS.get(kind, _lines)
+            if _is_delimited(path, kind):
+                table = open_delimited(path, PLAIN, reading := Reading())
+                edit = partial(_table, dialect=table.dialect, encoding=reading.encoding.name)
             return _rewrite(path, lambda source: edit(source, texts))
         held: set[int] = set()
         holders: set[Path] = set()
@@ -164,20 +173,30 @@ def _json_lines(source: IO[bytes], texts: Texts) -> Kept:
     return _kept(source, held)
 
 
-def _table(source: IO[bytes], texts: Texts, dialect: dict[str, Any]) -> Kept:
+def _is_delimited(path: Path, kind: str) -> bool:
+    """Whether a file is a table of rows with delimiters; a txt file only if it has tabs in every line."""
+    try:
+        return kind in (".csv", ".tsv", ".tab") or (kind == ".txt" and form_of(path) == "tsv")
+    except DataError:
+        return False
+
+
+def _table(source: IO[bytes], texts: Texts, *, dialect: Dialect, encoding: str) -> Kept:
     """Rows of a table, each with the lines that it was read from."""
-    csv.field_size_limit(LINE_BYTES)
+    if encoding.startswith(("utf-16", "utf-32")):
+        raise DataError(f"a table in {encoding} is not edited; convert it to UTF-8")
+    csv.field_size_limit(2**31 - 1)
     pending: list[bytes] = []
 
     def lines() -> Iterator[str]:
         for raw in source:
             pending.append(raw)
-            yield _text(raw)
+            yield dialect.doubled(raw.decode(encoding, errors="replace"))
 
-    for row in csv.reader(lines(), **dialect | {"strict": False}):
+    for row in csv.reader(lines(), **dialect.arguments | {"strict": False}):
         raw = b"".join(pending)
         pending.clear()
-        held = texts.may_be_in(_text(raw)) and any(map(texts.held_by, row))
+        held = texts.may_be_in(raw.decode(encoding, errors="replace")) and any(map(texts.held_by, row))
         yield (b"", 1) if held else (raw, 0)
     yield b"".join(pending), 0
 
@@ -258,8 +277,6 @@ _EDITORS: dict[str, Callable[[IO[bytes], Texts], Kept]] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".json": _json,
-    ".csv": lambda source, texts: _table(source, texts, DIALECTS[".csv"]),
-    ".tsv": lambda source, texts: _table(source, texts, DIALECTS[".tsv"]),
     ".txt": _documents,
     ".conll": _sentences,
     ".conllu": _sentences,

@@ -35,6 +35,8 @@ REASONS: Final = {
     "spans_within_words": "span(s) begin or end within a word; the whole word counts",
     "spans_overlapping": "span(s) overlap a longer one and are left out",
     "spans_without_word": "span(s) without a word are left out",
+    "rows_malformed": "row(s) are not well formed and are left out",
+    "rows_repeat_header": "row(s) repeat the header and are left out",
 }
 
 

@@ -213,6 +213,8 @@ def count_skipped(reading: Reading, split: str, counts: Counter[str]) -> None:
     for reason, number in reading.skipped.items():
         if number:
             counts[f"{split}_{reason}"] += number
+        if lines := reading.first_skipped.get(reason):
+            counts[f"{split}_{reason}_line"] = lines[0]
 
 
 def is_blank(value: Any) -> bool:
