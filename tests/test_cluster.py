@@ -247,7 +247,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def on_ray(folder: Path, workers: int) -> ClusterSettings:
     folder.mkdir(exist_ok=True)
-    return ClusterSettings(launcher="ray", workers=workers, storage=str(folder / "checkpoints"))
+    return ClusterSettings(
+        checkpoint_seconds=1e-9, launcher="ray", workers=workers, storage=str(folder / "checkpoints")
+    )
 
 
 class Killer(threading.Thread):

@@ -262,14 +262,13 @@ def spec_maker(
         distillation: of runs with teachers.
     """
     facts, encoder = read_facts(job.examples), read_manifest(job.encoder, kind=ENCODER).digest
-    trained, model = is_trained(job.encoder), architecture_of(job.encoder)
+    trained, size = is_trained(job.encoder), product_size(architecture_of(job.encoder))
     # By the architecture without the vocabulary, so that all starts of a family have the same precision.
-    precision = choose(job.settings.training.precision, device=first_device(), size=product_size(model))
+    precision = choose(job.settings.training.precision, device=first_device(), size=size)
     distillation = distillation if way_of(settings).has_teachers else None
     storage = job.cluster.storage if "://" in job.cluster.storage else str(Path(job.cluster.storage).absolute())
     inputs: dict[str, Any] = {
-        # Words are combined with the finished run.
-        "settings": settings.model_dump(mode="json", exclude={"words"}),
+        "settings": settings.model_dump(mode="json", exclude={"words"}),  # combined with the finished run
         "encoder": encoder,
         "examples": facts.digests,
         "label_texts": facts.label_texts,
