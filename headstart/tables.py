@@ -20,7 +20,7 @@ from components.core.errors import DataError, nearest
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading, lines
 from components.data.formats.rows import open_rows
-from components.data.formats.tables import FEW_BAD, MOST_BAD
+from components.data.formats.tables import are_too_many
 from components.data.sampling import NAMELESS, reading_in_words
 from components.data.tasks.data import Fields
 from components.data.tasks.task_io import TaskIO
@@ -231,7 +231,7 @@ def _read_file(path: Path) -> Table:
         places.append(where)
         rows.append(row)
         names |= dict.fromkeys(row)
-    if len(bad) > max(FEW_BAD, MOST_BAD * len(rows)):
+    if are_too_many(len(bad), len(rows)):
         raise InputError(f"{bad[0]}; so are {len(bad):,} of {len(rows) + len(bad):,} rows; save the file as jsonl")
     columns = {name: _values([row.get(name) for row in rows]) for name in names}
     columns = {name: values for name, values in columns.items() if any(values) or not NAMELESS.fullmatch(name)}

@@ -84,7 +84,6 @@ def files(draw: st.DrawFn) -> tuple[list[list[str]], Dialect, str, str]:
         Dialect(delimiter, quote, escape, header),
         encoding,
         end,
-        beyond,
     )
 
 

@@ -49,14 +49,8 @@ def test_a_line_is_whole(tmp_path: Path, text: str, expected: list[str]) -> None
     [
         (None, ": does not exist"),
         (b"", ": is empty"),
-        ("some text\n".encode("utf-16"), ": is UTF-16, expected UTF-8; convert it"),
-        ("some text\n".encode("utf-32"), ": is UTF-32, expected UTF-8; convert it"),
-        ("\ufeffsome text\n".encode("utf-16-be"), ": is UTF-16, expected UTF-8; convert it"),
-        (b"one\ntwo\nth\0ree\n", ", line 3: contains a NUL byte"),
-        (
-            "déjà vu, très élevé à côté\n".encode("latin-1") * 10,
-            r", up to line 3: \d+ of \d+ non-ASCII bytes are not UTF-8, so the file is in another encoding",
-        ),
+        (b"one\ntwo\nth\0ree\n\1\2\0\0\0", ", line 3: contains a NUL byte, so it is no text file"),
+        (b"fine\n\x81\x8d\x8f\n", ": is not UTF-8, and no other encoding fits all of its bytes"),
     ],
 )
 def test_files_that_are_no_text_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
@@ -67,12 +61,25 @@ def test_files_that_are_no_text_are_refused(tmp_path: Path, content: bytes | Non
             read(tmp_path / name)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1", "mac_roman"])
+def test_other_encodings_are_recognised(tmp_path: Path, encoding: str) -> None:
+    text = "déjà vu, très élevé à côté\n" * 10
+    for name, suffix in (("a.txt", ""), ("a.txt.gz", ".gz")):
+        (tmp_path / name).write_bytes(compress(text.encode(encoding), suffix))
+        assert [line for _, line in read(tmp_path / name)] == text.split("\n")[:-1]
+
+
+def test_a_file_of_an_old_mac_ends_lines_with_returns(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\rtwo\r")
+    assert read(tmp_path / "a.txt") == [(1, "one"), (2, "two")]
+
+
 def test_bad_bytes_are_replaced_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    path.write_bytes(b"fine\ncaf\xe9 and \xff\xfe\nfine too \xc3\xa9\n")
+    path.write_bytes(b"fine\ncaf\xe9 and \xff\xfe\n" + "fine too, été\n".encode() * 20)
     reading = Reading()
-    assert [text for _, text in lines(path, reading)] == ["fine", "caf\ufffd and \ufffd\ufffd", "fine too é"]
-    assert (reading.bad_bytes, reading.bad_lines) == (3, 1)
+    assert [text for _, text in lines(path, reading)][:3] == ["fine", "caf\ufffd and \ufffd\ufffd", "fine too, été"]
+    assert (reading.bad_bytes, reading.bad_lines, reading.first_bad) == (3, 1, [2])
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])

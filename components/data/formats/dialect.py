@@ -59,7 +59,10 @@ def detect_dialect(
     elif not result.quote:
         quoted = replace(result, quote='"')
         rows = list(_rows(sample, quoted))
-        if None not in rows[:-1] or _regular(rows) >= _regular(_rows(sample, result)):
+        # The sample may end within a field.
+        if None not in (rows if len(text) <= SAMPLE else rows[:-1]) or _regular(rows) >= _regular(
+            _rows(sample, result)
+        ):
             result = quoted
     if header is None:
         top, *rest = [row for row in islice(_rows(sample, result), ROWS + 1) if row is not None] or [[]]
@@ -80,6 +83,8 @@ def _regular(rows: Iterable[list[str] | None]) -> int:
 
 #: Probabilities that the name of a column has 1, 2, 3, 4, or more words.
 _WORDS: Final = (0.6, 0.2, 0.1, 0.05, 0.05)
+#: Most tables have a header.
+_PRIOR: Final = 2.0
 #: Limits of the evidence of one column and reason, as a ratio of probabilities.
 _LEAST, _MOST = 1 / 30, 20.0
 
@@ -92,7 +97,7 @@ def is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     """
     if not rest:
         return True
-    evidence = 0.0
+    evidence = math.log(_PRIOR)
     for column, name in enumerate(first):
         values = [row[column].strip() for row in rest if len(row) > column and row[column].strip()]
         if not name.strip() or not values:

@@ -56,7 +56,7 @@ class Layout:
 PLAIN = Layout()
 #: Share of the rows that may be not well formed; of a file with more, the dialect is wrong.
 MOST_BAD: Final = 0.05
-#: Number of them that any file may have.
+#: Number of them that a file of ten or more rows may have.
 FEW_BAD: Final = 2
 
 
@@ -182,7 +182,7 @@ def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Readin
     left out and counted.
 
     Raises:
-        DataError: a column does not exist, or more than `FEW_BAD` rows and `MOST_BAD` of them are not well formed.
+        DataError: a column does not exist, or too many rows are not well formed (`are_too_many`).
     """
     table = open_delimited(path, layout, reading)
     indices = [_column(path, name, table) for name in columns]
@@ -194,8 +194,14 @@ def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Readin
         yield from zip(block.lines, zip(*[block.columns[index] for index in indices], strict=True), strict=True)
     if bad:
         reading.leave_out("rows_malformed", [row.line for row in bad])
-        if len(bad) > max(FEW_BAD, MOST_BAD * (rows + len(bad))):
+        if are_too_many(len(bad), rows):
             raise too_many_bad(path, bad, rows, table.dialect)
+
+
+def are_too_many(bad: int, rows: int) -> bool:
+    """Whether so many rows of a file are not well formed, beside `rows` others, that its dialect is wrong: more than
+    `MOST_BAD` of them, and more than `FEW_BAD` or one of five."""
+    return bad > max(min(FEW_BAD, rows // 5), MOST_BAD * (rows + bad))
 
 
 def too_many_bad(path: Path, bad: Sequence[Bad], rows: int, dialect: Dialect) -> DataError:
