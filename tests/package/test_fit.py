@@ -267,9 +267,10 @@ def test_errors_name_the_index_and_the_line(fitted: Model, later: pd.DataFrame, 
         fit(broken, verbose=False)
     with pytest.raises(InputError, match=r"row 2 \(index 'row-2'\), column 'text': is int"):
         fitted.predict(broken)
-    (tmp_path / "rows.csv").write_text("text,label\na b,x\n,y\n")
-    with pytest.raises(InputError, match=r"rows.csv, line 3, column 'text': the text is missing"):
-        fit(tmp_path / "rows.csv", verbose=False)
+    (tmp_path / "rows.csv").write_text("text,label\na b,x\n,y\nc d,y\n5,x\n")
+    task = read_task(tmp_path / "rows.csv", text=None, label=None, kind=None, language=None)
+    assert len(task.fields) == 3
+    assert f"1 row(s) have no text and are left out, the first: {tmp_path}/rows.csv, line 3" in task.notes
 
 
 def guessed(path: Path, data: pd.DataFrame) -> tuple[Any, ...]:
