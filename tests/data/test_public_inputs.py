@@ -8,8 +8,11 @@ import pytest
 
 from components.cli.common import InitOptions
 from components.cli.onboarding.command import init
+from components.data.formats.lines import Reading
 from components.data.formats.rows import open_rows
+from components.data.ingestion.readers import read_texts
 from components.data.tasks.kinds import find_kind
+from components.settings.data import CorpusSource
 from components.settings.loading import load_params
 from headstart.tasks import read_task
 from tests.data.public_inputs import CASES, Case
@@ -57,6 +60,16 @@ def test_fit_in_python(case: Case, file: Path) -> None:
     task = read_task(str(file), text=None, label=None, kind=None, language=None)
     assert task.kind == case.kind
     assert rows(zip((fields[0] for fields in task.fields), map(str, task.targets), strict=True)) == expected(case)
+
+
+@EVERY
+def test_texts_without_labels(case: Case, file: Path) -> None:
+    if file.suffix in (".txt", ".json"):
+        pytest.skip("a txt file holds documents; a JSON document is no corpus")
+    reading = Reading()
+    texts = [text for _, text, _ in read_texts(file, CorpusSource(path=str(file), text=case.text), reading)]
+    assert texts == list(case.texts)
+    assert reading.skipped["rows_malformed"] == case.left_out
 
 
 @EVERY

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from components.core.errors import DataError
+from components.data.formats.kinds import inner_name
 from components.data.formats.lines import Reading, lines
 from components.data.formats.tables import COMPRESSED, PLAIN, TABLES, Layout, Row, Table, read_parquet, suffix
+from components.data.formats.workbook import SUFFIXES as WORKBOOKS
 from components.settings.data import CorpusSource, ParallelSource
 
 #: A document of a text file that is longer than this ends at the next empty line.
@@ -55,6 +57,8 @@ READERS: dict[str, Table] = {
     ".ndjson": TABLES["jsonl"],
     ".csv": TABLES["csv"],
     ".tsv": TABLES["tsv"],
+    ".tab": TABLES["tsv"],
+    **dict.fromkeys(WORKBOOKS, TABLES["workbook"]),
     ".parquet": read_parquet,
 }
 
@@ -65,7 +69,8 @@ def reader_for(path: Path) -> Table:
     Raises:
         DataError: there is no reader for the suffix.
     """
-    reader = READERS.get(suffix(path.name))
+    name = inner_name(path) if path.suffix.lower() == ".zip" and path.is_file() else path.name
+    reader = READERS.get(suffix(name))
     if reader is None or (reader is read_parquet and path.name.lower().endswith(COMPRESSED)):
         raise DataError(f"{path}: no reader for this format; known: {', '.join(READERS)}, and these with .gz or .zst")
     return reader

@@ -1,0 +1,46 @@
+"""The sheet of `headstart suggest` comes back from a spreadsheet of another country, and is merged."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from components.labelling.answers import read_answers
+from components.settings.tasks import TaskSource
+from tests.data.public_inputs import workbook
+
+TEXTS = ["der Zug war sauber; wirklich", "für 30 € zu teuer", "=1+2 ist kein Text"]
+LABELS = ["gut", "schlecht", "gut"]
+
+
+def saved(delimiter: str, encoding: str) -> bytes:
+    """As a spreadsheet saves it, with the column of labels filled in."""
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=delimiter, lineterminator="\r\n")
+    writer.writerow(["text", "label", "why"])
+    for text, label in zip(TEXTS, LABELS, strict=True):
+        writer.writerow([f"'{text}" if text.startswith("=") else text, label, "uncertain"])
+    return out.getvalue().encode(encoding)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("back.csv", saved(";", "cp1252")),
+        ("back.csv", saved(";", "utf-8-sig")),
+        ("back.csv", saved(",", "utf-8")),
+        ("back.csv", saved("\t", "utf-16")),
+        ("back.xlsx", workbook([("text", "label", "why"), *((t, b, "x") for t, b in zip(TEXTS, LABELS, strict=True))])),
+    ],
+    ids=["semicolons", "mark", "commas", "unicode text", "workbook"],
+)
+def test_a_sheet_is_merged(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    answers, empty = read_answers(tmp_path / name, TaskSource(path=str(tmp_path)), by="ana")
+    assert [(answer.fields, answer.labels) for answer in answers] == [
+        ((text,), (label,)) for text, label in zip(TEXTS, LABELS, strict=True)
+    ]
+    assert empty == 0
