@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
@@ -205,6 +206,9 @@ def different_names(header: Sequence[str]) -> list[str]:
 
 def _without_header(given: Iterator[Block], header: list[str], reading: Counter[str]) -> Iterator[Block]:
     for block in given:
+        if header[0] not in block.columns[0]:
+            yield block
+            continue
         repeated = [row for row, name in enumerate(block.columns[0]) if name == header[0]]
         repeated = [row for row in repeated if [column[row] for column in block.columns] == header]
         reading["rows_repeat_header"] += len(repeated)
@@ -287,6 +291,7 @@ def _fast(data: bytes, ends: NDArray[np.int64], dialect: Dialect, width: int, li
             column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
         ),
     )
+    has_blank = _has_blank(table)
     columns = [column.to_pylist() for column in table.columns]
     starts = np.concatenate([[0], ends + 1])
     starts = starts[starts < len(data)]
@@ -296,7 +301,8 @@ def _fast(data: bytes, ends: NDArray[np.int64], dialect: Dialect, width: int, li
     starts = starts[~empty]
     numbers = (line + 1 + np.searchsorted(np.flatnonzero(array == 10), starts)).tolist()
     if not wrong:
-        return _without_blank(Block(columns, numbers, []))
+        block = Block(columns, numbers, [])
+        return _without_blank(block) if has_blank else block
     rows: dict[int, list[str] | Bad] = {}
     for number, text in wrong:
         ((_, fields),) = list(strict_rows(text.split("\n"), dialect))[:1] or [(0, [])]
@@ -305,6 +311,18 @@ def _fast(data: bytes, ends: NDArray[np.int64], dialect: Dialect, width: int, li
     good = iter(zip(*columns, strict=True))
     merged = [rows[number] if number in rows else list(next(good)) for number in range(len(numbers))]
     return _block(merged, numbers, width)
+
+
+def _has_blank(table: pa.Table) -> bool:
+    """Whether a row may have no characters in any column."""
+    blank: pa.ChunkedArray | None = None
+    # The last column is often a label, which is short and in every row.
+    for column in reversed(table.columns):
+        empty = pa.compute.equal(pa.compute.utf8_trim_whitespace(column), "")
+        blank = empty if blank is None else pa.compute.and_(blank, empty)
+        if not pa.compute.any(blank).as_py():
+            return False
+    return blank is not None
 
 
 def _slow(data: bytes, dialect: Dialect, width: int, line: int, *, last: bool) -> tuple[Block, int]:

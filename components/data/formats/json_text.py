@@ -6,6 +6,10 @@ import json
 import re
 from typing import Any
 
+import orjson
+
+#: orjson rounds larger integers.
+_ROUNDED = 2.0**63
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -17,6 +21,14 @@ def loads(text: str) -> tuple[Any, int]:
     Raises:
         ValueError: the text is not valid JSON or nested too deeply.
     """
+    try:
+        value = orjson.loads(text)
+        if value.__class__ is not dict or not any(
+            item.__class__ is float and abs(item) >= _ROUNDED for item in value.values()
+        ):
+            return value, 0
+    except orjson.JSONDecodeError:
+        pass  # lone surrogates, which are replaced; NaN, which json accepts; its messages name the place
     try:
         value = json.loads(text)
     except RecursionError as error:
