@@ -20,7 +20,6 @@ from components.core.errors import ArtifactError
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.monitoring import disk
 from components.pipeline.running import request
-from components.registry.drift.traffic import segments, traffic_folder
 from components.reporting.findings import FOLDER
 from components.settings.imports import Import, localised
 from components.settings.loading import load_params, read_file
@@ -111,6 +110,8 @@ def _brought(named: Import, root: Path) -> Path:
 def check_drift(params: Path, *, root: Path) -> None:
     """Compare the served traffic of each task with training, if any was logged since the last check. An error of the
     check, such as a registry that does not answer, is printed and does not stop the run."""
+    from components.registry.drift.traffic import segments, traffic_folder  # imports pyarrow
+
     settings = load_params(params)
     for task in settings.run.tasks:
         logged = segments(traffic_folder(root) / task)

@@ -49,7 +49,8 @@ def _lines(node: Any, key: str) -> Iterator[tuple[str, int]]:
         for name, value in node.value:
             if name.tag != "tag:yaml.org,2002:merge":
                 inner = f"{key}.{name.value}" if key else str(name.value)
-                if not isinstance(value, yaml.MappingNode) or not value.value:
+                # An empty mapping gives none of the keys below it.
+                if not isinstance(value, yaml.MappingNode):
                     yield inner, name.start_mark.line + 1
                 yield from _lines(value, inner)
 

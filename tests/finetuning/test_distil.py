@@ -109,7 +109,7 @@ class Project:
 
 @pytest.fixture(autouse=True)
 def epochs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("components.learners.finetuning.runs.DISTIL_EPOCHS", 16)
+    monkeypatch.setattr("components.learners.ways.distil.EPOCHS", 16)
 
 
 @pytest.fixture

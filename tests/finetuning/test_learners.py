@@ -100,13 +100,8 @@ class Biases(Way):
 
     def groups(self, models, settings, *, unfreeze_every: int) -> list[ParameterGroup]:
         (model,) = models
-        biases: list[nn.Parameter] = []
-        for name, parameter in model.named_parameters():
-            if name.startswith("head.") or name.endswith("bias"):
-                biases.append(parameter)
-            else:
-                parameter.requires_grad_(False)
-        return decayed(biases)
+        named: list[tuple[str, nn.Parameter]] = list(model.named_parameters())
+        return decayed(value for name, value in named if name.startswith("head.") or name.endswith("bias"))
 
 
 def test_a_new_way_is_one_class(make_job, in_process, monkeypatch) -> None:

@@ -98,5 +98,4 @@ def test_the_server_and_the_flow_share_a_folder(params: Path, tmp_path: Path, mo
     monkeypatch.setattr(run, "run_headstart", lambda *arguments, **options: calls.append(arguments))
     run.check_drift(params, root=params.parent)
     assert calls
-    settings = load_params(params).drift
-    assert len(read_traffic(params.parent / settings.folder, task=TASK, digest=VERSION.digest)) == 1
+    assert len(read_traffic(tmp_path / "volume", task=TASK, digest=VERSION.digest)) == 1

@@ -40,8 +40,6 @@ from components.training.windows import Sampler
 
 #: Points of a run's curve in monitoring; a stage has many runs.
 CURVE_POINTS = 60
-#: Epochs of a student over the texts that its teachers have labelled.
-DISTIL_EPOCHS = 5
 
 
 @dataclass(frozen=True)

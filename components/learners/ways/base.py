@@ -110,7 +110,7 @@ class Way:
     def groups(
         self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
     ) -> list[ParameterGroup]:
-        """The trained parameters with their rates.
+        """The trained parameters with their rates; parameters in no group are frozen.
 
         Args:
             models: one per task, around one encoder.
