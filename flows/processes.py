@@ -88,10 +88,22 @@ def run(
     return process.returncode
 
 
-def start(command: Sequence[str], *, directory: Path, environment: Mapping[str, str], log: IO[Any]) -> Popen[bytes]:
-    """Start a server in a session of its own, which the kernel ends with this process."""
+def start(
+    command: Sequence[str],
+    *,
+    directory: Path,
+    environment: Mapping[str, str],
+    log: IO[Any] | None = None,
+    number: signal.Signals = signal.SIGKILL,
+) -> Popen[bytes]:
+    """Start a program in a session of its own. The kernel sends it a signal when this process ends.
+
+    Args:
+        log: receives its output; None: the output of this process does.
+        number: of the signal.
+    """
     return subprocess.Popen(
-        bound(command, number=signal.SIGKILL),
+        bound(command, number=number),
         cwd=directory,
         env=dict(environment),
         stdin=subprocess.DEVNULL,

@@ -41,9 +41,8 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary
 from prefect.states import Cancelled, Crashed, Scheduled
 
 from components.core.errors import ConfigError, TransientError
-from flows.bound import bound
 from flows.flow_run import MISSED, RUNNER, Times
-from flows.processes import descendants, end
+from flows.processes import descendants, end, start
 from flows.repository import environment
 from flows.retrain import retrain
 from flows.server import POLL_S, Server
@@ -173,13 +172,7 @@ def _start_runner(schedule: Schedule, *, root: Path) -> subprocess.Popen[bytes]:
     quiet = ("-W", "ignore::RuntimeWarning")  # of Prefect's own handler of SIGTERM
     command = [sys.executable, *quiet, "-m", "flows.serving", json.dumps(asdict(schedule))]
     # A killed schedule takes the runner with it, which takes the run.
-    return subprocess.Popen(
-        bound(command, number=signal.SIGTERM),
-        cwd=root,
-        env=environment(root),
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    return start(command, directory=root, environment=environment(root), number=signal.SIGTERM)
 
 
 def create(client: SyncPrefectClient, schedule: Schedule, *, replace: bool) -> UUID:

@@ -284,9 +284,8 @@ def latency_of(registry: Registry, version: Version, classifier: Classifier, row
 def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, conditions: str = "") -> Latency:
     """Latency of single rows, in `ROUNDS` passes over all of them.
 
-    The time of a row is the smaller of its wall time with all threads and its processor time with one thread: neither
-    the time of other programs counts, nor threads that wait for each other beside them. The median is taken in the
-    fastest pass.
+    The time of a row is the smaller of its wall time with all threads and its processor time with one thread. Other
+    programs on the machine therefore do not raise it. The median is taken in the fastest pass.
     """
 
     def seconds(clock: Callable[[], float]) -> NDArray[np.float64]:

@@ -164,7 +164,7 @@ def shortened(spec: GroupSpec, cost: Cost, share: float) -> GroupSpec:
 
 
 def suited_ways(specs: Mapping[WayName, GroupSpec]) -> list[WayName]:
-    """The ways to learn of a run without those that are tried with more rows only (`Way.least_rows`), if the run has a
+    """The ways that a run tries. A way that needs more labelled rows (`Way.least_rows`) is left out if the run has a
     cheaper way.
 
     Args:

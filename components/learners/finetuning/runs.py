@@ -1,9 +1,9 @@
 """One fine-tuning run: one seed, and one label budget of each task, from encoder to predictions.
 
 A run has one member per task; the members share an encoder, and most runs have one. The head of each member is first
-trained on features of the frozen encoder. What is trained then, and how, the way to learn decides
-(`components.learners.ways`). The metrics on dev are computed repeatedly, and each member keeps the weights with its
-highest primary metric, the head on the frozen encoder being a candidate.
+trained on features of the frozen encoder. The way to learn (`components.learners.ways`) decides what is trained after
+that. The metrics on dev are computed repeatedly, and each member keeps the weights with its highest primary metric. The
+head on the frozen encoder is one of the candidates.
 
 A run is a function of its `GroupSpec`. Its state is under `cluster.storage`: a killed run resumes from its last
 checkpoint, and a finished one is not repeated.

@@ -80,7 +80,7 @@ class Task:
 
 
 def refuse_settings(task: Task, settings: FinetuneSettings) -> str | None:
-    """What is wrong if the settings ask for names of labels, and the kind has none; else None."""
+    """The reason why `label_names` does not suit a kind of task; None if it does."""
     if task.labels_rows:
         if settings.label_names == "always" and not task.single:
             return f"label_names needs a kind that reads one text; set it to none for kind {task.kind}"

@@ -30,6 +30,6 @@ def way_of(settings: FinetuneSettings) -> Way:
 
 
 def refuse(task: Task, settings: FinetuneSettings) -> str | None:
-    """What is wrong with the settings for a kind of task; None if nothing is."""
+    """The reason why the settings do not suit a kind of task; None if they do."""
     problem = refuse_settings(task, settings)
     return problem if problem or settings.method == "auto" else way_of(settings).refuse(task)

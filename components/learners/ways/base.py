@@ -61,15 +61,15 @@ class Way:
     trains_encoder: ClassVar[bool] = True
     #: Whether the head is fitted again to the encoder's features at every evaluation, instead of trained with it.
     refits_head: ClassVar[bool] = False
-    #: Whether teachers label further texts; such a way has no limit in minutes.
+    #: Whether the run also learns predictions of teachers; `auto.minutes` does not limit such a way.
     has_teachers: ClassVar[bool] = False
     #: Whether cross-validation prefers the end of the schedule to its beginning.
     prefers_end: ClassVar[bool] = False
-    #: Minimum number of labelled rows from which the way is tried beside cheaper ones.
+    #: Minimum number of labelled rows; with fewer, `method: auto` skips the way if the run has a cheaper one.
     least_rows: ClassVar[int] = 0
 
     def refuse(self, task: Task) -> str | None:
-        """What is wrong if the way does not suit a kind of task; else None."""
+        """The reason why the way does not suit a kind of task; None if it does."""
         return None
 
     def is_tried(self, task: Task) -> bool:

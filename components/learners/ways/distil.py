@@ -31,7 +31,7 @@ EPOCHS = 5
 
 
 class Distil(Way):
-    """Distillation. Without texts of teachers, the run learns as fine-tuning does."""
+    """Distillation; without texts of teachers the same as fine-tuning."""
 
     has_teachers = True
     prefers_end = True
@@ -59,7 +59,7 @@ class Distil(Way):
         return DistillationSampler(labelled, taught)
 
     def penalty_factor(self, *, labelled: int, taught: int) -> float:
-        """The penalty becomes one of the sum over all rows, the texts of the teachers included."""
+        """The penalty is divided among all rows, the texts of the teachers included."""
         return labelled / (labelled + taught)
 
 

@@ -21,7 +21,7 @@ class Features(Way):
     trains_encoder = False
 
     def operations(self, settings: FinetuneSettings) -> float:
-        """None beside the features."""
+        """0: features are computed by forward passes, which are counted apart."""
         return 0.0
 
     def stored(self, model: TaskModel) -> nn.Module:
