@@ -43,6 +43,7 @@ QUICK: dict[str, dict[str, str]] = {
     "headstart plan --json": {},
     "headstart try DIR --file text.txt": {"DIR": "encoder"},
     "headstart stage NAME --item ITEM": {"NAME": "ingest", "ITEM": "domain"},
+    "headstart stage identity": {},
     "headstart starts": {},
     "headstart study": {},
     "headstart suggest --count 50": {},
