@@ -13,11 +13,13 @@ from typing import Any, Final, get_args
 import numpy as np
 import pandas as pd
 
+from components.cli.onboarding.inspection import facts_of
 from components.cli.onboarding.language import language_of
 from components.core.errors import nearest
 from components.data.guesses import (
     TAGS,
     WORDS,
+    columns_in_words,
     flags_of,
     is_measured,
     label_by_name,
@@ -143,7 +145,7 @@ def read_task(
         unlabelled,
         language or language_of([part for parts in fields for part in parts]),
         None if groups is None else [groups[number] for number in numbers],
-        _notes(table, names, column, inputs),
+        _notes(table, kind, columns, column, inputs) + _facts(kind, fields, targets, list(classes)),
     )
 
 
@@ -170,15 +172,27 @@ def _inputs(fields: Sequence[Fields | None], labels: Sequence[Any]) -> tuple[dic
     return labelled, unlabelled
 
 
-def _notes(table: Table, names: Sequence[str], label: str | None, inputs: Sequence[Fields | None]) -> list[str]:
+def _notes(
+    table: Table, kind: str, columns: Mapping[str, str], label: str | None, inputs: Sequence[Fields | None]
+) -> list[str]:
     """How the data were read, and what was left out."""
     notes = list(table.notes)
     if table.is_named:
-        named = f"; column {label!r} is the label" if label else ""
-        notes.append(f"column {' and '.join(map(repr, names))} is the text{named}")
+        keys = dict(columns) | ({COLUMNS[kind][1]: label} if label else {})
+        notes += columns_in_words(table.columns, keys)
     if missing := [number for number, parts in enumerate(inputs) if parts is None]:
         notes.append(f"{len(missing)} row(s) have no text and are left out, the first: {table.place(missing[0])}")
     return notes
+
+
+def _facts(kind: str, fields: Sequence[Fields], targets: Sequence[Any], classes: Sequence[str]) -> list[str]:
+    """Sizes, classes, copies and conflicts, in words."""
+    number = {name: index for index, name in enumerate(classes)}
+    if classes:
+        targets = [[number[name] for name in (value if isinstance(value, list) else [value])] for value in targets]
+    else:
+        targets = [[value] for value in targets]
+    return facts_of(kind, fields, targets, classes).lines()
 
 
 def read_unlabelled(data: Any, task: TaskRows) -> list[Fields]:

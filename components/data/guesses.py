@@ -11,7 +11,7 @@ from typing import Any, Final
 from components.core.errors import DataError
 from components.data.formats.column_names import GROUPS, LABELS, LABELS_TOO, TEXTS
 from components.data.sampling import Rows
-from components.data.tasks.reading.records import labels_in
+from components.data.tasks.reading.records import label_text, labels_in
 
 #: Names of the columns of two texts.
 PAIRS: Final = (
@@ -63,9 +63,9 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
         return _tagging(rows, text, label)
     if "choices" in columns and kind in (None, "choice"):
         return _choice(rows, columns, text, label)
-    texts = text.split(",") if text else _text_columns(rows, label or label_by_name(_by_column(rows)))
-    flags = [] if label else flags_of(_by_column(rows), texts)
-    label = label or (None if flags else label_column(_by_column(rows), texts))
+    texts = text.split(",") if text else _text_columns(rows, label or label_by_name(by_column(rows)))
+    flags = [] if label else flags_of(by_column(rows), texts)
+    label = label or (None if flags else label_column(by_column(rows), texts))
     if label is None and not flags:
         raise DataError(
             f"no column looks like a label (columns: {', '.join(map(repr, rows.columns))}); name it with --label"
@@ -121,12 +121,42 @@ def group_column(rows: Rows, keys: dict[str, Any]) -> tuple[str, int, int] | Non
     return min(candidates, key=lambda candidate: candidate[1], default=None)
 
 
-def others(rows: Rows, keys: dict[str, Any]) -> list[str]:
-    """Other columns that could be the label: with few values, but more than one."""
-    used = {value for value in keys.values() if isinstance(value, str)}
-    if not {"label", "score"} & keys.keys():
+def runners_up(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Other columns that could be the text, and others that could be the label, with few values, but more than one."""
+    used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
+    free = [name for name in columns if name not in used]
+    few = with_few_values(columns, free) if {"label", "score"} & keys.keys() else {}
+    texts = {name: [value for value in columns[name] if isinstance(value, str) and value.strip()] for name in free}
+    return [name for name, values in texts.items() if name not in few and _are_texts(values)], list(few)
+
+
+def _are_texts(values: Sequence[str]) -> bool:
+    """Whether values have several words on average."""
+    return bool(values) and sum(len(value.split()) for value in values) >= 3 * len(values) and not _is_no_text(values)
+
+
+def columns_in_words(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> list[str]:
+    """Which columns are used, which others they could be, and which labels are read as one."""
+    roles = ("text", "first", "second", "label", "score")
+    used = [f"{keys[role]!r} is the {role}" for role in roles if role in keys]
+    if "labels" in keys:
+        used.append(f"{', '.join(map(repr, keys['labels']))} are labels of 0 and 1")
+    if not used:
         return []
-    return list(with_few_values(_by_column(rows), [name for name in rows.columns if name not in used]))
+    texts, labels = runners_up(columns, keys)
+    more = [(texts, "the text (--text)"), (labels, "the label (--label)")]
+    lines = [
+        f"column {', '.join(used)}"
+        + "".join(f"; {', '.join(map(repr, names[:5]))} may also be {what}" for names, what in more if names)
+    ]
+    written: dict[str, set[str]] = {}
+    for value in columns.get(keys.get("label", ""), ()):
+        if isinstance(value, str) and value.strip() and labels_in(value) is None:
+            written.setdefault(label_text(value), set()).add(value)
+    several = [name for name, ways in written.items() if len(ways) > 1]
+    if several and "label_separator" not in keys:
+        lines.append(f"labels that differ in spaces or Unicode form only are one class: {', '.join(several[:5])}")
+    return lines
 
 
 def with_few_values(columns: Mapping[str, Sequence[Any]], names: Iterable[str]) -> dict[str, int]:
@@ -142,7 +172,7 @@ def with_few_values(columns: Mapping[str, Sequence[Any]], names: Iterable[str]) 
 
 def _tagging(rows: Rows, text: str | None, label: str | None) -> dict[str, Any]:
     """Words and tags in texts, separated by spaces."""
-    columns = _by_column(rows)
+    columns = by_column(rows)
     tags = label or next((name for name, values in columns.items() if _holds_tags(values)), None)
     if tags is None:
         raise DataError(
@@ -216,7 +246,7 @@ def words_of(name: str) -> set[str]:
 
 def _text_columns(rows: Rows, label: str | None) -> list[str]:
     """One text column, or two of a pair."""
-    if texts := texts_of(_by_column(rows), label):
+    if texts := texts_of(by_column(rows), label):
         return texts
     raise DataError(f"no column holds text (columns: {', '.join(map(repr, rows.columns))}); name it with --text")
 
@@ -313,7 +343,8 @@ def _scheme(rows: Sequence[dict[str, Any]], column: str) -> str:
     return "bio" if "B" in prefixes else "iob1"
 
 
-def _by_column(rows: Rows) -> dict[str, list[Any]]:
+def by_column(rows: Rows) -> dict[str, list[Any]]:
+    """Column -> its values."""
     return {name: [row.get(name) for row in rows.rows] for name in rows.columns}
 
 

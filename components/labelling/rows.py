@@ -12,8 +12,9 @@ from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.lines import Reading
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, labels_file
-from components.data.tasks.reading.records import READERS, layout_of
+from components.data.tasks.reading.records import READERS, label_text, labels_in, layout_of
 from components.data.unlabelled_texts import digest_of
+from components.settings.detection import exists
 from components.settings.params import Params
 from components.settings.tasks import SPLITS, TaskSource
 
@@ -81,7 +82,7 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
     texts = len(text_columns(source))
     for split in splits:
         for path, member in files_of(task, source, split):
-            if not path.exists() or (path.is_file() and not path.stat().st_size):
+            if not exists(path) or (path.is_file() and not path.stat().st_size):
                 continue
             layout = layout_of(source, member, nested=True)
             for number, values in READERS[source.format_at(path)](path, columns, layout, Reading()):
@@ -111,15 +112,17 @@ def known_labels(rows: Iterable[FileRow], source: TaskSource) -> list[str]:
 
 def labels_of(values: Sequence[Any], source: TaskSource, where: str) -> Names | None:
     """The labels in the label columns of a row; None if they are empty."""
+    listed = labels_in(values[0]) if source.labels is None else None
     if source.kind != "multilabel":
-        return (name,) if (name := scalar(values[0], where).strip()) else None
+        name = label_text(scalar(listed[0] if listed else values[0], where))
+        return (name,) if name else None
     if source.labels is not None:
         flags = [scalar(value, where).strip().lower() for value in values]
         if not any(flags):
             return None
         return tuple(sorted(n for n, flag in zip(source.labels, flags, strict=True) if flag in ("1", "1.0", "true")))
-    if isinstance(values[0], list):
-        return tuple(sorted({scalar(value, where).strip() for value in values[0]}))
+    if listed is not None:
+        return tuple(sorted({label_text(scalar(value, where)) for value in listed}))
     # In the data, an empty text is a row without labels.
     return named(scalar(values[0], where), source)
 

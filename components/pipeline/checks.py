@@ -11,6 +11,7 @@ from components.data.checks import stage as data_checks
 from components.data.tasks.reading.labels import files_of
 from components.pipeline.jobs import CORPORA, PAIRS_KIND, PARALLEL, WHOLE
 from components.pipeline.jobs.corpora import checks as checks_of
+from components.settings.detection import exists
 from components.settings.imports import FOLDER
 from components.settings.names import WITH_WORDS
 from components.settings.params import Params
@@ -210,7 +211,7 @@ def _files(params: Params) -> list[str]:
         if Path((source := params.data.tasks[task]).path).exists()
         for split in SPLITS
         for path, _ in files_of(task, source, split)
-        if not path.exists()
+        if not exists(path)
     ]
     return problems
 

@@ -29,6 +29,11 @@ _PRODIGY: Final = ("_input_hash", "_task_hash")
 Detected = Literal["datasets", "label-studio", "doccano", "prodigy"]
 
 
+def exists(path: Path) -> bool:
+    """Whether there is a file or folder, or a file of a pattern such as `train_*.txt`."""
+    return path.exists() or ("*" in path.name and any(path.parent.glob(path.name)))
+
+
 def detected(path: Path, *, kind: str) -> Detected | None:
     """The format of a file or folder by its content; None if its suffix decides.
 

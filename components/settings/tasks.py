@@ -17,8 +17,8 @@ from components.settings.detection import detected, files_of_split, holds_tables
 from components.settings.section import Positive, Section
 
 Format = Literal[
-    "csv", "tsv", "jsonl", "json", "parquet", "workbook", "label-first", "parallel", "conll", "conllu", "squad",
-    "datasets", "label-studio", "doccano", "prodigy",
+    "csv", "tsv", "jsonl", "json", "parquet", "workbook", "label-first", "classes", "parallel", "conll", "conllu",
+    "squad", "datasets", "label-studio", "doccano", "prodigy",
 ]  # fmt: skip
 Scheme = Literal["bio", "iob1", "iobes", "none"]
 #: A column by name, or by number in files without a header; YAML parses these as numbers.
@@ -44,7 +44,7 @@ _LINES: tuple[Format, ...] = (*TABLES, "parallel", "datasets")
 #: Exports of annotation tools; spans are given as characters.
 TOOLS: tuple[Format, ...] = ("label-studio", "doccano", "prodigy")
 KINDS: dict[str, Kind] = {
-    "classification": Kind(("text", "label", "outside", "no_label"), (*_LINES, *TOOLS, "label-first")),
+    "classification": Kind(("text", "label", "outside", "no_label"), (*_LINES, *TOOLS, "label-first", "classes")),
     "multilabel": Kind(("text", "label", "labels", "label_separator"), (*_LINES, *TOOLS)),
     "pair": Kind(("first", "second", "label", "no_label"), (*_LINES, "label-studio")),
     "similarity": Kind(("first", "second", "score", "no_label"), (*_LINES, "label-studio")),
@@ -65,7 +65,7 @@ FORMATS: dict[Format, frozenset[str]] = {
     **dict.fromkeys(("jsonl", "parallel"), _PLACES | {"encoding"}),
     **dict.fromkeys(("json", "parquet", "conllu", "datasets", *TOOLS), _PLACES),
     "workbook": _PLACES | {"header"},
-    "label-first": frozenset(("encoding",)),
+    **dict.fromkeys(("label-first", "classes"), frozenset(("encoding",))),
     "conll": frozenset(("delimiter", "encoding")),
     "squad": frozenset(("slice", "group")),
 }
@@ -98,8 +98,9 @@ class TaskSource(Section):
     #: `auto`: by the suffix of the file, and where several formats share it by the content; a name without suffix is a
     #: split of a Hugging Face data set, or a folder of parallel files.
     format: Format | Literal["auto"] = "auto"
-    #: One or more files below `path`, concatenated; `FILE#MEMBER` for a member of a JSON document. `dev: null`: no
-    #: dev, or with `selection: dev` a tenth of train. `test: null`: a share of train (`test_share`).
+    #: One or more files below `path`, concatenated; `FILE#MEMBER` for a member of a JSON document, a folder or a
+    #: pattern (`train_*.txt`) for parallel files. `dev: null`: no dev, or with `selection: dev` a tenth of train.
+    #: `test: null`: a share of train (`test_share`).
     train: str | list[str] = "train.jsonl"
     dev: str | list[str] | None = "dev.jsonl"
     test: str | list[str] | None = "test.jsonl"
@@ -204,8 +205,8 @@ class TaskSource(Section):
 
     #: Rows without text: refuse the data, or drop them; `checks.empty_rows` limits how many. Not in conll and squad.
     empty: Literal["refuse", "drop"] = "refuse"
-    #: Rows of train without a label: refuse the data, or leave them out; `headstart suggest` offers them for labelling.
-    #: Of kinds with one label or number.
+    #: Rows without a label: refuse the data, or leave them out; `headstart suggest` offers those of train. Of kinds
+    #: with one label or number.
     no_label: Literal["refuse", "drop"] = "refuse"
 
     def files(self, split: str) -> list[str]:

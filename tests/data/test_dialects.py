@@ -99,8 +99,8 @@ def test_a_made_up_dialect_is_read_exactly(tmp_path_factory, file) -> None:
     first, *rest = list(text_blocks(path, reading))
     guessed = detect_dialect(first.decode().replace("\r\n", "\n"))
     table = opened(iter([first, *rest]), guessed, Counter())
-    read = [list(row) for block in table.blocks for row in zip(*block.columns, strict=True)]
-    assert not any(block.bad for block in table.blocks)
+    read = [list(row) for block in table.blocks() for row in zip(*block.columns, strict=True)]
+    assert not any(block.bad for block in table.blocks())
     expected = rows[1:] if dialect.header else rows
     assert guessed.header == dialect.header
     assert read == expected

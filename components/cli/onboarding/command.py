@@ -20,7 +20,6 @@ from components.core.errors import ConfigError, DataError
 from components.core.outputs import check_output, write_named
 from components.data import guesses as columns
 from components.data.formats.lines import Reading
-from components.data.formats.rows import FORMATS
 from components.data.formats.tables import Layout
 from components.data.ingestion.readers import raw_files, read_text, read_texts, reader_for
 from components.data.sampling import Rows, read_rows
@@ -30,7 +29,7 @@ from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.settings.data import CorpusSource
 from components.settings.loading import load_params
 from components.settings.names import WITH_WORDS
-from components.settings.tasks import KINDS, TaskSource
+from components.settings.tasks import KINDS, TABLES, TaskSource
 
 #: Share of unknown pieces from which an encoder is no model of the language.
 UNKNOWN_SHARE: Final = 0.1
@@ -61,6 +60,7 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     name = block_name(options.name or named.name.partition(".")[0])
     rows = read_rows(files["train"], Layout(**options.reading))
     keys, grouped = _keys(rows, files, options)
+    files, left_out = _with_labels(files, keys, rows)
     # Checked before anything is written.
     source = _source(name, keys, files)
     facts = inspect(name, source)
@@ -80,7 +80,8 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     task = {"path": path, "kind": facts.kind} | split | {key: value for key, value in keys.items() if key != "kind"}
     task |= {"language": facts.language} if facts.language != "en" else {}
     task |= {"empty": "drop"} if facts.empty else {}
-    others = columns.others(rows, keys)
+    by_column = columns.by_column(rows)
+    others = columns.runners_up(by_column, keys)[1]
     proposal = Proposal(name, task, facts, start=start, minutes=options.minutes, others=others)
     proposal.unlabelled = [_take(text, texts[:number], root=root) for number, text in enumerate(texts)]
     if start is None and texts:
@@ -95,8 +96,9 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
         f"{options.labelled}: {first}",
         *rows.read,
         *further,
-        *_columns_in_words(keys, others),
+        *columns.columns_in_words(by_column, keys),
         *grouped,
+        *left_out,
         *(_text_in_words(text, root=root) for text in texts),
         *_starts_in_words(measured, start),
         *([f"made {', '.join(made)}"] if made else []),
@@ -118,7 +120,7 @@ def _keys(rows: Rows, files: Mapping[str, Path], options: InitOptions) -> tuple[
         by_suffix = TaskSource(path=".").format_of(file.name)
     except ValueError:
         by_suffix = None
-    table = rows.format in FORMATS
+    table = rows.format in TABLES
     detected = {} if table and rows.format == by_suffix else {"format": rows.format}
     if rows.format == "label-first":
         keys = {"kind": keys["kind"]}
@@ -126,7 +128,11 @@ def _keys(rows: Rows, files: Mapping[str, Path], options: InitOptions) -> tuple[
     label = keys.get("label", keys.get("score", ""))
     if options.no_label:
         keys["no_label"] = options.no_label
-    elif "no_label" in KINDS[keys["kind"]].keys and any(is_blank(row.get(label)) for row in rows.rows):
+    elif "no_label" in KINDS[keys["kind"]].keys and any(
+        is_blank(row.get(label))
+        for given in (rows, *(read_rows(other) for split, other in files.items() if split != "train"))
+        for row in given.rows
+    ):
         keys["no_label"] = "drop"
     if options.group:
         if options.group not in rows.columns:
@@ -140,6 +146,32 @@ def _keys(rows: Rows, files: Mapping[str, Path], options: InitOptions) -> tuple[
         f"column {name!r} is the group: {values:,} values, {count / values:.1f} rows each, which are not independent; "
         "the rows of a group stay in one split and one fold (--group names another column, group: null means none)"
     ]
+
+
+def _with_labels(files: Mapping[str, Path], keys: Mapping[str, Any], train: Rows) -> tuple[dict[str, Path], list[str]]:
+    """The splits that have labels, and which others are left out, in words."""
+    label = keys.get("label", keys.get("score"))
+    if label is None or keys["kind"] == "multilabel":
+        return dict(files), []
+    names = {str(row.get(label)).strip() for row in train.rows}
+    kept, left_out = dict(files), []
+    layout = Layout(**{name: keys[name] for name in ("header", "delimiter", "quotes", "encoding") if name in keys})
+    for split, file in files.items():
+        if split == "train":
+            continue
+        rows = read_rows(file, layout)
+        values = [str(row.get(label)).strip() for row in rows.rows if not is_blank(row.get(label))]
+        if label not in rows.columns:
+            why = f"has no column {label!r}"
+        elif not values:
+            why = f"has no label in column {label!r}"
+        elif keys["kind"] in ("classification", "pair") and not names & {*values}:
+            why = f"has no label of train in column {label!r} ({values[0]!r})"
+        else:
+            continue
+        del kept[split]
+        left_out.append(f"warning: {file.name} {why}; it is left out, its rows can be predicted (headstart predict)")
+    return kept, left_out
 
 
 def _source(name: str, keys: dict[str, Any], files: Mapping[str, Path]) -> TaskSource:
@@ -185,13 +217,6 @@ def _take(text: _Text, before: Sequence[_Text], *, root: Path) -> str | dict[str
         return _relative(text.lines, root)
     source = text.source
     return source.path if source.text == "text" else {"path": source.path, "text": source.text}
-
-
-def _columns_in_words(keys: Mapping[str, Any], others: Sequence[str]) -> list[str]:
-    """Which columns are used, and which others could be the label."""
-    used = [f"{keys[key]!r} is the {key}" for key in ("text", "first", "second", "label", "score") if key in keys]
-    more = f"; other columns that may be labels: {', '.join(others)} (--label)" if others else ""
-    return [f"column {', '.join(used)}{more}"] if used else []
 
 
 def _text_in_words(text: _Text, *, root: Path) -> str:

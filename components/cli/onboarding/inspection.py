@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from components.cli.onboarding.language import language_of
 from components.data.formats.textkey import text_key
-from components.data.tasks.data import Examples, Split
+from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind
 from components.settings.tasks import SPLITS, TaskSource
 
@@ -34,7 +34,7 @@ class Facts:
         conflicts: different texts of train that have several labels.
         overlap: split -> rows that are also in a later split.
         empty: rows without text, which are dropped.
-        unlabelled: rows of train without a label, which are left out.
+        unlabelled: rows without a label, which are left out.
         alike: labels that differ in upper and lower case only.
         telling: (token, rows of train with it, label) of tokens that occur with one label only, in many of its rows.
         language: code.
@@ -55,15 +55,26 @@ class Facts:
     alike: tuple[str, ...] = ()
     telling: tuple[tuple[str, int, str], ...] = ()
 
+    def _sizes(self) -> str:
+        sizes = [f"{self.rows.get('train', 0):,} rows to learn from"]
+        sizes += [f"{self.rows['dev']:,} of dev"] if self.rows.get("dev") else []
+        if test := self.rows.get("test"):
+            sizes.append(f"{test:,} further row(s) are held out as test" if self.held_out else f"{test:,} of test")
+        return ", ".join(sizes)
+
     def lines(self) -> list[str]:
         """The facts in words."""
-        sizes = ", ".join(f"{count:,} {split}" for split, count in self.rows.items() if count)
-        lines = [f"{self.kind}: {sizes}" + (" (test held out of train)" if self.held_out else "")]
+        lines = [f"{self.kind}: {self._sizes()}"]
         if self.classes:
             listed = [f"{name} {count:,}" for name, count in list(self.classes.items())[:_LISTED]]
             more = len(self.classes) - len(listed)
-            lines.append(f"{len(self.classes)} labels: {', '.join(listed)}" + (f" and {more} more" if more else ""))
             least, most = min(self.classes.values()), max(self.classes.values())
+            smallest = f"; the smallest is {list(self.classes)[-1]} with {least:,} row(s)" if least < most else ""
+            lines.append(
+                f"{len(self.classes)} classes in train: {', '.join(listed)}"
+                + (f" and {more} more" if more else "")
+                + smallest
+            )
             if most > 10 * least:
                 rare = [name for name, count in self.classes.items() if 10 * count < most]
                 lines.append(
@@ -82,7 +93,7 @@ class Facts:
             )
         problems = [
             (self.empty, "row(s) have no text; they are dropped"),
-            (self.unlabelled, "row(s) have no label; they are left out (no_label: drop), their texts are used without"),
+            (self.unlabelled, "row(s) have no label; they are left out, the texts of train serve as text"),
             (self.duplicates, "row(s) of train repeat an earlier text"),
             (self.conflicts, "text(s) of train have different labels; correct them where one is wrong"),
             *(
@@ -100,24 +111,46 @@ def inspect(name: str, source: TaskSource) -> Facts:
         DataError: the data are invalid (file, line, what to do).
     """
     examples = find_kind(source.kind, key=f"data.tasks.{name}.kind").read(name, source)
-    texts = [" ".join(fields) for fields in examples.train.fields]
-    lengths = np.array([len(text) for text in texts])
-    keys = [text_key(text) for text in texts]
-    return Facts(
-        kind=source.kind,
+    facts = facts_of(
+        source.kind, examples.train.fields, [each.tolist() for each in examples.train.targets], examples.labels
+    )
+    return replace(
+        facts,
         rows={split: len(getattr(examples, split)) for split in SPLITS},
         held_out=examples.counts.get("test_rows_held_out", 0),
-        classes=_classes(examples),
+        overlap={split: examples.counts.get(f"{split}_rows_in_later_splits", 0) for split in SPLITS[:2]},
+        empty=sum(examples.counts.get(f"{split}_rows_empty", 0) for split in SPLITS),
+        unlabelled=sum(examples.counts.get(f"{split}_rows_without_label", 0) for split in SPLITS),
+    )
+
+
+def facts_of(kind: str, fields: Sequence[Fields], targets: Sequence[Sequence[float]], labels: Sequence[str]) -> Facts:
+    """What rows of train are.
+
+    Args:
+        kind: of the task.
+        fields: N inputs.
+        targets: N targets; of kinds with labels their indices, negative for no label.
+        labels: names of the labels; empty for kinds without labels.
+    """
+    texts = [" ".join(parts) for parts in fields]
+    lengths = np.array([len(text) for text in texts])
+    keys = [text_key(text) for text in texts]
+    counts = Counter(int(number) for target in targets for number in target if number >= 0) if labels else Counter()
+    return Facts(
+        kind=kind,
+        rows={"train": len(fields)},
+        held_out=0,
+        classes={labels[number]: count for number, count in counts.most_common()},
         median=int(np.median(lengths)),
         long=int(np.quantile(lengths, WHOLE)),
         duplicates=len(keys) - len(set(keys)),
-        conflicts=_conflicts(examples.train, keys) if examples.labels and source.kind != "tagging" else 0,
-        overlap={split: examples.counts.get(f"{split}_rows_in_later_splits", 0) for split in SPLITS[:2]},
-        empty=sum(examples.counts.get(f"{split}_rows_empty", 0) for split in SPLITS),
+        conflicts=_conflicts(targets, keys) if labels and kind != "tagging" else 0,
+        overlap={},
+        empty=0,
         language=language_of(texts),
-        unlabelled=examples.counts.get("train_rows_without_label", 0),
-        alike=_alike(examples.labels),
-        telling=_telling(examples.train, examples.labels) if source.kind == "classification" else (),
+        alike=_alike(labels),
+        telling=_telling(fields, targets, labels) if kind == "classification" else (),
     )
 
 
@@ -126,13 +159,15 @@ def _alike(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(label for label in labels if folded[label.casefold()] > 1)
 
 
-def _telling(train: Split, labels: Sequence[str]) -> tuple[tuple[str, int, str], ...]:
+def _telling(
+    inputs: Sequence[Fields], targets: Sequence[Sequence[float]], labels: Sequence[str]
+) -> tuple[tuple[str, int, str], ...]:
     """Up to three tokens that occur in at least half of the rows of a label, and in no row of another one."""
-    counts = Counter(int(target[0]) for target in train.targets if target[0] >= 0)
+    counts = Counter(int(target[0]) for target in targets if target[0] >= 0)
     seen: Counter[str] = Counter()
     of_label: dict[str, int] = {}
     mixed: set[str] = set()
-    for fields, target in zip(train.fields, train.targets, strict=True):
+    for fields, target in zip(inputs, targets, strict=True):
         for token in {*" ".join(fields).casefold().split()}:
             seen[token] += 1
             if of_label.setdefault(token, int(target[0])) != int(target[0]):
@@ -145,13 +180,8 @@ def _telling(train: Split, labels: Sequence[str]) -> tuple[tuple[str, int, str],
     return tuple(telling[:3])
 
 
-def _classes(examples: Examples) -> dict[str, int]:
-    counts = Counter(int(number) for target in examples.train.targets for number in target if number >= 0)
-    return {examples.labels[number]: count for number, count in counts.most_common()} if examples.labels else {}
-
-
-def _conflicts(train: Split, keys: Sequence[str]) -> int:
+def _conflicts(targets: Sequence[Sequence[float]], keys: Sequence[str]) -> int:
     labels: dict[str, set[tuple[float, ...]]] = {}
-    for key, target in zip(keys, train.targets, strict=True):
-        labels.setdefault(key, set()).add(tuple(target.tolist()))
-    return sum(len(targets) > 1 for targets in labels.values())
+    for key, target in zip(keys, targets, strict=True):
+        labels.setdefault(key, set()).add(tuple(target))
+    return sum(len(different) > 1 for different in labels.values())

@@ -14,6 +14,7 @@ from components.core.artifacts import changing_data, write_atomic
 from components.core.errors import ConfigError
 from components.core.outputs import named_output
 from components.data.formats.lines import Reading, lines
+from components.data.formats.plain import files_at
 from components.settings.loading import load_params
 from components.settings.registry import find_repository
 
@@ -87,11 +88,12 @@ def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str
     target.mkdir(parents=True, exist_ok=True)
     with changing_data(root, [target]):
         for file in files.values():
-            # A member of a JSON document is in its file; a folder holds the parallel files of a split.
+            # A member of a JSON document is in its file; folders and patterns name parallel files or classes.
             given = Path(str(file).partition("#")[0])
-            for each in [path for path in given.iterdir() if path.is_file()] if given.is_dir() else [given]:
+            for each in files_at(given):
                 copy = target / each.relative_to(given.parent)
                 if not copy.is_file() or copy.read_bytes() != each.read_bytes():
+                    copy.parent.mkdir(parents=True, exist_ok=True)
                     with named_output(copy, overwrite=True) as draft:
                         shutil.copyfile(each, draft.path)
     return target.relative_to(root).as_posix(), {split: file.name for split, file in files.items()}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
 from components.core.errors import DataError
+from components.data.formats.kinds import SUFFIXES as TABLES
 from components.data.formats.kinds import form_of
+from components.data.formats.lines import NO_DATA
 from components.data.formats.tables import suffix
 from components.data.sampling import json_members
 
@@ -21,8 +24,8 @@ SPLITS: Final = {
 
 
 def split_files(path: Path) -> dict[str, Path]:
-    """Split -> file, of a labelled file or a folder; FILE#MEMBER for a JSON document with lists of rows by split, and a
-    folder of parallel files where the splits are folders.
+    """Split -> file, of a labelled file or a folder; FILE#MEMBER for a JSON document with lists of rows by split, a
+    folder where the splits are folders or the folder has one for each class, and a pattern for parallel files.
 
     Raises:
         DataError: there is no such file, or a folder has several files of which none is called train.
@@ -33,11 +36,9 @@ def split_files(path: Path) -> dict[str, Path]:
         raise DataError(
             f"{path}: does not exist; name a labelled file (csv, tsv, jsonl, json, parquet, conll) or a folder"
         )
-    files = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
-    files = [file for file in files if not re.match(r"(?i)(license|readme|sources?)\b", file.name)]
-    if not files and (
-        folders := _named(folder for folder in path.iterdir() if folder.is_dir() and folder.name[0] != ".")
-    ):
+    entries = [entry for entry in sorted(path.iterdir()) if not NO_DATA.search(entry.name)]
+    files = [entry for entry in entries if entry.is_file()]
+    if folders := _named(entry for entry in entries if entry.is_dir()):
         return folders
     by_split: dict[str, list[Path]] = {}
     for file in files:
@@ -49,13 +50,33 @@ def split_files(path: Path) -> dict[str, Path]:
     if "train" not in by_split and len(files) == 1:
         return _members(files[0]) or {"train": files[0]}
     if "train" not in by_split:
-        names = ", ".join(file.name for file in files[:5]) or "no files"
-        raise DataError(f"{path}: no file is called train ({names}); name the labelled file itself, or rename it")
+        tables = [file.name for file in files if file.suffix.lower() in TABLES]
+        if tables:
+            listed = ", ".join(tables[:5])
+            raise DataError(f"{path}: no file is called train ({listed}); name the labelled file itself, or rename it")
+        pattern = _pattern(files)
+        return {"train": path if pattern is None or form_of(path) == "classes" else path / pattern}
+    patterns = {split: _pattern(names) for split, names in by_split.items()}
+    if all(patterns.values()):
+        return {split: path / str(patterns[split]) for split in SPLITS if split in patterns}
     twice = {split: names for split, names in by_split.items() if len(names) > 1}
     for split, several in twice.items():
         listed = ", ".join(file.name for file in several)
         raise DataError(f"{path}: several files may be {split} ({listed}); name one file, or keep one of them")
     return {split: by_split[split][0] for split in SPLITS if split in by_split}
+
+
+def _pattern(files: Sequence[Path]) -> str | None:
+    """The pattern of the names of parallel files: `train_*.txt` of `train_text.txt` and `train_labels.txt`."""
+    names = [file.name for file in files]
+    before = re.sub(r"[a-zA-Z0-9]+$", "", _common_start(names))
+    after = re.sub(r"^[a-zA-Z0-9]+", "", _common_start([name[::-1] for name in names])[::-1])
+    tables = any(file.suffix.lower() in TABLES for file in files)
+    return None if len(names) < 2 or tables or not before else f"{before}*{after}"
+
+
+def _common_start(names: Sequence[str]) -> str:
+    return "".join(letters[0] for letters in takewhile(lambda letters: len({*letters}) == 1, zip(*names, strict=False)))
 
 
 def _members(path: Path) -> dict[str, Path]:

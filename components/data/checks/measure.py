@@ -22,7 +22,8 @@ from components.core.artifacts import digest_file, digest_text, write_atomic
 from components.core.errors import ArtifactError, DataError
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading
-from components.data.formats.rows import FORMATS, open_rows
+from components.data.formats.plain import files_at
+from components.data.formats.rows import open_rows
 from components.data.formats.tables import PLAIN
 from components.data.formats.textkey import text_key
 from components.data.ingestion.readers import raw_files, read_documents
@@ -31,7 +32,8 @@ from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.labels import files_of, labels_file
 from components.data.tasks.reading.records import layout_of
 from components.settings.data import CorpusSource, ParallelSource
-from components.settings.tasks import SPLITS, TaskSource
+from components.settings.detection import exists
+from components.settings.tasks import SPLITS, TABLES, TaskSource
 
 #: Incremented when the same file gives other statistics.
 VERSION = 2
@@ -252,12 +254,12 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:
-    """The files below paths, some of which are folders of parallel files."""
-    result = []
+    """The files below paths, some of which are folders or patterns."""
+    result: list[Path] = []
     for path in paths:
-        if not path.exists():
+        if not exists(path):
             raise DataError(f"{path}: does not exist; the splits are named under data.tasks in params.yaml")
-        result += sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        result += files_at(path)
     return result
 
 
@@ -292,7 +294,7 @@ def _columns(path: Path, source: TaskSource | None = None) -> list[str]:
     layout = PLAIN if source is None else layout_of(source, "", nested=True)
     try:
         form = form_of(path)
-        table = open_rows(path, layout=layout) if form in FORMATS and form != "json" else None
+        table = open_rows(path, layout=layout) if form in TABLES and form != "json" else None
     except DataError:
         return []
     if table is None or not table.header:

@@ -145,18 +145,34 @@ class Delimited:
         dialect: of the file.
         header: its names as they are written, without a header the numbers of the columns.
         names: C different names; a column without a name is called `column N`.
-        blocks: the rows; a row that repeats the header is left out.
+        text: the rows, whole lines of UTF-8, which are read when they are needed.
+        line: number of lines before the text.
+        reading: receives the number of rows that repeat the header.
     """
 
     dialect: Dialect
     header: list[str]
     names: list[str]
-    blocks: Iterator[Block]
+    text: Iterator[bytes]
+    line: int
+    reading: Counter[str]
 
     @property
     def ambiguous(self) -> set[str]:
         """Names that several columns have."""
         return {name for name in self.header if name and self.header.count(name) > 1}
+
+    def blocks(self, columns: Sequence[int] | None = None) -> Iterator[Block]:
+        """The rows as blocks of about the size of the parts of the text; a row that repeats the header is left out.
+
+        A row with further fields, all of them empty, is cut; one with another number of fields than the header is bad.
+
+        Args:
+            columns: indices of the columns of the blocks; None: all of them.
+        """
+        chosen = range(len(self.header)) if columns is None else columns
+        parser = _Parser(self.dialect, self.header, chosen, self.reading)
+        return parser.blocks(self.text, self.line)
 
 
 def opened(text: Iterator[bytes], dialect: Dialect, reading: Counter[str]) -> Delimited:
@@ -186,11 +202,8 @@ def opened(text: Iterator[bytes], dialect: Dialect, reading: Counter[str]) -> De
             names = [row[0] for row in rows[1:] if isinstance(row, list)]
             header = [""] * (len(set(names)) == len(names) > 1) + header
     data = "".join(lines[line:])[:-1].encode()
-    following = blocks(chain([data] if data else [], text), dialect, width=len(header), line=line)
-    names = different_names(header)
-    return Delimited(
-        dialect, header, names, _without_header(following, header, reading) if dialect.header else following
-    )
+    text = chain([data] if data else [], text)
+    return Delimited(dialect, header, different_names(header), text, line, reading)
 
 
 def different_names(header: Sequence[str]) -> list[str]:
@@ -204,57 +217,130 @@ def different_names(header: Sequence[str]) -> list[str]:
     return names
 
 
-def _without_header(given: Iterator[Block], header: list[str], reading: Counter[str]) -> Iterator[Block]:
-    for block in given:
-        if header[0] not in block.columns[0]:
-            yield block
-            continue
-        repeated = [row for row, name in enumerate(block.columns[0]) if name == header[0]]
-        repeated = [row for row in repeated if [column[row] for column in block.columns] == header]
-        reading["rows_repeat_header"] += len(repeated)
-        yield _without(block, set(repeated))
+@dataclass(frozen=True)
+class _Parser:
+    """Parses blocks of rows with the columns of a header; `chosen` are the columns of the result."""
+
+    dialect: Dialect
+    header: list[str]
+    chosen: Sequence[int]
+    reading: Counter[str]
+
+    def blocks(self, text: Iterable[bytes], line: int) -> Iterator[Block]:
+        carried = b""
+        parts = iter(text)
+        part = next(parts, None)
+        while part is not None:
+            following = next(parts, None)
+            data = carried + part
+            lone = b"\r" in data and _LONE.search(data) is not None
+            if lone:
+                data = _LONE.sub(_PLACE, data)
+            if self.dialect.escape:
+                data = self.dialect.doubled(data.decode()).encode()
+            feeds = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10)
+            ends = _row_ends(data, feeds, self.dialect, last=following is None)
+            if ends is not None and (following is None or len(ends)):
+                end = len(data) if following is None else int(ends[-1]) + 1
+                block = self._fast(data[:end], feeds, ends, line)
+            else:
+                block, end = self._slow(data, line, last=following is None)
+            yield _with_returns(block) if lone else block
+            line += int(np.searchsorted(feeds, end))
+            carried, part = data[end:], following
+
+    def _fast(self, data: bytes, feeds: NDArray[np.int64], ends: NDArray[np.int64], line: int) -> Block:
+        """The rows of a well-formed block, parsed by Arrow."""
+        wrong: list[tuple[int, str]] = []
+
+        def skip(row: Any) -> str:
+            wrong.append((row.number - 1, row.text))
+            return "skip"
+
+        if not data.strip():
+            return self._block([], [])
+        names = [str(number) for number in range(len(self.header))]
+        table = pa_csv.read_csv(
+            pa.BufferReader(data),
+            read_options=pa_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
+            parse_options=pa_csv.ParseOptions(
+                delimiter=self.dialect.delimiter,
+                quote_char=self.dialect.quote or False,
+                newlines_in_values=True,
+                invalid_row_handler=skip,
+            ),
+            convert_options=pa_csv.ConvertOptions(
+                check_utf8=False, column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+            ),
+        )
+        numbers = line + 1 + _first_lines(data, feeds, ends)
+        if wrong:
+            good = iter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+            texts = dict(wrong)
+            rows = [
+                self._repaired(texts[row], number) if row in texts else list(next(good))
+                for row, number in enumerate(numbers.tolist())
+            ]
+            return self._block(rows, numbers.tolist())
+        if (kept := self._kept(table)) is not None:
+            table, numbers = table.filter(kept), numbers[kept.to_numpy()]
+        return Block([table.column(column).to_pylist() for column in self.chosen], numbers.tolist(), [])
+
+    def _kept(self, table: pa.Table) -> pa.ChunkedArray | None:
+        """Which rows have characters and do not repeat the header; None: all of them."""
+        left_out = _all_are(table, [""] * len(self.header), trimmed=True)
+        if self.dialect.header and (repeated := _all_are(table, self.header)) is not None:
+            self.reading["rows_repeat_header"] += pa.compute.sum(repeated).as_py()
+            left_out = repeated if left_out is None else pa.compute.or_(left_out, repeated)
+        return None if left_out is None else pa.compute.invert(left_out)
+
+    def _repaired(self, text: str, line: int) -> list[str] | Bad:
+        """The row of a text with another number of fields than the header."""
+        ((_, fields),) = list(strict_rows(text.split("\n"), self.dialect))[:1] or [(0, [])]
+        if "\n" not in text:
+            fields = next(csv.reader([text], **self.dialect.arguments | {"strict": False}), [])
+        return _fitted(fields, len(self.header), line, text)
+
+    def _slow(self, data: bytes, line: int, *, last: bool) -> tuple[Block, int]:
+        """The rows of a block that is not well formed, and where the following text begins."""
+        lines = data.decode().split("\n")
+        rest = lines.pop()
+        texts = [f"{each}\n" for each in lines] + ([rest] if rest else [])
+        rows: list[list[str] | Bad] = []
+        numbers: list[int] = []
+        end = len(texts)
+        for index, fields in strict_rows(texts, self.dialect):
+            if not last and isinstance(fields, str) and "not closed" in fields and len(texts) - index <= MOST_LINES:
+                # The following block may close it.
+                end = index
+                break
+            numbers.append(line + 1 + index)
+            rows.append(_fitted(fields, len(self.header), numbers[-1], texts[index]))
+        size = sum(len(each.encode()) for each in texts[:end])
+        return self._block(rows, numbers), size
+
+    def _block(self, rows: Sequence[list[str] | Bad], numbers: Sequence[int]) -> Block:
+        """The chosen columns of rows that have characters and do not repeat the header."""
+        good: list[list[str]] = []
+        lines = []
+        for row, number in zip(rows, numbers, strict=True):
+            if isinstance(row, Bad) or not any(map(str.strip, row)):
+                continue
+            if self.dialect.header and row == self.header:
+                self.reading["rows_repeat_header"] += 1
+                continue
+            good.append(row)
+            lines.append(number)
+        bad = [row for row in rows if isinstance(row, Bad) and row.text.strip()]
+        return Block([[row[column] for row in good] for column in self.chosen], lines, bad)
 
 
-def blocks(text: Iterable[bytes], dialect: Dialect, *, width: int, line: int) -> Iterator[Block]:
-    """The rows of UTF-8 text as blocks of about the size of its parts.
-
-    A row with further fields, all of them empty, is cut; one with another number of fields than C is bad.
-
-    Args:
-        text: whole lines, which end with a line feed.
-        dialect: of the text.
-        width: C.
-        line: number of lines before the text.
-    """
-    carried = b""
-    parts = iter(text)
-    part = next(parts, None)
-    while part is not None:
-        following = next(parts, None)
-        data = carried + part
-        lone = _LONE.search(data) is not None
-        if lone:
-            data = _LONE.sub(_PLACE, data)
-        if dialect.escape:
-            data = dialect.doubled(data.decode()).encode()
-        ends = _row_ends(data, dialect, last=following is None)
-        if ends is not None and (following is None or len(ends)):
-            end = len(data) if following is None else int(ends[-1]) + 1
-            block = _fast(data[:end], ends, dialect, width, line)
-        else:
-            block, end = _slow(data, dialect, width, line, last=following is None)
-        yield _with_returns(block) if lone else block
-        line += data.count(b"\n", 0, end)
-        carried, part = data[end:], following
-
-
-def _row_ends(data: bytes, dialect: Dialect, *, last: bool) -> NDArray[np.int64] | None:
+def _row_ends(data: bytes, feeds: NDArray[np.int64], dialect: Dialect, *, last: bool) -> NDArray[np.int64] | None:
     """Positions of the line feeds at which rows end; None if the quotes are not well formed. Only the last block ends
     with a row."""
-    array = np.frombuffer(data, dtype=np.uint8)
-    feeds = np.flatnonzero(array == 10)
     if not dialect.quote or dialect.quote.encode() not in data:
         return feeds
+    array = np.frombuffer(data, dtype=np.uint8)
     quotes = np.flatnonzero(array == ord(dialect.quote))
     opening, closing = quotes[::2], quotes[1::2]
     border = np.zeros(256, dtype=bool)
@@ -269,79 +355,25 @@ def _row_ends(data: bytes, dialect: Dialect, *, last: bool) -> NDArray[np.int64]
     return ends if len(data) - (int(ends[-1]) if len(ends) else 0) <= MOST_BYTES else None
 
 
-def _fast(data: bytes, ends: NDArray[np.int64], dialect: Dialect, width: int, line: int) -> Block:
-    names, wrong = [str(number) for number in range(width)], []
-
-    def skip(row: Any) -> str:
-        wrong.append((row.number - 1, row.text))
-        return "skip"
-
-    if not data.strip():
-        return Block([[] for _ in names], [], [])
-    table = pa_csv.read_csv(
-        pa.BufferReader(data),
-        read_options=pa_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
-        parse_options=pa_csv.ParseOptions(
-            delimiter=dialect.delimiter,
-            quote_char=dialect.quote or False,
-            newlines_in_values=True,
-            invalid_row_handler=skip,
-        ),
-        convert_options=pa_csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
-        ),
-    )
-    has_blank = _has_blank(table)
-    columns = [column.to_pylist() for column in table.columns]
+def _first_lines(data: bytes, feeds: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """R numbers of the first lines of rows, from 0. Arrow does not count lines without characters."""
     starts = np.concatenate([[0], ends + 1])
     starts = starts[starts < len(data)]
-    # Arrow does not count lines without characters.
     array = np.frombuffer(data, dtype=np.uint8)
     empty = (array[starts] == 10) | ((array[starts] == 13) & (array[np.minimum(starts + 1, len(data) - 1)] == 10))
-    starts = starts[~empty]
-    numbers = (line + 1 + np.searchsorted(np.flatnonzero(array == 10), starts)).tolist()
-    if not wrong:
-        block = Block(columns, numbers, [])
-        return _without_blank(block) if has_blank else block
-    rows: dict[int, list[str] | Bad] = {}
-    for number, text in wrong:
-        ((_, fields),) = list(strict_rows(text.split("\n"), dialect))[:1] or [(0, [])]
-        fields = next(csv.reader([text], **dialect.arguments | {"strict": False}), []) if "\n" not in text else fields
-        rows[number] = _fitted(fields, width, numbers[number], text)
-    good = iter(zip(*columns, strict=True))
-    merged = [rows[number] if number in rows else list(next(good)) for number in range(len(numbers))]
-    return _block(merged, numbers, width)
+    return np.searchsorted(feeds, starts[~empty])
 
 
-def _has_blank(table: pa.Table) -> bool:
-    """Whether a row may have no characters in any column."""
-    blank: pa.ChunkedArray | None = None
+def _all_are(table: pa.Table, values: Sequence[str], *, trimmed: bool = False) -> pa.ChunkedArray | None:
+    """Which rows have these values; None: no row."""
+    result: pa.ChunkedArray | None = None
     # The last column is often a label, which is short and in every row.
-    for column in reversed(table.columns):
-        empty = pa.compute.equal(pa.compute.utf8_trim_whitespace(column), "")
-        blank = empty if blank is None else pa.compute.and_(blank, empty)
-        if not pa.compute.any(blank).as_py():
-            return False
-    return blank is not None
-
-
-def _slow(data: bytes, dialect: Dialect, width: int, line: int, *, last: bool) -> tuple[Block, int]:
-    """The rows of a block that is not well formed, and where the following text begins."""
-    lines = data.decode().split("\n")
-    rest = lines.pop()
-    texts = [f"{each}\n" for each in lines] + ([rest] if rest else [])
-    rows: list[list[str] | Bad] = []
-    numbers: list[int] = []
-    end = len(texts)
-    for index, fields in strict_rows(texts, dialect):
-        if not last and isinstance(fields, str) and "not closed" in fields and len(texts) - index <= MOST_LINES:
-            # The following block may close it.
-            end = index
-            break
-        numbers.append(line + 1 + index)
-        rows.append(_fitted(fields, width, numbers[-1], texts[index]))
-    size = sum(len(each.encode()) for each in texts[:end])
-    return _block(rows, numbers, width), size
+    for column, value in reversed(list(zip(table.columns, values, strict=True))):
+        equal = pa.compute.equal(pa.compute.utf8_trim_whitespace(column) if trimmed else column, value)
+        result = equal if result is None else pa.compute.and_(result, equal)
+        if not pa.compute.any(result).as_py():
+            return None
+    return result
 
 
 def _fitted(fields: list[str] | str, width: int, line: int, text: str) -> list[str] | Bad:
@@ -352,27 +384,6 @@ def _fitted(fields: list[str] | str, width: int, line: int, text: str) -> list[s
     if len(fields) == width:
         return fields
     return Bad(line, f"{len(fields)} fields instead of {width}", text.split("\n", 1)[0])
-
-
-def _block(rows: Sequence[list[str] | Bad], numbers: Sequence[int], width: int) -> Block:
-    good = [(number, row) for number, row in zip(numbers, rows, strict=True) if isinstance(row, list)]
-    columns = [list(column) for column in zip(*(row for _, row in good), strict=True)] or [[] for _ in range(width)]
-    bad = [row for row in rows if isinstance(row, Bad) and row.text.strip()]
-    return _without_blank(Block(columns, [number for number, _ in good], bad))
-
-
-def _without_blank(block: Block) -> Block:
-    """The block without rows of which no field has characters."""
-    blank = {row for row, cells in enumerate(zip(*block.columns, strict=True)) if not any(map(str.strip, cells))}
-    return _without(block, blank)
-
-
-def _without(block: Block, left_out: set[int]) -> Block:
-    if not left_out:
-        return block
-    kept = [row for row in range(len(block.lines)) if row not in left_out]
-    columns = [[column[row] for row in kept] for column in block.columns]
-    return Block(columns, [block.lines[row] for row in kept], block.bad)
 
 
 def _with_returns(block: Block) -> Block:

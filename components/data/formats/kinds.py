@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import zipfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from components.core.errors import DataError
-from components.data.formats.lines import CODECS, Reading, member_of, text_blocks
+from components.data.formats.lines import CODECS, NO_DATA, Reading, lines, member_of, text_blocks
+from components.data.formats.plain import parallel_files
 from components.data.formats.workbook import SUFFIXES as WORKBOOKS
 
 #: Suffix -> format.
@@ -45,13 +47,16 @@ _MAGIC: Final = {
 
 
 def form_of(path: Path) -> str:
-    """The format of a file: `csv`, `tsv`, `jsonl`, `json`, `parquet`, `workbook`, `conll`, `conllu` or `label-first`.
+    """The format of a file: `csv`, `tsv`, `jsonl`, `json`, `parquet`, `workbook`, `conll`, `conllu` or `label-first`;
+    of a folder or pattern `parallel` or `classes`.
 
     Raises:
         DataError: the file does not exist, or its format is not read; what it is, and what to do.
     """
+    if path.is_dir() or "*" in path.name:
+        return _form_of_folder(path)
     if not path.is_file():
-        raise DataError(f"{path}: " + ("is a folder, not a file" if path.is_dir() else "does not exist"))
+        raise DataError(f"{path}: does not exist")
     suffix = Path(inner_name(path)).suffix
     form = SUFFIXES.get(suffix)
     if form in ("parquet", "workbook"):
@@ -68,6 +73,34 @@ def form_of(path: Path) -> str:
     if form == "json":
         return "jsonl" if _is_lines_of_json(path) else "json"
     return form or _sniffed(path)
+
+
+def _form_of_folder(path: Path) -> str:
+    """Parallel files have as many lines as each other, and few different ones in a file of labels."""
+    if "*" in path.name:
+        return "parallel"
+    folders = [folder for folder in path.iterdir() if folder.is_dir() and not NO_DATA.search(folder.name)]
+    if len([folder for folder in folders if any(folder.rglob("*"))]) > 1:
+        return "classes"
+    files = parallel_files(path)
+    texts = {name: [line for _, line in lines(file, Reading())] for name, file in files.items()}
+    counts = {name: len(values) for name, values in texts.items()}
+    if len(counts) > 1 and len(set(counts.values())) == 1 and any(map(_are_labels, texts.values())):
+        return "parallel"
+    tables = {Path(name).suffix for name in files} & {*SUFFIXES}
+    if len(counts) > 1 and not tables and not any(map(_are_labels, texts.values())):
+        return "classes"
+    listed = ", ".join(f"{name}: {count} lines" for name, count in counts.items()) or "no files"
+    raise DataError(
+        f"{path}: is no folder of parallel files, which have one value a line and equally many lines ({listed}), and "
+        "has no folder for each class; name a labelled file (csv, tsv, jsonl, json, parquet, conll)"
+    )
+
+
+def _are_labels(values: Sequence[str]) -> bool:
+    """Whether lines are labels, few different ones, or tags of words."""
+    tags = {part for value in values for part in value.split()} if len(set(values)) > len(values) / 2 else set()
+    return all(re.fullmatch(r"O|[BIESLU]-\S+", tag) for tag in tags)
 
 
 def inner_name(path: Path) -> str:

@@ -10,7 +10,7 @@ A row that is not well formed is an error, or with `rejected` a call of that fun
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.core.errors import DataError
+from components.core.errors import DataError, nearest
+from components.data.formats.annotations.records import Annotated, control_of
+from components.data.formats.annotations.tables import READERS as ANNOTATED
+from components.data.formats.annotations.tables import UNITS
+from components.data.formats.conll import read_conll, read_conllu
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading, lines
+from components.data.formats.plain import parallel_files, read_classes, read_label_first, read_parallel
 from components.data.formats.spreadsheet import restored
-from components.data.formats.tables import PLAIN, Layout, json_rows, open_delimited, parse_object
+from components.data.formats.squad import is_squad, read_squad
+from components.data.formats.tables import PLAIN, Layout, Table, json_rows, open_delimited, parse_object
+from components.data.formats.words import covered
 from components.data.formats.workbook import read_sheet
+from components.data.tasks.words import words_of
+from components.settings.detection import detected
 
 Row = dict[str, Any]
 #: Called with the error of a bad row, whose message begins with its place, and the row as far as it is readable.
@@ -47,6 +56,8 @@ class Rows:
         described: the dialect in words; empty if the format has none.
         header: whether the first row of a delimited file or sheet names the columns.
         ambiguous: names that several columns of a delimited file have; the second is called `NAME (2)`.
+        form: format, as of `data.tasks.<name>.format`.
+        kind: of the task, where the format says it.
     """
 
     names: list[str]
@@ -57,6 +68,8 @@ class Rows:
     described: str = ""
     header: bool = True
     ambiguous: frozenset[str] = frozenset()
+    form: str = ""
+    kind: str | None = None
 
     def refuse_ambiguous(self, path: object, names: Iterable[str]) -> None:
         """Check that used columns have names of their own.
@@ -82,10 +95,13 @@ def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None =
     """
     name, _, member = str(path).partition("#")
     form = form_of(Path(name))
-    if form not in _OPENERS:
-        raise DataError(f"{path}: is {form}, which is no table; known: {', '.join(_OPENERS)}")
     given = Layout(**{**vars(layout), "member": member or layout.member, "nested": True})
-    return _OPENERS[form](Path(name), given, rejected or _raise)
+    if form in ("json", "jsonl") and not member:
+        tool = detected(Path(name), kind="tagging")
+        if tool in ANNOTATED and (annotated := _open_annotated(Path(name), tool)) is not None:
+            return annotated
+        form = "squad" if form == "json" and is_squad(Path(name)) else form
+    return replace(_OPENERS[form](Path(name), given, rejected or _raise), form=form)
 
 
 def _raise(error: DataError, row: Any) -> None:
@@ -98,7 +114,7 @@ def _open_delimited(path: Path, layout: Layout, rejected: Rejected) -> Rows:
     names = list(map(restored, table.names))
 
     def rows() -> Iterator[tuple[str, Row]]:
-        for block in table.blocks:
+        for block in table.blocks():
             bad = iter(block.bad)
             wrong = next(bad, None)
             for line, values in zip(block.lines, zip(*block.columns, strict=True), strict=True):
@@ -179,6 +195,90 @@ def _open_parquet(path: Path, layout: Layout, rejected: Rejected) -> Rows:
     return Rows(names, True, file.schema_arrow, rows(), Reading())
 
 
+def _open_annotated(path: Path, tool: str) -> Rows | None:
+    """The records of an export of an annotation tool: their columns and labels, or the words of the text and their
+    tags. None of rows that a table holds as well."""
+    reading = Reading()
+    records = list(ANNOTATED[tool](path, reading))
+    tagged = any(any(record.spans.values()) for record in records)
+    if not tagged and tool == "doccano" and not any(isinstance(record.data.get("cats"), dict) for record in records):
+        return None
+    several = any(isinstance(value, list) and len(value) > 1 for each in records for value in each.chosen.values())
+    kind = "tagging" if tagged else "multilabel" if several else "classification"
+    rows = []
+    for record in records:
+        where = f"{path}, {UNITS[tool]} {record.number}"
+        reading.skipped.update(record.ignored)
+        rows.append((where, {**record.data, **(_tagged(record, where) if tagged else record.chosen)}))
+    names = list(dict.fromkeys(name for _, row in rows for name in row))
+    return Rows(names, False, None, iter(rows), reading, f"an export of {tool}", form=tool, kind=kind)
+
+
+def _tagged(record: Annotated, where: str) -> Row:
+    text = record.data.get("text")
+    if not isinstance(text, str):
+        raise DataError(f"{where}: no column 'text'{nearest('text', list(record.data))}; its spans cannot be read")
+    bounds = record.tokens or words_of(text)
+    spans = control_of(record.spans, None, where, "tags") or ()
+    tags, _ = covered(bounds, ((span.start, span.end, span.label) for span in spans))
+    return {"words": [text[start:end] for start, end in bounds], "tags": tags}
+
+
+def _open_conll(path: Path, layout: Layout, rejected: Rejected) -> Rows:
+    reading = Reading()
+    if path.name.lower().endswith(".conllu") or form_of(path) == "conllu":
+        sentences = read_conllu(path, reading)
+    else:
+        sentences = read_conll(path, reading, delimiter=layout.delimiter, encoding=layout.encoding)
+    rows = (
+        (f"{path}, line {sentence.line}", {"words": sentence.words, "tags": sentence.tags}) for sentence in sentences
+    )
+    return Rows(["words", "tags"], True, None, rows, reading, kind="tagging")
+
+
+def _open_squad(path: Path, layout: Layout, rejected: Rejected) -> Rows:
+    reading = Reading()
+    rows = (
+        (
+            f"{path}, question {each.id}",
+            {
+                "id": each.id,
+                "title": each.title,
+                "question": each.question,
+                "context": each.context,
+                "answers": {
+                    "text": [text for _, text in each.answers],
+                    "answer_start": [start for start, _ in each.answers],
+                },
+            },
+        )
+        for each in read_squad(path, reading)
+    )
+    return Rows(["id", "title", "question", "context", "answers"], True, None, rows, reading, kind="questions")
+
+
+def _open_columns(path: Path, read: Table, names: list[str], layout: Layout, unit: str) -> Rows:
+    """The rows of a format whose columns are not named in it."""
+    reading = Reading()
+    rows = (
+        (f"{path}, {unit} {number}", dict(zip(names, values, strict=True)))
+        for number, values in read(path, names, layout, reading)
+    )
+    return Rows(names, True, None, rows, reading)
+
+
+def _open_parallel(path: Path, layout: Layout, rejected: Rejected) -> Rows:
+    return _open_columns(path, read_parallel, list(parallel_files(path)), layout, "line")
+
+
+def _open_label_first(path: Path, layout: Layout, rejected: Rejected) -> Rows:
+    return _open_columns(path, read_label_first, ["label", "text"], layout, "line")
+
+
+def _open_classes(path: Path, layout: Layout, rejected: Rejected) -> Rows:
+    return replace(_open_columns(path, read_classes, ["label", "text"], layout, "text"), kind="classification")
+
+
 #: Format -> opener.
 _OPENERS: dict[str, Callable[[Path, Layout, Rejected], Rows]] = {
     "csv": _open_delimited,
@@ -187,6 +287,10 @@ _OPENERS: dict[str, Callable[[Path, Layout, Rejected], Rows]] = {
     "json": _open_json,
     "parquet": _open_parquet,
     "workbook": _open_workbook,
+    "conll": _open_conll,
+    "conllu": _open_conll,
+    "squad": _open_squad,
+    "parallel": _open_parallel,
+    "label-first": _open_label_first,
+    "classes": _open_classes,
 }
-#: Formats of tables with complete rows.
-FORMATS = tuple(_OPENERS)

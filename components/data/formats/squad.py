@@ -27,6 +27,13 @@ class Question:
     answers: tuple[tuple[int, str], ...]
 
 
+def is_squad(path: Path) -> bool:
+    """Whether a JSON file has the structure of SQuAD."""
+    content = parse_json(path, Reading())
+    data = content.get("data") if isinstance(content, dict) else None
+    return isinstance(data, list) and bool(data) and isinstance(data[0], dict) and "paragraphs" in data[0]
+
+
 def read_squad(path: Path, reading: Reading) -> Iterator[Question]:
     """Iterate over the questions of a file in order; a question marked `is_impossible` has no answers.
 

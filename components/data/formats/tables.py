@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,7 +22,7 @@ from components.core.errors import DataError, nearest
 from components.data.formats.delimited import Bad, Delimited, Dialect, opened
 from components.data.formats.dialect import SAMPLE, detect_dialect
 from components.data.formats.json_text import loads
-from components.data.formats.lines import LINE_BYTES, Reading, decode, lines, text_blocks, too_long, whole
+from components.data.formats.lines import LINE_BYTES, Reading, decode, text_blocks, too_long, whole
 from components.data.formats.workbook import read_sheet
 
 #: (line or row number from 1, values of the named columns; None where a value is null)
@@ -66,8 +67,15 @@ def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Read
     Raises:
         DataError: a line is not a JSON object, lacks a column, or has a value of another type.
     """
-    for number, row in json_objects(path, reading, encoding=layout.encoding):
-        yield number, picked(row, columns, layout, f"{path}, line {number}")
+    number = 0
+    for raws in _line_blocks(path, reading, layout.encoding):
+        rows = _plain_rows(raws, columns)
+        if rows is not None:
+            yield from enumerate(rows, number + 1)
+        else:
+            for line, row in _objects(path, raws, number, reading):
+                yield line, picked(row, columns, layout, f"{path}, line {line}")
+        number += len(raws)
 
 
 def json_objects(path: Path, reading: Reading, *, encoding: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -76,10 +84,32 @@ def json_objects(path: Path, reading: Reading, *, encoding: str | None = None) -
     Raises:
         DataError: a line is not a JSON object.
     """
-    for number, line in lines(path, reading, encoding=encoding):
-        if not line or line.isspace():
+    number = 0
+    for raws in _line_blocks(path, reading, encoding):
+        yield from _objects(path, raws, number, reading)
+        number += len(raws)
+
+
+def _line_blocks(path: Path, reading: Reading, encoding: str | None) -> Iterator[list[bytes]]:
+    for block in text_blocks(path, reading, encoding=encoding, limit=LINE_BYTES):
+        yield block.removesuffix(b"\n").split(b"\n")
+
+
+def _plain_rows(raws: list[bytes], columns: Sequence[str]) -> list[tuple[Any, ...]] | None:
+    """The values of the columns, if every line is an object in which they are text."""
+    try:
+        rows = list(map(orjson.loads, raws))
+        values = list(zip(*[[row[name] for row in rows] for name in columns], strict=True))
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return values if set(map(type, chain.from_iterable(values))) == {str} else None
+
+
+def _objects(path: Path, raws: list[bytes], before: int, reading: Reading) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, raw in enumerate(raws, before + 1):
+        if not raw or raw.isspace():
             continue
-        row, replaced = parse_object(line, f"{path}, line {number}")
+        row, replaced = parse_object(raw.decode(), f"{path}, line {number}")
         if replaced:
             reading.bad_bytes += replaced
             reading.bad_lines += 1
@@ -188,10 +218,10 @@ def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Readin
     indices = [_column(path, name, table) for name in columns]
     bad: list[Bad] = []
     rows = 0
-    for block in table.blocks:
+    for block in table.blocks(indices):
         rows += len(block.lines)
         bad += block.bad
-        yield from zip(block.lines, zip(*[block.columns[index] for index in indices], strict=True), strict=True)
+        yield from zip(block.lines, zip(*block.columns, strict=True), strict=True)
     if bad:
         reading.leave_out("rows_malformed", [row.line for row in bad])
         if are_too_many(len(bad), rows):

@@ -30,8 +30,8 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
     counts: Counter[str] = Counter()
     for split, record in read_labelled(name, source, [*columns, source.label], counts, texts=len(columns), nested=True):
         label, origin = record.values[-1], record.origin
-        if source.no_label == "drop" and split == "train" and is_blank(label):
-            counts["train_rows_without_label"] += 1
+        if source.no_label == "drop" and is_blank(label):
+            counts[f"{split}_rows_without_label"] += 1
             continue
         fields, target = filled_all(record, columns, what), label_of(label, source.label, origin)
         if target == source.outside:

@@ -28,8 +28,8 @@ def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: 
     counts: Counter[str] = Counter()
     for split, record in all_records(source, [*columns, source.score], counts, texts=len(columns)):
         value = record.values[-1]
-        if source.no_label == "drop" and split == "train" and is_blank(value):
-            counts["train_rows_without_label"] += 1
+        if source.no_label == "drop" and is_blank(value):
+            counts[f"{split}_rows_without_label"] += 1
             continue
         fields = filled_all(record, columns, what)
         try:

@@ -24,6 +24,7 @@ from typing import Any
 
 from components.core.errors import DataError
 from components.data.formats.textkey import digest_of
+from components.settings.detection import exists
 from components.settings.tasks import TaskSource
 
 Entry = dict[str, Any]
@@ -72,7 +73,8 @@ def files_of(task: str, source: TaskSource, split: str) -> list[tuple[Path, str]
     empty is left out if there is a file of labels."""
     named = [(path, file.partition("#")[2]) for file in source.files(split) for path in source.located(file)]
     if split == "train" and labels_file(task, source).is_file():
-        named = [(path, member) for path, member in named if path.is_dir() or (path.exists() and path.stat().st_size)]
+        there = [path for path, _ in named if exists(path) and not (path.is_file() and not path.stat().st_size)]
+        named = [(path, member) for path, member in named if path in there]
     return named
 
 

@@ -15,19 +15,26 @@ from typing import Any
 from components.core.errors import DataError
 from components.data.formats.annotations.tables import ANNOTATED, UNITS
 from components.data.formats.lines import Reading
-from components.data.formats.plain import read_label_first, read_parallel
+from components.data.formats.plain import read_classes, read_label_first, read_parallel
 from components.data.formats.tables import TABLES, Layout, as_text
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, label_values, labels_file
+from components.settings.detection import exists
 from components.settings.tasks import AUTO, SPLITS, TaskSource
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 #: Column of the clusters if `data.tasks.<name>.group` is `auto`.
 AUTO_GROUP = "group"
-READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel}
+READERS = {
+    **TABLES,
+    **ANNOTATED,
+    "label-first": read_label_first,
+    "parallel": read_parallel,
+    "classes": read_classes,
+}
 #: Format -> what a row is called in messages; else a line.
-_UNITS = {"json": "row", "parquet": "row", "datasets": "row", **UNITS}
+_UNITS = {"json": "row", "parquet": "row", "datasets": "row", "classes": "text", **UNITS}
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,7 @@ def split_files(source: TaskSource, *, task: str = "") -> Iterator[SplitFile]:
     """
     for split in SPLITS:
         for path, member in files_of(task, source, split):
-            if not path.exists():
+            if not exists(path):
                 raise DataError(f"{path}: does not exist; the splits are named under data.tasks in params.yaml")
             yield SplitFile(source, split, path, member)
 

@@ -193,24 +193,34 @@ def _apart(
     places = {name: place(name) for name in set(names)}
     grouped = len(places) < len(rows)
     apart = {name for name, at in places.items() if at < share}
-    if grouped and not apart:
-        # Few groups, none of which is below the share by chance.
-        apart = {min(places, key=places.__getitem__)}
     if kept is not None:
         labels = [kept(row) for row in rows]
         left = {label for label, name in zip(labels, names, strict=True) if name not in apart}
         apart -= {name for label, name in zip(labels, names, strict=True) if label not in left}
+    if not apart:
+        # Few units, none of which is below the share by chance.
+        apart = _nearest_unit(places, names, [] if kept is None else labels)
     flags = [name in apart for name in names]
     if all(flags) or not any(flags):
         among = f" in {len(places)} groups" if grouped else ""
         raise DataError(
-            f"{key}: {share} of {len(rows)} rows{among} leaves {'no' if all(flags) else 'all'} rows for train; name a "
-            f"{what} file ({key.removesuffix('_share')}) or add {'groups' if among else 'rows'}"
+            f"{key}: {share} of {len(rows)} rows{among} leaves {'no' if all(flags) else 'all'} rows for train, since "
+            f"every label needs a row in train and another in {what}; name a {what} file "
+            f"({key.removesuffix('_share')}) or add {'groups' if among else 'rows'}"
         )
     return (
         [row for row, flag in zip(rows, flags, strict=True) if not flag],
         [row for row, flag in zip(rows, flags, strict=True) if flag],
     )
+
+
+def _nearest_unit(places: Mapping[str, float], names: Sequence[str], labels: Sequence[int]) -> set[str]:
+    """The unit with the lowest place without which every label has rows; empty if there is none."""
+    for unit in sorted(places, key=places.__getitem__):
+        left = {label for label, name in zip(labels, names, strict=True) if name != unit} if labels else set()
+        if len(places) > 1 and left == set(labels):
+            return {unit}
+    return set()
 
 
 def _unit_names(rows: Sequence[Row]) -> list[str]:
