@@ -1,7 +1,7 @@
 """What a user passes as data, as rows with a place for messages.
 
-Data are a DataFrame, a Series, the path of a file (csv, tsv, jsonl, parquet; lines of a .txt), a list of dicts, or a
-list or array of inputs: texts, pairs of texts, or lists of words.
+Data are a DataFrame, a Series, the path of a file or folder of any format of `components.data.formats.rows` (or lines
+of a .txt), a list of dicts, or a list or array of inputs: texts, pairs of texts, or lists of words.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError, nearest
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading, lines
@@ -217,9 +218,11 @@ def _place(index: pd.Index) -> Callable[[int], str]:
 
 
 def _read_file(path: Path) -> Table:
-    if not os.path.isfile(str(path).partition("#")[0]):  # noqa: PTH113 -- a long text is no path, and no error
+    if not os.path.exists(str(path).partition("#")[0]):  # noqa: PTH110 -- a long text is no path, and no error
         raise InputError(f"{path}: does not exist; to pass one text, put it in a list")
-    if path.suffix.lower() == ".txt" and not _is_table(path):
+    splits: dict[str, Path] = {} if "#" in path.name else split_files(path)
+    path = splits.get("train", path)
+    if path.suffix.lower() == ".txt" and "*" not in path.name and not _is_table(path):
         texts = [line for _, line in lines(path, Reading()) if line.strip()]
         return Table({INPUT: texts}, lambda number: f"{path}, text {number + 1}", source=str(path))
     bad: list[DataError] = []
@@ -236,12 +239,13 @@ def _read_file(path: Path) -> Table:
     columns = {name: _values([row.get(name) for row in rows]) for name in names}
     columns = {name: values for name, values in columns.items() if any(values) or not NAMELESS.fullmatch(name)}
     notes = list(reading_in_words(opened, bad))
+    notes += [f"{path} is read; {', '.join(further)} is not"] if (further := [*splits][1:]) else []
     return Table(columns, lambda number: places[number], source=str(path), notes=notes)
 
 
 def _is_table(path: Path) -> bool:
-    """Whether a txt file is a table with tabs, not a list of texts."""
+    """Whether a txt file is a table with tabs, or has a label or tag in each line, and is not a list of texts."""
     try:
-        return form_of(path) == "tsv"
+        return form_of(path) in ("tsv", "conll", "conllu", "label-first")
     except DataError:
         return False

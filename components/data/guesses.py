@@ -42,12 +42,10 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
         DataError: there is no such column, or nothing looks like a text or a label.
     """
     kind = kind or rows.kind
-    if rows.kind == "tagging":
-        return {"kind": kind}
-    if rows.format == "squad":
-        return {"kind": "questions"}
     if rows.format in ("conll", "conllu"):
         return {"kind": "tagging", "scheme": _scheme(rows.rows, "tags")}
+    if rows.kind == "tagging" or rows.format == "squad":
+        return {"kind": rows.kind}
     columns = {name.casefold(): name for name in rows.columns}
     for name in [*(text.split(",") if text else []), *([label] if label else [])]:
         if name not in rows.columns:

@@ -91,7 +91,12 @@ def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: Finetu
         widths[:] = [layer.shape[-1] for layer in hidden]
         if task.reads == "units":
             words_SUD = torch.cat([model.unit_states(layer, batch["units"]).float() for layer in hidden], dim=-1)
-            return [words[:length] for words, length in zip(words_SUD, batch["unit_lengths"].tolist(), strict=True)]
+            parts: dict[int, list[Tensor]] = {}
+            for row, words, length in zip(
+                batch["rows"].tolist(), words_SUD, batch["unit_lengths"].tolist(), strict=True
+            ):
+                parts.setdefault(row, []).append(words[:length])
+            return [torch.cat(parts[row]) for row in sorted(parts)]
         pooled_SD = torch.cat([masked_mean(layer, batch["lengths"]).float() for layer in hidden], dim=-1)
         counts = torch.bincount(batch["rows"])
         sums = pooled_SD.new_zeros(len(counts), pooled_SD.shape[1]).index_add_(0, batch["rows"], pooled_SD)

@@ -169,5 +169,5 @@ def test_an_export_is_recognised_and_read(name: str, tmp_path: Path, monkeypatch
     facts = inspect(task, source)
     assert source.kind == keys["kind"] and sum(facts.rows.values()) == len(TEXTS)
     assert sorted(facts.classes) == (["accept", "reject"] if "yes" in name else ["bad", "good"])
-    assert any("2 labels" in line for line in said)
+    assert any("2 classes" in line for line in said)
     assert split_files(tmp_path / file) == {"train": tmp_path / file}

@@ -13,7 +13,7 @@ from components.cli.onboarding.language import language_of
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError
 from components.data import guesses as columns
-from components.data.guesses import guess, others
+from components.data.guesses import by_column, guess, runners_up
 from components.data.sampling import Rows, read_rows
 from components.settings.tasks import TaskSource
 
@@ -121,7 +121,7 @@ def test_kinds_and_columns(result: Rows, expected: dict[str, Any]) -> None:
 def test_columns_can_be_named_and_others_are_mentioned() -> None:
     table = rows(*({"text": f"t {n}", "note": f"n {n}", "action": "ab"[n % 2], "place": "cd"[n % 2]} for n in range(8)))
     keys = guess(table)
-    assert (keys["label"], others(table, keys)) == ("action", ["place"])
+    assert (keys["label"], runners_up(by_column(table), keys)) == ("action", ([], ["place"]))
     assert guess(table, text="note", label="place") == {"kind": "classification", "text": "note", "label": "place"}
     with pytest.raises(DataError, match="no column 'x'; the columns are 'text', 'note', 'action', 'place'"):
         guess(table, label="x")

@@ -344,3 +344,21 @@ def test_settings_of_an_encoder(make_encoder: Callable[..., Path], monkeypatch: 
     assert (tagging.epochs, tagging.words, tagging.training.rate) == (12, "none", 4 * result.training.rate)
     monkeypatch.setattr("components.models.encoder.LARGE", 1)
     assert finetuning_of(encoder, pairs, kind="pair", minutes=2).auto.ways == ["features"]
+
+
+def test_a_conll_file_with_long_sentences(
+    make_encoder: Callable[..., Path], in_process: None, tmp_path: Path
+) -> None:
+    words = ["the", "apple", "iron", "goat", "red", "tin"]
+    lines = ["-DOCSTART- -X- O", ""]
+    for sentence in range(12):
+        length = 140 if sentence % 2 else 5
+        for number in range(length):
+            word = words[(sentence + number) % len(words)]
+            lines.append(f"{word} NN {'B-THING' if word in ('apple', 'goat') else 'O'}")
+        lines.append("")
+    (tmp_path / "eng.train").write_text("\n".join(lines))
+    model = fit(str(tmp_path / "eng.train"), start=make_encoder("bert"), minutes=1, folds=2, verbose=False)
+    assert model.kind == "tagging"
+    long = [words[number % len(words)] for number in range(140)]
+    assert len(model.predict([long]).iloc[0, 0]) == 140

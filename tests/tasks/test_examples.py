@@ -110,11 +110,16 @@ def test_without_a_dev_file_no_label_is_held_out_for_choices_within_the_budget(s
     assert (len(result.train), len(result.dev)) == (36, 0)
 
 
-def test_a_share_that_leaves_nothing_is_refused(source: TaskSource) -> None:
-    with pytest.raises(
-        DataError, match=r"data\.tasks\.things\.test_share: 0\.001 of 36 rows leaves all rows for train"
-    ):
-        read(source.model_copy(update={"test": None, "test_share": 0.001}))
+def test_of_few_rows_one_is_held_out(source: TaskSource) -> None:
+    result = read(source.model_copy(update={"test": None, "test_share": 0.001}))
+    assert (len(result.train), len(result.test)) == (35, 1)
+
+
+def test_labels_with_one_row_each_leave_nothing_to_hold_out(source: TaskSource) -> None:
+    write_jsonl(Path(source.path) / "train.jsonl", [{"text": label, "label": label, "part": "x"} for label in "abc"])
+    message = r"data\.tasks\.things\.test_share: 0\.2 of 3 rows leaves all rows for train, since every label needs a row"
+    with pytest.raises(DataError, match=message):
+        read(source.model_copy(update={"test": None}))
 
 
 def test_dev_is_limited_to_dev_rows(source: TaskSource) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -79,6 +79,10 @@ def measure(start: str, examples: Examples, *, kind: str, name: str) -> Measured
     pieces = len(encoded)
     task = find_task(kind)
     sizes = sizes_of(examples.train.fields, encoder.tokenizer, encoder.model, settings, task=task)
+    reading = reading_of(sizes, single=task.single, most=encoder.model.max_tokens)
+    if task.reads == "units":
+        # Long sentences are read in overlapping windows.
+        reading = replace(reading, cut=0.0)
     evidence = float("nan")
     if kind in ("classification", "pair") and len(vectors) == len(sample):
         labels = sample.labels
@@ -94,7 +98,7 @@ def measure(start: str, examples: Examples, *, kind: str, name: str) -> Measured
         unknown=float((encoded == UNK).mean()) if pieces else 0.0,
         large=has_large_table(encoder.model),
         logme=evidence,
-        reading=reading_of(sizes, single=task.single, most=encoder.model.max_tokens),
+        reading=reading,
     )
 
 

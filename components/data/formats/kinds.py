@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -99,8 +99,11 @@ def _form_of_folder(path: Path) -> str:
 
 def _are_labels(values: Sequence[str]) -> bool:
     """Whether lines are labels, few different ones, or tags of words."""
-    tags = {part for value in values for part in value.split()} if len(set(values)) > len(values) / 2 else set()
-    return all(re.fullmatch(r"O|[BIESLU]-\S+", tag) for tag in tags)
+    return len(set(values)) <= len(values) / 2 or _are_tags(part for value in values for part in value.split())
+
+
+def _are_tags(values: Iterable[str]) -> bool:
+    return all(re.fullmatch(r"O|[BIESLU]-\S+", value) for value in set(values))
 
 
 def inner_name(path: Path) -> str:
@@ -129,10 +132,12 @@ def _sniffed(path: Path) -> str:
         objects = all(line.lstrip().startswith("{") for line in full[:20])
         return "jsonl" if objects and len(full) > 1 and full[0].rstrip().endswith("}") else "json"
     blank = len(texts) - len(full)
-    cells = Counter(len(re.split(r"[\t ]+", line.strip())) for line in full if not line.startswith("#"))
-    if blank > len(texts) / 100 and cells and cells.most_common(1)[0][0] in range(2, 11):
-        most, count = cells.most_common(1)[0]
-        if count > 0.95 * sum(cells.values()):
+    words = [re.split(r"[\t ]+", line.strip()) for line in full if not line.startswith(("#", "-DOCSTART-"))]
+    (most, count), *_ = Counter(map(len, words)).most_common(1) or [(0, 0)]
+    if most in range(2, 11) and count > 0.95 * len(words):
+        # Sentences may be long, and a table has no empty lines.
+        last = [cells[-1] for cells in words]
+        if blank > len(texts) / 100 or (_are_tags(last) and (blank or len(set(last)) > 1)):
             return "conllu" if most == 10 else "conll"
     for delimiter, form in (("\t", "tsv"), (";", "csv"), ("|", "csv"), (",", "csv")):
         counts = Counter(line.count(delimiter) for line in full)

@@ -1,0 +1,99 @@
+"""Folders of a class each, files of a class each, and parallel files, at every entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from components.cli.common import InitOptions
+from components.cli.onboarding.command import init
+from components.core.errors import DataError
+from components.data.checks.measure import task_units
+from components.data.formats.rows import open_rows
+from components.data.tasks.kinds import find_kind
+from components.labelling.rows import read_rows
+from components.settings.loading import load_params
+from headstart.tasks import read_task
+from tests.data.public_inputs import LABELS, TEXTS
+
+ROWS = list(zip(TEXTS, LABELS, strict=True))
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def lines(values: list[str]) -> str:
+    return "".join(f"{value}\n" for value in values)
+
+
+def of_class(label: str) -> list[str]:
+    return [text for text, other in ROWS if other == label]
+
+
+def class_folders(folder: Path) -> None:
+    write(folder, {f"{label}/{number}.txt": text for number, (text, label) in enumerate(ROWS)} | {"README": "x"})
+
+
+def class_files(folder: Path) -> None:
+    write(folder, {f"{label}.txt": lines(of_class(label)) for label in set(LABELS)})
+
+
+def class_suffixes(folder: Path) -> None:
+    write(folder, {f"polarity.{label}": lines(of_class(label)) for label in set(LABELS)})
+
+
+def parallel(folder: Path) -> None:
+    write(folder, {"x_text.txt": lines(list(TEXTS)), "x_labels.txt": lines(list(LABELS))})
+
+
+def parallel_splits(folder: Path) -> None:
+    for split, rows in (("train", ROWS[:12]), ("val", ROWS[12:18]), ("test", ROWS[18:])):
+        write(
+            folder, {f"{split}_{name}.txt": lines([row[n] for row in rows]) for n, name in enumerate(["text", "label"])}
+        )
+    write(folder, {"mapping.txt": "0\tbad\n"})
+
+
+def review_folders(folder: Path) -> None:
+    for split, rows in (("train", ROWS[:16]), ("test", ROWS[16:])):
+        files = {f"{split}/{label}/{number}_7.txt": text for number, (text, label) in enumerate(rows)}
+        write(folder, files | {f"{split}/urls_pos.txt": "http://www.example.org\n"})
+    write(folder, {"train/unsup/0_0.txt": "nobody has labelled this", "review.vocab": "the\n"})
+
+
+FOLDERS = [class_folders, class_files, class_suffixes, parallel, parallel_splits, review_folders]
+
+
+@pytest.mark.parametrize("make", FOLDERS)
+def test_a_folder_is_read(make: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, root = tmp_path / "reviews", tmp_path / "project"
+    make(data)
+    root.mkdir()
+    monkeypatch.chdir(root)
+    init(InitOptions(data), root=root)
+    ((name, source),) = load_params(root / "params.yaml").data.tasks.items()
+    examples = find_kind(source.kind).read(name, source)
+    parts = [examples.train, examples.dev, examples.test]
+    assert sorted(
+        (fields[0], examples.labels[int(target[0])])
+        for split in parts
+        for fields, target in zip(split.fields, split.targets, strict=True)
+    ) == sorted(ROWS)
+    assert [unit.name for unit in task_units(name, source)] == [f"{name} {split}" for split in ("train", "dev", "test")]
+    assert sorted((row.fields[0], *(row.labels or ())) for row in read_rows(name, source)) == sorted(ROWS)
+    if "test" not in source.model_fields_set or source.test is None:
+        task = read_task(str(data), text=None, label=None, kind=None, language=None)
+        assert sorted(zip((fields[0] for fields in task.fields), task.targets, strict=True)) == sorted(ROWS)
+        rows = [row for _, row in open_rows(root / source.path / str(source.train)).rows]
+        assert sorted(row["text"] for row in rows) == sorted(TEXTS)
+
+
+def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a", {"x.txt": "a\nb\n", "y.csv": "text,label\na,b\n"})
+    with pytest.raises(DataError, match=r"no file is called train \(y\.csv\); name the labelled file itself"):
+        init(InitOptions(tmp_path / "a"), root=tmp_path)
