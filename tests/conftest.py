@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+
+from components.core.measurements import RUN_ID
 
 #: Folders whose tests run first. Tests that fork training processes run before Prefect is used in their process; then
 #: the flows, which take longest, so that the tests that parallel test processes run last are short.
@@ -18,6 +21,13 @@ FIRST = ("pretraining", "training", "flows")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {folder: rank for rank, folder in enumerate(FIRST)}
     items.sort(key=lambda item: ranks.get(item.path.parent.name, len(FIRST)))
+
+
+@pytest.fixture(autouse=True)
+def _no_run_of_another_test() -> Iterator[None]:
+    """A flow in the process of the tests leaves its id for its stages."""
+    yield
+    os.environ.pop(RUN_ID, None)
 
 
 @contextmanager

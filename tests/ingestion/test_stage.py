@@ -254,14 +254,14 @@ def test_a_damaged_raw_file_leaves_the_earlier_corpus_unchanged(tmp_path: Path) 
 
 def test_invalid_bytes_are_counted_and_other_files_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "raw").mkdir()
-    (tmp_path / "raw" / "a.txt").write_bytes(b"caf\xe9\n\n\nother \xff\xff words\n")
+    (tmp_path / "raw" / "a.txt").write_bytes(b"caf\xe9\n\n\nother \xff\xff words\n\n\n" + "\u00fc".encode() * 40)
     (tmp_path / "raw" / "LICENSE").write_text("x")
     output = ingest(job(tmp_path, heldout=0))
-    assert list(read_documents(output)) == ["caf\ufffd", "other \ufffd\ufffd words"]
+    assert list(read_documents(output)) == ["caf\ufffd", "other \ufffd\ufffd words", "\u00fc" * 40]
     assert (metrics(tmp_path)["bad_bytes"], metrics(tmp_path)["bad_lines"]) == (3, 2)
     assert read_manifest(output).facts["ignored"] == ["LICENSE"]
     assert capsys.readouterr().out == (
-        "ingest test: 2 documents read, 2 kept, 0 of them held out; 3 bytes that are not UTF-8 were replaced\n"
+        "ingest test: 3 documents read, 3 kept, 0 of them held out; 3 bytes that are not UTF-8 were replaced\n"
     )
 
 

@@ -130,7 +130,7 @@ def test_bad_rows_of_a_file_are_left_out(tmp_path: Path) -> None:
     for name, content, message in (
         ("none.jsonl", '{"text": ""}\n', "no row has the task's input"),
         ("batch.csv", "body\na\n", "has no column 'text'; found: body"),
-        ("batch.txt", "a", "unknown format"),
+        ("batch.txt", "a", "the format is not recognised"),
     ):
         (tmp_path / name).write_text(content)
         with pytest.raises(DataError, match=message):

@@ -346,9 +346,7 @@ def test_settings_of_an_encoder(make_encoder: Callable[..., Path], monkeypatch: 
     assert finetuning_of(encoder, pairs, kind="pair", minutes=2).auto.ways == ["features"]
 
 
-def test_a_conll_file_with_long_sentences(
-    make_encoder: Callable[..., Path], in_process: None, tmp_path: Path
-) -> None:
+def test_a_conll_file_with_long_sentences(make_encoder: Callable[..., Path], in_process: None, tmp_path: Path) -> None:
     words = ["the", "apple", "iron", "goat", "red", "tin"]
     lines = ["-DOCSTART- -X- O", ""]
     for sentence in range(12):

@@ -46,7 +46,7 @@ def test_a_split_is_one_file_or_several() -> None:
 def test_an_ambiguous_file_name_needs_a_format() -> None:
     assert problem(train="TREC.train.all") == (
         "the suffix of 'TREC.train.all' is unknown; set format to one of csv, tsv, jsonl, json, parquet, "
-        "label-first, parallel, conll, conllu, squad, datasets, label-studio, doccano, prodigy"
+        "workbook, label-first, classes, parallel, conll, conllu, squad, datasets, label-studio, doccano, prodigy"
     )
 
 
@@ -85,7 +85,6 @@ def test_an_ambiguous_file_name_needs_a_format() -> None:
             "set either label (one column) or labels (one column of 0 and 1 each)",
         ),
         ({"encoding": "latin-99"}, "is not an encoding of Python; use for example utf-8, latin-1, cp874"),
-        ({"encoding": "utf-16"}, "has line breaks of several bytes; convert the files to utf-8"),
     ],
 )
 def test_keys_of_other_kinds_and_formats_are_errors(source: dict[str, Any], message: str) -> None:
@@ -102,8 +101,8 @@ def test_a_problem_of_a_task_is_reported_once_with_its_key(tmp_path: Path) -> No
     assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
         "data.tasks.aws-service.txt: unknown key; did you mean 'text'?",
         "data.tasks.aws-type: key scheme does not fit kind classification; known: label, no_label, outside, text; "
-        "format conll cannot hold kind classification; use csv, tsv, jsonl, json, parquet, parallel, datasets, "
-        "label-studio, doccano, prodigy, label-first; key slice "
+        "format conll cannot hold kind classification; use csv, tsv, jsonl, json, parquet, workbook, parallel, "
+        "datasets, label-studio, doccano, prodigy, label-first, classes; key slice "
         "has no effect in format conll",
     ]
 

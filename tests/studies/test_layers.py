@@ -42,7 +42,7 @@ def test_words_of_a_sentence_of_several_windows(outputs: Outputs, add_task: Any,
     add_encoder("bert")
     encoder = outputs.encoder("bert", "adapted")
     lengths = (140, 3, 70)
-    fields = [tuple("the red goat".split()[number % 3] for number in range(length)) for length in lengths]
+    fields = [tuple(["the", "red", "goat"][number % 3] for number in range(length)) for length in lengths]
     split = Split(fields, [np.zeros(length) for length in lengths], [None] * 3)
     actual = layer_vectors(encoder, split, kind="tagging", settings=SETTINGS)
     assert {len(layer) for layer in actual} == {sum(lengths)}

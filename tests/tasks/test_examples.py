@@ -117,7 +117,9 @@ def test_of_few_rows_one_is_held_out(source: TaskSource) -> None:
 
 def test_labels_with_one_row_each_leave_nothing_to_hold_out(source: TaskSource) -> None:
     write_jsonl(Path(source.path) / "train.jsonl", [{"text": label, "label": label, "part": "x"} for label in "abc"])
-    message = r"data\.tasks\.things\.test_share: 0\.2 of 3 rows leaves all rows for train, since every label needs a row"
+    message = (
+        r"data\.tasks\.things\.test_share: 0\.2 of 3 rows leaves all rows for train, since every label needs a row"
+    )
     with pytest.raises(DataError, match=message):
         read(source.model_copy(update={"test": None}))
 
