@@ -46,6 +46,8 @@ class Table:
         index: of a DataFrame or Series; None for other data.
         source: what the data are, for messages.
         notes: what was left out of a file, and how it was read.
+        kind: of the task, where the format says it.
+        ambiguous: names that several columns of a file have.
     """
 
     columns: Mapping[str, list[Any]]
@@ -53,6 +55,8 @@ class Table:
     index: pd.Index | None = None
     source: str = "the data"
     notes: Sequence[str] = ()
+    kind: str | None = None
+    ambiguous: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -70,6 +74,8 @@ class Table:
         """
         if name not in self.columns:
             raise InputError(f"{self.source}: has no column {name!r}{nearest(name, self.columns)}")
+        if name in self.ambiguous:
+            raise InputError(f"{self.source}: has two columns {name!r}; rename one of them")
         return self.columns[name]
 
 
@@ -234,13 +240,20 @@ def _read_file(path: Path) -> Table:
         places.append(where)
         rows.append(row)
         names |= dict.fromkeys(row)
-    if are_too_many(len(bad), len(rows)):
-        raise InputError(f"{bad[0]}; so are {len(bad):,} of {len(rows) + len(bad):,} rows; save the file as jsonl")
+    if bad and (opened.form == "jsonl" or are_too_many(len(bad), len(rows))):
+        raise InputError(f"{bad[0]}; {len(bad):,} of {len(rows) + len(bad):,} rows cannot be read")
     columns = {name: _values([row.get(name) for row in rows]) for name in names}
     columns = {name: values for name, values in columns.items() if any(values) or not NAMELESS.fullmatch(name)}
     notes = list(reading_in_words(opened, bad))
-    notes += [f"{path} is read; {', '.join(further)} is not"] if (further := [*splits][1:]) else []
-    return Table(columns, lambda number: places[number], source=str(path), notes=notes)
+    notes += [f"{path} is read, without {' and '.join(further)}"] if (further := [*splits][1:]) else []
+    return Table(
+        columns,
+        lambda number: places[number],
+        source=str(path),
+        notes=notes,
+        kind=opened.kind,
+        ambiguous=opened.ambiguous,
+    )
 
 
 def _is_table(path: Path) -> bool:

@@ -29,8 +29,14 @@ from components.data.guesses import (
 )
 from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind
-from components.data.tasks.kinds.numbers import number_of
-from components.data.tasks.reading.records import label_text, labels_in, merged_numbers
+from components.data.tasks.reading.records import (
+    are_thousands,
+    is_no_number,
+    label_text,
+    labels_in,
+    merged_numbers,
+    number_of,
+)
 from headstart.tables import INPUT, Data, InputError, Table, parsed, read_table
 
 #: Kind of task -> keys of a row of its jsonl file: the inputs, and the target.
@@ -121,10 +127,10 @@ def read_task(
         names = _texts(table, column)
     if column in names:
         raise InputError(f"text: {column!r} is the column of the label; name the column of the text")
-    kind = kind or _kind(table, names, labels)
+    kind = kind or table.kind or _kind(table, names, labels)
     columns = _columns(table, names, kind)
     inputs = parsed(table, find_kind(kind).io, columns)
-    labelled, unlabelled = _inputs(inputs, labels)
+    labelled, unlabelled = _inputs(inputs, labels, kind)
     if len(labelled) < 2:
         raise InputError(f"{table.source}: {len(labelled)} labelled row(s); two or more are needed")
     numbers, fields = list(labelled), list(labelled.values())
@@ -134,6 +140,8 @@ def read_task(
         labels = _separated(labels)
     elif kind in ("classification", "pair"):
         labels = _single(labels)
+    elif are_thousands(labels):
+        labels = [value.replace(",", "") if isinstance(value, str) else value for value in labels]
     targets = [_target(kind, labels[number], place, classes) for number, place in zip(numbers, places, strict=True)]
     _check(kind, fields, targets, classes, places)
     return TaskRows(
@@ -159,13 +167,16 @@ def _columns(table: Table, names: Sequence[str], kind: str) -> dict[str, str]:
     return dict(zip(inputs, names, strict=True)) if table.is_named else {}
 
 
-def _inputs(fields: Sequence[Fields | None], labels: Sequence[Any]) -> tuple[dict[int, Fields], list[Fields]]:
+def _inputs(
+    fields: Sequence[Fields | None], labels: Sequence[Any], kind: str
+) -> tuple[dict[int, Fields], list[Fields]]:
     """Number of each labelled row -> its inputs, and the inputs of the rows without a label. Rows without text are left
-    out."""
+    out. In `multilabel`, an empty text is no label out of several."""
     labelled: dict[int, Fields] = {}
     unlabelled: list[Fields] = []
     for number, (parts, value) in enumerate(zip(fields, labels, strict=True)):
-        if parts is not None and _is_missing(value):
+        missing = value is None if kind == "multilabel" else _is_missing(value)
+        if parts is not None and (missing or (kind in ("regression", "similarity") and is_no_number(value))):
             unlabelled.append(parts)
         elif parts is not None:
             labelled[number] = parts
@@ -258,8 +269,8 @@ def _labels(table: Table, label: Any, names: Sequence[str], kind: str | None) ->
         raise InputError(f"text: {named!r} is the column of the label; name the column of the text")
     if collected is None:
         raise InputError(
-            f"label: which column holds the labels? Name it, as in label={list(table.columns)[-1]!r}; columns: "
-            f"{', '.join(table.columns)}"
+            f"label: no column of {table.source} looks like a label; name it with label=; columns: "
+            f"{', '.join(map(repr, table.columns))}"
         )
     return table.column(collected), collected
 
@@ -290,9 +301,7 @@ def _kind(table: Table, names: Sequence[str], labels: Sequence[Any]) -> str:
     two = len(names) == 2 or (listed and len(first) == 2)
     if listed and not two:
         raise InputError(f"{table.place(0)}: holds a list; expected a text, a pair of texts, or words with their tags")
-    several = any(
-        isinstance(value, list | tuple | set | frozenset) or len(labels_in(value) or [value]) > 1 for value in given
-    )
+    several = any(len(parts) != 1 for value in given if (parts := labels_in(value)) is not None)
     if several or (not two and separator_of(given) is not None):
         return "multilabel"
     if is_measured(given):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from components.core.errors import DataError
 from components.data.formats.column_names import GROUPS, LABELS, LABELS_TOO, TEXTS
 from components.data.sampling import Rows
-from components.data.tasks.reading.records import label_text, labels_in
+from components.data.tasks.reading.records import are_thousands, is_no_number, label_text, labels_in, number_of
 
 #: Names of the columns of two texts.
 PAIRS: Final = (
@@ -73,6 +73,13 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
         return {"kind": "multilabel"} | keys | {"labels": flags}
     assert label is not None
     values = [row.get(label) for row in rows.rows]
+    if kind is None and len(texts) == 1 and _holds_tags(values):
+        if any(" " in value.strip() for value in values if isinstance(value, str)):
+            return _tagging(rows, texts[0], label)
+        raise DataError(
+            f"column {label!r} has the tag of one word a row; write one sentence a row, or CoNLL: a word and its tag a "
+            "line, and an empty line after each sentence"
+        )
     measured = is_measured(values)
     if len(texts) > 1:
         kind = kind or ("similarity" if measured else "pair")
@@ -86,9 +93,20 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
 
 
+def _filled(columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    """The columns with a value in at least half of the rows; all of them if there is none."""
+    filled = {
+        name: values
+        for name, values in columns.items()
+        if sum(value is not None and value != "" for value in values) >= len(values) / 2
+    }
+    return filled or dict(columns)
+
+
 def label_by_name(columns: Mapping[str, Sequence[Any]]) -> str | None:
     """A column that is called a label, or that has few values and a label's name among the words of its name; it is no
     text, however long its values are."""
+    columns = _filled(columns)
     lowered = {name.casefold(): name for name in columns}
     named = next((lowered[name] for name in LABELS if name in lowered), None)
     suited = with_few_values(columns, [name for name in columns if words_of(name) & {*LABELS}])
@@ -147,6 +165,10 @@ def columns_in_words(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, An
         f"column {', '.join(used)}"
         + "".join(f"; {', '.join(map(repr, names[:5]))} may also be {what}" for names, what in more if names)
     ]
+    values = columns.get(keys.get("score", ""), ())
+    if any(isinstance(value, str) and "," in value for value in values):
+        what = "separates thousands" if are_thousands(values) else "is the decimal comma"
+        lines.append(f"the comma in {keys['score']!r} {what}; --kind multilabel reads several labels instead")
     written: dict[str, set[str]] = {}
     for value in columns.get(keys.get("label", ""), ()):
         if isinstance(value, str) and value.strip() and labels_in(value) is None:
@@ -251,7 +273,8 @@ def _text_columns(rows: Rows, label: str | None) -> list[str]:
 
 def label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> str | None:
     """The column of the label: by name, by a word of the name, then the one with the fewest values, of equal ones the
-    last, because labels usually follow the text; None if there is none."""
+    last, because labels usually follow the text; None if there is none. A column that is mostly empty is none."""
+    columns = _filled(columns)
     names = {name.casefold(): name for name in columns if name not in texts}
     named = next((names[name] for name in (*LABELS, *LABELS_TOO) if name in names), None)
     if named is not None:
@@ -291,9 +314,13 @@ def _is_list(rows: Rows, column: str) -> bool:
 
 def is_measured(values: Sequence[Any]) -> bool:
     """Whether labels are measurements: numbers that are not whole, or many that are no count of classes from 0 or 1."""
-    given = [value for value in values if value is not None and value != ""]
-    numbers = {number for value in given if (number := _number(value)) is not None}
-    if not given or any(_number(value) is None for value in given):
+    present = [value for value in values if value is not None and value != ""]
+    given = [value for value in present if not is_no_number(value)]
+    thousands = are_thousands(given)
+    numbers = {number for value in given if (number := _number(value, thousands)) is not None}
+    if len(given) < 0.8 * len(present) or not given or any(_number(value, thousands) is None for value in given):
+        return False
+    if _are_joined_numbers(given):
         return False
     if any(not number.is_integer() for number in numbers):
         return True
@@ -301,22 +328,30 @@ def is_measured(values: Sequence[Any]) -> bool:
     return len(numbers) > _NUMBERS and not (first in (0, 1) and last - first + 1 == len(numbers))
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Any, thousands: bool = False) -> float | None:
     if isinstance(value, bool) or value is None:
         return None
     try:
-        return float(value.replace(",", ".") if isinstance(value, str) and _DECIMAL.fullmatch(value.strip()) else value)
+        return number_of(value, thousands=thousands) if isinstance(value, str) else float(value)
     except (TypeError, ValueError):
         return None
 
 
-#: A number with a decimal comma.
-_DECIMAL: Final = re.compile(r"[+-]?\d+,\d+")
+def _are_joined_numbers(values: Sequence[Any]) -> bool:
+    """Whether values such as `3,7` are two labels, each of which is also alone, and not numbers with a decimal
+    comma."""
+    texts = {value.strip() for value in values if isinstance(value, str)}
+    joined = [text.split(",") for text in texts if "," in text]
+    alone = {text for text in texts if "," not in text}
+    seconds = {part for parts in joined for part in parts[1:]}
+    return len(seconds) > 2 and seconds | {parts[0] for parts in joined} <= alone
 
 
 def separator_of(values: Sequence[Any]) -> str | None:
     """The separator of several labels in one text: its parts are used again and again, alone too."""
     texts = [value for value in values if isinstance(value, str) and value.strip()]
+    if _are_joined_numbers(texts):
+        return ","
     if all(_number(text) is not None for text in texts):
         return None
     for separator in _SEPARATORS:

@@ -72,6 +72,8 @@ def _read(path: Path, layout: Layout) -> Rows:
     bad: list[DataError] = []
     table = open_rows(path, layout=layout, rejected=lambda error, row: bad.append(error))
     rows = sampled(row for _, row in table.rows)
+    if not rows and bad:
+        raise DataError(f"{bad[0]}; none of the {len(bad):,} row(s) can be read (--delimiter, --quotes)")
     names = table.names if table.fixed else list(dict.fromkeys(name for row in rows for name in row))
     # A nameless column without values is none.
     names = [name for name in names if not NAMELESS.fullmatch(name) or any(row.get(name) for row in rows)]

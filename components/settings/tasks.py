@@ -45,7 +45,7 @@ _LINES: tuple[Format, ...] = (*TABLES, "parallel", "datasets")
 TOOLS: tuple[Format, ...] = ("label-studio", "doccano", "prodigy")
 KINDS: dict[str, Kind] = {
     "classification": Kind(("text", "label", "outside", "no_label"), (*_LINES, *TOOLS, "label-first", "classes")),
-    "multilabel": Kind(("text", "label", "labels", "label_separator"), (*_LINES, *TOOLS)),
+    "multilabel": Kind(("text", "label", "labels", "label_separator"), (*_LINES, *TOOLS, "label-first")),
     "pair": Kind(("first", "second", "label", "no_label"), (*_LINES, "label-studio")),
     "similarity": Kind(("first", "second", "score", "no_label"), (*_LINES, "label-studio")),
     "regression": Kind(("text", "score", "no_label"), (*_LINES, "label-studio")),

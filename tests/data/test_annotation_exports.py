@@ -161,7 +161,7 @@ def test_an_export_is_recognised_and_read(name: str, tmp_path: Path, monkeypatch
     monkeypatch.chdir(root)
     if keys["kind"] == "tagging":
         # Words alone make no tagger; the data are read before that is said.
-        with pytest.raises(ConfigError, match="a task of kind tagging has no model of words only"):
+        with pytest.raises(ConfigError, match="kind tagging needs an encoder, words alone do not suffice"):
             init(InitOptions(tmp_path / file), root=root)
         return
     said = init(InitOptions(tmp_path / file), root=root)

@@ -196,7 +196,7 @@ def test_members_of_a_json_document_are_splits(tmp_path: Path) -> None:
     assert (result.format, result.columns, len(result.rows)) == ("json", ["0", "1"], 2)
     path.write_text(json.dumps({"banking": ["balance"], "rows": [["a", "b"]]}))
     assert split_files(path) == {"train": path}
-    with pytest.raises(DataError, match=r"is a dict, not a list of rows; name one of its members \(banking, rows\)"):
+    with pytest.raises(DataError, match=r"is no list of rows; name one of its members \(rows\)"):
         read_rows(path)
 
 

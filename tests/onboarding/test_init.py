@@ -66,7 +66,7 @@ def test_every_kind_with_a_words_model_passes_the_check(kind: str, root: Path, t
 
 @pytest.mark.parametrize("kind", sorted(ROWS.keys() - set(SERVED)))
 def test_other_kinds_need_an_encoder(kind: str, root: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"a task of kind {kind} has no model of words only; name an encoder"):
+    with pytest.raises(ConfigError, match=f"kind {kind} needs an encoder, words alone do not suffice; name one"):
         init(InitOptions(write(tmp_path / "files", kind)), root=root)
     assert list(root.iterdir()) == []
 

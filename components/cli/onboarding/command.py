@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,19 +60,24 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     named = options.labelled if options.labelled.is_dir() else files["train"]
     name = block_name(options.name or named.name.partition(".")[0])
     rows = read_rows(files["train"], Layout(**options.reading))
+    by_column = columns.by_column(rows)
     keys, grouped = _keys(rows, files, options)
     files, left_out = _with_labels(files, keys, rows)
     # Checked before anything is written.
     source = _source(name, keys, files)
-    facts = inspect(name, source)
+    try:
+        facts = inspect(name, source)
+    except DataError as error:
+        raise DataError(_with_flags(str(error))) from error
     if options.language:
         facts = replace(facts, language=options.language)
     texts = [_text(path.resolve(), like=keys.get("text"), root=root) for path in options.unlabelled]
     measured = _measured(options, source, name)
     start = starts.choose(measured) if measured else None
     if start is None and facts.kind not in WITH_WORDS:
+        read = "\n".join([*facts.lines(), *rows.read, *columns.columns_in_words(by_column, keys)])
         raise ConfigError(
-            f"a task of kind {facts.kind} has no model of words only; name an encoder with --start "
+            f"{read}\nkind {facts.kind} needs an encoder, words alone do not suffice; name one with --start "
             "(`headstart starts` lists some)"
         )
     made = make_project(root)
@@ -80,7 +86,6 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     task = {"path": path, "kind": facts.kind} | split | {key: value for key, value in keys.items() if key != "kind"}
     task |= {"language": facts.language} if facts.language != "en" else {}
     task |= {"empty": "drop"} if facts.empty else {}
-    by_column = columns.by_column(rows)
     others = columns.runners_up(by_column, keys)[1]
     proposal = Proposal(name, task, facts, start=start, minutes=options.minutes, others=others)
     proposal.unlabelled = [_take(text, texts[:number], root=root) for number, text in enumerate(texts)]
@@ -146,6 +151,28 @@ def _keys(rows: Rows, files: Mapping[str, Path], options: InitOptions) -> tuple[
         f"column {name!r} is the group: {values:,} values, {count / values:.1f} rows each, which are not independent; "
         "the rows of a group stay in one split and one fold (--group names another column, group: null means none)"
     ]
+
+
+#: Keys of params.yaml in messages, which a user of `init` does not have yet -> what to do instead.
+_FLAGS: Final = (
+    (r"check data\.tasks\.[^ ]+?\.(label|score|tags)", "name another column with --label"),
+    (r"data\.tasks\.[^ ]+\.test_share: [\d.]+ of", "to hold some out as test,"),
+    (r"data\.tasks\.[^ ]+\.\w+: ", ""),
+    (r" \(data\.tasks\.[^ ]+\)", ""),
+    (
+        r"; name the column in params\.yaml(; if it has no header line, set header: false)?",
+        "; --text and --label name columns",
+    ),
+    (r"set delimiter", "name --delimiter"),
+    (r" \(no_label: drop\)", " (--no-label drop)"),
+    (r", or `encoding` in params\.yaml,", ""),
+)
+
+
+def _with_flags(message: str) -> str:
+    for pattern, instead in _FLAGS:
+        message = re.sub(pattern, instead, message)
+    return message
 
 
 def _with_labels(files: Mapping[str, Path], keys: Mapping[str, Any], train: Rows) -> tuple[dict[str, Path], list[str]]:

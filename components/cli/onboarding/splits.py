@@ -13,6 +13,8 @@ from components.data.formats.kinds import SUFFIXES as TABLES
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import NO_DATA
 from components.data.formats.tables import suffix
+from components.data.formats.workbook import SUFFIXES as WORKBOOKS
+from components.data.formats.workbook import sheet_names
 from components.data.sampling import json_members
 
 #: Words in the name of a file -> split.
@@ -32,6 +34,8 @@ def split_files(path: Path) -> dict[str, Path]:
     """
     if path.is_file():
         return _members(path) or {"train": path}
+    if Path(str(path).partition("#")[0]).is_file():
+        return {"train": path}
     if not path.is_dir():
         raise DataError(
             f"{path}: does not exist; name a labelled file (csv, tsv, jsonl, json, parquet, conll) or a folder"
@@ -53,7 +57,10 @@ def split_files(path: Path) -> dict[str, Path]:
         tables = [file.name for file in files if file.suffix.lower() in TABLES]
         if tables:
             listed = ", ".join(tables[:5])
-            raise DataError(f"{path}: no file is called train ({listed}); name the labelled file itself, or rename it")
+            raise DataError(
+                f"{path}: no file is called train ({listed}); name the labelled file itself, or rename it; tables of "
+                "one class each need a column of the class"
+            )
         pattern = _pattern(files)
         return {"train": path if pattern is None or form_of(path) == "classes" else path / pattern}
     patterns = {split: _pattern(names) for split, names in by_split.items()}
@@ -80,10 +87,10 @@ def _common_start(names: Sequence[str]) -> str:
 
 
 def _members(path: Path) -> dict[str, Path]:
-    """Split -> FILE#MEMBER; empty if the file has no member called train."""
-    if suffix(path.name) != ".json" or form_of(path) != "json":
-        return {}
-    return _named(path.with_name(f"{path.name}#{member}") for member in json_members(path))
+    """Split -> FILE#MEMBER; empty if the file has no member, or sheet, called train."""
+    form = form_of(path) if suffix(path.name) in (".json", *WORKBOOKS) else ""
+    members = json_members(path) if form == "json" else sheet_names(path) if form == "workbook" else ()
+    return _named(path.with_name(f"{path.name}#{member}") for member in members)
 
 
 def _named(paths: Iterable[Path]) -> dict[str, Path]:

@@ -70,7 +70,8 @@ class Dialect:
         names = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
         quotes = f"fields quoted with {self.quote}" if self.quote else "no quotes"
         escaped = f" (escaped by {self.escape})" if self.escape else ""
-        return f"delimiter {names.get(self.delimiter, repr(self.delimiter))}, {quotes}{escaped}"
+        above = f"; {self.skipped} line(s) above the first row are left out" if self.skipped else ""
+        return f"delimiter {names.get(self.delimiter, repr(self.delimiter))}, {quotes}{escaped}{above}"
 
 
 @dataclass(frozen=True)
@@ -199,8 +200,9 @@ def opened(text: Iterator[bytes], dialect: Dialect, reading: Counter[str]) -> De
         header, line = rows[0], begins[1] if len(begins) > 1 else len(lines)
         if width == len(header) + 1:
             # R writes no name above the names of rows, which differ.
-            names = [row[0] for row in rows[1:] if isinstance(row, list)]
-            header = [""] * (len(set(names)) == len(names) > 1) + header
+            names = [row[0].strip() for row in rows[1:] if isinstance(row, list)]
+            are_names = len(set(names)) == len(names) > 1 and not any(" " in name for name in names)
+            header = [""] * are_names + header
     data = "".join(lines[line:])[:-1].encode()
     text = chain([data] if data else [], text)
     return Delimited(dialect, header, different_names(header), text, line, reading)

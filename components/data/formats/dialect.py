@@ -24,6 +24,8 @@ DELIMITERS: Final = (",", ";", "\t", "|")
 #: Characters and rows from which a dialect is guessed.
 SAMPLE: Final = 50_000
 ROWS: Final = 1_000
+#: Rows among which a header may be below titles.
+_TITLES: Final = 6
 _SEP: Final = re.compile(r"sep=(.)\r?\n")
 
 
@@ -51,9 +53,11 @@ def detect_dialect(
     guess = clevercsv.Sniffer().sniff(sample, delimiters=choices) if sample.strip() else None
     result = Dialect(delimiter or ("\t" if tabs else ","), skipped=skipped)
     if guess is not None:
-        result = Dialect(
-            delimiter or guess.delimiter or result.delimiter, guess.quotechar or "", guess.escapechar or ""
-        )
+        escape = "\\" if guess.escapechar == "\\" and guess.quotechar else ""
+        result = Dialect(delimiter or guess.delimiter or result.delimiter, guess.quotechar or "", escape)
+        plain = replace(result, escape="")
+        if escape and _regular(_rows(sample, plain)) >= _regular(_rows(sample, result)):
+            result = plain
     if quote is not None:
         result = replace(result, quote=quote, escape=result.escape if quote else "")
     elif not result.quote:
@@ -64,16 +68,36 @@ def detect_dialect(
             _rows(sample, result)
         ):
             result = quoted
-    if header is None:
-        top, *rest = [row for row in islice(_rows(sample, result), ROWS + 1) if row is not None] or [[]]
-        header = is_header(top, rest)
+    top, *rest = [row for row in islice(_rows(sample, result), ROWS + 1) if row is not None] or [[]]
+    if header is None and (above := rows_above_header([top, *rest])):
+        # Titles are lines above the first row.
+        lines = dialect_lines(sample, result)
+        starts = [index for index, row in strict_rows(lines, result) if isinstance(row, list)]
+        return replace(result, header=True, skipped=skipped + starts[above])
+    header = is_header(top, rest) if header is None else header
     return replace(result, header=header, skipped=skipped)
+
+
+def rows_above_header(rows: Sequence[Sequence[str]]) -> int:
+    """Number of rows above the header that are titles or notes: with other widths, or empty cells, unlike the header
+    and the rows below it. 0 if none of the first rows is such a header."""
+    width = max(Counter(map(len, rows[1:])).items(), key=lambda entry: entry[1], default=(0, 0))[0]
+    for number, row in enumerate(rows[:_TITLES]):
+        if len(row) == width and all(cell.strip() for cell in row):
+            return number if number and width > 1 and is_header(row, rows[number + 1 :]) else 0
+    return 0
 
 
 def _rows(text: str, dialect: Dialect) -> Iterator[list[str] | None]:
     """The rows; None for one that is not well formed."""
-    lines = dialect.doubled(text.replace("\r\n", "\n").replace("\r", " ")).splitlines(keepends=True)
+    lines = dialect_lines(text, dialect)
     return (row if isinstance(row, list) else None for _, row in strict_rows(lines, dialect))
+
+
+def dialect_lines(text: str, dialect: Dialect) -> list[str]:
+    """The lines of a text, with quotes doubled and lone carriage returns as spaces."""
+    text = dialect.doubled(text.replace("\r\n", "\n").replace("\r", " "))
+    return [f"{line}\n" for line in text.removesuffix("\n").split("\n")]
 
 
 def _regular(rows: Iterable[list[str] | None]) -> int:

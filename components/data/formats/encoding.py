@@ -80,10 +80,25 @@ def detect_encoding(path: Path, sample: bytes) -> Encoding:
     except UnicodeDecodeError:
         text = sample.decode(errors="replace")
         beyond, bad = sum(not character.isascii() for character in text), text.count("\ufffd")
-        return Encoding() if beyond - bad >= _DAMAGED * bad else _guessed(path, sample)
+        return Encoding() if beyond - bad >= _DAMAGED * bad or _is_mixed(sample) else _guessed(path, sample)
     if sample.isascii() and b"\x1b$" in sample:
         return _guessed(path, sample)
     return Encoding()
+
+
+def _is_mixed(sample: bytes) -> bool:
+    """Whether at least half of the lines beyond ASCII are UTF-8, as in files that were joined; in other encodings, few
+    lines are by chance."""
+    lines = [line for line in sample.split(b"\n") if not line.isascii()]
+    return sum(_is_utf8(line) for line in lines) >= max(2, len(lines) / 2)
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _wide(path: Path, sample: bytes) -> Encoding:

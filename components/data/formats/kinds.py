@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tarfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,7 +12,7 @@ from typing import Final
 
 from components.core.errors import DataError
 from components.data.formats.lines import CODECS, NO_DATA, Reading, lines, member_of, text_blocks
-from components.data.formats.plain import parallel_files
+from components.data.formats.plain import FASTTEXT, parallel_files
 from components.data.formats.workbook import SUFFIXES as WORKBOOKS
 
 #: Suffix -> format.
@@ -35,7 +36,14 @@ _MAGIC: Final = {
     b"PK\x03\x04": "zip",
     b"%PDF": "a PDF file; extract its text first",
     b"\x89HDF": "an HDF5 file; save the table as parquet or csv",
-    b"\x80\x04\x95": "a pickle, which can execute code and is not read; save the table as parquet or csv",
+    **{
+        bytes((0x80, protocol)): "a pickle, which can execute code and is not read; save the table as parquet or csv"
+        for protocol in range(2, 6)
+    },
+    b"version https://git-lfs": "a pointer of Git LFS, not the data; run `git lfs pull`",
+    b"<!DOCTYPE": "an HTML page; save the table as csv",
+    b"<html": "an HTML page; save the table as csv",
+    b"{\\rtf": "an RTF document; save it as text",
     b"SQLite format 3": "an SQLite database; export the table as csv",
     b"ARROW1": "an Arrow file; save it as parquet",
     b"\x28\xb5\x2f\xfd": "compressed with zstd; name it .zst",
@@ -59,20 +67,39 @@ def form_of(path: Path) -> str:
         raise DataError(f"{path}: does not exist")
     suffix = Path(inner_name(path)).suffix
     form = SUFFIXES.get(suffix)
-    if form in ("parquet", "workbook"):
-        return form
     with path.open("rb") as file:
-        head = file.read(16)
+        head = file.read(32)
+    if form == "parquet" or (form == "workbook" and head.startswith((b"PK", b"\xd0\xcf\x11\xe0"))):
+        return form
+    if not head:
+        raise DataError(f"{path}: is empty")
     packed = path.suffix.lower() in (*CODECS, ".zip")
     for magic, what in _MAGIC.items():
         if head.startswith(magic) and not packed:
             if what == "parquet":
                 return "parquet"
-            what = "a zip archive or a workbook; name it .zip or .xlsx" if what == "zip" else what
+            what = _packed(path) if what == "zip" else what
             raise DataError(f"{path}: is {what}")
-    if form == "json":
-        return "jsonl" if _is_lines_of_json(path) else "json"
+    if form == "workbook":
+        raise DataError(f"{path}: is no workbook; if it is text, name it .csv, else save it again as xlsx")
+    if _is_tar(path):
+        raise DataError(f"{path}: is a tar archive; unpack it first")
+    if form in ("json", "csv", "tsv") and _is_lines_of_json(path):
+        return "jsonl"
     return form or _sniffed(path)
+
+
+def _packed(path: Path) -> str:
+    names = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
+    if "word/document.xml" in names:
+        return "a Word document; save it as text, or its table as csv"
+    return "a workbook; name it .xlsx" if "xl/workbook.xml" in names else "a zip archive; name it .zip, or unpack it"
+
+
+def _is_tar(path: Path) -> bool:
+    if ".tar" not in path.name.lower() and not path.name.lower().endswith(".tgz"):
+        return False
+    return tarfile.is_tarfile(path)
 
 
 def _form_of_folder(path: Path) -> str:
@@ -88,7 +115,8 @@ def _form_of_folder(path: Path) -> str:
     if len(counts) > 1 and len(set(counts.values())) == 1 and any(map(_are_labels, texts.values())):
         return "parallel"
     tables = {Path(name).suffix for name in files} & {*SUFFIXES}
-    if len(counts) > 1 and not tables and not any(map(_are_labels, texts.values())):
+    languages = len(set(counts.values())) == 1 and all(len(Path(name).suffix) == 3 for name in files)
+    if len(counts) > 1 and not tables and not languages and not any(map(_are_labels, texts.values())):
         return "classes"
     listed = ", ".join(f"{name}: {count} lines" for name, count in counts.items()) or "no files"
     raise DataError(
@@ -100,6 +128,22 @@ def _form_of_folder(path: Path) -> str:
 def _are_labels(values: Sequence[str]) -> bool:
     """Whether lines are labels, few different ones, or tags of words."""
     return len(set(values)) <= len(values) / 2 or _are_tags(part for value in values for part in value.split())
+
+
+#: A number, `DESC:manner`, or a word that is written as no sentence begins.
+_FIRST_LABEL: Final = re.compile(r"[+-]?\d+|[\w-]+:\S+|[A-Z_]{2,}|[a-z_-]+")
+
+
+def _are_first_labels(counts: Counter[str]) -> bool:
+    """Whether the first words of lines are labels: each of them in several lines, and unlike words of a sentence."""
+    if not counts:
+        return False
+    if all(word.startswith(FASTTEXT) for word in counts):
+        return True
+    lines = sum(counts.values())
+    if any(count == 1 for count in counts.values()) and len(counts) > lines / 20:
+        return False
+    return len(counts) <= min(200, lines / 2) and all(_FIRST_LABEL.fullmatch(word) for word in counts)
 
 
 def _are_tags(values: Iterable[str]) -> bool:
@@ -143,8 +187,8 @@ def _sniffed(path: Path) -> str:
         counts = Counter(line.count(delimiter) for line in full)
         if counts and (usual := counts.most_common(1)[0])[0] and usual[1] > 0.9 * len(full):
             return form
-    first = Counter(line.partition(" ")[0] for line in full)
-    if full and len(first) <= min(200, len(full) / 2) and all(" " in line.strip() for line in full):
+    first = Counter(line.split(maxsplit=1)[0] for line in full)
+    if all(" " in line.strip() for line in full) and _are_first_labels(first):
         return "label-first"
     raise DataError(
         f"{path}: the format is not recognised; save it as csv, tsv, jsonl, json, parquet, xlsx, ods or conll, with a "

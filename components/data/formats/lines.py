@@ -107,7 +107,7 @@ def text_blocks(
         else Encoding(codecs.lookup(encoding).name)
     )
     reading.encoding = guessed
-    old = b"\n" not in first[0] and b"\r" in first[0] and guessed.name == UTF8
+    old: bool | None = None
     decoder = None if guessed.name == UTF8 else codecs.getincrementaldecoder(guessed.name)()
     number, carried = 0, b""
     parts: Iterator[bytes | None] = chain(first, chunks, [None])
@@ -120,6 +120,7 @@ def text_blocks(
                 f"{path}, line {line}: byte {error.object[error.start]:#04x} is not {guessed.name}; name the encoding "
                 "with --encoding, or `encoding` in params.yaml, or convert the file to UTF-8"
             ) from error
+        old = b"\n" not in text and b"\r" in text if old is None else old
         text = carried + (text.replace(b"\r", b"\n") if old else text)
         cut = len(text) if part is None else text.rfind(b"\n") + 1
         block, carried = text[:cut], text[cut:]

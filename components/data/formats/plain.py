@@ -11,12 +11,15 @@ from components.data.formats.lines import NO_DATA, Reading, lines, whole
 from components.data.formats.tables import Layout, Row
 
 LABEL_FIRST = ("text", "label")
+#: What labels of fastText begin with.
+FASTTEXT = "__label__"
 
 
 def read_label_first(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
     """One example per line: a label, white space, the text (TREC). Empty lines are skipped.
 
-    The columns are `text` and `label`.
+    The columns are `text` and `label`. Labels that begin with `__label__` (fastText) lose it; of several, the value is
+    a list.
 
     Raises:
         DataError: a column has another name, or the file cannot be read.
@@ -27,7 +30,12 @@ def read_label_first(path: Path, columns: Sequence[str], layout: Layout, reading
     for number, line in lines(path, reading, encoding=layout.encoding):
         if line.strip():
             label, *rest = line.split(maxsplit=1)
-            values = {"label": label, "text": rest[0].rstrip() if rest else ""}
+            text = rest[0].rstrip() if rest else ""
+            labels = [label.removeprefix(FASTTEXT)]
+            while label.startswith(FASTTEXT) and text.startswith(FASTTEXT):
+                label, _, text = text.partition(" ")
+                labels.append(label.removeprefix(FASTTEXT))
+            values = {"label": labels[0] if len(labels) == 1 else labels, "text": text}
             yield number, tuple(values[name] for name in columns)
 
 
@@ -107,6 +115,9 @@ def read_classes(path: Path, columns: Sequence[str], layout: Layout, reading: Re
     number = 0
     for label, files in class_files(path).items():
         for file in files:
+            if not is_text(file):
+                reading.skipped["files_not_text"] += 1
+                continue
             if file.parent == path:
                 texts: Iterator[str] = (text for _, text in lines(file, reading, encoding=layout.encoding))
             else:
@@ -115,6 +126,15 @@ def read_classes(path: Path, columns: Sequence[str], layout: Layout, reading: Re
                 number += 1
                 values = {"label": label, "text": text}
                 yield number, tuple(values[name] for name in columns)
+
+
+def is_text(file: Path) -> bool:
+    """Whether the beginning of a file looks like text, not like a PDF file or an image."""
+    with file.open("rb") as stream:
+        head = stream.read(4_096)
+    return not head.startswith((b"%PDF", b"PK\x03\x04", b"\x89PNG", b"\xff\xd8\xff")) and (
+        b"\0" not in head or head.startswith((b"\xff\xfe", b"\xfe\xff"))
+    )
 
 
 #: Folders of texts without labels beside those of the classes.

@@ -167,7 +167,7 @@ def _open_workbook(path: Path, layout: Layout, rejected: Rejected) -> Rows:
         (f"{path}, sheet {sheet.name!r}, row {number}", dict(zip(sheet.names, values, strict=True)))
         for number, values in sheet.rows
     )
-    return Rows(sheet.names, True, None, rows, Reading(), f"sheet {sheet.name!r}", sheet.header)
+    return Rows(sheet.names, True, None, rows, Reading(), sheet.described(), sheet.header)
 
 
 def _open_parquet(path: Path, layout: Layout, rejected: Rejected) -> Rows:

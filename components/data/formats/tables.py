@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.core.errors import DataError, nearest
+from components.data.formats.column_names import USUAL
 from components.data.formats.delimited import Bad, Delimited, Dialect, opened
-from components.data.formats.dialect import SAMPLE, detect_dialect
+from components.data.formats.dialect import SAMPLE, detect_dialect, is_header
 from components.data.formats.json_text import loads
 from components.data.formats.lines import LINE_BYTES, Reading, decode, text_blocks, too_long, whole
 from components.data.formats.workbook import read_sheet
@@ -127,7 +128,7 @@ def parse_object(line: str, where: str) -> tuple[dict[str, Any], int]:
     except ValueError as error:
         raise DataError(f"{where}: not valid JSON ({error}); every line must be one object") from error
     if not isinstance(row, dict):
-        raise DataError(f"{where}: is a JSON {type(row).__name__}, not an object with named values")
+        raise DataError(f"{where}: is no JSON object with named values")
     return row, replaced
 
 
@@ -153,9 +154,13 @@ def json_rows(path: Path, layout: Layout, reading: Reading) -> Iterator[tuple[in
             raise DataError(f"{path}: no member {key!r}{members}; name it in params.yaml as FILE#MEMBER")
         rows = rows[key]
     document = f"{path}{'#' * bool(layout.member)}{layout.member}"
+    rows = _rows_of_object(rows) if isinstance(rows, dict) else rows
     if not isinstance(rows, list):
-        hint = f"one of its members ({', '.join(sorted(rows)[:9])})" if isinstance(rows, dict) else "a list"
-        raise DataError(f"{document}: is a {type(rows).__name__}, not a list of rows; name {hint} as FILE#MEMBER")
+        lists = [name for name, value in rows.items() if _are_rows(value)] if isinstance(rows, dict) else []
+        hint = f"name one of its members ({', '.join(lists[:9])}) as FILE#MEMBER" if lists else "save it as jsonl"
+        raise DataError(f"{document}: is no list of rows; {hint}")
+    if _begins_with_header(rows) if layout.header is None else layout.header:
+        rows = [dict(zip(rows[0], row, strict=False)) for row in rows[1:]]
     for number, row in enumerate(rows, 1):
         where = f"{document}, row {number}"
         if isinstance(row, list):
@@ -163,6 +168,38 @@ def json_rows(path: Path, layout: Layout, reading: Reading) -> Iterator[tuple[in
         if not isinstance(row, dict):
             raise DataError(f"{where}: is a {type(row).__name__}, neither an object nor a list of values")
         yield number, row
+
+
+def _begins_with_header(rows: Sequence[Any]) -> bool:
+    """Whether the first of lists of texts has usual names, and is unlike the others."""
+    texts = all(isinstance(row, list) and all(isinstance(cell, str) for cell in row) for row in rows)
+    return (
+        texts
+        and len(rows) > 1
+        and bool(USUAL & {cell.casefold() for cell in rows[0]})
+        and is_header(rows[0], rows[1:1000])
+    )
+
+
+def _are_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict | list) for row in value)
+
+
+def _rows_of_object(document: dict[str, Any]) -> Any:
+    """The rows of an object that pandas or another program has written: its only list of rows, a list of names beside
+    lists of values (`columns`, `data`), or columns whose values are numbered; else the object."""
+    members = [value for value in document.values() if _are_rows(value)]
+    names, data = document.get("columns"), document.get("data")
+    if isinstance(names, list) and isinstance(data, list) and _are_rows(data) and isinstance(data[0], list):
+        return [dict(zip(names, row, strict=False)) for row in data]
+    columns = list(document.values())
+    if len(members) == 1 and not any(isinstance(value, list) and value is not members[0] for value in columns):
+        return members[0]
+    if len(columns) > 1 and all(isinstance(column, dict) and column.keys() == columns[0].keys() for column in columns):
+        return [{name: column[key] for name, column in document.items()} for key in columns[0]]
+    if len(columns) > 1 and all(isinstance(column, list) and len(column) == len(columns[0]) > 1 for column in columns):
+        return [dict(zip(document, row, strict=True)) for row in zip(*columns, strict=True)]
+    return document
 
 
 def parse_json(path: Path, reading: Reading) -> Any:
@@ -191,7 +228,12 @@ def picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: s
         raise _no_column(where, str(error.args[0]), row) from error
     if layout.nested:
         return values
-    return tuple([value if value.__class__ is str else as_text(value, where) for value in values])
+    return tuple(
+        [
+            value if value.__class__ is str else as_text(value, f"{where}, column {name!r}")
+            for name, value in zip(columns, values, strict=True)
+        ]
+    )
 
 
 def as_text(value: Any, where: object) -> str | None:
@@ -204,7 +246,8 @@ def as_text(value: Any, where: object) -> str | None:
         return value
     if isinstance(value, bool | int | float):
         return json.dumps(value)
-    raise DataError(f"{where}: holds a {type(value).__name__} where text is expected")
+    what = "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else type(value).__name__
+    raise DataError(f"{where}: holds {what} where text is expected; name another column, or write the text")
 
 
 def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:

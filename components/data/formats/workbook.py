@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ from python_calamine import CalamineError, CalamineWorkbook
 
 from components.core.errors import DataError, nearest
 from components.data.formats.delimited import different_names
-from components.data.formats.dialect import is_header
+from components.data.formats.dialect import is_header, rows_above_header
 
 SUFFIXES: Final = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
@@ -25,12 +25,19 @@ class Sheet:
         names: of the columns.
         header: whether they are the sheet's first row.
         rows: (number in the sheet, text of every cell; None of an empty one).
+        others: names of the other sheets.
     """
 
     name: str
     names: list[str]
     header: bool
     rows: list[tuple[int, list[str | None]]]
+    others: tuple[str, ...] = ()
+
+    def described(self) -> str:
+        """Which sheet is read, in words."""
+        others = f" (FILE#SHEET for another: {', '.join(self.others)})" if self.others else ""
+        return f"sheet {self.name!r}{others}"
 
 
 def read_sheet(path: Path, name: str, *, header: bool | None = None) -> Sheet:
@@ -52,7 +59,8 @@ def read_sheet(path: Path, name: str, *, header: bool | None = None) -> Sheet:
         for sheet in [name] if name else names:
             cells = workbook.get_sheet_by_name(sheet).to_python(skip_empty_area=False)
             if any(cell != "" for row in cells for cell in row):
-                return _sheet(sheet, [list(map(_text, row)) for row in cells], header)
+                read = _sheet(sheet, [list(map(_text, row)) for row in cells], header)
+                return replace(read, others=tuple(other for other in names if other != sheet))
     except (CalamineError, OSError) as error:
         raise DataError(
             f"{path}: cannot be read as a workbook ({error}); remove a password, or save it as csv (UTF-8)"
@@ -60,8 +68,18 @@ def read_sheet(path: Path, name: str, *, header: bool | None = None) -> Sheet:
     raise DataError(f"{path}: is empty")
 
 
+def sheet_names(path: Path) -> list[str]:
+    """The names of the sheets of a workbook; none of a file that cannot be read."""
+    try:
+        return list(CalamineWorkbook.from_path(path).sheet_names)
+    except (CalamineError, OSError):
+        return []
+
+
 def _sheet(name: str, cells: Sequence[list[str]], header: bool | None) -> Sheet:
     filled = [(number, row) for number, row in enumerate(cells, 1) if any(cell.strip() for cell in row)]
+    if header is None and (above := rows_above_header([row for _, row in filled[:1000]])):
+        filled, header = filled[above:], True
     first, rest = filled[0][1], [row for _, row in filled[1:]]
     header = is_header(first, rest[:1000]) if header is None else header
     used = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 from components.core.errors import DataError
 from components.data.formats.tables import as_text
@@ -11,7 +12,14 @@ from components.data.scoring.regression import Regression
 from components.data.scoring.similarity import Similarity
 from components.data.tasks.data import Examples
 from components.data.tasks.kind import Kind
-from components.data.tasks.reading.records import all_records, filled_all, is_blank
+from components.data.tasks.reading.records import (
+    all_records,
+    are_thousands,
+    filled_all,
+    is_blank,
+    is_no_number,
+    number_of,
+)
 from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, number_io
 from components.settings.tasks import TaskSource
@@ -27,18 +35,17 @@ def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: 
     rows: Rows = {}
     counts: Counter[str] = Counter()
     for split, record in all_records(source, [*columns, source.score], counts, texts=len(columns)):
-        value = record.values[-1]
-        if source.no_label == "drop" and is_blank(value):
+        value = as_text(record.values[-1], record.origin)
+        if source.no_label == "drop" and (is_blank(value) or is_no_number(value)):
             counts[f"{split}_rows_without_label"] += 1
             continue
         fields = filled_all(record, columns, what)
-        try:
-            score = number_of(as_text(value, record.origin) or "")
-        except ValueError:
-            score = math.nan
-        if not math.isfinite(score):
-            raise DataError(f"{record.origin}: the score ({source.score!r}) is {value!r}, not a number; correct it")
-        rows.setdefault(split, []).append(Row(fields, score, record.origin))
+        rows.setdefault(split, []).append(Row(fields, value or "", record.origin))
+    thousands = are_thousands(row.target for of_split in rows.values() for row in of_split)
+    for split, of_split in rows.items():
+        rows[split] = [replace(row, target=_score(row, source.score, thousands)) for row in of_split]
+    if not rows.get("train"):
+        raise DataError(f"{train_of(source)}: no row has a number; check data.tasks.{name}.score")
     if len({row.target for row in rows["train"]}) < 2:
         raise DataError(
             f"{train_of(source)}: all scores are {rows['train'][0].target:g}; check data.tasks.{name}.score"
@@ -46,13 +53,14 @@ def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: 
     return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,), counts=counts)
 
 
-def number_of(text: str) -> float:
-    """The number in a text, also with a decimal comma.
-
-    Raises:
-        ValueError: it is none.
-    """
-    return float(text.replace(",", ".") if text.count(",") == 1 and "." not in text else text)
+def _score(row: Row, column: str, thousands: bool) -> float:
+    try:
+        score = number_of(row.target, thousands=thousands)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise DataError(f"{row.origin}: the score ({column!r}) is {row.target!r}, not a number; correct it")
+    return score
 
 
 SIMILARITY = Kind(

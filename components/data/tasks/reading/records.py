@@ -23,7 +23,11 @@ from components.data.tasks.reading.labels import answers_beside, files_of, label
 from components.settings.detection import exists
 from components.settings.tasks import AUTO, SPLITS, TaskSource
 
-_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
+#: A number without leading zeros: 0101 and 101 are two codes.
+_NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
+#: What stands for a missing number.
+NO_NUMBER = frozenset(("na", "n/a", "nan", "none", "null", "nil", "-", "?", "."))
 #: Column of the clusters if `data.tasks.<name>.group` is `auto`.
 AUTO_GROUP = "group"
 READERS = {
@@ -278,26 +282,62 @@ def label_of(value: Any, column: str, where: object) -> str:
 
 
 def label_text(text: str) -> str:
-    """The name of a class: in NFC, without white space at its ends, with single spaces within."""
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    """The name of a class: in NFC, without white space at its ends, with single spaces and no invisible characters
+    within."""
+    return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFC", text)).split())
+
+
+def are_thousands(values: Iterable[Any]) -> bool:
+    """Whether the commas of numbers separate thousands: in every number with a comma, three digits follow each."""
+    with_comma = [value.strip() for value in values if isinstance(value, str) and "," in value]
+    return bool(with_comma) and all(map(_THOUSANDS.fullmatch, with_comma))
+
+
+def number_of(text: str, *, thousands: bool = False) -> float:
+    """The number in a text.
+
+    Args:
+        text: with a decimal point or a decimal comma.
+        thousands: whether commas separate thousands instead.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    if thousands:
+        return float(text.replace(",", ""))
+    return float(text.replace(",", ".") if text.count(",") == 1 and "." not in text else text)
+
+
+def is_no_number(value: Any) -> bool:
+    """Whether a value stands for a missing number, as `NA`."""
+    return isinstance(value, str) and value.strip().casefold() in NO_NUMBER
 
 
 def labels_in(value: Any) -> list[Any] | None:
-    """The labels of a list, or of text that is a list in JSON or Python or an export of choices
+    """The labels of a list, or of text that is a list in JSON, Python or numpy or an export of choices
     (`{"choices": ["a"]}`); None for other values."""
-    if isinstance(value, list):
-        return value
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(value) if isinstance(value, list | tuple) else sorted(value, key=str)
     if isinstance(value, dict):
         return value["choices"] if isinstance(value.get("choices"), list) and len(value) == 1 else None
-    if not isinstance(value, str) or value.strip()[:1] not in ("[", "{") or value.strip()[-1:] not in ("]", "}"):
+    if not isinstance(value, str) or (value.strip()[:1], value.strip()[-1:]) not in _BRACKETS:
         return None
+    if (several := _ARRAY.fullmatch(value.strip())) is not None:
+        return [part.strip("'\"") for part in _ITEM.findall(several[1])]
     for parse in (json.loads, ast.literal_eval):
         try:
             parsed = parse(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-        return labels_in(parsed) if isinstance(parsed, list | dict) else None
+        return labels_in(parsed) if isinstance(parsed, list | dict | tuple | set) else None
     return None
+
+
+_BRACKETS = frozenset((("[", "]"), ("{", "}"), ("(", ")")))
+_INVISIBLE = re.compile("[\u200b\u2060\ufeff\u00ad]")
+#: A list as numpy writes it: values without commas between them.
+_ITEM = re.compile(r"'[^']*'|\"[^\"]*\"|[+-]?\d[\d.]*")
+_ARRAY = re.compile(rf"\[\s*((?:{_ITEM.pattern})(?:\s+(?:{_ITEM.pattern}))+)\s*\]")
 
 
 def merged_numbers(names: Iterable[str]) -> dict[str, str]:
