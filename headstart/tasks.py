@@ -21,6 +21,7 @@ from components.data.guesses import (
     WORDS,
     columns_in_words,
     flags_of,
+    holds_tags,
     is_measured,
     label_by_name,
     label_column,
@@ -302,6 +303,10 @@ def _kind(table: Table, names: Sequence[str], labels: Sequence[Any]) -> str:
     if listed and not two:
         raise InputError(f"{table.place(0)}: holds a list; expected a text, a pair of texts, or words with their tags")
     several = any(len(parts) != 1 for value in given if (parts := labels_in(value)) is not None)
+    if not two and holds_tags(given):
+        if any(" " in value.strip() for value in given if isinstance(value, str)):
+            return "tagging"
+        raise InputError("label: is the tag of one word a row; give the words of a sentence and their tags as lists")
     if several or (not two and separator_of(given) is not None):
         return "multilabel"
     if is_measured(given):

@@ -65,15 +65,14 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     flags = [] if label else flags_of(by_column(rows), texts)
     label = label or (None if flags else label_column(by_column(rows), texts))
     if label is None and not flags:
-        raise DataError(
-            f"no column looks like a label (columns: {', '.join(map(repr, rows.columns))}); name it with --label"
-        )
+        listed = ", ".join(map(repr, rows.columns)) + _without_values(rows)
+        raise DataError(f"no column looks like a label (columns: {listed}); name it with --label")
     keys: dict[str, Any] = {"first": texts[0], "second": texts[1]} if len(texts) > 1 else {"text": texts[0]}
     if flags:
         return {"kind": "multilabel"} | keys | {"labels": flags}
     assert label is not None
     values = [row.get(label) for row in rows.rows]
-    if kind is None and len(texts) == 1 and _holds_tags(values):
+    if kind is None and len(texts) == 1 and holds_tags(values):
         if any(" " in value.strip() for value in values if isinstance(value, str)):
             return _tagging(rows, texts[0], label)
         raise DataError(
@@ -101,6 +100,11 @@ def _filled(columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
         if sum(value is not None and value != "" for value in values) >= len(values) / 2
     }
     return filled or dict(columns)
+
+
+def _without_values(rows: Rows) -> str:
+    empty = [name for name, values in by_column(rows).items() if not any(value not in (None, "") for value in values)]
+    return f"; {', '.join(map(repr, empty))} without values" if empty else ""
 
 
 def label_by_name(columns: Mapping[str, Sequence[Any]]) -> str | None:
@@ -193,7 +197,7 @@ def with_few_values(columns: Mapping[str, Sequence[Any]], names: Iterable[str]) 
 def _tagging(rows: Rows, text: str | None, label: str | None) -> dict[str, Any]:
     """Words and tags in texts, separated by spaces."""
     columns = by_column(rows)
-    tags = label or next((name for name, values in columns.items() if _holds_tags(values)), None)
+    tags = label or next((name for name, values in columns.items() if holds_tags(values)), None)
     if tags is None:
         raise DataError(
             f"no column holds tags (columns: {', '.join(map(repr, rows.columns))}); name the tags with --label"
@@ -203,7 +207,7 @@ def _tagging(rows: Rows, text: str | None, label: str | None) -> dict[str, Any]:
     return {"kind": "tagging", "words": words, "tags": tags, "scheme": _scheme(parts, tags)}
 
 
-def _holds_tags(values: Sequence[Any]) -> bool:
+def holds_tags(values: Sequence[Any]) -> bool:
     """Whether texts are tags of words, such as `O B-artist I-artist`."""
     parts = {part for value in values if isinstance(value, str) for part in value.split()}
     return bool(parts - {"O"}) and all(re.fullmatch(r"O|[BIESLU]-\S+", part) for part in parts)
@@ -256,7 +260,7 @@ _NO_TEXT: Final = re.compile(
 def _is_no_text(texts: Sequence[str]) -> bool:
     """Whether most values are links, paths, numbers, dates, addresses or identifiers, or tags of words."""
     count = sum(_NO_TEXT.fullmatch(text.strip()) is not None for text in texts)
-    return count > 0.8 * len(texts) or _holds_tags(texts)
+    return count > 0.8 * len(texts) or holds_tags(texts)
 
 
 def words_of(name: str) -> set[str]:

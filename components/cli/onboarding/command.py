@@ -25,7 +25,7 @@ from components.data.formats.tables import Layout
 from components.data.ingestion.readers import raw_files, read_text, read_texts, reader_for
 from components.data.sampling import Rows, read_rows
 from components.data.tasks.kinds import find_kind
-from components.data.tasks.reading.records import is_blank
+from components.data.tasks.reading.records import is_blank, is_no_number
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.settings.data import CorpusSource
 from components.settings.loading import load_params
@@ -134,7 +134,7 @@ def _keys(rows: Rows, files: Mapping[str, Path], options: InitOptions) -> tuple[
     if options.no_label:
         keys["no_label"] = options.no_label
     elif "no_label" in KINDS[keys["kind"]].keys and any(
-        is_blank(row.get(label))
+        is_blank(row.get(label)) or ("score" in keys and is_no_number(row.get(label)))
         for given in (rows, *(read_rows(other) for split, other in files.items() if split != "train"))
         for row in given.rows
     ):

@@ -115,7 +115,7 @@ def _wide(path: Path, sample: bytes) -> Encoding:
 
 
 def _guessed(path: Path, sample: bytes) -> Encoding:
-    lines = b"\n".join(line for line in sample.split(b"\n") if not line.isascii() or b"\x1b" in line)
+    lines = b"\n".join(line for line in sample.splitlines() if not line.isascii() or b"\x1b" in line)
     guesses: dict[str, float] = {}
     # Words in ASCII say nothing, and there may be many.
     words = b" ".join(word for word in lines.split() if not word.isascii() or b"\x1b" in word)

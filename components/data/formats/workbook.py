@@ -45,7 +45,7 @@ def read_sheet(path: Path, name: str, *, header: bool | None = None) -> Sheet:
 
     Args:
         path: of the workbook.
-        name: of the sheet; empty: the first one that is not empty.
+        name: of the sheet; empty: the first one that is a table, else the first one that is not empty.
         header: whether the first row names the columns; None: guessed.
 
     Raises:
@@ -56,11 +56,17 @@ def read_sheet(path: Path, name: str, *, header: bool | None = None) -> Sheet:
         names = workbook.sheet_names
         if name and name not in names:
             raise DataError(f"{path}: no sheet {name!r}{nearest(name, names)}")
+        first: Sheet | None = None
         for sheet in [name] if name else names:
             cells = workbook.get_sheet_by_name(sheet).to_python(skip_empty_area=False)
             if any(cell != "" for row in cells for cell in row):
                 read = _sheet(sheet, [list(map(_text, row)) for row in cells], header)
-                return replace(read, others=tuple(other for other in names if other != sheet))
+                read = replace(read, others=tuple(other for other in names if other != sheet))
+                if name or (len(read.names) > 1 and read.rows):
+                    return read
+                first = first or read
+        if first is not None:
+            return first
     except (CalamineError, OSError) as error:
         raise DataError(
             f"{path}: cannot be read as a workbook ({error}); remove a password, or save it as csv (UTF-8)"

@@ -14,6 +14,9 @@ from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, label_io
 from components.settings.tasks import TaskSource
 
+#: Rows from which classes that occur once are no classes.
+FEW = 20
+
 
 def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tuple[str, ...] = ("text",)) -> Examples:
     """Rows of one or more texts with one label; a target is the index of the label in the sorted labels, or -1 for no
@@ -51,6 +54,10 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
         raise DataError(
             f"{train_of(source)}: holds {f'only one class ({names[0]!r})' if names else 'no class'}; a classifier "
             f"needs two or more, check data.tasks.{name}.label"
+        )
+    if len(names) == len(rows["train"]) > FEW:
+        raise DataError(
+            f"{train_of(source)}: each of the {len(names)} rows has a class of its own; check data.tasks.{name}.label"
         )
     number = {label: index for index, label in enumerate(names)}
     if source.outside is not None:

@@ -272,7 +272,7 @@ def label_of(value: Any, column: str, where: object) -> str:
                 f"{where}: the label ({column!r}) is a list of {len(labels)}; set kind: multilabel, or leave one"
             )
         value = labels[0]
-    text = as_text(value, where)
+    text = as_text(value, f"{where}, column {column!r}")
     if text is None or not text.strip():
         raise DataError(
             f"{where}: the label ({column!r}) is missing; remove the row, label it, or leave such rows out (no_label: "
