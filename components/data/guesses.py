@@ -326,6 +326,8 @@ def is_measured(values: Sequence[Any]) -> bool:
         return False
     if _are_joined_numbers(given):
         return False
+    if thousands:
+        return True
     if any(not number.is_integer() for number in numbers):
         return True
     first, last = min(numbers), max(numbers)

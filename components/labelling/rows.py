@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.lines import Reading
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, labels_file
-from components.data.tasks.reading.records import READERS, label_text, labels_in, layout_of
+from components.data.tasks.reading.records import READERS, label_text, labels_in, layout_of, merged_numbers
 from components.data.unlabelled_texts import digest_of
 from components.settings.detection import exists
 from components.settings.params import Params
@@ -90,6 +90,9 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
                 fields = tuple(scalar(value, where) for value in values[:texts])
                 if all(field.strip() for field in fields):
                     rows.append(FileRow(split, path, number, fields, labels_of(values[texts:], source, where)))
+    same = merged_numbers(name for row in rows for name in row.labels or ()) if flags is None else {}
+    if same:
+        rows = [row if row.labels is None else replace(row, labels=_merged(row.labels, same)) for row in rows]
     answers = answers_beside(task, source) if "train" in splits else {}
     given = {digest: tuple(entry["after"]) for digest, entry in answers.items()}
     rows = [replace(row, labels=given.get(row.digest, row.labels)) if row.split == "train" else row for row in rows]
@@ -101,6 +104,10 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
         for answer in answers.values()
     ]
     return rows + added
+
+
+def _merged(labels: Names, same: Mapping[str, str]) -> Names:
+    return tuple(same.get(name, name) for name in labels)
 
 
 def known_labels(rows: Iterable[FileRow], source: TaskSource) -> list[str]:

@@ -237,4 +237,4 @@ def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:
     yield from (f"warning: {finding}" for entry in checked if entry.accepted is None for finding in entry.findings)
     first = sum(entry.before is None and entry.accepted is None for entry in checked)
     compared = f"{len(checked)} inputs compared with their last accepted versions" if first < len(checked) else ""
-    yield f"data: ok; {compared or 'the first version of all inputs'}"
+    yield f"data: ok; {compared or 'there is no earlier version to compare with'}"

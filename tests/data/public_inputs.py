@@ -10,7 +10,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
@@ -44,6 +44,7 @@ class Case:
         kind: of the task.
         says: parts of what `init` prints.
         left_out: number of rows that are not well formed.
+        all_texts: texts of the rows with and without labels; empty: `texts`.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Case:
     kind: str = "classification"
     says: tuple[str, ...] = ()
     left_out: int = 0
-    keys: dict[str, Any] = field(default_factory=dict)
+    all_texts: Sequence[str] = ()
 
 
 def delimited(
@@ -69,13 +70,15 @@ def delimited(
     labels: Sequence[Any] = LABELS,
     always: bool = False,
 ) -> str:
-    """A file with one row per text; `row` may use `text`, `label`, `sign` and `number`."""
+    """A file with one row per text; `row` may use `text`, `label`, `sign`, `number` and `rare`, of few rows."""
     lines = [] if header is None else [header.format(sign)]
     for number, (text, label) in enumerate(zip(texts, labels, strict=True)):
         quoted = text
         if quote and (always or sign in text or quote in text or "\n" in text):
             quoted = f"{quote}{text.replace(quote, quote * 2)}{quote}"
-        lines.append(row.format(text=quoted, label=label, sign=sign, number=number))
+        lines.append(
+            row.format(text=quoted, label=label, sign=sign, number=number, rare="" if number % 8 else f"t{number % 16}")
+        )
     return end.join(lines) + end
 
 
@@ -170,6 +173,8 @@ SINGLE: Final = tuple(f"it's fine, {text}" for text in TEXTS)
 SAID: Final = tuple(f'he said "go", {number}' for number in range(24))
 RETURNS: Final = tuple(f"first part\rsecond part {number}" for number in range(24))
 LONG: Final = (*TEXTS[:23], "word, " * 40_000)
+
+SLOW: Final = (("slow",), ("rude", "slow"), ("rude",)) * 8
 
 CASES: Final[tuple[Case, ...]] = (
     # Header.
@@ -273,6 +278,114 @@ CASES: Final[tuple[Case, ...]] = (
         labels=(1.5, 2.25, 3.0) * 8,
     ),
     Case("choices.csv", delimited(";", row='{text};{{"choices": ["{label}"]}}').encode()),
+    Case(
+        "missing.csv",
+        delimited(labels=("NA", *("2.5", "4.25") * 3, "1.5") * 3).encode(),
+        texts=[text for number, text in enumerate(TEXTS) if number % 8],
+        labels=(*(2.5, 4.25) * 3, 1.5) * 3,
+        kind="regression",
+        says=("3 row(s) have no label",),
+        all_texts=TEXTS,
+    ),
+    Case(
+        "thousands.csv",
+        delimited(";", labels=("1,500", "22,250", "300") * 8).encode(),
+        kind="regression",
+        labels=(1500.0, 22250.0, 300.0) * 8,
+        says=("separates thousands",),
+    ),
+    Case(
+        "pairs.tsv",
+        delimited("\t", labels=("3", "7", "12", "3,7", "7,12", "12,3") * 4).encode(),
+        kind="multilabel",
+        labels=(("3",), ("7",), ("12",), ("3", "7"), ("12", "7"), ("12", "3")) * 4,
+    ),
+    Case("hashes.csv", delimited(labels=("slow", "slow#rude", "rude") * 8).encode(), kind="multilabel", labels=SLOW),
+    Case(
+        "breaks.csv",
+        delimited(labels=('"slow"', '"slow\nrude"', '"rude"') * 8).encode(),
+        kind="multilabel",
+        labels=SLOW,
+    ),
+    Case(
+        "python.csv",
+        delimited(";", labels=("['slow']", "['slow', 'rude']", "('rude',)") * 8).encode(),
+        kind="multilabel",
+        labels=SLOW,
+    ),
+    Case(
+        "arrays.csv",
+        delimited(labels=("['slow']", "['slow' 'rude']", "['rude']") * 8).encode(),
+        kind="multilabel",
+        labels=SLOW,
+    ),
+    Case("codes.csv", delimited(labels=("0101", "101") * 12).encode(), labels=("0101", "101") * 12),
+    Case(
+        "invisible.csv",
+        delimited(labels=("good", "good\u200b", "bad") * 8).encode(),
+        labels=("good", "good", "bad") * 8,
+        says=("labels that differ in spaces or Unicode form only are one class: good",),
+    ),
+    Case(
+        "unlabelled.csv",
+        delimited(labels=("good", "", "bad") * 8).encode(),
+        labels=("good", "bad") * 8,
+        texts=[t for n, t in enumerate(TEXTS) if n % 3 != 1],
+        says=("8 row(s) have no label",),
+        all_texts=TEXTS,
+    ),
+    Case(
+        "rare.csv",
+        delimited(header="product,text,Tags", row="{label},{text},{rare}").encode(),
+        label="product",
+        says=("'Tags' may also be the label",),
+    ),
+    # Titles and notes above the header.
+    Case("export.csv", b"# exported 2024-01-01\n# by the shop\n" + delimited().encode(), says=("2 line(s) above",)),
+    Case("survey_title.csv", b"Survey 2024,\n" + delimited().encode(), says=("1 line(s) above",)),
+    Case("title.xlsx", workbook([("Feedback 2024", ""), ("", ""), *_ROWS])),
+    # Annotation of fastText; objects of pandas.
+    Case("fasttext.txt", delimited(header=None, row="__label__{label} {text}", quote="").encode(), says=("2 classes",)),
+    Case(
+        "several.txt",
+        delimited(
+            header=None,
+            row="{label} {text}",
+            quote="",
+            labels=("__label__slow", "__label__slow __label__rude", "__label__rude") * 8,
+        ).encode(),
+        kind="multilabel",
+        labels=SLOW,
+    ),
+    Case("columns.json", json.dumps({"text": dict(enumerate(TEXTS)), "label": dict(enumerate(LABELS))}).encode()),
+    Case(
+        "split.json", json.dumps({"columns": ["text", "label"], "data": list(zip(TEXTS, LABELS, strict=True))}).encode()
+    ),
+    Case(
+        "data.json",
+        json.dumps(
+            {
+                "version": 1,
+                "data": [dict(zip(("text", "label"), row, strict=True)) for row in zip(TEXTS, LABELS, strict=True)],
+            }
+        ).encode(),
+    ),
+    Case("rows.json", json.dumps([("text", "label"), *zip(TEXTS, LABELS, strict=True)]).encode()),
+    # Encodings and line ends of joined or old files.
+    Case("old_german.csv", delimited(texts=GERMAN, end="\r").encode("cp1252"), texts=GERMAN),
+    Case(
+        "joined_encodings.csv",
+        delimited(texts=GERMAN[:12], labels=LABELS[:12]).encode()
+        + delimited(texts=GERMAN[12:], labels=LABELS[12:], header=None).encode("cp1252"),
+        texts=(*GERMAN[:12], *(text.replace("\u00fc", "\ufffd").replace("\u20ac", "\ufffd") for text in GERMAN[12:])),
+        says=("12 line(s) have bytes that are not utf-8",),
+    ),
+    Case(
+        "backslash.csv",
+        delimited(row='"{text} \\""ok\\""",{label}', texts=TEXTS, quote="").encode(),
+        texts=tuple(f'{text} \\"ok\\"' for text in TEXTS),
+    ),
+    Case("lines.csv", jsonl(lambda text, label: {"text": text, "label": label})),
     # Containers.
     Case("TABLE.CSV", delimited().encode()),
     Case("table.csv.gz", gzip.compress(delimited().encode())),

@@ -13,7 +13,7 @@ from components.cli.common import InitOptions
 from components.cli.onboarding.command import init
 from components.cli.onboarding.inspection import inspect
 from components.cli.onboarding.splits import split_files
-from components.core.errors import ConfigError
+from components.core.errors import ConfigError, DataError
 from components.data.guesses import guess
 from components.data.sampling import read_rows
 from components.settings.loading import load_params
@@ -171,3 +171,27 @@ def test_an_export_is_recognised_and_read(name: str, tmp_path: Path, monkeypatch
     assert sorted(facts.classes) == (["accept", "reject"] if "yes" in name else ["bad", "good"])
     assert any("2 classes" in line for line in said)
     assert split_files(tmp_path / file) == {"train": tmp_path / file}
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end", "stored", "words"),
+    [
+        ("Ann met Bob", 8, 11, "Bob", ["O", "O", "B-PER"]),
+        # Browsers count an emoji as two.
+        ("\U0001f600\U0001f600 Bob left", 5, 8, "Bob", ["O", "O", "B-PER", "O"]),
+        ("Ann met Bob", 4, 7, "Bob", None),
+    ],
+)
+def test_offsets_are_compared_with_the_stored_characters(
+    tmp_path: Path, text: str, start: int, end: int, stored: str, words: list[str] | None
+) -> None:
+    value = {"start": start, "end": end, "labels": ["PER"], "text": stored}
+    result = [{"from_name": "kind", "to_name": "text", "type": "labels", "value": value}]
+    record = {"id": 1, "data": {"text": text}, "annotations": [{"id": 1, "result": result}]}
+    (tmp_path / "export.json").write_text(json.dumps([record]))
+    if words is None:
+        message = r"task 1: the span 4 to 7 \('PER'\) is 'met', but 'Bob' was annotated; the text has changed"
+        with pytest.raises(DataError, match=message):
+            read_rows(tmp_path / "export.json")
+    else:
+        assert read_rows(tmp_path / "export.json").rows[0]["tags"] == words

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from components.cli.common import InitOptions
 from components.cli.onboarding.command import init
+from components.core.errors import HeadstartError
+from components.data.checks.measure import task_units
 from components.data.formats.lines import Reading
 from components.data.formats.rows import open_rows
+from components.data.formats.stored import open_stored, store
 from components.data.ingestion.readers import read_texts
 from components.data.tasks.kinds import find_kind
+from components.labelling.rows import read_rows
 from components.settings.data import CorpusSource
 from components.settings.loading import load_params
+from components.settings.tasks import TaskSource
 from headstart.tasks import read_task
-from tests.data.public_inputs import CASES, Case
+from tests.data.public_inputs import CASES, Case, delimited, jsonl
 
 EVERY = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 
@@ -27,54 +34,124 @@ def file(case: Case, tmp_path: Path) -> Path:
     return path
 
 
-def rows(values) -> list[tuple[str, str]]:
-    return sorted(values)
+def labels_of(target: Any) -> str:
+    return ",".join(sorted(map(str, target))) if isinstance(target, list | tuple) else str(target)
+
+
+def rows(texts: Iterable[str], targets: Iterable[Any]) -> list[tuple[str, str]]:
+    return sorted(zip(texts, map(labels_of, targets), strict=True))
 
 
 def expected(case: Case) -> list[tuple[str, str]]:
-    return rows(zip(case.texts, map(str, case.labels), strict=True))
+    return rows(case.texts, case.labels)
 
 
-@EVERY
-def test_init_and_a_run(case: Case, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "project"
+def made(case: Case, file: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, TaskSource, str]:
+    """The task that `init` has made, and what it has printed."""
     root.mkdir()
     monkeypatch.chdir(root)
     said = "\n".join(init(InitOptions(file), root=root))
     ((name, source),) = load_params(root / "params.yaml").data.tasks.items()
+    return name, source, said
+
+
+@EVERY
+def test_init_and_a_run(case: Case, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, source, said = made(case, file, tmp_path / "project", monkeypatch)
     label = source.score if case.kind == "regression" else source.label
     assert (source.kind, source.text, label) == (case.kind, case.text, case.label)
     for part in case.says:
         assert part in said
     examples = find_kind(source.kind).read(name, source)
-    read = [
-        (fields[0], examples.labels[int(target[0])] if examples.labels else str(target[0]))
-        for split in (examples.train, examples.test)
-        for fields, target in zip(split.fields, split.targets, strict=True)
-    ]
-    assert rows(read) == expected(case)
+    splits = (examples.train, examples.test)
+    targets = [target for split in splits for target in split.targets]
+    names = examples.labels
+    assert rows(
+        (fields[0] for split in splits for fields in split.fields),
+        ([names[int(index)] for index in target] if names else target.tolist()[0] for target in targets),
+    ) == expected(case)
+
+
+@EVERY
+def test_check_and_label(case: Case, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, source, _ = made(case, file, tmp_path / "project", monkeypatch)
+    assert sum(unit.statistics.rows for unit in task_units(name, source)) == len(case.texts)
+    if case.kind != "regression":
+        labelled = [row for row in read_rows(name, source) if row.labels is not None]
+        assert rows((row.fields[0] for row in labelled), (row.labels for row in labelled)) == expected(case)
 
 
 @EVERY
 def test_fit_in_python(case: Case, file: Path) -> None:
     task = read_task(str(file), text=None, label=None, kind=None, language=None)
     assert task.kind == case.kind
-    assert rows(zip((fields[0] for fields in task.fields), map(str, task.targets), strict=True)) == expected(case)
+    assert rows((fields[0] for fields in task.fields), task.targets) == expected(case)
+    assert len(task.unlabelled) == len(case.all_texts or case.texts) - len(case.texts)
 
 
 @EVERY
 def test_texts_without_labels(case: Case, file: Path) -> None:
-    if file.suffix in (".txt", ".json"):
+    if file.suffix in (".txt", ".json") or case.name == "lines.csv":
         pytest.skip("a txt file holds documents; a JSON document is no corpus")
     reading = Reading()
     texts = [text for _, text, _ in read_texts(file, CorpusSource(path=str(file), text=case.text), reading)]
-    assert texts == list(case.texts)
+    assert texts == list(case.all_texts or case.texts)
     assert reading.skipped["rows_malformed"] == case.left_out
 
 
 @EVERY
-def test_predict(case: Case, file: Path) -> None:
+def test_predict(case: Case, file: Path, tmp_path: Path) -> None:
     bad: list[str] = []
     table = open_rows(file, rejected=lambda error, row: bad.append(str(error)))
-    assert [row[case.text] for _, row in table.rows] == list(case.texts)
+    assert [row[case.text] for _, row in table.rows] == list(case.all_texts or case.texts)
     assert len(bad) == case.left_out
+    # The command reads the rows in parts.
+    parts = store(file, tmp_path / "rows", part_bytes=300, part_rows=5, rejected=lambda error, row: None)
+    path = file if table.schema is not None else tmp_path / "rows"
+    read = [row[case.text] for part in parts for _, row in open_stored(path, part).rows]
+    assert read == list(case.all_texts or case.texts)
+
+
+BAD = {
+    # Name -> content, and parts of the message of `init` and of Python.
+    "letter.docx": (b"PK\x03\x04", "zip archive"),
+    "paper.csv": (b"%PDF-1.7\n", "is a PDF file; extract its text first"),
+    "table.dat": (b"\x89HDF\r\n\x1a\n", "is an HDF5 file; save the table as parquet or csv"),
+    "frame.pkl": (b"\x80\x04\x95\x00", "is a pickle, which can execute code and is not read"),
+    "base.csv": (b"SQLite format 3\0", "is an SQLite database; export the table as csv"),
+    "table.csv.bz2": (b"BZh91AY", "is compressed with bzip2; unpack it first"),
+    "page.xls": (b"<html><table>", "is an HTML page; save the table as csv"),
+    "pointer.csv": (b"version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS"),
+    "empty.xlsx": (b"", "is empty"),
+    "text.xlsx": (b"text\tlabel\na\tb\n", "is no workbook; if it is text, name it .csv"),
+    "unquoted.csv": (
+        delimited(row="{text} and, more,{label}", quote="", texts=[f"text {n}" for n in range(24)]).encode(),
+        "3 fields instead of 2",
+    ),
+    "words.csv": (
+        delimited(header="word,tag", texts=("train", "station", "platform") * 8, labels=("O", "B-LOC") * 12).encode(),
+        "the tag of one word a row",
+    ),
+    "same.csv": (delimited(labels=("good",) * 24).encode(), "only one class ('good')"),
+    "own.csv": (delimited(labels=[f"class {n}" for n in range(24)]).encode(), "class of its own"),
+    "sentences.lst": ("".join(f"Word{n % 9} of a sentence {n}\n" for n in range(60)).encode(), "is not recognised"),
+    "nested.jsonl": (jsonl(lambda text, label: {"text": text, "label": {"name": label}}), "line 1, column 'label'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_not_read_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content, message = BAD[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    root = tmp_path / "project"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    with pytest.raises(HeadstartError) as of_init:
+        init(InitOptions(path), root=root)
+    with pytest.raises(HeadstartError) as of_python:
+        read_task(str(path), text=None, label=None, kind=None, language=None)
+    for error in (of_init, of_python):
+        assert message in str(error.value)
+        assert "params.yaml" not in str(error.value) and "data.tasks" not in str(error.value)
+    assert not list(root.iterdir())

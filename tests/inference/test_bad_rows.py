@@ -89,7 +89,7 @@ def test_the_rejects_of_an_earlier_run_are_removed_and_a_file_of_bad_rows_is_an_
         ("in.csv", b"text,prediction\na,b\n", r"in.csv: already has a column 'prediction'; rename it$"),
         ("in.jsonl", b"\n\n", r"in.jsonl: is empty$"),
         ("in.jsonl", b'{"text": "a"}\n{"text": \n', r"in.jsonl, line 2: not valid JSON"),
-        ("in.jsonl", b'{"text": "a"}\n\n["a"]\n', r"in.jsonl, line 3: is a JSON list, not an object"),
+        ("in.jsonl", b'{"text": "a"}\n\n["a"]\n', r"in.jsonl, line 3: is no JSON object with named values"),
         ("in.jsonl", b'{"text": "a"}\n{"body": "b"}\n', r"in.jsonl, line 2: has no column 'text'; found: body$"),
         ("in.jsonl", b'{"text": 7}\n', r"in.jsonl, line 1: 'text' is int, expected text$"),
         (
@@ -98,7 +98,7 @@ def test_the_rejects_of_an_earlier_run_are_removed_and_a_file_of_bad_rows_is_an_
             r"in.jsonl, line 2: already has a column 'confidence'",
         ),
         ("in.parquet", b"PAR1 cut off", r"in.parquet: not a complete parquet file"),
-        ("in.xlsx", b"x", r"in.xlsx: cannot be read as a workbook .*; remove a password, or save it as csv"),
+        ("in.xlsx", b"x", r"in.xlsx: is no workbook; if it is text, name it .csv"),
         ("in", b"x", r"in: the format is not recognised; save it as csv, "),
     ],
 )

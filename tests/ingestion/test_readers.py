@@ -55,10 +55,10 @@ def test_jsonl(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ('{"text": "x"', r"line 2: not valid JSON \(.*\); every line must be one object"),
-        ('["x"]', "line 2: is a JSON list, not an object"),
+        ('["x"]', "line 2: is no JSON object with named values"),
         ('{"Text": "x"}', "line 2: no column 'text'; did you mean 'Text'\\?; name the column in params.yaml"),
         ('{"a": 1, "zz": 2}', "line 2: no column 'text'; known: a, zz; name the column"),
-        ('{"text": ["x"]}', "line 2: holds a list where text is expected"),
+        ('{"text": ["x"]}', "line 2, column 'text': holds a list where text is expected"),
     ],
 )
 def test_errors_name_the_json_line(tmp_path: Path, line: str, message: str) -> None:

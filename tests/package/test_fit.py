@@ -237,7 +237,11 @@ def test_missing_texts_have_no_prediction(fitted: Model) -> None:
     ("data", "arguments", "message"),
     [
         ({"text": ["a", "b"], "label": ["x", "y"]}, {"text": "txt"}, r"no column 'txt'; did you mean 'text'"),
-        ({"a": ["t", "u"], "b": ["v", "w"], "c": [1, 2]}, {}, r"which column holds the labels\?.*columns: a, b, c"),
+        (
+            {"a": ["t", "u"], "b": ["v", "w"], "c": [1, 2]},
+            {},
+            r"looks like a label; name it with label=; columns: 'a', 'b', 'c'",
+        ),
         ({"text": ["a", None], "label": ["x", "y"]}, {}, r"1 labelled row"),
         ({"text": ["a", 5], "label": ["x", "y"]}, {}, r"row 1, column 'text': is int \(5\), expected text"),
         ({"text": ["a", "b"], "label": ["x", "x"]}, {}, r"only one class \('x'\)"),

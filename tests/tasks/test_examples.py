@@ -121,7 +121,7 @@ def test_labels_with_one_row_each_leave_nothing_to_hold_out(source: TaskSource) 
         r"data\.tasks\.things\.test_share: 0\.2 of 3 rows leaves all rows for train, since every label needs a row"
     )
     with pytest.raises(DataError, match=message):
-        read(source.model_copy(update={"test": None}))
+        read(source.model_copy(update={"dev": None, "test": None}))
 
 
 def test_dev_is_limited_to_dev_rows(source: TaskSource) -> None:

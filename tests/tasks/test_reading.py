@@ -240,7 +240,8 @@ def test_numbers(tmp_path: Path, kind: str, texts: list[tuple[str, ...]]) -> Non
     assert data.train.fields[0] == ("a0",) * len(texts[0])
     for value in ("high", None, "nan", "inf"):
         write(value, 2)
-        with pytest.raises(DataError, match=rf"line 1: the score \('score'\) is {value!r}, not a number; correct it"):
+        problem = "is missing; fill it in" if value is None else f"is {value!r}, not a number; correct it"
+        with pytest.raises(DataError, match=rf"line 1: the score \('score'\) {problem}"):
             read(kind, tmp_path)
     write(1, 1.0)
     with pytest.raises(DataError, match=r"train\.jsonl: all scores are 1; check data\.tasks\.things\.score"):

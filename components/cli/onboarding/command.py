@@ -106,6 +106,7 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
         *left_out,
         *(_text_in_words(text, root=root) for text in texts),
         *_starts_in_words(measured, start),
+        *([f"copied to {path}"] if not named.resolve().is_relative_to((root / path).resolve()) else []),
         *([f"made {', '.join(made)}"] if made else []),
         f"wrote {PARAMS} ({len(content.splitlines())} lines); the first run takes about "
         f"{proposal.expected_minutes:.0f} minutes",

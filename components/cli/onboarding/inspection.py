@@ -16,6 +16,8 @@ from components.settings.tasks import SPLITS, TaskSource
 
 #: Share of the texts that have at most `Facts.long` characters.
 WHOLE = 0.95
+#: Labels that may mean that there is none.
+_MARKS = frozenset(("na", "n/a", "nan", "null", "-", "?"))
 #: Listed classes.
 _LISTED = 8
 
@@ -86,6 +88,10 @@ class Facts:
         if self.alike:
             lines.append(
                 f"warning: labels differ in upper and lower case only: {', '.join(self.alike)}; write one of them"
+            )
+        if marks := [name for name in self.classes if name.casefold() in _MARKS]:
+            lines.append(
+                f"warning: the class {', '.join(map(repr, marks))} may mean that there is no label; empty it then"
             )
         for token, count, label in self.telling:
             lines.append(

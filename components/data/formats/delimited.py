@@ -1,4 +1,4 @@
-"""Rows of delimited text, block by block: with Arrow where a block is well formed, else row by row.
+"""Rows of delimited text, block by block: cut by numpy where a block is well formed, else row by row.
 
 A block is well formed if each quote opens a field or closes one. Elsewhere, as after a quote that is not closed, the
 module csv reads row by row, a row that is not well formed is reported, and reading goes on in its next line.
@@ -17,9 +17,6 @@ from itertools import chain
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute
-import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 #: Maximum number of lines of a row; more are a quote that is not closed.
@@ -241,66 +238,102 @@ class _Parser:
             if self.dialect.escape:
                 data = self.dialect.doubled(data.decode()).encode()
             feeds = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10)
-            ends = _row_ends(data, feeds, self.dialect, last=following is None)
-            if ends is not None and (following is None or len(ends)):
+            quotes = self._quotes(data)
+            if following is None and quotes is not None and len(quotes) % 2:
+                quotes = None
+            ends = None if quotes is None else _row_ends(feeds, quotes, len(data))
+            if ends is not None and quotes is not None and (following is None or len(ends)):
                 end = len(data) if following is None else int(ends[-1]) + 1
-                block = self._fast(data[:end], feeds, ends, line)
+                block = self._fast(data[:end], _Places(feeds, ends, quotes), line)
             else:
                 block, end = self._slow(data, line, last=following is None)
             yield _with_returns(block) if lone else block
             line += int(np.searchsorted(feeds, end))
             carried, part = data[end:], following
 
-    def _fast(self, data: bytes, feeds: NDArray[np.int64], ends: NDArray[np.int64], line: int) -> Block:
-        """The rows of a well-formed block, parsed by Arrow."""
-        wrong: list[tuple[int, str]] = []
+    def _quotes(self, data: bytes) -> NDArray[np.int64] | None:
+        """Positions of the quotes; None if one of them neither opens nor closes a field."""
+        quote, delimiter = self.dialect.quote.encode(), self.dialect.delimiter.encode()
+        if len(delimiter) > 1 or len(quote) > 1:
+            return None
+        if not quote or quote not in data:
+            return np.zeros(0, dtype=np.int64)
+        array = np.frombuffer(data, dtype=np.uint8)
+        quotes = np.flatnonzero(array == ord(quote))
+        opening, closing = quotes[::2], quotes[1::2]
+        border = np.zeros(256, dtype=bool)
+        border[[ord(delimiter), ord(quote), 10]] = True
+        before = border[array[opening - 1]] | (opening == 0)
+        border[13] = True
+        after = border[array[np.minimum(closing + 1, len(array) - 1)]] | (closing == len(array) - 1)
+        return quotes if before.all() and after.all() else None
 
-        def skip(row: Any) -> str:
-            wrong.append((row.number - 1, row.text))
-            return "skip"
-
-        if not data.strip():
-            return self._block([], [])
-        names = [str(number) for number in range(len(self.header))]
-        table = pa_csv.read_csv(
-            pa.BufferReader(data),
-            read_options=pa_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
-            parse_options=pa_csv.ParseOptions(
-                delimiter=self.dialect.delimiter,
-                quote_char=self.dialect.quote or False,
-                newlines_in_values=True,
-                invalid_row_handler=skip,
-            ),
-            convert_options=pa_csv.ConvertOptions(
-                check_utf8=False, column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
-            ),
-        )
-        numbers = line + 1 + _first_lines(data, feeds, ends)
-        if wrong:
-            good = iter(zip(*(column.to_pylist() for column in table.columns), strict=True))
-            texts = dict(wrong)
-            rows = [
-                self._repaired(texts[row], number) if row in texts else list(next(good))
-                for row, number in enumerate(numbers.tolist())
-            ]
+    def _fast(self, data: bytes, places: _Places, line: int) -> Block:
+        """The rows of a well-formed block, cut at the delimiters outside of quotes."""
+        array, width = np.frombuffer(data, dtype=np.uint8), len(self.header)
+        starts, stops = places.rows(array)
+        numbers = line + 1 + np.searchsorted(places.feeds, starts)
+        delimiters = places.outside(np.flatnonzero(array == ord(self.dialect.delimiter)))
+        first = np.searchsorted(delimiters, starts)
+        good = np.searchsorted(delimiters, stops) - first == width - 1
+        if not good.all():
+            texts = [data[start:stop].decode() for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+            rows = [self._repaired(text, number) for text, number in zip(texts, numbers.tolist(), strict=True)]
             return self._block(rows, numbers.tolist())
-        if (kept := self._kept(table)) is not None:
-            table, numbers = table.filter(kept), numbers[kept.to_numpy()]
-        return Block([table.column(column).to_pylist() for column in self.chosen], numbers.tolist(), [])
+        inner = delimiters[first[:, None] + np.arange(width - 1)]
+        begins, ends = np.column_stack([starts, inner + 1]), np.column_stack([inner, stops])
+        # Slices of text are made faster than slices of bytes are decoded.
+        text = data.decode() if data.isascii() else None
+        columns = [self._cells(data, text, begins[:, column], ends[:, column], places) for column in self.chosen]
+        block = Block(columns, numbers.tolist(), [])
+        return _without(block, self._left_out(block, data, starts, stops)) if self.chosen else block
 
-    def _kept(self, table: pa.Table) -> pa.ChunkedArray | None:
-        """Which rows have characters and do not repeat the header; None: all of them."""
-        left_out = _all_are(table, [""] * len(self.header), trimmed=True)
-        if self.dialect.header and (repeated := _all_are(table, self.header)) is not None:
-            self.reading["rows_repeat_header"] += pa.compute.sum(repeated).as_py()
-            left_out = repeated if left_out is None else pa.compute.or_(left_out, repeated)
-        return None if left_out is None else pa.compute.invert(left_out)
+    def _cells(
+        self,
+        data: bytes,
+        text: str | None,
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        places: _Places,
+    ) -> list[str]:
+        """The values of a column, without their quotes."""
+        quotes = places.quotes
+        doubled: list[int] = []
+        if len(quotes):
+            quoted = np.frombuffer(data, dtype=np.uint8)[np.minimum(begins, len(data) - 1)] == ord(self.dialect.quote)
+            quoted &= begins < ends
+            begins, ends = begins + quoted, ends - quoted
+            doubled = np.flatnonzero(np.searchsorted(quotes, begins) < np.searchsorted(quotes, ends)).tolist()
+        bounds = zip(begins.tolist(), ends.tolist(), strict=True)
+        if text is None:
+            cells = [data[begin:end].decode() for begin, end in bounds]
+        else:
+            cells = [text[begin:end] for begin, end in bounds]
+        for row in doubled:
+            cells[row] = cells[row].replace(self.dialect.quote * 2, self.dialect.quote)
+        return cells
+
+    def _left_out(self, block: Block, data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> set[int]:
+        """Rows that have no characters or repeat the header."""
+        # The last column is often a label, with few different values.
+        name, cells = self.header[self.chosen[-1]] if self.dialect.header else "", block.columns[-1]
+        suspected = {cell for cell in set(cells) if cell == name or not cell.strip()}
+        left_out: set[int] = set()
+        for row, cell in enumerate(cells) if suspected else ():
+            if cell not in suspected:
+                continue
+            text = data[int(starts[row]) : int(stops[row])].decode()
+            (fields,) = [fields for _, fields in strict_rows([text], self.dialect)] or [[]]
+            if not fields:
+                left_out.add(row)
+            elif self.dialect.header and fields == self.header:
+                self.reading["rows_repeat_header"] += 1
+                left_out.add(row)
+        return left_out
 
     def _repaired(self, text: str, line: int) -> list[str] | Bad:
-        """The row of a text with another number of fields than the header."""
-        ((_, fields),) = list(strict_rows(text.split("\n"), self.dialect))[:1] or [(0, [])]
-        if "\n" not in text:
-            fields = next(csv.reader([text], **self.dialect.arguments | {"strict": False}), [])
+        """The row of a text, which may have another number of fields than the header."""
+        fields = next(csv.reader([text], **self.dialect.arguments | {"strict": False}), [])
         return _fitted(fields, len(self.header), line, text)
 
     def _slow(self, data: bytes, line: int, *, last: bool) -> tuple[Block, int]:
@@ -337,45 +370,41 @@ class _Parser:
         return Block([[row[column] for row in good] for column in self.chosen], lines, bad)
 
 
-def _row_ends(data: bytes, feeds: NDArray[np.int64], dialect: Dialect, *, last: bool) -> NDArray[np.int64] | None:
-    """Positions of the line feeds at which rows end; None if the quotes are not well formed. Only the last block ends
-    with a row."""
-    if not dialect.quote or dialect.quote.encode() not in data:
-        return feeds
-    array = np.frombuffer(data, dtype=np.uint8)
-    quotes = np.flatnonzero(array == ord(dialect.quote))
-    opening, closing = quotes[::2], quotes[1::2]
-    border = np.zeros(256, dtype=bool)
-    border[[ord(dialect.delimiter), ord(dialect.quote), 10]] = True
-    before = border[array[opening - 1]] | (opening == 0)
-    border[13] = True
-    after = border[array[np.minimum(closing + 1, len(array) - 1)]] | (closing == len(array) - 1)
-    if not (before.all() and after.all()) or (last and len(quotes) % 2):
-        return None
-    ends = feeds[np.searchsorted(quotes, feeds) % 2 == 0]
-    # Without a row end near, a quote is not closed.
-    return ends if len(data) - (int(ends[-1]) if len(ends) else 0) <= MOST_BYTES else None
+@dataclass(frozen=True)
+class _Places:
+    """Positions in a block: of its line feeds, of those that end rows, and of its quotes."""
+
+    feeds: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    quotes: NDArray[np.int64]
+
+    def outside(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The positions outside of quotes."""
+        return positions[np.searchsorted(self.quotes, positions) % 2 == 0] if len(self.quotes) else positions
+
+    def rows(self, array: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Starts and ends of the rows without their line ends; lines without characters are no rows."""
+        stops = self.ends[self.ends < len(array)]
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), stops + 1])
+        stops = np.append(stops, len(array))
+        stops = stops - ((array[stops - 1] == 13) & (stops > starts))
+        filled = stops > starts
+        return starts[filled], stops[filled]
 
 
-def _first_lines(data: bytes, feeds: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """R numbers of the first lines of rows, from 0. Arrow does not count lines without characters."""
-    starts = np.concatenate([[0], ends + 1])
-    starts = starts[starts < len(data)]
-    array = np.frombuffer(data, dtype=np.uint8)
-    empty = (array[starts] == 10) | ((array[starts] == 13) & (array[np.minimum(starts + 1, len(data) - 1)] == 10))
-    return np.searchsorted(feeds, starts[~empty])
+def _row_ends(feeds: NDArray[np.int64], quotes: NDArray[np.int64], size: int) -> NDArray[np.int64] | None:
+    """Positions of the line feeds at which rows end; None if there is none near the end of a block of this size, where
+    a quote is not closed."""
+    ends = feeds[np.searchsorted(quotes, feeds) % 2 == 0] if len(quotes) else feeds
+    return ends if size - (int(ends[-1]) if len(ends) else 0) <= MOST_BYTES else None
 
 
-def _all_are(table: pa.Table, values: Sequence[str], *, trimmed: bool = False) -> pa.ChunkedArray | None:
-    """Which rows have these values; None: no row."""
-    result: pa.ChunkedArray | None = None
-    # The last column is often a label, which is short and in every row.
-    for column, value in reversed(list(zip(table.columns, values, strict=True))):
-        equal = pa.compute.equal(pa.compute.utf8_trim_whitespace(column) if trimmed else column, value)
-        result = equal if result is None else pa.compute.and_(result, equal)
-        if not pa.compute.any(result).as_py():
-            return None
-    return result
+def _without(block: Block, left_out: set[int]) -> Block:
+    if not left_out:
+        return block
+    kept = [row for row in range(len(block.lines)) if row not in left_out]
+    columns = [[column[row] for row in kept] for column in block.columns]
+    return Block(columns, [block.lines[row] for row in kept], block.bad)
 
 
 def _fitted(fields: list[str] | str, width: int, line: int, text: str) -> list[str] | Bad:

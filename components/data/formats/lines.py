@@ -1,4 +1,4 @@
-"""Text files as streams of lines: decompressed, decoded and counted; some megabytes are in memory at a time."""
+"""Text files as streams of lines: decompressed, decoded and counted; about a megabyte is in memory at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from components.data.formats.encoding import SAMPLE, UTF8, Encoding, detect_enco
 
 #: Longer lines are errors: a file without line breaks, or an unclosed quote. Documents are far shorter.
 LINE_BYTES = 8_000_000
-_BLOCK_BYTES = 1 << 22
+_BLOCK_BYTES = 1 << 20
 CODECS = {".gz": "gzip", ".zst": "zstd"}
 #: Files of an archive or folder that are no data.
 NO_DATA = re.compile(r"(^|/)(__MACOSX(/|$)|\.|thumbs\.db$|desktop\.ini$|(readme|licen[cs]e|sources?)\b)", re.IGNORECASE)
@@ -79,7 +79,7 @@ def lines(path: Path, reading: Reading, *, encoding: str | None = None) -> Itera
 def text_blocks(
     path: Path, reading: Reading, *, encoding: str | None = None, limit: int | None = None
 ) -> Iterator[bytes]:
-    r"""UTF-8 blocks of whole lines, some megabytes each, without a byte order mark.
+    r"""UTF-8 blocks of whole lines, about a megabyte each, without a byte order mark.
 
     Bytes of a UTF-8 file that are not UTF-8 become U+FFFD and are counted. In a file without \n, \r ends lines.
 
@@ -169,7 +169,7 @@ def whole(path: Path, reading: Reading, *, encoding: str | None = None) -> str:
 
 
 def _chunks(path: Path, reading: Reading) -> Iterator[bytes]:
-    """The bytes of a file, decompressed, some megabytes at a time."""
+    """The bytes of a file, decompressed, a megabyte at a time."""
     codec = CODECS.get(path.suffix.lower())
     before, lines_before = reading.consumed, 0
     if path.suffix.lower() == ".zip":

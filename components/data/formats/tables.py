@@ -30,6 +30,7 @@ from components.data.formats.workbook import read_sheet
 Row = tuple[int, tuple[Any, ...]]
 
 COMPRESSED = (".gz", ".zst")
+_PARSED_BYTES = 1 << 18
 _PARQUET_ROWS = 4_096
 _PARQUET_BYTES = 4_000_000
 
@@ -69,14 +70,14 @@ def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Read
         DataError: a line is not a JSON object, lacks a column, or has a value of another type.
     """
     number = 0
-    for raws in _line_blocks(path, reading, layout.encoding):
-        rows = _plain_rows(raws, columns)
+    for block in _line_blocks(path, reading, layout.encoding):
+        rows = _plain_rows(block, columns)
         if rows is not None:
             yield from enumerate(rows, number + 1)
         else:
-            for line, row in _objects(path, raws, number, reading):
+            for line, row in _objects(path, block, number, reading):
                 yield line, picked(row, columns, layout, f"{path}, line {line}")
-        number += len(raws)
+        number += block.count(b"\n") + 1
 
 
 def json_objects(path: Path, reading: Reading, *, encoding: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -86,28 +87,36 @@ def json_objects(path: Path, reading: Reading, *, encoding: str | None = None) -
         DataError: a line is not a JSON object.
     """
     number = 0
-    for raws in _line_blocks(path, reading, encoding):
-        yield from _objects(path, raws, number, reading)
-        number += len(raws)
+    for block in _line_blocks(path, reading, encoding):
+        yield from _objects(path, block, number, reading)
+        number += block.count(b"\n") + 1
 
 
-def _line_blocks(path: Path, reading: Reading, encoding: str | None) -> Iterator[list[bytes]]:
+def _line_blocks(path: Path, reading: Reading, encoding: str | None) -> Iterator[bytes]:
+    """Blocks of lines without the last line feed, which fit into the processor's cache as parsed objects."""
     for block in text_blocks(path, reading, encoding=encoding, limit=LINE_BYTES):
-        yield block.removesuffix(b"\n").split(b"\n")
+        start, stop = 0, len(block.removesuffix(b"\n"))
+        while start <= stop:
+            end = block.find(b"\n", min(start + _PARSED_BYTES, stop), stop)
+            end = stop if end < 0 else end
+            yield block[start:end]
+            start = end + 1
 
 
-def _plain_rows(raws: list[bytes], columns: Sequence[str]) -> list[tuple[Any, ...]] | None:
+def _plain_rows(block: bytes, columns: Sequence[str]) -> Iterator[tuple[Any, ...]] | None:
     """The values of the columns, if every line is an object in which they are text."""
     try:
-        rows = list(map(orjson.loads, raws))
-        values = list(zip(*[[row[name] for row in rows] for name in columns], strict=True))
+        rows = orjson.loads(b"[" + block.replace(b"\n", b",") + b"]")
+        values = [[row[name] for row in rows] for name in columns]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None
-    return values if set(map(type, chain.from_iterable(values))) == {str} else None
+    if len(rows) != block.count(b"\n") + 1 or set(map(type, chain.from_iterable(values))) != {str}:
+        return None
+    return zip(*values, strict=True)
 
 
-def _objects(path: Path, raws: list[bytes], before: int, reading: Reading) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, raw in enumerate(raws, before + 1):
+def _objects(path: Path, block: bytes, before: int, reading: Reading) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, raw in enumerate(block.split(b"\n"), before + 1):
         if not raw or raw.isspace():
             continue
         row, replaced = parse_object(raw.decode(), f"{path}, line {number}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -198,7 +198,10 @@ def write_hub(path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:
     if tagged:
         tokens = [[row.text[start:end] for start, end in row.tokens] for row in entries]
         columns_of["tokens"] = (tokens, pa.list_(pa.string()), _listed(_value("string")))
-        tags = [[numbers[tag] for tag in covered(row.tokens, map(astuple, row.spans or ()))[0]] for row in entries]
+        spans = [[(span.start, span.end, span.label) for span in row.spans or ()] for row in entries]
+        tags = [
+            [numbers[tag] for tag in covered(row.tokens, of_row)[0]] for row, of_row in zip(entries, spans, strict=True)
+        ]
         columns_of[column] = (tags, pa.list_(pa.int64()), _listed(label))
     elif single:
         # A row without input has no prediction.

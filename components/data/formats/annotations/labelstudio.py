@@ -106,7 +106,8 @@ def _span(value: dict[str, Any], kind: str, where: str) -> CharSpan:
     start, end = (member(value, name, (int, str), where) for name in ("start", "end"))
     if isinstance(start, str) or isinstance(end, str):
         raise DataError(f"{where}: spans of HTML are named by paths, not by characters; annotate plain text")
-    return CharSpan(start, end, str(labels[0]))
+    stored = value.get("text")
+    return CharSpan(start, end, str(labels[0]), stored if isinstance(stored, str) else None)
 
 
 def _minimal(task: dict[str, Any], number: int, where: str) -> Annotated:
@@ -114,7 +115,9 @@ def _minimal(task: dict[str, Any], number: int, where: str) -> Annotated:
     annotated = Annotated(number, task)
     for name, value in task.items():
         if isinstance(value, list) and value and all(isinstance(item, dict) and "start" in item for item in value):
-            annotated.spans[name] = [_span(item, "labels", where) for item in value if "labels" in item]
+            spans = [_span(item, "labels", where) for item in value if "labels" in item]
+            text = task.get(TEXT)
+            annotated.spans[name] = checked_spans(spans, text, where) if isinstance(text, str) else spans
         elif isinstance(value, dict) and isinstance(value.get("choices"), list):
             annotated.chosen[name] = [str(label) for label in value["choices"]]
         elif isinstance(value, str) and name not in (TEXT, "created_at", "updated_at"):

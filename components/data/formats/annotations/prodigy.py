@@ -57,7 +57,10 @@ def read_prodigy(path: Path, reading: Reading) -> Iterator[Annotated]:
         if "spans" in row:
             spans = [
                 CharSpan(
-                    member(span, "start", int, where), member(span, "end", int, where), str(span.get("label", LABEL))
+                    member(span, "start", int, where),
+                    member(span, "end", int, where),
+                    str(span.get("label", LABEL)),
+                    span["text"] if isinstance(span.get("text"), str) else None,
                 )
                 for span in row["spans"] or ()
             ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from components.core.errors import DataError, nearest
@@ -14,11 +14,12 @@ LABEL = "label"
 
 @dataclass(frozen=True, order=True)
 class CharSpan:
-    """Characters [start, end) of a text, and their type."""
+    """Characters [start, end) of a text, their type, and these characters, if the tool has stored them."""
 
     start: int
     end: int
     label: str
+    stored: str | None = field(default=None, compare=False)
 
 
 @dataclass
@@ -72,19 +73,42 @@ def control_of(annotations: Mapping[str, Any], name: str | None, where: str, wha
 
 
 def checked_spans(spans: Iterable[CharSpan], text: str, where: str) -> list[CharSpan]:
-    """Spans in order of their start.
+    """Spans in order of their start. Offsets that count in UTF-16, as browsers do, are converted if the stored
+    characters show it.
 
     Raises:
-        DataError: a span is empty or does not lie within the text.
+        DataError: a span is empty, does not lie within the text, or covers other characters than those stored.
     """
     ordered = sorted(set(spans))
+    if any(not _is_stored(span, text) for span in ordered):
+        converted = sorted(_of_utf16(span, text) for span in ordered)
+        ordered = converted if all(_is_stored(span, text) for span in converted) else ordered
     for span in ordered:
         if not 0 <= span.start < span.end <= len(text):
             raise DataError(
                 f"{where}: the span {span.start} to {span.end} ({span.label!r}) does not lie within the text of "
                 f"{len(text)} characters; correct it"
             )
+        if not _is_stored(span, text):
+            covers = text[span.start : span.end]
+            raise DataError(
+                f"{where}: the span {span.start} to {span.end} ({span.label!r}) is {covers!r:.60}, but "
+                f"{span.stored!r:.60} was annotated; the text has changed, annotate it again"
+            )
     return ordered
+
+
+def _is_stored(span: CharSpan, text: str) -> bool:
+    return span.stored is None or text[span.start : span.end].split() == span.stored.replace("\\n", "\n").split()
+
+
+def _of_utf16(span: CharSpan, text: str) -> CharSpan:
+    units = text.encode("utf-16-le", "surrogatepass")
+
+    def characters(position: int) -> int:
+        return len(units[: 2 * position].decode("utf-16-le", "ignore"))
+
+    return replace(span, start=characters(span.start), end=characters(span.end))
 
 
 def member(value: Any, key: str, kind: type | tuple[type, ...], where: str) -> Any:

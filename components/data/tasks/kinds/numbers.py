@@ -40,6 +40,11 @@ def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: 
             counts[f"{split}_rows_without_label"] += 1
             continue
         fields = filled_all(record, columns, what)
+        if is_blank(value):
+            raise DataError(
+                f"{record.origin}: the score ({source.score!r}) is missing; fill it in, remove the row, or leave such "
+                "rows out (no_label: drop)"
+            )
         rows.setdefault(split, []).append(Row(fields, value or "", record.origin))
     thousands = are_thousands(row.target for of_split in rows.values() for row in of_split)
     for split, of_split in rows.items():
