@@ -116,19 +116,18 @@ def read_task(
     table = read_table(data)
     if not len(table):
         raise InputError(f"{table.source}: holds no rows")
-    groups = _groups(table, group)
-    if isinstance(group, str):
-        # It is neither the text nor the label.
-        table = replace(table, columns={name: values for name, values in table.columns.items() if name != group})
+    kind = kind or table.kind
+    if kind is not None and kind not in COLUMNS:
+        raise InputError(f"kind: {kind!r} cannot be fitted from a table{nearest(kind, COLUMNS)}; see `headstart init`")
+    groups, table = _groups(table, group)
     names = [text] if isinstance(text, str) else list(text or ())
     labels, column = _labels(table, label, names, kind)
     if len(labels) != len(table):
         raise InputError(f"label: {len(labels)} labels for {len(table)} rows; give one per row")
-    if table.is_named and not names:
-        names = _texts(table, column)
+    names = names or (_texts(table, column) if table.is_named else [])
     if column in names:
         raise InputError(f"text: {column!r} is the column of the label; name the column of the text")
-    kind = kind or table.kind or _kind(table, names, labels)
+    kind = kind or _kind(table, names, labels)
     columns = _columns(table, names, kind)
     inputs = parsed(table, find_kind(kind).io, columns)
     labelled, unlabelled = _inputs(inputs, labels, kind)
@@ -137,12 +136,7 @@ def read_task(
     numbers, fields = list(labelled), list(labelled.values())
     places = [table.place(number) + (f", column {column!r}" if column else "") for number in numbers]
     classes: dict[str, Value] = {}
-    if kind == "multilabel":
-        labels = _separated(labels)
-    elif kind in ("classification", "pair"):
-        labels = _single(labels)
-    elif are_thousands(labels):
-        labels = [value.replace(",", "") if isinstance(value, str) else value for value in labels]
+    labels = _normal(labels, kind)
     targets = [_target(kind, labels[number], place, classes) for number, place in zip(numbers, places, strict=True)]
     _check(kind, fields, targets, classes, places)
     return TaskRows(
@@ -160,8 +154,6 @@ def read_task(
 
 def _columns(table: Table, names: Sequence[str], kind: str) -> dict[str, str]:
     """Input of the task -> column of the table."""
-    if kind not in COLUMNS:
-        raise InputError(f"kind: {kind!r} cannot be fitted from a table{nearest(kind, COLUMNS)}")
     inputs, _ = COLUMNS[kind]
     if table.is_named and len(names) != len(inputs):
         raise InputError(f"text: a task of kind {kind} has {len(inputs)} column(s) of text, found {', '.join(names)}")
@@ -234,18 +226,19 @@ def name_of(value: Value) -> str:
     return label_text(value) if isinstance(value, str) else json.dumps(value)
 
 
-def _groups(table: Table, group: Any) -> list[str | None] | None:
-    """One group per row, as text."""
+def _groups(table: Table, group: Any) -> tuple[list[str | None] | None, Table]:
+    """One group per row, as text, and the table without their column, which is neither the text nor the label."""
     if group is None:
-        return None
+        return None, table
     if isinstance(group, str):
         values = table.column(group)
+        table = replace(table, columns={name: column for name, column in table.columns.items() if name != group})
     else:
         frame = read_table(group)
         if len(frame.columns) != 1 or len(frame) != len(table):
             raise InputError(f"group: give the name of a column, or one group for each of the {len(table)} rows")
         values = next(iter(frame.columns.values()))
-    return [None if _is_missing(value) else str(value).strip() for value in values]
+    return [None if _is_missing(value) else str(value).strip() for value in values], table
 
 
 def _labels(table: Table, label: Any, names: Sequence[str], kind: str | None) -> tuple[list[Any], str | None]:
@@ -320,6 +313,16 @@ def _is_set(flag: Any) -> bool:
 
 def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _normal(labels: Sequence[Any], kind: str) -> list[Any]:
+    """Labels as lists, single labels or numbers without separators of thousands, by the kind of task."""
+    if kind == "multilabel":
+        return _separated(labels)
+    if kind in ("classification", "pair"):
+        return _single(labels)
+    thousands = are_thousands(labels)
+    return [value.replace(",", "") if thousands and isinstance(value, str) else value for value in labels]
 
 
 def _single(labels: Sequence[Any]) -> list[Any]:

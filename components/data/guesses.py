@@ -73,12 +73,7 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     assert label is not None
     values = [row.get(label) for row in rows.rows]
     if kind is None and len(texts) == 1 and holds_tags(values):
-        if any(" " in value.strip() for value in values if isinstance(value, str)):
-            return _tagging(rows, texts[0], label)
-        raise DataError(
-            f"column {label!r} has the tag of one word a row; write one sentence a row, or CoNLL: a word and its tag a "
-            "line, and an empty line after each sentence"
-        )
+        return _tagging(rows, texts[0], label)
     measured = is_measured(values)
     if len(texts) > 1:
         kind = kind or ("similarity" if measured else "pair")
@@ -144,14 +139,13 @@ def group_column(rows: Rows, keys: dict[str, Any]) -> tuple[str, int, int] | Non
 def runners_up(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Other columns that could be the text, and others that could be the label, with few values, but more than one."""
     used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
-    free = [name for name in columns if name not in used]
-    few = with_few_values(columns, free) if {"label", "score"} & keys.keys() else {}
-    texts = {name: [value for value in columns[name] if isinstance(value, str) and value.strip()] for name in free}
+    others = [name for name in columns if name not in used]
+    few = with_few_values(columns, others) if {"label", "score"} & keys.keys() else {}
+    texts = {name: [value for value in columns[name] if isinstance(value, str) and value.strip()] for name in others}
     return [name for name, values in texts.items() if name not in few and _are_texts(values)], list(few)
 
 
 def _are_texts(values: Sequence[str]) -> bool:
-    """Whether values have several words on average."""
     return bool(values) and sum(len(value.split()) for value in values) >= 3 * len(values) and not _is_no_text(values)
 
 
@@ -201,6 +195,11 @@ def _tagging(rows: Rows, text: str | None, label: str | None) -> dict[str, Any]:
     if tags is None:
         raise DataError(
             f"no column holds tags (columns: {', '.join(map(repr, rows.columns))}); name the tags with --label"
+        )
+    if not any(" " in value.strip() for value in columns[tags] if isinstance(value, str)):
+        raise DataError(
+            f"column {tags!r} has the tag of one word a row; write one sentence a row, or CoNLL: a word and its tag a "
+            "line, and an empty line after each sentence"
         )
     words = text or _text_columns(rows, tags)[0]
     parts = [{tags: str(row.get(tags) or "").split()} for row in rows.rows]

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from components.cli.common import InitOptions
 from components.cli.onboarding import starts
-from components.cli.onboarding.inspection import inspect
+from components.cli.onboarding.inspection import Facts, inspect
 from components.cli.onboarding.project import NEXT, PARAMS, holds_lines, make_project, take_files, take_lines
 from components.cli.onboarding.proposal import Proposal, block_name, names_of, own_tokens
 from components.cli.onboarding.splits import split_files
@@ -65,19 +65,15 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     files, left_out = _with_labels(files, keys, rows)
     # Checked before anything is written.
     source = _source(name, keys, files)
-    try:
-        facts = inspect(name, source)
-    except DataError as error:
-        raise DataError(_with_flags(str(error))) from error
-    if options.language:
-        facts = replace(facts, language=options.language)
+    facts = _inspected(name, source, language=options.language)
     texts = [_text(path.resolve(), like=keys.get("text"), root=root) for path in options.unlabelled]
     measured = _measured(options, source, name)
     start = starts.choose(measured) if measured else None
+    read = [*rows.read, *facts.lines()[1:], *columns.columns_in_words(by_column, keys)]
     if start is None and facts.kind not in WITH_WORDS:
-        read = "\n".join([*facts.lines(), *rows.read, *columns.columns_in_words(by_column, keys)])
         raise ConfigError(
-            f"{read}\nkind {facts.kind} needs an encoder, words alone do not suffice; name one with --start "
+            "\n".join([facts.lines()[0], *read])
+            + f"\nkind {facts.kind} needs an encoder, words alone do not suffice; name one with --start "
             "(`headstart starts` lists some)"
         )
     made = make_project(root)
@@ -96,12 +92,9 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     content = proposal.text()
     write_named(root / PARAMS, content, overwrite=options.overwrite)
     write_dvc_yaml(load_params(root / PARAMS), root / PARAMS)
-    first, *further = facts.lines()
     return [
-        f"{options.labelled}: {first}",
-        *rows.read,
-        *further,
-        *columns.columns_in_words(by_column, keys),
+        f"{options.labelled}: {facts.lines()[0]}",
+        *read,
         *grouped,
         *left_out,
         *(_text_in_words(text, root=root) for text in texts),
@@ -152,6 +145,14 @@ def _keys(rows: Rows, files: Mapping[str, Path], options: InitOptions) -> tuple[
         f"column {name!r} is the group: {values:,} values, {count / values:.1f} rows each, which are not independent; "
         "the rows of a group stay in one split and one fold (--group names another column, group: null means none)"
     ]
+
+
+def _inspected(name: str, source: TaskSource, *, language: str | None) -> Facts:
+    try:
+        facts = inspect(name, source)
+    except DataError as error:
+        raise DataError(_with_flags(str(error))) from error
+    return replace(facts, language=language) if language else facts
 
 
 #: Keys of params.yaml in messages, which a user of `init` does not have yet -> what to do instead.

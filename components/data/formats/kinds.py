@@ -126,7 +126,7 @@ def _form_of_folder(path: Path) -> str:
 
 
 def _are_labels(values: Sequence[str]) -> bool:
-    """Whether lines are labels, few different ones, or tags of words."""
+    # Few different ones, or tags of words.
     return len(set(values)) <= len(values) / 2 or _are_tags(part for value in values for part in value.split())
 
 

@@ -399,7 +399,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def read_workbook(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """The rows of a sheet (`layout.member`, or the first one); numbers are those of the sheet, from 1.
+    """The rows of a sheet (`layout.member`, or the first one); numbers count the rows of the sheet, from 1.
 
     Raises:
         DataError: as `read_sheet`; a column does not exist.
