@@ -88,6 +88,24 @@ def test_a_line_of_parallel_files_is_removed_from_all_of_them(tmp_path: Path) ->
         "first row\nlast row\n", "one\nthree\n", "two lines\nonly\n"]  # fmt: skip
 
 
+def test_lines_of_txt_files(tmp_path: Path) -> None:
+    held, other = "please never call me again at night", "all other texts stay where they are now"
+    texts = Texts([held])
+    (tmp_path / "pos.txt").write_text(f"{other}\n{held}\nfine\n")
+    (tmp_path / "neg.txt").write_text(f"{other}\n")
+    assert [remove_records(tmp_path / f"{name}.txt", texts) for name in ("pos", "neg")] == [1, 0]
+    assert (tmp_path / "pos.txt").read_text() == f"{other}\nfine\n"
+    (tmp_path / "train_text.txt").write_text(f"{held}\n{other}\nfine\ngood\n")
+    (tmp_path / "train_labels.txt").write_text("0\n1\n1\n1\n")
+    assert remove_records(tmp_path / "train_text.txt", texts) == 1
+    assert (tmp_path / "train_labels.txt").read_text() == "1\n1\n1\n"
+    (tmp_path / "several.txt").write_text(f"__label__a __label__b {held}\n__label__a {other}\n")
+    assert remove_records(tmp_path / "several.txt", texts) == 1
+    (tmp_path / "document.txt").write_text(f"{held[:20]}\n{held[20:]}\nand more\n\n\n{other}\n")
+    assert remove_records(tmp_path / "document.txt", texts) == 1
+    assert (tmp_path / "document.txt").read_text().strip() == other
+
+
 def test_parallel_files_of_a_text_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("label", "text"):
         (tmp_path / name).write_text(f"{SECRET if name == 'text' else 'one'}\nlast\n")

@@ -112,11 +112,11 @@ def _form_of_folder(path: Path) -> str:
     files = parallel_files(path)
     texts = {name: [line for _, line in lines(file, Reading())] for name, file in files.items()}
     counts = {name: len(values) for name, values in texts.items()}
-    if len(counts) > 1 and len(set(counts.values())) == 1 and any(map(_are_labels, texts.values())):
+    if len(counts) > 1 and len(set(counts.values())) == 1 and any(map(are_labels, texts.values())):
         return "parallel"
     tables = {Path(name).suffix for name in files} & {*SUFFIXES}
     languages = len(set(counts.values())) == 1 and all(len(Path(name).suffix) == 3 for name in files)
-    if len(counts) > 1 and not tables and not languages and not any(map(_are_labels, texts.values())):
+    if len(counts) > 1 and not tables and not languages and not any(map(are_labels, texts.values())):
         return "classes"
     listed = ", ".join(f"{name}: {count} lines" for name, count in counts.items()) or "no files"
     raise DataError(
@@ -125,8 +125,8 @@ def _form_of_folder(path: Path) -> str:
     )
 
 
-def _are_labels(values: Sequence[str]) -> bool:
-    # Few different ones, or tags of words.
+def are_labels(values: Sequence[str]) -> bool:
+    """Whether lines are labels, few different ones, or tags of words."""
     return len(set(values)) <= len(values) / 2 or _are_tags(part for value in values for part in value.split())
 
 

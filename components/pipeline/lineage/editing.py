@@ -22,24 +22,29 @@ import pyarrow.parquet as pq
 from components.core.artifacts import partial_path, sync
 from components.core.errors import DataError
 from components.data.formats.delimited import Dialect
-from components.data.formats.kinds import form_of
+from components.data.formats.kinds import are_labels, form_of
 from components.data.formats.lines import CODECS, Reading
+from components.data.formats.plain import FASTTEXT, parallel_files
 from components.data.formats.tables import PLAIN, open_delimited, suffix
 from components.data.formats.workbook import SUFFIXES as WORKBOOKS
 from components.data.matching import Texts, columns, held_rows, open_table
 
 #: (bytes to write, number of records left out)
 Kept = Iterator[tuple[bytes, int]]
+#: All labels of a line but the last one.
+_FASTTEXT = re.compile(rf"^(?:{FASTTEXT}\S+\s+)+(?={FASTTEXT})")
 _WIKITEXT_TITLE = re.compile(r"\s?= [^=].* =\s*")
 
 
 def remove_records(path: Path, texts: Texts) -> int:
     """Remove the records of a file that hold one of the texts; a file without such records is not touched.
 
-    csv and tsv (rows), jsonl (lines), json (innermost objects of lists), txt (documents as in ingestion), conll and
-    conllu (sentences), parquet and arrow (rows), and other text (lines); text also with .gz or .zst.
-    Files without suffix that have the same number of lines as others in their folder are parallel files, and a line is
-    removed from all of them. A file that would have no record left is deleted, except for arrow, which the list of
+    csv and tsv (rows), jsonl (lines), json (innermost objects of lists), txt (lines of a file without empty lines that
+    hold a text, else documents as in ingestion), conll and conllu (sentences), parquet and arrow (rows), and other text
+    (lines); text also with .gz or .zst.
+    Files without suffix that have the same number of lines as others in their folder, and txt files as many as others
+    of their pattern (`train_*.txt`), one of which has labels, are parallel files, and a line is removed from all of
+    them. A file that would have no record left is deleted, except for arrow, which the list of
     files of a data set names.
 
     Returns:
@@ -57,7 +62,12 @@ def remove_records(path: Path, texts: Texts) -> int:
             return _rewrite_table(path, texts)
         if kind in WORKBOOKS or path.suffix.lower() == ".zip":
             raise DataError(f"{path}: workbooks and zip archives are not edited; remove the text by hand")
-        if kind or len(aligned := _aligned(path)) < 2:
+        aligned = [path] if kind not in ("", ".txt") else _aligned(path)
+        apart = kind == ".txt" and len(aligned) < 2 and not _is_delimited(path, kind) and _has_lines_only(path)
+        # A long text is in the document of its line, too, which may be the whole file.
+        if apart and (removed := _rewrite(path, lambda source: _lines(source, texts))):
+            return removed
+        if len(aligned) < 2:
             edit = _EDITORS.get(kind, _lines)
             if _is_delimited(path, kind):
                 table = open_delimited(path, PLAIN, reading := Reading())
@@ -137,15 +147,37 @@ def _text(raw: bytes) -> str:
 
 
 def _aligned(path: Path) -> list[Path]:
-    """The files without suffix in the folder of a file that have as many lines as it has, itself included."""
+    """The files without suffix in the folder of a file, or the txt files of its pattern, that have as many lines as it
+    has, itself included."""
 
     def count(file: Path) -> int:
         with _opened(file) as lines:
             return sum(1 for _ in lines)
 
+    if suffix(path.name) == ".txt":
+        pattern = re.sub(r"[a-zA-Z0-9]+(\.txt)$", r"*\1", path.name)
+        files = [*parallel_files(path.with_name(pattern)).values()] if path.name.endswith(".txt") else []
+        files = [file for file in files if count(file) == count(path)]
+        return files if len(files) > 1 and any(map(_holds_labels, files)) else [path]
     files = [file for file in sorted(path.parent.iterdir()) if file.is_file() and not file.name.startswith(".")]
     files = [file for file in files if not suffix(file.name)]
     return [file for file in files if count(file) == count(path)]
+
+
+def _holds_labels(path: Path) -> bool:
+    with _opened(path) as lines:
+        return are_labels([_text(line).strip() for line in lines])
+
+
+def _has_lines_only(path: Path) -> bool:
+    """Whether a file has several lines, none of them empty: a text a line."""
+    with _opened(path) as lines:
+        count = 0
+        for line in lines:
+            if not line.strip():
+                return False
+            count += 1
+    return count > 1
 
 
 def _kept(records: Iterable[bytes], held: Callable[[str], bool]) -> Kept:
@@ -156,7 +188,8 @@ def _lines(source: IO[bytes], texts: Texts) -> Kept:
     def held(raw: str) -> bool:
         line = raw.rstrip("\r\n")
         # In files of labelled lines the label precedes the text.
-        return texts.may_be_in(line) and any(map(texts.held_by, (line, line.partition(" ")[2], *line.split("\t"))))
+        rest = _FASTTEXT.sub("", line).partition(" ")[2]
+        return texts.may_be_in(line) and any(map(texts.held_by, (line, rest, *line.split("\t"))))
 
     return _kept(source, held)
 
