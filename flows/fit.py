@@ -17,8 +17,8 @@ from components.cli.common import DataFlags, flags
 from components.cli.onboarding.project import NEXT, PARAMS, renew
 from components.core.artifacts import read_json
 from components.core.errors import ConfigError
-from components.settings.finetune import FIRST_MINUTES
 from components.settings.loading import load_params
+from components.settings.minutes import FIRST_MINUTES
 from flows import retrain_command
 from flows.command import main
 from flows.execution import run_headstart

@@ -18,7 +18,7 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from components.settings.finetune import FIRST_MINUTES
+from components.settings.minutes import FIRST_MINUTES
 from headstart.fitting import Kind, fit
 from headstart.model import Model
 from headstart.report import Report

@@ -32,7 +32,7 @@ from components.data.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER
 from components.settings.cluster import ClusterSettings
-from components.settings.finetune import FIRST_MINUTES
+from components.settings.minutes import FIRST_MINUTES
 from components.settings.names import WITH_WORDS
 from components.settings.systems import System
 from components.settings.tasks import TaskSource

@@ -47,7 +47,8 @@ def _is_large(encoder: Path) -> bool:
 
 
 def _reading(encoder: Path, rows: Sequence[Fields], settings: FinetuneSettings, *, kind: str) -> dict[str, int | None]:
-    from components.learners.task_models.inputs import reading_of, sizes_of
+    from components.learners.task_models.extent import reading_of
+    from components.learners.task_models.inputs import sizes_of
     from components.learners.task_models.kinds import find_task
     from components.models.encoder import TOKENIZER, architecture_of  # imports torch
     from components.tokenization import load_tokenizer

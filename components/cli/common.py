@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
 
 import typer
 from rich import box
@@ -18,10 +18,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from components.core.errors import missing_package
-from components.settings.finetune import FIRST_MINUTES
-from components.settings.loading import load_params
-from components.settings.params import Params
-from components.settings.registry import find_repository
+from components.settings.minutes import FIRST_MINUTES
+
+if TYPE_CHECKING:
+    from components.settings.params import Params
 
 PARAMS = Path("params.yaml")
 ParamsFile = Annotated[Path, typer.Option("--params", help="Settings file.")]
@@ -128,6 +128,9 @@ def run_flow(verb: str, arguments: Sequence[str]) -> NoReturn:
 
 def registry_of(params: Path) -> Params:
     """Settings of a command that reads no other file; relative paths begin at the settings file's repository."""
+    from components.settings.loading import load_params
+    from components.settings.registry import find_repository
+
     settings = load_params(params)
     if root := find_repository(params.parent):
         os.chdir(root)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from components.cli.common import PARAMS, Overwrite, ParamsFile, Task, flags
 from components.core import threads
 from components.core.processors import cores
-from components.settings.loading import load_params
-from components.settings.params import Params
-from components.settings.registry import find_repository
+
+if TYPE_CHECKING:
+    from components.settings.params import Params
 
 app = typer.Typer()
 
@@ -60,6 +60,9 @@ def suggest(options: SuggestFlags) -> None:
 
 def _prepared(params: Path, task: str, output: Path | None, *, name: str) -> tuple[Params, Path | None]:
     """The settings, whose repository becomes the working directory, and the output, TASK-NAME.csv by default."""
+    from components.settings.loading import load_params
+    from components.settings.registry import find_repository
+
     settings, output = load_params(params), output and output.resolve()
     if root := find_repository(params.parent):
         output = output or Path.cwd() / f"{task or settings.run.tasks[0]}-{name}.csv"

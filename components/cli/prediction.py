@@ -26,7 +26,6 @@ from components.cli.common import (
 )
 from components.core import threads
 from components.core.processors import cores
-from components.settings.loading import load_params
 
 if TYPE_CHECKING:
     from components.registry.drift.comparison import Comparison
@@ -67,6 +66,7 @@ def predict(options: PredictFlags) -> None:
     from components.registry.tracking import connect
     from components.serving.annotating import predict_annotations
     from components.serving.parts import LoadableModel, PartOptions, predict_parts
+    from components.settings.loading import load_params
 
     settings, columns, output = load_params(options.params), named_columns(options.column), options.output
     threads.use(cores())
@@ -139,6 +139,8 @@ def serve(options: ServeFlags) -> None:
     if options.model is not None:
         serve_directory(options.model, address=address, int8=options.int8)
         return
+    from components.settings.loading import load_params
+
     params = load_params(options.params)
     mode: Literal["shadow", "canary"] = "canary" if options.canary else "shadow"
     serve_champion(

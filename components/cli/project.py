@@ -9,8 +9,6 @@ from typing import Annotated
 import typer
 
 from components.cli.common import PARAMS, InitOptions, ParamsFile, flags, registry_of
-from components.core import threads
-from components.core.processors import cores
 
 app = typer.Typer()
 
@@ -23,7 +21,6 @@ def init(options: InitOptions) -> None:
     Kind of task, columns and language are guessed, and shown; each can be set by a flag or changed in params.yaml."""
     from components.cli.onboarding.command import init as write
 
-    threads.use(cores())
     for line in write(options, root=Path.cwd()):
         print(line)
 

@@ -8,7 +8,6 @@ import typer
 
 from components.cli.common import PARAMS, ParamsFile, run_flow
 from components.core.errors import ConfigError
-from components.settings.loading import load_params
 
 app = typer.Typer()
 
@@ -19,6 +18,7 @@ def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
     from components.pipeline.dvc_yaml import write_dvc_yaml
     from components.pipeline.identity import STAGE as IDENTITY
     from components.pipeline.running import run_stage
+    from components.settings.loading import load_params
 
     settings = load_params(params)
     if name == IDENTITY and write_dvc_yaml(settings, params):
@@ -31,6 +31,7 @@ def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
 def dvc(*, params: ParamsFile = PARAMS) -> None:
     """Write dvc.yaml, the stages of the pipeline, from the settings. Every run does so too."""
     from components.pipeline.dvc_yaml import write_dvc_yaml
+    from components.settings.loading import load_params
 
     written = write_dvc_yaml(load_params(params), params)
     print(f"{params.with_name('dvc.yaml')}: {'written' if written else 'up to date'}")
@@ -53,6 +54,7 @@ def why(
         arguments = [*([stage] if stage else []), "--params", str(params)]
         run_flow("why", arguments)
     from components.pipeline.lineage.documents import find_document
+    from components.settings.loading import load_params
 
     for name, reason in find_document(load_params(params), document, corpus=corpus):
         print(f"{name}: {reason}")

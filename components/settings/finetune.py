@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,10 +26,6 @@ class ScratchSettings(Section):
     rate: Annotated[float, Field(gt=0)] | None = None
     #: Epochs; null: `epochs`.
     epochs: Annotated[float, Field(gt=0)] | None = None
-
-
-#: Limit of `auto.minutes` in the settings that `headstart init` and `headstart.fit` write.
-FIRST_MINUTES: Final = 5.0
 
 
 class AutoSettings(Section):

@@ -22,7 +22,7 @@ from components.cli.onboarding.starts import Measured
 from components.core.errors import ArtifactError, ConfigError, DataError
 from components.data.tasks.kinds import find_kind
 from components.labelling.answers import Answer, merge
-from components.learners.task_models.inputs import Extent
+from components.learners.task_models.extent import Extent
 from components.pipeline.checks import check_params
 from components.settings.detection import detected
 from components.settings.loading import load_params

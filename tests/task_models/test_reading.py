@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.learners.task_models.inputs import LONGEST, Extent, reading_of, share_cut, sizes_of
+from components.learners.task_models.extent import LONGEST, Extent, reading_of
+from components.learners.task_models.inputs import share_cut, sizes_of
 from components.learners.task_models.kinds import find_task
 from components.models.encoder import load_encoder
 from components.settings.finetune import FinetuneSettings

@@ -7,18 +7,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
 from components.cli.common import InitOptions
-from components.cli.onboarding import starts
 from components.cli.onboarding.inspection import Facts, inspect
 from components.cli.onboarding.project import NEXT, PARAMS, holds_lines, make_project, take_files, take_lines
 from components.cli.onboarding.proposal import Proposal, block_name, names_of, own_tokens
 from components.cli.onboarding.splits import split_files
+from components.core import threads
 from components.core.errors import ConfigError, DataError
 from components.core.outputs import check_output, write_named
+from components.core.processors import cores
 from components.data import guesses as columns
 from components.data.formats.lines import Reading
 from components.data.formats.tables import Layout
@@ -31,6 +32,9 @@ from components.settings.data import CorpusSource
 from components.settings.loading import load_params
 from components.settings.names import WITH_WORDS
 from components.settings.tasks import KINDS, TABLES, TaskSource
+
+if TYPE_CHECKING:
+    from components.cli.onboarding.starts import Measured
 
 #: Share of unknown pieces from which an encoder is no model of the language.
 UNKNOWN_SHARE: Final = 0.1
@@ -68,7 +72,7 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     facts = _inspected(name, source, language=options.language)
     texts = [_text(path.resolve(), like=keys.get("text"), root=root) for path in options.unlabelled]
     measured = _measured(options, source, name)
-    start = starts.choose(measured) if measured else None
+    start = _best(measured)
     read = [*rows.read, *facts.lines()[1:], *columns.columns_in_words(by_column, keys)]
     if start is None and facts.kind not in WITH_WORDS:
         raise ConfigError(
@@ -86,7 +90,10 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     proposal = Proposal(name, task, facts, start=start, minutes=options.minutes, others=others)
     proposal.unlabelled = [_take(text, texts[:number], root=root) for number, text in enumerate(texts)]
     if start is None and texts:
-        proposal.speed = starts.own_speed()
+        from components.cli.onboarding.starts import own_speed
+
+        threads.use(cores())
+        proposal.speed = own_speed()
         characters = sum(text.characters for text in texts)
         proposal.own_tokens = own_tokens(characters, speed=proposal.speed, minutes=options.minutes)
     content = proposal.text()
@@ -218,11 +225,19 @@ def _source(name: str, keys: dict[str, Any], files: Mapping[str, Path]) -> TaskS
         raise ConfigError(f"data.tasks.{name}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
 
 
-def _measured(options: InitOptions, source: TaskSource, name: str) -> list[starts.Measured]:
+def _best(measured: Sequence[Measured]) -> Measured | None:
+    """The encoder with the highest evidence; the first if no evidence is known."""
+    return max(measured, key=lambda start: -math.inf if math.isnan(start.logme) else start.logme, default=None)
+
+
+def _measured(options: InitOptions, source: TaskSource, name: str) -> list[Measured]:
     if not options.start:
         return []
+    from components.cli.onboarding.starts import measure
+
+    threads.use(cores())
     examples, blocks = find_kind(source.kind).read(name, source), names_of(options.start)
-    return [starts.measure(start, examples, kind=source.kind, name=blocks[start]) for start in options.start]
+    return [measure(start, examples, kind=source.kind, name=blocks[start]) for start in options.start]
 
 
 def _text(path: Path, *, like: str | None, root: Path) -> _Text:
@@ -253,7 +268,7 @@ def _text_in_words(text: _Text, *, root: Path) -> str:
     return f"{text.source.path}: {text.characters:,} characters without labels{written}"
 
 
-def _starts_in_words(measured: Sequence[starts.Measured], start: starts.Measured | None) -> list[str]:
+def _starts_in_words(measured: Sequence[Measured], start: Measured | None) -> list[str]:
     """Size, speed and evidence of the encoders, and what the chosen one reads of the texts."""
     lines = []
     for each in measured:

@@ -7,19 +7,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from components.cli.onboarding.inspection import Facts
-from components.cli.onboarding.starts import Measured
 from components.data.tasks.label_texts import are_words, text_of
-from components.learners.task_models.inputs import Extent, reading_of
-from components.learners.words.systems import UNSPACED
+from components.learners.task_models.extent import Extent, reading_of
+from components.learners.words.languages import UNSPACED
 from components.settings.completion import PASSES
 from components.settings.contrastive import ROWS, STEPS, ContrastiveSettings
-from components.settings.finetune import FIRST_MINUTES
+from components.settings.minutes import FIRST_MINUTES
 from components.settings.unlabelled import OF_ONE_TEXT
+
+if TYPE_CHECKING:
+    from components.cli.onboarding.starts import Measured
 
 #: Labels that are listed in a comment.
 _LABELS: Final = 6

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,8 @@ import torch
 from components.data.tasks.data import Examples
 from components.interchange.importing import import_encoder, source_digest
 from components.interchange.starts.registry import folder_of
-from components.learners.task_models.inputs import Extent, reading_of, sizes_of
+from components.learners.task_models.extent import Extent, reading_of
+from components.learners.task_models.inputs import sizes_of
 from components.learners.task_models.kinds import find_task
 from components.models.encoder import has_large_table, load_encoder
 from components.settings.finetune import FinetuneSettings
@@ -100,11 +100,6 @@ def measure(start: str, examples: Examples, *, kind: str, name: str) -> Measured
         logme=evidence,
         reading=reading,
     )
-
-
-def choose(measured: Sequence[Measured]) -> Measured:
-    """The encoder with the highest evidence; the first if no evidence is known."""
-    return max(measured, key=lambda start: -np.inf if np.isnan(start.logme) else start.logme)
 
 
 def own_speed() -> float:

@@ -8,7 +8,6 @@ chunk (`LanguageModel.set_chunks`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -197,22 +196,8 @@ def states_of_windows(encoder: LanguageModel, batch: Batch, *, learned: int) -> 
     return [torch.cat(parts)[order] for parts in zip(before, after, strict=True)]
 
 
-#: Lengths in pieces, of which the least is used that holds nearly all texts. Longer texts are read in windows.
-LENGTHS: Final = (64, 128, 256)
-#: Share of the texts that are not cut, up to `LONGEST` pieces, because the time grows with them.
-WHOLE: Final = 0.95
-LONGEST: Final = 2048
 #: Maximum number of rows that are measured, evenly spaced.
 ROWS: Final = 2000
-
-
-@dataclass(frozen=True)
-class Extent:
-    """What is read of a text."""
-
-    max_length: int
-    chunk: int | None = None
-    cut: float = 0.0
 
 
 def sizes_of(
@@ -230,19 +215,6 @@ def sizes_of(
         return np.asarray([max(parts) + item for parts in counts])
     two = len(encoder.pair_tokens([], [])[0])
     return np.asarray([first + max(others) + two for first, *others in counts])
-
-
-def reading_of(sizes: NDArray[np.int64], *, single: bool, most: int | None = None) -> Extent:
-    """What is read of texts of (N,) pieces, so that at most 1 - `WHOLE` of them are cut."""
-    lengths = [length for length in LENGTHS if most is None or length < most]
-    if most is not None and most < LENGTHS[-1]:
-        lengths.append(most)
-    wanted = int(np.quantile(sizes, WHOLE, method="inverted_cdf"))
-    length = next((length for length in lengths if wanted <= length), lengths[-1])
-    chunk = length if single and wanted > length else None
-    if chunk is not None:
-        length = min(-(-wanted // chunk) * chunk, LONGEST)
-    return Extent(length, chunk, float((sizes > length).mean()))
 
 
 def share_cut(

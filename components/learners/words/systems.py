@@ -13,6 +13,7 @@ from components.data.tasks.selection import Candidate, System, Training
 from components.learners.words import transductive
 from components.learners.words.classifier import WordsModel
 from components.learners.words.features import WordFeatures, character_vectorizers, fit_text, word_vectorizers
+from components.learners.words.languages import UNSPACED
 from components.learners.words.linear import (
     LinearModel,
     fit_exclusive,
@@ -30,8 +31,6 @@ MARGINS: Final = (0.01, 0.1, 1.0, 10.0)
 PENALTIES: Final = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
 #: Maximum number of rows with which ridge regression is also scaled, which takes their (N, N) matrix.
 MOST_SCALED: Final = 1000
-#: Languages that are written without spaces between words.
-UNSPACED: Final = frozenset(("th", "zh", "ja", "lo", "km", "my"))
 #: The system whose probabilities are not calibrated.
 MARGIN: Final = "svm-words-characters"
 

@@ -1,0 +1,8 @@
+"""Languages by how they are written."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Languages that are written without spaces between words.
+UNSPACED: Final = frozenset(("th", "zh", "ja", "lo", "km", "my"))

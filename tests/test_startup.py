@@ -1,0 +1,40 @@
+"""Commands that answer at once do not load what they do not need."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.data.public_inputs import delimited
+
+HEAVY = {"torch", "sklearn", "matplotlib", "mlflow", "prefect", "dvc", "ray", "pandas", "transformers", "fastapi"}
+#: Command -> further modules that it does not load.
+COMMANDS = {
+    "--help": {"numpy", "pyarrow", "pydantic", "yaml", "scipy"},
+    "init --help": {"numpy", "pyarrow", "pydantic", "yaml", "scipy"},
+    "init rows.csv": set(),
+    "check --settings": set(),
+}
+SCRIPT = """
+import atexit, json, sys
+atexit.register(lambda: print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules}))))
+from components.cli.main import main
+sys.argv = ["headstart", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_loads_only_what_it_needs(command: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(delimited())
+    if command.startswith("check"):
+        (tmp_path / "params.yaml").write_text((Path(__file__).parents[1] / "params.yaml").read_text())
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *command.split()], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    assert not loaded & (HEAVY | COMMANDS[command])
