@@ -15,7 +15,7 @@ HEAVY = {"torch", "sklearn", "matplotlib", "mlflow", "prefect", "dvc", "ray", "p
 #: Command -> further modules that it does not load.
 COMMANDS = {
     "--help": {"numpy", "pyarrow", "pydantic", "yaml", "scipy"},
-    "init --help": {"numpy", "pyarrow", "pydantic", "yaml", "scipy"},
+    "init --help": {"numpy", "pyarrow", "yaml", "scipy"},
     "init rows.csv": set(),
     "check --settings": set(),
 }
