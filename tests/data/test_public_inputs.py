@@ -126,7 +126,7 @@ BAD = {
     "text.xlsx": (b"text\tlabel\na\tb\n", "is no workbook; if it is text, name it .csv"),
     "unquoted.csv": (
         delimited(row="{text} and, more,{label}", quote="", texts=[f"text {n}" for n in range(24)]).encode(),
-        "3 fields instead of 2",
+        "3 field(s) instead of 2",
     ),
     "words.csv": (
         delimited(header="word,tag", texts=("train", "station", "platform") * 8, labels=("O", "B-LOC") * 12).encode(),

@@ -55,7 +55,7 @@ def test_layouts(
             "csv",
             b"0,1\n" + b"a,b,c\n" * 3 + b"d,e\n" * 9,
             {"header": True, "delimiter": ","},
-            "line 2: 3 fields instead of 2; so are 3 of 12 rows, read with delimiter comma, fields quoted with .*--del",
+            r"line 2: 3 field\(s\) instead of 2; so are 3 of 12 rows, read with delimiter comma, fields quoted .*--del",
         ),
         (
             "csv",

@@ -35,7 +35,10 @@ BAD_ROWS = {
     ),
     "in.csv": (
         b'text,id\none,1\na,b,c\n"two",5\n"a"b,6\n',
-        [("line 3: 3 fields instead of 2", "a,b,c"), ("line 5: ',' expected after '\"'", '"a"b,6')],
+        [
+            ("line 3: 3 field(s) instead of 2", "a,b,c"),
+            ("line 5: text follows a closing quote, or a quote is not closed", '"a"b,6'),
+        ],
     ),
 }
 
@@ -83,7 +86,7 @@ def test_the_rejects_of_an_earlier_run_are_removed_and_a_file_of_bad_rows_is_an_
         ("in.csv", b"", r"in.csv: is empty$"),
         ("in.csv", b"id,body\n1,a\n", r"in.csv: has no column 'text'; found: id, body; .* --column text=COLUMN$"),
         ("in.csv", b"text\na\n\x81\x8d\x8f\n", r"in.csv: is not UTF-8, and no other encoding fits .* --encoding"),
-        ("in.csv", b"text,id\na,1\nb,2,3\n", r"in.csv, line 3: 3 fields instead of 2$"),
+        ("in.csv", b"text,id\na,1\nb,2,3\n", r"in.csv, line 3: 3 field\(s\) instead of 2$"),
         ("in.csv", b'text,id\n"ab, c",2\n"abc,4\n', r"in.csv, line 3: a quote is not closed$"),
         ("in.csv", b"text,id,text\na,1,b\n", r"in.csv: has two columns 'text'; rename one of them$"),
         ("in.csv", b"text,prediction\na,b\n", r"in.csv: already has a column 'prediction'; rename it$"),

@@ -176,7 +176,7 @@ def test_a_folder_that_nodes_do_not_share_is_an_error(
 
 def test_strict_ends_at_the_first_bad_row_and_leaves_nothing(tmp_path: Path, cluster: ClusterSettings) -> None:
     source = write(tmp_path / "in.tsv")
-    with pytest.raises(DataError, match=r"in\.tsv, line 41: 3 fields instead of 2"):
+    with pytest.raises(DataError, match=r"in\.tsv, line 41: 3 field\(s\) instead of 2"):
         predicted(source, tmp_path / "out.tsv", cluster, rejects=None)
     assert names(tmp_path) == ["in.tsv"]
 
@@ -187,7 +187,7 @@ def test_a_file_without_rows_and_a_file_of_bad_rows(tmp_path: Path, cluster: Clu
     assert predicted(source, tmp_path / "out.csv", cluster) == Predicted(rows=0, empty=0)
     assert (tmp_path / "out.csv").read_text() == "id,text,prediction,confidence\n"
     source.write_text("id,text\n" + "1,a,b\n" * 50)
-    with pytest.raises(DataError, match=r"in\.csv: every row is rejected, the first because: .*line 2: 3 fields"):
+    with pytest.raises(DataError, match=r"in\.csv: every row is rejected, the first because: .*line 2: 3 field"):
         predicted(source, tmp_path / "new.csv", cluster)
     assert names(tmp_path) == ["in.csv", "out.csv"]
 

@@ -84,7 +84,7 @@ def test_quotes_are_ordinary_characters_in_tsv(tmp_path: Path) -> None:
             "id,txt\n1,x\n",
             r"line 1: no column 'text'; did you mean 'txt'\?; .*; if it has no header line, set header: false",
         ),
-        ("text,n\nx,1\ny\n", "line 3: 1 fields instead of 2; so are 1 of 2 rows, read with delimiter comma"),
+        ("text,n\nx,1\ny\n", r"line 3: 1 field\(s\) instead of 2; so are 1 of 2 rows, read with delimiter comma"),
         ('text,n\n"x, w",1\n"y,2\n"z, v",3\n', "line 3: .*; so are 1 of 3 rows, read with delimiter comma, fields quo"),
     ],
 )

@@ -127,6 +127,7 @@ def strict_rows(lines: Sequence[str], dialect: Dialect) -> Iterator[tuple[int, l
             row = next(reader)
         except csv.Error as error:
             reason = "a quote is not closed" if "unexpected end" in str(error) else str(error)
+            reason = "text follows a closing quote, or a quote is not closed" if "expected after" in reason else reason
             yield begin, reason
             position = begin + 1
             reader = csv.reader(feed(), **dialect.arguments)
@@ -414,7 +415,7 @@ def _fitted(fields: list[str] | str, width: int, line: int, text: str) -> list[s
         fields = fields[:width]
     if len(fields) == width:
         return fields
-    return Bad(line, f"{len(fields)} fields instead of {width}", text.split("\n", 1)[0])
+    return Bad(line, f"{len(fields)} field(s) instead of {width}", text.split("\n", 1)[0])
 
 
 def _with_returns(block: Block) -> Block:
