@@ -15,6 +15,7 @@ from components.data.formats.delimited import Dialect, opened
 from components.data.formats.dialect import detect_dialect
 from components.data.formats.lines import Reading, text_blocks
 from components.data.formats.rows import open_rows
+from components.data.formats.tables import Layout
 
 WORDS = [
     "the",
@@ -113,5 +114,8 @@ def test_a_made_up_dialect_is_read_exactly(tmp_path_factory, file) -> None:
 def test_a_row_of_empty_fields_is_a_row_and_an_empty_line_is_none(tmp_path: Path, damaged: str) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("text,label\n" + damaged + "one,1\n,\n\n \ntwo,2\n" + "three,3\n" * 20)
-    rows = [(row["text"], row["label"]) for _, row in open_rows(path, rejected=lambda error, row: None).rows]
+    rows = [
+        (row["text"], row["label"])
+        for _, row in open_rows(path, layout=Layout(quotes=True), rejected=lambda error, row: None).rows
+    ]
     assert rows == [("one", "1"), ("", ""), ("two", "2"), *[("three", "3")] * 20]
