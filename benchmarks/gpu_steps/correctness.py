@@ -37,7 +37,7 @@ RESUMED = ("bert", "gpt", "xlnet", "ulmfit")
 
 
 def smoke(device: torch.device) -> dict[str, Any]:
-    """Every family in both precisions; `loss` of the first batch, without dropout, before and after training."""
+    """Every family in both precisions learns one batch by heart; `loss`: without dropout, before and after training."""
     steps = 2 if device.type == "cpu" else 2 * READ_EVERY
     models: dict[str, Any] = {}
     for family in FAMILIES:
