@@ -18,7 +18,7 @@ from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import ExampleSampler
 from components.models import FAMILIES
-from components.models.base import LanguageModel
+from components.models.base import Batch, LanguageModel
 from components.models.encoder import build_model
 from components.models.layers.host import to_device
 from components.settings.finetune import FinetuneSettings
@@ -27,7 +27,6 @@ from components.tokenization.special import FIRST_ORDINARY
 from components.training.loop import READ_EVERY, StepReport, TrainingState, be_deterministic, train
 from components.training.optim import decayed
 from components.training.precision import Precision
-from components.training.pretraining.samplers import WindowSampler
 
 #: Largest relative difference of losses and gradient norms in float32: sums in another order.
 TOLERANCE = 2e-4
@@ -37,27 +36,28 @@ RESUMED = ("bert", "gpt", "xlnet", "ulmfit")
 
 
 def smoke(device: torch.device) -> dict[str, Any]:
-    """Every family in both precisions learns one batch by heart; `loss`: without dropout, before and after training."""
-    steps = 2 if device.type == "cpu" else 2 * READ_EVERY
+    """Every family in both precisions learns one batch by heart; `loss`: before and after training."""
+    steps = 2 * READ_EVERY
     models: dict[str, Any] = {}
     for family in FAMILIES:
         for precision in PRECISIONS:
             settings = settings_of(steps)
             model = model_of(family).to(device)
             sampler, state = sampler_of(family, model), state_of(model, settings, precision)
-            before = _loss(model, sampler, device)
+            batch = sampler.batch(0)
+            sampler.batch = lambda *place, first=batch: first  # type: ignore[method-assign]
+            before = _loss(model, batch, device)
             for _ in train(state, sampler, settings=settings, total_steps=steps, seed=0, world=World(device=device)):
                 pass
-            after = _loss(model, sampler, device)
+            after = _loss(model, batch, device)
             models[f"{family} {precision}"] = {"ok": after < before, "loss": [before, after]}
     return {"ok": all(each["ok"] for each in models.values()), "models": models}
 
 
 @torch.no_grad()
-def _loss(model: LanguageModel, sampler: WindowSampler, device: torch.device) -> float:
-    """The loss of the first batch without dropout."""
+def _loss(model: LanguageModel, batch: Batch, device: torch.device) -> float:
     torch.manual_seed(0)
-    return float(model.eval().losses(to_device(sampler.batch(0), device)).loss)
+    return float(model.train().losses(to_device(batch, device)).loss)
 
 
 def parity(device: torch.device) -> dict[str, Any]:
