@@ -122,16 +122,23 @@ def write_record(name: str | None, lines: list[dict[str, Any]]) -> None:
     from components.reporting.recording import record
     from components.reporting.results import Column
 
+    columns = [
+        Column(name="headstart", title="tokens per second", format=",.0f"),
+        Column(name="utilisation", title="model FLOPs utilisation", format=".1%"),
+        Column(name="ratio", title="relative to transformers", format=".2f", unit=" x"),
+    ]
+    values = {
+        " ".join(THROUGHPUTS[line["step"]]): {
+            column.name: line["result"][column.name] for column in columns if column.name in line["result"]
+        }
+        for line in measured
+    }
     record(
         name,
         title=f"Training throughput on one {measured[0]['card']}, bf16",
         row_title="model, rows x tokens",
-        columns=[
-            Column(name="headstart", title="tokens per second", format=",.0f"),
-            Column(name="utilisation", title="model FLOPs utilisation", format=".1%"),
-            Column(name="ratio", title="relative to transformers", format=".2f", unit=" x"),
-        ],
-        values={" ".join(THROUGHPUTS[line["step"]]): line["result"] for line in measured},
+        columns=columns,
+        values=values,
         processor=measured[0]["card"],
     )
 
