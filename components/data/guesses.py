@@ -150,7 +150,7 @@ def _are_texts(values: Sequence[str]) -> bool:
 
 
 def columns_in_words(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> list[str]:
-    """Which columns are used, which others they could be, and which labels are read as one."""
+    """The columns that are used, alternatives to them, and labels that become one class, in words."""
     roles = ("text", "first", "second", "label", "score")
     used = [f"{keys[role]!r} is the {role}" for role in roles if role in keys]
     if "labels" in keys:

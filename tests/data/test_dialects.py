@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from components.data.formats.delimited import Dialect, opened
 from components.data.formats.dialect import detect_dialect
 from components.data.formats.lines import Reading, text_blocks
+from components.data.formats.rows import open_rows
+from components.data.formats.tables import Layout
 
 WORDS = [
     "the",
@@ -104,3 +108,14 @@ def test_a_made_up_dialect_is_read_exactly(tmp_path_factory, file) -> None:
     expected = rows[1:] if dialect.header else rows
     assert guessed.header == dialect.header
     assert read == expected
+
+
+@pytest.mark.parametrize("damaged", ["", 'a"b,"c"d\n'])
+def test_a_row_of_empty_fields_is_a_row_and_an_empty_line_is_none(tmp_path: Path, damaged: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\n" + damaged + "one,1\n,\n\n \ntwo,2\n" + "three,3\n" * 20)
+    rows = [
+        (row["text"], row["label"])
+        for _, row in open_rows(path, layout=Layout(quotes=True), rejected=lambda error, row: None).rows
+    ]
+    assert rows == [("one", "1"), ("", ""), ("two", "2"), *[("three", "3")] * 20]

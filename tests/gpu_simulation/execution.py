@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from components.cluster import launcher as cluster
@@ -181,6 +182,22 @@ def outcome(run: Callable[[Path], None], folder: Path) -> dict[str, Any]:
         "answers": ANSWERS[:],
         "types": TYPES[:],
     }
+
+
+class OnSimulatedCard:
+    """A plugin of pytest: every test runs on the simulated card."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        with simulating():
+            return (yield)
+
+
+def run_tests(arguments: list[str]) -> int:
+    """Run pytest on the simulated card; returns its exit status."""
+    pretend_cuda()
+    torch.set_num_threads(1)
+    return pytest.main(["-q", "-p", "no:cacheprovider", *arguments], plugins=[OnSimulatedCard()])
 
 
 def write_results(group: str, chosen: Sequence[str], output: Path) -> None:

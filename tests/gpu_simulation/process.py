@@ -1,4 +1,5 @@
-"""The process of the simulation: `python process.py GUARD GROUP OUTPUT [CASE ...]`.
+"""The process of the simulation: `python process.py GUARD GROUP OUTPUT [CASE ...]`, or `python process.py GUARD pytest
+ARGUMENT ...`, which runs tests on the simulated card.
 
 Writes a JSON object: name of a case -> `error` (None or a traceback), `losses`, `steps` (the events of each training
 step), `operators` (name -> number of calls), `types` and `answers` on the CPU and on the device.
@@ -18,6 +19,8 @@ def main() -> None:
     ctypes.CDLL(guard, mode=ctypes.RTLD_GLOBAL)
     from tests.gpu_simulation import execution
 
+    if group == "pytest":
+        sys.exit(execution.run_tests([output, *chosen]))
     execution.write_results(group, chosen, Path(output))
 
 

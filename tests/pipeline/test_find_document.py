@@ -28,7 +28,7 @@ def params_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for corpus, texts in TEXTS.items():
         folder = tmp_path / corpus
         folder.mkdir()
-        (folder / f"{corpus}.csv").write_text("text,n\n" + "".join(f'"{text}",1\n' for text in texts))
+        (folder / f"{corpus}.csv").write_text("text\n" + "".join(f'"{text}"\n' for text in texts))
         raw["data"][corpus] = {"path": str(folder)}
     path = tmp_path / "params.yaml"
     path.write_text(yaml.safe_dump(raw))

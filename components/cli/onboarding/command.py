@@ -63,10 +63,14 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     files = split_files(options.labelled)
     named = options.labelled if options.labelled.is_dir() else files["train"]
     name = block_name(options.name or named.name.partition(".")[0])
-    rows = read_rows(files["train"], Layout(**options.reading))
+    samples = {split: read_rows(file, Layout(**options.reading)) for split, file in files.items()}
+    rows = samples["train"]
     by_column = columns.by_column(rows)
-    keys, grouped = _keys(rows, files, options)
-    files, left_out = _with_labels(files, keys, rows)
+    keys = _keys(rows, files["train"], options)
+    without = _without_labels(samples, keys)
+    left_out = [f"warning: {files[split].name} {why}" for split, why in without.items()]
+    files = {split: file for split, file in files.items() if split not in without}
+    keys, grouped = _with_group(keys, [samples[split] for split in files], options)
     # Checked before anything is written.
     source = _source(name, keys, files)
     facts = _inspected(name, source, language=options.language)
@@ -82,10 +86,7 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
         )
     made = make_project(root)
     path, within = take_files(files, name=name, root=root)
-    split = {split: within.get(split) for split in ("train", "dev", "test") if split in within or split != "dev"}
-    task = {"path": path, "kind": facts.kind} | split | {key: value for key, value in keys.items() if key != "kind"}
-    task |= {"language": facts.language} if facts.language != "en" else {}
-    task |= {"empty": "drop"} if facts.empty else {}
+    task = {"path": path} | _block(keys, facts, within)
     others = columns.runners_up(by_column, keys)[1]
     proposal = Proposal(name, task, facts, start=start, minutes=options.minutes, others=others)
     proposal.unlabelled = [_take(text, texts[:number], root=root) for number, text in enumerate(texts)]
@@ -114,44 +115,83 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     ]
 
 
-def _keys(rows: Rows, files: Mapping[str, Path], options: InitOptions) -> tuple[dict[str, Any], list[str]]:
-    """Keys of the task, from the rows of train, and which column is the group and why, in words."""
-    file = files["train"]
+def _keys(rows: Rows, file: Path, options: InitOptions) -> dict[str, Any]:
+    """Keys of the task, from the rows of train."""
     try:
         keys = columns.guess(rows, text=options.text or None, label=options.label or None, kind=options.kind or None)
-        keys |= {"label_separator": options.label_separator} if options.label_separator else {}
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
+    if options.group and options.group not in rows.columns:
+        raise DataError(f"{file}: no column {options.group!r}; the columns are {', '.join(rows.columns)}")
+    keys |= {"label_separator": options.label_separator} if options.label_separator else {}
     try:
         by_suffix = TaskSource(path=".").format_of(file.name)
     except ValueError:
         by_suffix = None
-    table = rows.format in TABLES
-    detected = {} if table and rows.format == by_suffix else {"format": rows.format}
     if rows.format == "label-first":
         keys = {"kind": keys["kind"]}
-    keys |= detected | options.reading
+    keys |= {} if rows.format in TABLES and rows.format == by_suffix else {"format": rows.format}
+    return keys | options.reading
+
+
+def _without_labels(samples: Mapping[str, Rows], keys: Mapping[str, Any]) -> dict[str, str]:
+    """Split -> why it has no labels, of dev and test."""
+    label = keys.get("label", keys.get("score"))
+    if label is None or keys["kind"] == "multilabel":
+        return {}
+    given = {
+        split: {str(row[label]).strip() for row in rows.rows if not is_blank(row.get(label))}
+        for split, rows in samples.items()
+    }
+    reasons = {}
+    for split in (split for split in samples if split != "train"):
+        if label not in samples[split].columns:
+            reasons[split] = f"has no column {label!r}"
+        elif not given[split]:
+            reasons[split] = f"has no label in column {label!r}"
+        elif keys["kind"] in ("classification", "pair") and not given["train"] & given[split]:
+            reasons[split] = f"has no label of train in column {label!r} ({min(given[split])!r})"
+    return {
+        split: f"{why}; it is left out, its rows can be predicted (headstart predict)" for split, why in reasons.items()
+    }
+
+
+def _with_group(
+    keys: dict[str, Any], samples: Sequence[Rows], options: InitOptions
+) -> tuple[dict[str, Any], list[str]]:
+    """The keys with what is done with rows without a label, and the group; which column is the group and why, in
+    words.
+
+    Args:
+        samples: of the splits, train first.
+    """
     label = keys.get("label", keys.get("score", ""))
     if options.no_label:
-        keys["no_label"] = options.no_label
+        keys = keys | {"no_label": options.no_label}
     elif "no_label" in KINDS[keys["kind"]].keys and any(
         is_blank(row.get(label)) or ("score" in keys and is_no_number(row.get(label)))
-        for given in (rows, *(read_rows(other) for split, other in files.items() if split != "train"))
-        for row in given.rows
+        for rows in samples
+        for row in rows.rows
     ):
-        keys["no_label"] = "drop"
+        keys = keys | {"no_label": "drop"}
     if options.group:
-        if options.group not in rows.columns:
-            raise DataError(f"{file}: no column {options.group!r}; the columns are {', '.join(rows.columns)}")
         return keys | {"group": options.group}, [f"column {options.group!r} is the group (--group)"]
-    proposed = columns.group_column(rows, keys)
-    if proposed is None or any(proposed[0] not in read_rows(other).columns for other in files.values()):
+    proposed = columns.group_column(samples[0], keys)
+    if proposed is None or any(proposed[0] not in rows.columns for rows in samples):
         return keys, []
     name, values, count = proposed
     return keys | {"group": name}, [
         f"column {name!r} is the group: {values:,} values, {count / values:.1f} rows each, which are not independent; "
         "the rows of a group stay in one split and one fold (--group names another column, group: null means none)"
     ]
+
+
+def _block(keys: Mapping[str, Any], facts: Facts, files: Mapping[str, str]) -> dict[str, Any]:
+    """Keys of `data.tasks.<name>` below its path, in the order in which they are written."""
+    split = {split: files.get(split) for split in ("train", "dev", "test") if split in files or split != "dev"}
+    block = {"kind": facts.kind} | split | {key: value for key, value in keys.items() if key != "kind"}
+    block |= {"language": facts.language} if facts.language != "en" else {}
+    return block | ({"empty": "drop"} if facts.empty else {})
 
 
 def _inspected(name: str, source: TaskSource, *, language: str | None) -> Facts:
@@ -182,32 +222,6 @@ def _with_flags(message: str) -> str:
     for pattern, instead in _FLAGS:
         message = re.sub(pattern, instead, message)
     return message
-
-
-def _with_labels(files: Mapping[str, Path], keys: Mapping[str, Any], train: Rows) -> tuple[dict[str, Path], list[str]]:
-    """The splits that have labels, and which others are left out, in words."""
-    label = keys.get("label", keys.get("score"))
-    if label is None or keys["kind"] == "multilabel":
-        return dict(files), []
-    names = {str(row.get(label)).strip() for row in train.rows}
-    kept, left_out = dict(files), []
-    layout = Layout(**{name: keys[name] for name in ("header", "delimiter", "quotes", "encoding") if name in keys})
-    for split, file in files.items():
-        if split == "train":
-            continue
-        rows = read_rows(file, layout)
-        values = [str(row.get(label)).strip() for row in rows.rows if not is_blank(row.get(label))]
-        if label not in rows.columns:
-            why = f"has no column {label!r}"
-        elif not values:
-            why = f"has no label in column {label!r}"
-        elif keys["kind"] in ("classification", "pair") and not names & {*values}:
-            why = f"has no label of train in column {label!r} ({values[0]!r})"
-        else:
-            continue
-        del kept[split]
-        left_out.append(f"warning: {file.name} {why}; it is left out, its rows can be predicted (headstart predict)")
-    return kept, left_out
 
 
 def _source(name: str, keys: dict[str, Any], files: Mapping[str, Path]) -> TaskSource:

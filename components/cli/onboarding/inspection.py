@@ -91,7 +91,8 @@ class Facts:
             )
         if marks := [name for name in self.classes if name.casefold() in _MARKS]:
             lines.append(
-                f"warning: the class {', '.join(map(repr, marks))} may mean that there is no label; empty it then"
+                f"warning: the class {', '.join(map(repr, marks))} may stand for a missing label; if so, leave the "
+                "cell empty"
             )
         for token, count, label in self.telling:
             lines.append(
@@ -99,7 +100,7 @@ class Facts:
             )
         problems = [
             (self.empty, "row(s) have no text; they are dropped"),
-            (self.unlabelled, "row(s) have no label; they are left out, the texts of train serve as text"),
+            (self.unlabelled, "row(s) have no label and are left out; those of train are used as unlabelled text"),
             (self.duplicates, "row(s) of train repeat an earlier text"),
             (self.conflicts, "text(s) of train have different labels; correct them where one is wrong"),
             *(
@@ -131,7 +132,7 @@ def inspect(name: str, source: TaskSource) -> Facts:
 
 
 def facts_of(kind: str, fields: Sequence[Fields], targets: Sequence[Sequence[float]], labels: Sequence[str]) -> Facts:
-    """What rows of train are.
+    """Statistics of the rows of train.
 
     Args:
         kind: of the task.

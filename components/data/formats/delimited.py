@@ -101,13 +101,16 @@ class Block:
     bad: list[Bad]
 
 
-def strict_rows(lines: Sequence[str], dialect: Dialect) -> Iterator[tuple[int, list[str] | str]]:
+def strict_rows(
+    lines: Sequence[str], dialect: Dialect, *, blank: bool = False
+) -> Iterator[tuple[int, list[str] | str]]:
     """(index of its first line, fields) of each row; of one that is not well formed, what is wrong, and the next row
     begins in its next line.
 
     Args:
         lines: of the text with their line ends, after `Dialect.doubled`.
         dialect: of the text.
+        blank: whether a row all of whose fields are blank is one; a line without characters is none.
     """
     csv.field_size_limit(2**31 - 1)
     position = begin = 0
@@ -132,7 +135,7 @@ def strict_rows(lines: Sequence[str], dialect: Dialect) -> Iterator[tuple[int, l
             position = begin + 1
             reader = csv.reader(feed(), **dialect.arguments)
             continue
-        if any(cell.strip() for cell in row):
+        if row if blank else any(cell.strip() for cell in row):
             yield begin, row
 
 
@@ -315,21 +318,17 @@ class _Parser:
         return cells
 
     def _left_out(self, block: Block, data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> set[int]:
-        """Rows that have no characters or repeat the header."""
+        """Rows that repeat the header."""
         # The last column is often a label, with few different values.
-        name, cells = self.header[self.chosen[-1]] if self.dialect.header else "", block.columns[-1]
-        suspected = {cell for cell in set(cells) if cell == name or not cell.strip()}
-        left_out: set[int] = set()
-        for row, cell in enumerate(cells) if suspected else ():
-            if cell not in suspected:
-                continue
+        name, cells = self.header[self.chosen[-1]], block.columns[-1]
+        if not self.dialect.header or name not in set(cells):
+            return set()
+        left_out = set()
+        for row in (row for row, cell in enumerate(cells) if cell == name):
             text = data[int(starts[row]) : int(stops[row])].decode()
-            (fields,) = [fields for _, fields in strict_rows([text], self.dialect)] or [[]]
-            if not fields:
+            if next(csv.reader([text], **self.dialect.arguments)) == self.header:
                 left_out.add(row)
-            elif self.dialect.header and fields == self.header:
-                self.reading["rows_repeat_header"] += 1
-                left_out.add(row)
+        self.reading["rows_repeat_header"] += len(left_out)
         return left_out
 
     def _repaired(self, text: str, line: int) -> list[str] | Bad:
@@ -345,7 +344,7 @@ class _Parser:
         rows: list[list[str] | Bad] = []
         numbers: list[int] = []
         end = len(texts)
-        for index, fields in strict_rows(texts, self.dialect):
+        for index, fields in strict_rows(texts, self.dialect, blank=True):
             if not last and isinstance(fields, str) and "not closed" in fields and len(texts) - index <= MOST_LINES:
                 # The following block may close it.
                 end = index
@@ -356,11 +355,11 @@ class _Parser:
         return self._block(rows, numbers), size
 
     def _block(self, rows: Sequence[list[str] | Bad], numbers: Sequence[int]) -> Block:
-        """The chosen columns of rows that have characters and do not repeat the header."""
+        """The chosen columns of rows that do not repeat the header."""
         good: list[list[str]] = []
         lines = []
         for row, number in zip(rows, numbers, strict=True):
-            if isinstance(row, Bad) or not any(map(str.strip, row)):
+            if isinstance(row, Bad):
                 continue
             if self.dialect.header and row == self.header:
                 self.reading["rows_repeat_header"] += 1

@@ -79,8 +79,8 @@ def detect_dialect(
 
 
 def rows_above_header(rows: Sequence[Sequence[str]]) -> int:
-    """Number of rows above the header that are titles or notes: with other widths, or empty cells, unlike the header
-    and the rows below it. 0 if none of the first rows is such a header."""
+    """Number of rows of titles and notes above the header: they have empty cells or another number of them. 0 if none
+    of the first rows is a header."""
     width = max(Counter(map(len, rows[1:])).items(), key=lambda entry: entry[1], default=(0, 0))[0]
     for number, row in enumerate(rows[:_TITLES]):
         if len(row) == width and all(cell.strip() for cell in row):

@@ -103,7 +103,8 @@ def _is_tar(path: Path) -> bool:
 
 
 def _form_of_folder(path: Path) -> str:
-    """Parallel files have as many lines as each other, and few different ones in a file of labels."""
+    """`classes` for a folder, or a file of texts, per class; `parallel` for files with equally many lines, one of which
+    holds labels."""
     if "*" in path.name:
         return "parallel"
     folders = [folder for folder in path.iterdir() if folder.is_dir() and not NO_DATA.search(folder.name)]
@@ -130,7 +131,7 @@ def are_labels(values: Sequence[str]) -> bool:
     return len(set(values)) <= len(values) / 2 or _are_tags(part for value in values for part in value.split())
 
 
-#: A number, `DESC:manner`, or a word that is written as no sentence begins.
+#: A number, `DESC:manner`, or a word in upper or in lower case, unlike the first word of a sentence.
 _FIRST_LABEL: Final = re.compile(r"[+-]?\d+|[\w-]+:\S+|[A-Z_]{2,}|[a-z_-]+")
 
 

@@ -129,12 +129,11 @@ def read_classes(path: Path, columns: Sequence[str], layout: Layout, reading: Re
 
 
 def is_text(file: Path) -> bool:
-    """Whether the beginning of a file looks like text, not like a PDF file or an image."""
+    """Whether a file begins like text, unlike a PDF file, an image or an archive."""
     with file.open("rb") as stream:
         head = stream.read(4_096)
-    return not head.startswith((b"%PDF", b"PK\x03\x04", b"\x89PNG", b"\xff\xd8\xff")) and (
-        b"\0" not in head or head.startswith((b"\xff\xfe", b"\xfe\xff"))
-    )
+    # PDF files may begin without NUL bytes; UTF-16 text has them.
+    return not head.startswith(b"%PDF") and (b"\0" not in head or head.startswith((b"\xff\xfe", b"\xfe\xff")))
 
 
 #: Folders of texts without labels beside those of the classes.

@@ -22,7 +22,7 @@ from components.core.errors import DataError, nearest
 from components.data.formats.annotations.records import Annotated, control_of
 from components.data.formats.annotations.tables import READERS as ANNOTATED
 from components.data.formats.annotations.tables import UNITS
-from components.data.formats.conll import read_conll, read_conllu
+from components.data.formats.conll import Sentence, read_conll, read_conllu
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading, lines
 from components.data.formats.plain import parallel_files, read_classes, read_label_first, read_parallel
@@ -226,10 +226,16 @@ def _tagged(record: Annotated, where: str) -> Row:
 
 def _open_conll(path: Path, layout: Layout, rejected: Rejected) -> Rows:
     reading = Reading()
-    if path.name.lower().endswith(".conllu") or form_of(path) == "conllu":
-        sentences = read_conllu(path, reading)
-    else:
-        sentences = read_conll(path, reading, delimiter=layout.delimiter, encoding=layout.encoding)
+    sentences = read_conll(path, reading, delimiter=layout.delimiter, encoding=layout.encoding)
+    return _of_sentences(path, sentences, reading)
+
+
+def _open_conllu(path: Path, layout: Layout, rejected: Rejected) -> Rows:
+    reading = Reading()
+    return _of_sentences(path, read_conllu(path, reading), reading)
+
+
+def _of_sentences(path: Path, sentences: Iterator[Sentence], reading: Reading) -> Rows:
     rows = (
         (f"{path}, line {sentence.line}", {"words": sentence.words, "tags": sentence.tags}) for sentence in sentences
     )
@@ -288,7 +294,7 @@ _OPENERS: dict[str, Callable[[Path, Layout, Rejected], Rows]] = {
     "parquet": _open_parquet,
     "workbook": _open_workbook,
     "conll": _open_conll,
-    "conllu": _open_conll,
+    "conllu": _open_conllu,
     "squad": _open_squad,
     "parallel": _open_parallel,
     "label-first": _open_label_first,

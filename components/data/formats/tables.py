@@ -195,8 +195,8 @@ def _are_rows(value: Any) -> bool:
 
 
 def _rows_of_object(document: dict[str, Any]) -> Any:
-    """The rows of an object that pandas or another program has written: its only list of rows, a list of names beside
-    lists of values (`columns`, `data`), or columns whose values are numbered; else the object."""
+    """The rows of a JSON object: its only list of rows; `data` with names in `columns` (pandas, orient="split"); or
+    columns whose values are numbered (pandas by default) or listed. The object itself if it holds no rows."""
     members = [value for value in document.values() if _are_rows(value)]
     names, data = document.get("columns"), document.get("data")
     if isinstance(names, list) and isinstance(data, list) and _are_rows(data) and isinstance(data[0], list):

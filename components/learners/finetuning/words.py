@@ -245,7 +245,7 @@ class JointRegression:
         self._penalty, self._labels = penalty, len(work.facts.labels)
         with torch.no_grad():
             head.fit_norm(self._vectors)
-        self._norm = copy.deepcopy(head.norm).eval()
+        self._norm = copy.deepcopy(head.norm).cpu().eval()
 
     def scale(self, strength: float) -> float:
         """Factor on the TF-IDF weights, whose penalty becomes 1 / strength."""

@@ -168,10 +168,17 @@ def pooling_of_windows(settings: FinetuneSettings, encoder: LanguageModel) -> Wi
     """`Task.combine` of kinds that read one text; None if a text is one sequence."""
     if window_size(settings, encoder) is None:
         return None
-    single = torch.tensor([encoder.special_tokens([])])
-    with torch.no_grad():
-        top = encoder.hidden_states(single, torch.tensor([single.shape[1]]))[-1]
-    return WindowPooling(settings, width=top.shape[-1])
+    hidden, _ = states_of_pieces([], encoder)
+    return WindowPooling(settings, width=hidden[-1].shape[-1])
+
+
+@torch.no_grad()
+def states_of_pieces(pieces: list[int], encoder: LanguageModel) -> tuple[list[Tensor], Tensor]:
+    """Hidden states of one sequence, and its length (1,). They are on the encoder's device: members of a run and folds
+    share an encoder, which is on the GPU from the first of them on."""
+    tokens = torch.tensor([encoder.special_tokens(pieces)], device=next(encoder.parameters()).device)
+    lengths = tokens.new_full((1,), tokens.shape[1])
+    return encoder.hidden_states(tokens, lengths), lengths
 
 
 def states_of_windows(encoder: LanguageModel, batch: Batch, *, learned: int) -> list[Tensor]:

@@ -19,9 +19,9 @@ from components.core.errors import ConfigError
 from components.data.tasks.data import Answer
 from components.learners.task_models.base import Encoded, Task, refuse_settings
 from components.learners.task_models.heads import TextHead
-from components.learners.task_models.inputs import WindowPooling, states_of_windows
+from components.learners.task_models.inputs import WindowPooling, states_of_pieces, states_of_windows
 from components.learners.task_models.pooling import Features
-from components.learners.task_models.sampler import collate, longest, pad, sequences
+from components.learners.task_models.sampler import collate, longest, sequences
 from components.models.base import Batch, Carry, LanguageModel, Losses, count_tensor
 from components.models.layers.host import both, on_host, to_device
 from components.settings.finetune import FinetuneSettings
@@ -67,9 +67,8 @@ class TaskModel(nn.Module):
             encoder.set_chunks(settings.chunk, learned=settings.chunks_learned)
         if settings.own_task_tokens:
             encoder.add_task_tokens()
-        single, length = pad([np.asarray(encoder.special_tokens([UNK]), dtype=np.int64)])
+        hidden, length = states_of_pieces([UNK], encoder)
         with torch.no_grad():
-            hidden = encoder.hidden_states(single, length)
             self.features = Features(
                 layers=settings.layers,
                 pooling=settings.pooling,
@@ -79,12 +78,12 @@ class TaskModel(nn.Module):
                 unit_states=encoder.unit_states,
             )
             if self.of_units:
-                kept = self.features.of_units(hidden, torch.zeros(1, 1, 2, dtype=torch.int64))
+                kept = self.features.of_units(hidden, length.new_zeros(1, 1, 2))
             else:
                 kept = self.features.pooled(hidden, length)
             vectors = self.features.mixed(kept)
             if self.combine is not None:
-                vectors = self.combine(vectors.expand(2, -1), torch.zeros(2, dtype=torch.int64))
+                vectors = self.combine(vectors.expand(2, -1), length.new_zeros(2))
         width = vectors.shape[-1]
         self.head = task.head(settings, width, labels)
         if isinstance(self.head, TextHead):

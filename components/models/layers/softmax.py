@@ -6,6 +6,7 @@ Shape suffixes: N targets, D width, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -31,21 +32,39 @@ def remapped(table: Tensor, rows: Tensor) -> nn.Parameter:
         return nn.Parameter(torch.where(kept, table[rows.clamp_min(0)], mean))
 
 
-#: Rows per chunk: small enough for the cache, large enough for a fast matrix product.
+#: Rows per chunk on the CPU, the least on a GPU: small enough for the cache, large enough for a fast matrix product.
 CHUNK_ROWS = 1024
+#: Largest number of logits of a chunk on a GPU, unless CHUNK_ROWS need more: 1 GiB in bf16.
+CHUNK_LOGITS = 2**29
+#: A GPU multiplies matrices several times faster if their rows have multiples of 16 bytes.
+ALIGNED_PIECES = 8
 
 
 def linear_cross_entropy(x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor) -> Tensor:
     """Sum over N of -log softmax(x W^T + b)[target], in nats, as a float32 scalar.
 
-    The gradient is computed together with the loss, chunk by chunk: one softmax instead of two, and memory for
-    CHUNK_ROWS x V logits instead of N x V.
+    The gradient is computed together with the loss, chunk by chunk: one softmax instead of two, and memory for the
+    logits of a chunk instead of N x V.
     """
     dtype = compute_dtype(x_ND)
+    if x_ND.is_cuda:
+        weight_VD, bias_V = aligned(weight_VD, bias_V)
     loss: Tensor = _LinearCrossEntropy.apply(
         x_ND.to(dtype), weight_VD.to(dtype), bias_V.to(dtype), targets_N, torch.is_grad_enabled()
     )
     return loss
+
+
+def aligned(weight_VD: Tensor, bias_V: Tensor) -> tuple[Tensor, Tensor]:
+    """The table and the biases with further pieces of probability 0, so that V is a multiple of ALIGNED_PIECES."""
+    more = -len(weight_VD) % ALIGNED_PIECES
+    if not more:
+        return weight_VD, bias_V
+    return F.pad(weight_VD, (0, 0, 0, more)), F.pad(bias_V, (0, more), value=-math.inf)
+
+
+def _chunk_rows(x_ND: Tensor, pieces: int) -> int:
+    return max(CHUNK_ROWS, CHUNK_LOGITS // pieces) if x_ND.is_cuda else CHUNK_ROWS
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -53,17 +72,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor, with_gradient: bool
     ) -> Tensor:
-        rows = len(x_ND)
+        rows, size = len(x_ND), _chunk_rows(x_ND, len(weight_VD))
         losses_N = torch.empty(rows, dtype=torch.float32, device=x_ND.device)
         tiny = torch.finfo(torch.float32).tiny
-        logits = x_ND.new_empty(min(CHUNK_ROWS, rows), len(weight_VD))
+        logits = x_ND.new_empty(min(size, rows), len(weight_VD))
         if with_gradient:
-            ones_1C = x_ND.new_ones(1, CHUNK_ROWS)
+            ones_1C = x_ND.new_ones(1, len(logits))
             grad_x_ND = torch.empty_like(x_ND)
             grad_w_VD = torch.zeros(weight_VD.shape, dtype=torch.float32, device=x_ND.device)
             grad_b_V = torch.zeros(len(bias_V), dtype=torch.float32, device=x_ND.device)
-        for start in range(0, rows, CHUNK_ROWS):
-            part = slice(start, min(start + CHUNK_ROWS, rows))
+        for start in range(0, rows, size):
+            part = slice(start, min(start + size, rows))
             x_CD = x_ND[part]
             p_CV = torch.addmm(bias_V, x_CD, weight_VD.t(), out=logits[: len(x_CD)])
             torch.softmax(p_CV, -1, out=p_CV)

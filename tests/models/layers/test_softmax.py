@@ -7,20 +7,23 @@ import torch
 from torch.nn import functional as F
 
 from components.models.layers import softmax
-from components.models.layers.softmax import linear_cross_entropy
+from components.models.layers.softmax import aligned, linear_cross_entropy
 
 WIDTH, VOCABULARY = 6, 11
 
 
+@pytest.mark.parametrize("padded", [False, True], ids=["as it is", "aligned"])
 @pytest.mark.parametrize("rows", [1, 4, 7, 12])
-def test_values_and_gradients(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_and_gradients(rows: int, padded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(softmax, "CHUNK_ROWS", 4)
     x = torch.randn(rows, WIDTH, requires_grad=True)
     weight = torch.randn(VOCABULARY, WIDTH, requires_grad=True)
     bias = torch.randn(VOCABULARY, requires_grad=True)
     targets = torch.randint(0, VOCABULARY, (rows,))
 
-    loss = linear_cross_entropy(x, weight, bias, targets)
+    table, biases = aligned(weight, bias) if padded else (weight, bias)
+    assert len(table) == len(biases) == (16 if padded else VOCABULARY)
+    loss = linear_cross_entropy(x, table, biases, targets)
     expected = F.cross_entropy(F.linear(x, weight, bias), targets, reduction="sum")
 
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
