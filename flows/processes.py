@@ -14,9 +14,10 @@ import select
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import Popen
 from typing import IO, Any
@@ -24,6 +25,7 @@ from typing import IO, Any
 import psutil
 
 from flows.bound import bound
+from flows.worker import Fork, Worker, can_execute
 
 #: Seconds between SIGTERM and SIGKILL. Ray's driver needs about 3 to shut down.
 GRACE_S = 10.0
@@ -33,6 +35,8 @@ POLL_S = 0.2
 PIPE_BYTES = 2**20
 #: Environment variable that every process of a run inherits: the pid of the run's process, and the repository.
 MARK = "HEADSTART_RUN"
+#: The worker of the run, if there is one.
+WORKERS: list[Worker] = []
 
 
 class CommandTimeoutError(Exception):
@@ -60,19 +64,13 @@ def run(
     Raises:
         CommandTimeoutError: the command took longer than `limit_s` seconds; all of its processes have ended.
     """
-    process = subprocess.Popen(
-        command,
-        cwd=directory,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        bufsize=0,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    deadline = time.monotonic() + limit_s
-    with process.stdout as pipe:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb", buffering=0) as pipe:
+        try:
+            process = _started(command, directory=directory, environment=environment, output=writing)
+        finally:
+            os.close(writing)
+        deadline = time.monotonic() + limit_s
         output = _Output(pipe.fileno(), on_line)
         try:
             # The pipe is read in this thread: a reader thread may get too little time to read everything before the
@@ -85,7 +83,45 @@ def run(
             end_session(process.pid)
             process.poll()
         output.drain()
+    assert process.returncode is not None
     return process.returncode
+
+
+def _started(
+    command: Sequence[str], *, directory: Path, environment: Mapping[str, str], output: int
+) -> Popen[bytes] | Fork:
+    """A process in a session of its own: a fork of the run's worker, or of this process."""
+    if WORKERS and can_execute(command):
+        return WORKERS[-1].start(command, directory=directory, environment=environment, output=output)
+    return subprocess.Popen(
+        command,
+        cwd=directory,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+@contextlib.contextmanager
+def working(root: Path, modules: Sequence[str], *, environment: Mapping[str, str]) -> Iterator[None]:
+    """A block whose commands are executed by a worker, if this is the main thread.
+
+    Args:
+        modules: that it imports in advance.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    worker = Worker(root, environment)
+    worker.prepare(modules)
+    WORKERS.append(worker)
+    try:
+        yield
+    finally:
+        WORKERS.remove(worker)
+        worker.close()
 
 
 def start(

@@ -6,7 +6,7 @@ Runs the stages that are not up to date, in topological order. A second run in t
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 from prefect import flow
@@ -14,13 +14,24 @@ from prefect import flow
 from components.core.errors import ConfigError
 from components.pipeline.identity import STAGE as IDENTITY
 from components.settings.loading import load_params
+from flows import processes
 from flows.budget import Spending
 from flows.dvc_tasks import add_data, skip_stage, stage_task
 from flows.execution import run_headstart
 from flows.flow_run import begin_scheduled
 from flows.plan import Plan
-from flows.repository import data_to_pull
-from flows.run import BEGUN, begin, check_space, conclude, has_changes, registry_is_unchanged, upcoming, wanted
+from flows.repository import data_to_pull, environment
+from flows.run import (
+    BEGUN,
+    begin,
+    check_space,
+    conclude,
+    has_changes,
+    modules_of,
+    registry_is_unchanged,
+    upcoming,
+    wanted,
+)
 from flows.telemetry import Monitor, monitored, run_name
 from flows.terminal import terminal
 
@@ -46,8 +57,10 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
     with (
         nullcontext(begun) if begun else begin(file, rebuild=rebuild) as run,
         monitored(file, root=run.root) as monitor,
+        ExitStack() as worker,
     ):
         plan = run.plan.result()
+        worker.enter_context(processes.working(run.root, modules_of(plan), environment=environment(run.root)))
         if has_changes(plan):
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
             run_headstart("check", "--params", str(file.relative_to(run.root)), source="check", root=run.root)

@@ -20,6 +20,7 @@ from components.core.errors import ArtifactError
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.monitoring import disk
 from components.pipeline.running import request
+from components.pipeline.stages import STAGES
 from components.reporting.findings import FOLDER
 from components.settings.imports import Import, localised
 from components.settings.loading import load_params, read_file
@@ -242,6 +243,11 @@ def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:
             continue
         ahead[stage] = names[stage.name] = why
     return ahead
+
+
+def modules_of(plan: Plan) -> list[str]:
+    """The modules of the stages that would run."""
+    return [*dict.fromkeys(STAGES[stage.group].module for stage in upcoming(plan) if stage.group in STAGES)]
 
 
 def wanted(plan: Plan) -> list[Stage]:

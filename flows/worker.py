@@ -1,0 +1,243 @@
+"""A process that imports the libraries of a run once, and executes Python modules in forks of itself.
+
+A stage is two commands, `dvc repro` and `headstart stage`, whose imports take longer than most stages. The worker
+starts with the run and ends with it. A fork is what the command would be as a process of its own: it has a session,
+working directory, environment and output of its own, and leaves behind what the command would leave, however it ends.
+The process of DVC executes the command of a stage in a second fork, in the same session.
+
+`python -m flows.worker FD`: FD is a socket with requests, each a JSON object: `import`: modules to import now; or
+`module`, `arguments`, `directory` and `environment` of a process, with a descriptor for its output. The answers are its
+id, and its exit code after its end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from components.core import threads
+from flows.bound import bound
+
+#: Largest message in bytes.
+LIMIT = 2**17
+DVC, HEADSTART = "dvc", "headstart"
+#: The module of the command `headstart`.
+CLI = "components.cli"
+#: Characters that mean something to a shell: a command with one of them is left to it.
+SHELL = frozenset("$`|&;<>()*?[]{}~#!\\\n'\"")
+
+
+class Fork:
+    """A process of the worker, with the part of `subprocess.Popen` that `processes.run` uses."""
+
+    def __init__(self, answers: socket.socket) -> None:
+        self._answers = answers
+        self._answers.setblocking(True)
+        self.pid = _received(answers)["pid"]
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, if the process has ended."""
+        if self.returncode is None:
+            self._answers.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                self.returncode = _received(self._answers)["code"]
+        return self.returncode
+
+
+class Worker:
+    """The worker of this process; to be started by the main thread.
+
+    Args:
+        environment: of the worker.
+    """
+
+    def __init__(self, root: Path, environment: Mapping[str, str]) -> None:
+        self._socket, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with remote:
+            command = [sys.executable, "-m", "flows.worker", str(remote.fileno())]
+            self._process = subprocess.Popen(
+                bound(command, number=signal.SIGKILL),
+                cwd=root,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=[remote.fileno()],
+            )
+
+    def prepare(self, modules: Sequence[str]) -> None:
+        """Let it import modules while it has nothing to do."""
+        self._socket.setblocking(True)
+        self._socket.send(json.dumps({"import": list(modules)}).encode())
+
+    def start(self, command: Sequence[str], *, directory: Path, environment: Mapping[str, str], output: int) -> Fork:
+        """Execute `PYTHON -m MODULE ARGUMENT ...`.
+
+        Args:
+            output: descriptor for both streams.
+        """
+        _, _, module, *arguments = command
+        request = {
+            "module": module,
+            "arguments": arguments,
+            "directory": str(directory),
+            "environment": {**environment},
+        }
+        self._socket.setblocking(True)
+        socket.send_fds(self._socket, [json.dumps(request).encode()], [output])
+        return Fork(self._socket)
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def can_execute(command: Sequence[str]) -> bool:
+    """Whether a worker can execute the command."""
+    return [*command[:2]] == [sys.executable, "-m"] and command[2] in (DVC, CLI, "flows.plan")
+
+
+def _received(connection: socket.socket) -> dict[str, Any]:
+    """A message; that of a process that was killed if the worker has ended."""
+    message: dict[str, Any] = json.loads(connection.recv(LIMIT) or b'{"pid": 0, "code": -9}')
+    return message
+
+
+def serve(requests: socket.socket) -> None:
+    """Execute requests one after the other, until the other side ends."""
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(requests, LIMIT, 1)
+        if not message:
+            return
+        request = json.loads(message)
+        if "import" in request:
+            prepare(request["import"])
+            continue
+        pid = os.fork()
+        if not pid:
+            requests.close()
+            os.setsid()
+            for stream in (1, 2):
+                os.dup2(descriptors[0], stream)
+            os.close(descriptors[0])
+            # Ends this process.
+            execute(**request)
+        os.close(descriptors[0])
+        requests.send(json.dumps({"pid": pid}).encode())
+        requests.send(json.dumps({"code": _code(pid)}).encode())
+
+
+def prepare(modules: Sequence[str]) -> None:
+    """Import DVC's commands and the modules of stages, and parse the code that these reach, for their identities."""
+    from dvc.cli import parse_args
+
+    from components.pipeline.code_identity import closure
+
+    parse_args(["repro"])
+    importlib.import_module("dvc.repo.reproduce")
+    importlib.import_module(f"{CLI}.main")
+    for module in modules:
+        importlib.import_module(module)
+        closure(module)
+    # A collection in a fork would copy the pages of all objects.
+    gc.collect()
+    gc.freeze()
+
+
+def _code(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def execute(module: str, arguments: Sequence[str], directory: str, environment: Mapping[str, str]) -> NoReturn:
+    """Execute a module as `python -m MODULE ARGUMENT ...` and end this process with its exit code."""
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environment)
+    if module == DVC:
+        _execute_stages_in(_spare())
+    sys.argv = [module, *arguments]
+    code: str | int | None = 0
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+        code = 1
+    # What the interpreter does at its end, except that it destroys all objects of the imported libraries.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
+
+
+def _spare() -> Callable[[Mapping[str, Any]], int]:
+    """A fork that waits for one request; returns a function that gives it the request and returns its exit code. It is
+    made before DVC runs, because DVC has threads, with which a process must not fork."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if not pid:
+        here.close()
+        message = there.recv(LIMIT)
+        there.close()
+        if not message:
+            os._exit(0)
+        execute(**json.loads(message))
+    there.close()
+
+    def run(request: Mapping[str, Any]) -> int:
+        here.send(json.dumps(request).encode())
+        return _code(pid)
+
+    return run
+
+
+def _execute_stages_in(spare: Callable[[Mapping[str, Any]], int]) -> None:
+    """Let DVC execute the first `headstart` command of a stage in a fork; other commands stay with the shell."""
+    from dvc.stage import run as runner
+    from dvc.stage.exceptions import StageCmdFailedError
+
+    by_shell, left = runner._run, [spare]
+
+    def run(executable: str | None, cmd: str, **options: Any) -> None:
+        if SHELL & {*cmd} or not cmd.startswith(f"{HEADSTART} ") or not left:
+            by_shell(executable, cmd, **options)
+            return
+        _, *arguments = shlex.split(cmd)
+        directory, environment = str(options["cwd"]), dict(options["env"])
+        request = {"module": CLI, "arguments": arguments, "directory": directory, "environment": environment}
+        if code := left.pop()(request):
+            raise StageCmdFailedError(cmd, code)
+
+    runner._run = run
+
+
+def main() -> None:
+    threads.prepare()
+    with socket.socket(fileno=int(sys.argv[1])) as requests:
+        serve(requests)
+
+
+if __name__ == "__main__":
+    main()
