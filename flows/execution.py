@@ -63,8 +63,10 @@ def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 
     Raises:
         StageError: the command failed, with its error message.
     """
-    # After a kill of this process nobody reads the result.
-    command = bound((sys.executable, "-m", "components.cli", *arguments), number=signal.SIGTERM)
+    command: Sequence[str] = (sys.executable, "-m", "components.cli", *arguments)
+    if not processes.WORKERS:
+        # After a kill of this process nobody reads the result.
+        command = bound(command, number=signal.SIGTERM)
     return run_command(command, source=source, root=root, limit_s=limit_s, show=show)
 
 

@@ -7,32 +7,30 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from prefect import flow
 
 from components.cli.common import PARAMS, ParamsFile
 from components.core.errors import ConfigError
 from components.settings.loading import load_params
 from flows import summary
 from flows.command import main
-from flows.dvc_tasks import stage_task
 from flows.execution import read_plan
 from flows.repository import find_root, locked, pipeline_of
-from flows.server import tie_server
-from flows.telemetry import announce, run_name
+from flows.server import has_server
+from flows.stages import LOCAL, Engine
+from flows.telemetry import announce
 from flows.terminal import terminal
 
 STAGES = ("register", "promote")
 
 
-@flow(name="promote", flow_run_name=run_name)
-def promote(params: str = "params.yaml") -> None:
+def act(params: Path, *, engine: Engine) -> None:
     """Run the stages that act on the registry.
 
     Raises:
         ConfigError: the settings or dvc.yaml are wrong.
         StageError: the registry cannot be reached, or there is nothing to register.
     """
-    file = Path(params).resolve()
+    file = params.resolve()
     root = find_root(file.parent)
     announce()
     with locked(root, what=f"promote {params}", say=terminal.say):
@@ -40,7 +38,7 @@ def promote(params: str = "params.yaml") -> None:
         plan.refuse_problem()
         for stage in plan.stages:
             if stage.name in STAGES:
-                stage_task(stage)(stage, root)
+                engine.run(stage, root)
     for line in summary.decisions(root=root, params=file):
         terminal.say(line)
 
@@ -60,8 +58,12 @@ def command(
     if not version and (reason or task or force):
         raise ConfigError("--reason, --task and --force belong to --version; name the version, or leave them out")
     if not version:
-        tie_server()
-        promote(str(params))
+        if has_server():
+            from flows.retrain import promote
+
+            promote(str(params))
+        else:
+            act(params, engine=LOCAL)
         return
     from components.registry.commands import assign
 

@@ -1,7 +1,6 @@
-"""`headstart retrain [--params experiments/full/params.yaml]`: the flow `retrain`, unless every stage is up to date.
+"""From raw data to a promoted classifier: `headstart retrain [--params experiments/full/params.yaml]`.
 
-The import of Prefect and the start of its embedded server take seconds. A run that has nothing to do needs neither,
-unless a Prefect server is configured, which shows every run.
+If a Prefect server is configured, which shows every run, it is the flow `retrain`. Otherwise Prefect is not imported.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import typer
 from components.cli.common import PARAMS, ParamsFile
 from flows.command import main
 from flows.run import BEGUN, begin, is_up_to_date, skip_all
-from flows.server import has_server, tie_server
+from flows.server import has_server
 from flows.terminal import terminal
 
 Rebuild = Annotated[
@@ -41,10 +40,14 @@ def command(
             skip_all(begun, file)
             return
         BEGUN[file] = begun
-        tie_server()
-        from flows.retrain import retrain
+        if shown:
+            from flows.retrain import retrain
 
-        retrain(str(params), rebuild)
+            retrain(str(params), rebuild)
+        else:
+            from flows.stages import LOCAL, run_pipeline
+
+            run_pipeline(file, engine=LOCAL, rebuild=rebuild)
 
 
 if __name__ == "__main__":

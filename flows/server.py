@@ -13,21 +13,18 @@ import fcntl
 import json
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TextIO
 
 from components.core.artifacts import write_atomic
 from components.core.errors import ConfigError
 from flows import profiles
-from flows.bound import bound
 from flows.processes import answers, descendants, end, orphans, start
 from flows.repository import STATE, environment
 from flows.terminal import terminal
@@ -217,20 +214,3 @@ def has_server() -> bool:
     from prefect.settings import PREFECT_API_URL
 
     return bool(PREFECT_API_URL.value())
-
-
-def tie_server() -> None:
-    """Tie the temporary server that this process will start to it, so that it ends after SIGKILL too, and let it answer
-    this process and its children only; nothing if another server is configured."""
-    if has_server():
-        return
-    from prefect.server.api import server as temporary
-    from prefect.settings import PREFECT_API_AUTH_STRING
-
-    def popen(args: list[str], *, env: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
-        if secret := PREFECT_API_AUTH_STRING.value():
-            env = {**env, SERVER_AUTH: secret}
-        return subprocess.Popen(bound(args, number=signal.SIGKILL), env=env, **options)
-
-    # Prefect has no setting for the command of the server.
-    temporary.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": popen})  # type: ignore[assignment]

@@ -42,19 +42,22 @@ KILLED_WAIT_S = 3.0
 PAGE = "http://127.0.0.1:4200"
 
 
+def name_of(what: str, params: Path) -> str:
+    """Name of a run: when and what."""
+    # Relative to the repository: empty for its own settings file.
+    folder = Path(os.path.relpath(params)).parent
+    return " ".join([time.strftime("%Y-%m-%d %H:%M:%S"), what, *([str(folder)] if folder != Path() else [])])
+
+
 def run_name() -> str:
-    """Name of a flow run, and of its MLflow run: when and what."""
+    """Name of a flow run, and of its MLflow run."""
     from prefect import runtime
 
-    # Relative to the repository: empty for its own settings file.
-    folder = Path(os.path.relpath(runtime.flow_run.parameters.get("params", PARAMS))).parent
-    what = " ".join([runtime.flow_run.flow_name or "", *([str(folder)] if folder != Path() else [])])
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {what}"
+    return name_of(runtime.flow_run.flow_name or "", Path(runtime.flow_run.parameters.get("params", PARAMS)))
 
 
 def announce() -> str:
-    """Set the id of this retraining, which is the id of its Prefect flow run, for its stages; returns it."""
-    # A run with nothing to do, and flows in tests, have no flow run.
+    """Set the id of this run for its stages: that of its Prefect flow run, if there is one; returns it."""
     identifier = flow_run.identifier() or f"{time.time_ns():x}"
     os.environ[RUN_ID] = identifier
     return identifier
@@ -80,7 +83,7 @@ class Monitor:
     def __init__(self, params: Path, *, root: Path) -> None:
         self.root = root
         self.id = announce()
-        self.name = flow_run.name() or self.id
+        self.name = flow_run.name() or name_of("retrain", params)
         self._file, self._settings = params, load_params(params)
         self._pipeline = os.path.relpath(params, root)
         self._summary: list[str] = []
@@ -185,9 +188,9 @@ class Monitor:
         tags = {
             "params": self._pipeline,
             "host": socket.gethostname(),
-            "prefect_run": self.name,
-            "prefect_url": f"{_page()}/runs/flow-run/{self.id}",
         }
+        if flow_run.identifier():
+            tags |= {"prefect_run": self.name, "prefect_url": f"{_page()}/runs/flow-run/{self.id}"}
         with suppress(KeyError, OSError):  # a container's user id without a name
             tags["user"] = getpass.getuser()
         with suppress(OSError, subprocess.SubprocessError):

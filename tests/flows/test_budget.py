@@ -12,7 +12,7 @@ import pytest
 
 from components.pipeline.costs import Duration, History, machine
 from components.settings.loading import load_params
-from flows import budget, dvc_tasks, retrain
+from flows import budget, stages
 from flows.execution import failure
 from flows.plan import Stage
 from flows.terminal import BudgetError
@@ -21,11 +21,11 @@ from .conftest import change, ran
 
 
 @pytest.fixture
-def run(project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`run()` runs the flow on the project, without the check of its data."""
-    monkeypatch.setattr(retrain, "run_headstart", lambda *arguments, **keywords: None)
-    monkeypatch.setattr(dvc_tasks, "RETRY_DELAYS_S", (0,))
-    return lambda: retrain.retrain(str(project / "params.yaml"))
+def run(project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`run()` runs the pipeline of the project, without the check of its data."""
+    monkeypatch.setattr(stages, "run_headstart", lambda *arguments, **keywords: None)
+    monkeypatch.setattr(stages, "RETRY_DELAYS_S", (0,))
+    return lambda: stages.run_pipeline(project / "params.yaml", engine=stages.LOCAL)
 
 
 def limit(project: Path, hours: str) -> None:
@@ -60,7 +60,7 @@ def test_a_run_is_stopped_at_its_budget_and_the_next_one_resumes(
     # The next run continues with the stage; the duration of one that was interrupted is not recorded.
     (project / "trouble").unlink()
     monkeypatch.undo()
-    monkeypatch.setattr(retrain, "run_headstart", lambda *arguments, **keywords: None)
+    monkeypatch.setattr(stages, "run_headstart", lambda *arguments, **keywords: None)
     assert run()["Completed"] == ["pretrain", "evaluate", "register"]
     assert [one.stage for one in History(project).read()][2:] == ["evaluate", "register"]
 

@@ -1,4 +1,4 @@
-"""The flow promote."""
+"""The command promote."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from flows.repository import locked
 from .conftest import dvc, ran
 
 
+@pytest.mark.parametrize("shown", [False, True], ids=["here", "flow"])
 def test_promote_runs_only_the_stages_of_the_registry(
-    project: Path, prefect_server: None, capsys: pytest.CaptureFixture[str]
+    shown: bool, project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dvc(project, "repro", "-q", "evaluate")
     ran(project)
     (project / "data/domain/aws/b.txt").write_text("more\n")
-    promote.promote(str(project / "params.yaml"))
+    monkeypatch.setattr(promote, "has_server", lambda: shown)
+    promote.command(params=project / "params.yaml")
     assert ran(project) == ["register registry"]
 
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from components.core.errors import ConfigError
-from flows import dvc_tasks, execution, processes, retrain, retrain_command
+from flows import execution, processes, retrain, retrain_command, stages
 from flows.execution import failure
 from flows.plan import Plan, Stage
 from flows.repository import locked
@@ -31,17 +31,15 @@ STAGES = ["ingest@general", "ingest@domain", "pretrain", "evaluate", "register"]
 
 
 @pytest.fixture
-def run(
-    project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Any:
-    """`run()` runs the flow on the project and returns stage -> outcome. `run.checked` collects the arguments of
+def run(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """`run()` runs the pipeline of the project and returns stage -> outcome. `run.checked` collects the arguments of
     `headstart check`, which is mocked."""
     checked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(retrain, "run_headstart", lambda *arguments, **keywords: checked.append(arguments))
-    monkeypatch.setattr(dvc_tasks, "RETRY_DELAYS_S", (0,))
+    monkeypatch.setattr(stages, "run_headstart", lambda *arguments, **keywords: checked.append(arguments))
+    monkeypatch.setattr(stages, "RETRY_DELAYS_S", (0,))
 
     def once(params: str = "params.yaml") -> dict[str, str]:
-        done = retrain.retrain(str(project / params))
+        done = stages.run_pipeline(project / params, engine=stages.LOCAL)
         return {name: outcome for outcome, names in done.items() for name in names}
 
     once.checked = checked  # type: ignore[attr-defined]
@@ -109,25 +107,43 @@ def test_the_registry_stages_are_skipped_while_the_registry_is_unchanged(
     assert run()["register"] == "Completed"
 
 
-def test_a_prefect_server_is_started_for_a_run_that_has_something_to_do(
+def test_a_run_is_a_flow_only_if_a_server_is_configured(
     project: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///registry.db")
     (project / "registry.db").write_text("a model")
     run()
     started: list[str] = []
-    monkeypatch.setattr(retrain_command, "tie_server", lambda: started.append("server"))
+    monkeypatch.setattr(stages, "run_pipeline", lambda *given, **named: started.append("here"))
     monkeypatch.setattr(retrain, "retrain", lambda *arguments: started.append("flow"))
     # A server that is configured has the history of all runs.
-    more = project / "data/domain/aws/b.txt"
-    for address, changed, starts in (("", False, False), ("", True, True), ("http://127.0.0.1:1/api", False, True)):
+    more, server = project / "data/domain/aws/b.txt", "http://127.0.0.1:1/api"
+    for address, changed, expected in (("", False, []), ("", True, ["here"]), (server, False, ["flow"])):
         monkeypatch.delenv("PREFECT_API_URL", raising=False)
         if address:
             monkeypatch.setenv("PREFECT_API_URL", address)
         more.write_text("more") if changed else more.unlink(missing_ok=True)
         started.clear()
         retrain_command.command(params=project / "params.yaml")
-        assert started == (["server", "flow"] if starts else [])
+        assert started == expected
+
+
+def test_the_flow_runs_the_same_stages(project: Path, run: Any, prefect_server: None) -> None:
+    (project / "trouble").write_text("pretrain crash-once")
+    done = retrain.retrain(str(project / "params.yaml"))
+    assert done == {"Completed": STAGES, "Cached": [], "Skipped": []}
+    assert ran(project).count("pretrain model") == 2
+    assert retrain.retrain(str(project / "params.yaml")) == {
+        "Completed": ["register"],
+        "Cached": [],
+        "Skipped": STAGES[:-1],
+    }
+    (project / "trouble").write_text("pretrain refuse")
+    (project / "data/general/b.txt").write_text("general too\n")
+    ran(project)
+    with pytest.raises(StageError, match="^pretrain: artifacts/corpus/general: line 3: no text"):
+        retrain.retrain(str(project / "params.yaml"))
+    assert ran(project).count("pretrain model") == 1
 
 
 NOTHING_TO_DO = """
@@ -228,8 +244,8 @@ def test_a_crash_is_retried(project: Path, run: Any) -> None:
 def test_a_requested_rebuild_runs_a_stage_that_is_up_to_date(project: Path) -> None:
     dvc(project, "repro", "-q", "pretrain")
     stage = Stage(name="pretrain", address="dvc.yaml:pretrain")
-    assert dvc_tasks.run_stage.fn(stage, project).name == "Skipped"
-    assert dvc_tasks.run_stage.fn(replace(stage, force=True), project).name == "Completed"
+    assert stages.reproduce(stage, project) == "Skipped"
+    assert stages.reproduce(replace(stage, force=True), project) == "Completed"
 
 
 def test_the_time_limit_of_a_stage(project: Path, run: Any) -> None:
@@ -380,9 +396,9 @@ def test_a_stage_runs_again_at_once_after_sigkill_during_dvc_repro(project: Path
 
 
 @pytest.mark.timeout(900)
-def test_a_run_after_a_killed_run_ends_its_processes_and_resumes(project: Path, prefect_home: Path) -> None:
-    """The program with its embedded server: first run ended by SIGKILL, second by SIGTERM, third completes."""
-    environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
+def test_a_run_after_a_killed_run_ends_its_processes_and_resumes(project: Path) -> None:
+    """The program with its worker: first run ended by SIGKILL, second by SIGTERM, third completes."""
+    environment = dict(os.environ)
     # The variables of the session's server and of this process do not apply.
     for name in ("PREFECT_API_URL", processes.MARK):
         environment.pop(name, None)
@@ -397,7 +413,7 @@ def test_a_run_after_a_killed_run_ends_its_processes_and_resumes(project: Path, 
     killed = start()
     child = wait_for_child(project, killed)
     left = processes_of(project)
-    assert any("uvicorn" in process.cmdline() for process in left)
+    assert sum("flows.worker" in process.cmdline() for process in left) >= 3, "the worker, DVC and the stage"
     killed.kill()
     killed.wait()
     assert is_running(child)
@@ -409,7 +425,7 @@ def test_a_run_after_a_killed_run_ends_its_processes_and_resumes(project: Path, 
     ended.terminate()
     output, _ = ended.communicate(timeout=60)
     assert ended.returncode == 143, output
-    # The embedded server has ended with its flow.
+    # The worker has ended with its run.
     assert re.search(r"ending \d+ processes of a run that was killed", output)
     assert not is_running(second)
     assert processes_of(project) == []

@@ -13,7 +13,7 @@ from prefect import get_client
 from components.core.errors import HeadstartError
 from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
-from flows import retrain
+from flows import stages as pipeline
 from flows.terminal import StageError
 
 from .conftest import ROOT, ran
@@ -25,20 +25,20 @@ def refuse(*_: object, **__: object) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_failed_retraining_and_its_repetition_are_runs(
-    project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr(retrain, "run_headstart", lambda *arguments, **keywords: None)
+    monkeypatch.setattr(pipeline, "run_headstart", lambda *arguments, **keywords: None)
     shutil.copyfile(ROOT / "params.yaml", project / "params.yaml")  # with its section telemetry
     (project / "trouble").write_text("pretrain refuse")
     with pytest.raises(StageError):
-        retrain.retrain(str(project / "params.yaml"))
+        pipeline.run_pipeline(project / "params.yaml", engine=pipeline.LOCAL)
     (project / "trouble").unlink()
     with monkeypatch.context() as patched:
-        patched.setattr(retrain, "check_space", refuse)
+        patched.setattr(pipeline, "check_space", refuse)
         with pytest.raises(HeadstartError):
-            retrain.retrain(str(project / "params.yaml"))
-    retrain.retrain(str(project / "params.yaml"))
+            pipeline.run_pipeline(project / "params.yaml", engine=pipeline.LOCAL)
+    pipeline.run_pipeline(project / "params.yaml", engine=pipeline.LOCAL)
     shown = capsys.readouterr().out
     ran(project)
 
