@@ -13,6 +13,7 @@ from prefect import get_client
 from components.core.errors import HeadstartError
 from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
+from flows import retrain
 from flows import stages as pipeline
 from flows.terminal import StageError
 
@@ -25,20 +26,20 @@ def refuse(*_: object, **__: object) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_failed_retraining_and_its_repetition_are_runs(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr(pipeline, "run_headstart", lambda *arguments, **keywords: None)
     shutil.copyfile(ROOT / "params.yaml", project / "params.yaml")  # with its section telemetry
     (project / "trouble").write_text("pretrain refuse")
     with pytest.raises(StageError):
-        pipeline.run_pipeline(project / "params.yaml", engine=pipeline.LOCAL)
+        retrain.retrain(str(project / "params.yaml"))
     (project / "trouble").unlink()
     with monkeypatch.context() as patched:
         patched.setattr(pipeline, "check_space", refuse)
         with pytest.raises(HeadstartError):
-            pipeline.run_pipeline(project / "params.yaml", engine=pipeline.LOCAL)
-    pipeline.run_pipeline(project / "params.yaml", engine=pipeline.LOCAL)
+            retrain.retrain(str(project / "params.yaml"))
+    retrain.retrain(str(project / "params.yaml"))
     shown = capsys.readouterr().out
     ran(project)
 
