@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,36 +10,11 @@ import typer
 from components.cli.common import PARAMS, ParamsFile
 from components.core.errors import ConfigError
 from components.settings.loading import load_params
-from flows import summary
 from flows.command import main
-from flows.execution import read_plan
-from flows.repository import find_root, locked, pipeline_of
+from flows.repository import find_root
 from flows.server import has_server
-from flows.stages import LOCAL, Engine
-from flows.telemetry import announce
+from flows.stages import LOCAL, act_on_registry
 from flows.terminal import terminal
-
-STAGES = ("register", "promote")
-
-
-def act(params: Path, *, engine: Engine) -> None:
-    """Run the stages that act on the registry.
-
-    Raises:
-        ConfigError: the settings or dvc.yaml are wrong.
-        StageError: the registry cannot be reached, or there is nothing to register.
-    """
-    file = params.resolve()
-    root = find_root(file.parent)
-    announce()
-    with locked(root, what=f"promote {params}", say=terminal.say):
-        plan = read_plan(pipeline_of(file, root=root), root=root)
-        plan.refuse_problem()
-        for stage in plan.stages:
-            if stage.name in STAGES:
-                engine.run(stage, root)
-    for line in summary.decisions(root=root, params=file):
-        terminal.say(line)
 
 
 def command(
@@ -63,7 +37,7 @@ def command(
 
             promote(str(params))
         else:
-            act(params, engine=LOCAL)
+            act_on_registry(params, engine=LOCAL)
         return
     from components.registry.commands import assign
 

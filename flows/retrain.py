@@ -1,6 +1,6 @@
 """The flows `retrain` and `promote` of a Prefect server: of a schedule, or of the server that `PREFECT_API_URL` names.
 
-Without a server `headstart retrain` and `headstart promote` do the same (`flows.stages`, `flows.promote`).
+Without a server `headstart retrain` and `headstart promote` do the same (`flows.stages`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from prefect import flow
 
 from flows.dvc_tasks import TASKS
 from flows.flow_run import begin_scheduled
-from flows.promote import act
-from flows.stages import run_pipeline
+from flows.stages import act_on_registry, run_pipeline
 from flows.telemetry import run_name
 
 
@@ -38,5 +37,5 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
 
 @flow(name="promote", flow_run_name=run_name)
 def promote(params: str = "params.yaml") -> None:
-    """Run the stages that act on the registry; errors as of `flows.promote.act`."""
-    act(Path(params), engine=TASKS)
+    """Run the stages that act on the registry; errors as of `flows.stages.act_on_registry`."""
+    act_on_registry(Path(params), engine=TASKS)

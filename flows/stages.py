@@ -18,12 +18,12 @@ from components.core.errors import ConfigError
 from components.pipeline.costs import History
 from components.pipeline.identity import STAGE as IDENTITY
 from components.settings.loading import load_params
-from flows import processes
+from flows import processes, summary
 from flows.budget import Spending
-from flows.execution import DVC, add_folder, run_command, run_headstart, say
+from flows.execution import DVC, add_folder, read_plan, run_command, run_headstart, say
 from flows.flow_run import log
 from flows.plan import Plan, Stage
-from flows.repository import data_to_pull, environment
+from flows.repository import data_to_pull, environment, find_root, locked, pipeline_of
 from flows.run import (
     BEGUN,
     begin,
@@ -35,7 +35,7 @@ from flows.run import (
     upcoming,
     wanted,
 )
-from flows.telemetry import Monitor, monitored
+from flows.telemetry import Monitor, announce, monitored
 from flows.terminal import BudgetError, StageError, terminal
 
 #: Delays in seconds before the retries of a stage that has crashed.
@@ -95,6 +95,26 @@ def run_pipeline(file: Path, *, engine: Engine, rebuild: bool = False) -> dict[s
         conclude(done, spending.params, monitor, file=file, root=run.root)
         terminal.say(f"run:     {monitor.name} ({monitor.id})")
         return done
+
+
+def act_on_registry(params: Path, *, engine: Engine) -> None:
+    """Run the stages that act on the registry.
+
+    Raises:
+        ConfigError: the settings or dvc.yaml are wrong.
+        StageError: the registry cannot be reached, or there is nothing to register.
+    """
+    file = params.resolve()
+    root = find_root(file.parent)
+    announce()
+    with locked(root, what=f"promote {params}", say=terminal.say):
+        plan = read_plan(pipeline_of(file, root=root), root=root)
+        plan.refuse_problem()
+        for stage in plan.stages:
+            if stage.name in ("register", "promote"):
+                engine.run(stage, root)
+    for line in summary.decisions(root=root, params=file):
+        terminal.say(line)
 
 
 def run_stages(
