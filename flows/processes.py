@@ -92,7 +92,8 @@ def _started(
 ) -> Popen[bytes] | Fork:
     """A process in a session of its own: a fork of the run's worker, or of this process."""
     if WORKERS and can_execute(command):
-        return WORKERS[-1].start(command, directory=directory, environment=environment, output=output)
+        with contextlib.suppress(OSError):
+            return WORKERS[-1].start(command, directory=directory, environment=environment, output=output)
     return subprocess.Popen(
         command,
         cwd=directory,

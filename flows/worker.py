@@ -13,7 +13,6 @@ id, and its exit code after its end.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
 import importlib
 import json
@@ -33,8 +32,8 @@ from typing import Any, NoReturn
 from components.core import threads
 from flows.bound import bound
 
-#: Largest message in bytes.
-LIMIT = 2**17
+#: Largest message in bytes; the kernel refuses larger ones than a quarter of it.
+LIMIT = 2**20
 DVC, HEADSTART = "dvc", "headstart"
 #: The module of the command `headstart`.
 CLI = "components.cli"
@@ -43,20 +42,31 @@ SHELL = frozenset("$`|&;<>()*?[]{}~#!\\\n'\"")
 
 
 class Fork:
-    """A process of the worker, with the part of `subprocess.Popen` that `processes.run` uses."""
+    """A process of the worker, with the part of `subprocess.Popen` that `processes.run` uses.
+
+    Raises:
+        ConnectionError: the worker has ended.
+    """
 
     def __init__(self, answers: socket.socket) -> None:
         self._answers = answers
         self._answers.setblocking(True)
-        self.pid = _received(answers)["pid"]
+        # Answers about an earlier process, whose end nobody waited for, come first.
+        while "code" in (answer := _received(answers)):
+            pass
+        self.pid: int = answer["pid"]
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code, if the process has ended."""
+        """The exit code, if the process has ended; that of SIGKILL if the worker has."""
         if self.returncode is None:
             self._answers.setblocking(False)
-            with contextlib.suppress(BlockingIOError):
+            try:
                 self.returncode = _received(self._answers)["code"]
+            except BlockingIOError:
+                pass
+            except ConnectionError:
+                self.returncode = -signal.SIGKILL
         return self.returncode
 
 
@@ -90,6 +100,9 @@ class Worker:
 
         Args:
             output: descriptor for both streams.
+
+        Raises:
+            OSError: the worker has ended, or the environment is too large for a message.
         """
         _, _, module, *arguments = command
         request = {
@@ -115,9 +128,10 @@ def can_execute(command: Sequence[str]) -> bool:
 
 
 def _received(connection: socket.socket) -> dict[str, Any]:
-    """A message; that of a process that was killed if the worker has ended."""
-    message: dict[str, Any] = json.loads(connection.recv(LIMIT) or b'{"pid": 0, "code": -9}')
-    return message
+    if not (message := connection.recv(LIMIT)):
+        raise ConnectionResetError
+    received: dict[str, Any] = json.loads(message)
+    return received
 
 
 def serve(requests: socket.socket) -> None:
@@ -141,7 +155,7 @@ def serve(requests: socket.socket) -> None:
             execute(**request)
         os.close(descriptors[0])
         requests.send(json.dumps({"pid": pid}).encode())
-        requests.send(json.dumps({"code": _code(pid)}).encode())
+        requests.send(json.dumps({"pid": pid, "code": _code(pid)}).encode())
 
 
 def prepare(modules: Sequence[str]) -> None:

@@ -23,6 +23,7 @@ ROLES = (
     ("pool", ("multiprocessing",)),
     ("dvc", ("-m dvc",)),
 )
+WORKER = "flows.worker"
 #: Number of attempts of a run after the last kill: retries of a stage are used up by kills, so a run may end.
 ATTEMPTS = 4
 #: Largest file in bytes that a stage may write while its disk is full.
@@ -33,6 +34,10 @@ def role(process: psutil.Process) -> str:
     """What a process of a run is: flow, dvc, stage, Ray worker ...; empty if it has ended."""
     try:
         command = " ".join(process.cmdline())
+        if WORKER in command:
+            # The worker, its fork that runs DVC, and the fork of that.
+            above = sum(WORKER in " ".join(parent.cmdline()) for parent in process.parents())
+            return ("worker", "dvc", "stage")[min(above, 2)]
     except psutil.Error:
         return ""
     return next((name for name, parts in ROLES if any(part in command for part in parts)), "other")

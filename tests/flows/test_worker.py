@@ -75,12 +75,32 @@ def test_a_time_limit_ends_children_in_every_session(root: Path, monkeypatch: py
     assert execute(root, "0")[0] == 0, "the worker is at its next request"
 
 
-def test_a_killed_worker_is_a_killed_command(root: Path) -> None:
+def test_without_its_worker_a_command_is_a_process_of_its_own(root: Path) -> None:
     (process,) = processes.WORKERS
     process._process.kill()
     process._process.wait()
-    with pytest.raises((BrokenPipeError, ConnectionResetError)):
-        execute(root, "0")
+    assert execute(root, "3") == (3, [f"['3'] {root} value True", "to stderr"])
+
+
+def test_a_command_whose_worker_is_killed_was_killed(root: Path) -> None:
+    (process,) = processes.WORKERS
+    killed: list[int] = []
+
+    def kill(line: str) -> None:
+        if line[0].isdigit() and not killed:
+            killed.extend(map(int, line.split()))
+            process._process.kill()
+
+    command = [sys.executable, "-m", "given", "hang"]
+    assert run(command, directory=root, environment=os.environ, limit_s=60, on_line=kill) == -9
+    assert not any(map(is_running, killed))
+
+
+def test_an_environment_that_is_too_large_for_a_message(root: Path) -> None:
+    lines: list[str] = []
+    variables = {**os.environ, **{f"LARGE{number}": "x" * 100_000 for number in range(8)}}
+    command = [sys.executable, "-m", "given", "0"]
+    assert run(command, directory=root, environment=variables, limit_s=60, on_line=lines.append) == 0 and lines
 
 
 def test_only_the_commands_of_a_run_are_forks() -> None:
