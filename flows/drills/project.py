@@ -294,10 +294,12 @@ def make(root: Path, *, variables: Mapping[str, str], launcher: str = "local") -
         shutil.copytree(CHECKOUT / name, root / name)
     (root / ".gitignore").write_text("/data\n/artifacts\n/.headstart/\n/mlflow.db\n/mlruns/\n__pycache__/\n")
     write(root, launcher=launcher, tokens=TOKENS)
+    project = Project(root, dict(variables))
+    project.headstart("dvc")
     for arguments in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "a drill"]):
         who = ["-c", "user.name=drill", "-c", "user.email=drill@example.org", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True, timeout=600)
-    return Project(root, dict(variables))
+    return project
 
 
 @dataclass
