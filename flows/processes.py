@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -107,12 +108,12 @@ def _started(
 
 @contextlib.contextmanager
 def working(root: Path, modules: Sequence[str], *, environment: Mapping[str, str]) -> Iterator[None]:
-    """A block whose commands are executed by a worker, if this is the main thread.
+    """A block whose commands are executed by a worker; on Linux, if this is the main thread.
 
     Args:
         modules: that it imports in advance.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
         yield
         return
     worker = Worker(root, environment)
