@@ -71,7 +71,7 @@ def test_a_stage_on_a_full_disk_ends_with_one_message(
         raise OSError(errno.ENOSPC, "No space left on device", "shard-0")
 
     monkeypatch.setattr("sys.argv", ["headstart", "check", "--params", "nowhere.yaml"])
-    monkeypatch.setattr("components.cli.common.load_params", fill)
+    monkeypatch.setattr("components.settings.loading.load_params", fill)
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == 2
