@@ -57,7 +57,7 @@ def run_name() -> str:
 
 
 def announce() -> str:
-    """Set the id of this run for its stages: that of its Prefect flow run, if there is one; returns it."""
+    """Set the id of this run for its stages, the same as of its Prefect flow run if there is one; returns it."""
     identifier = flow_run.identifier() or f"{time.time_ns():x}"
     os.environ[RUN_ID] = identifier
     return identifier

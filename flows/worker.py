@@ -58,7 +58,7 @@ class Fork:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code, if the process has ended; that of SIGKILL if the worker has."""
+        """The exit code, if the process has ended; -9 if the worker has."""
         if self.returncode is None:
             self._answers.setblocking(False)
             try:
