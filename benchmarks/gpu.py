@@ -10,7 +10,7 @@ Each step runs in a process of its own with a time limit and prints one line of 
 
 | step | result |
 |---|---|
-| smoke | every family trains in bf16 and float32 with deterministic algorithms; first and last loss |
+| smoke | every family learns one batch by heart in bf16 and float32; loss before and after |
 | parity | loss and gradient norm of every family: CPU, GPU, and compiled; largest relative difference |
 | resume | whether a run that stops and continues has the bits of an uninterrupted one |
 | bert-32x512 to wikitext-103 | tokens per second, model FLOPs utilisation, and the speed relative to transformers |

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from pathlib import Path
 
 _HOME = Path(__file__).resolve().parents[1] / ".headstart" / "prefect"
@@ -21,12 +20,10 @@ if "PREFECT_HOME" not in os.environ:
 _DEFAULTS = {
     # Prefect's state is stored in the clone, not in the user's home folder.
     "PREFECT_HOME": str(_HOME),
-    # The first start of the embedded server creates its database in 10 to 20 seconds; Prefect's own limit is 20.
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "300",
-    # Also avoids a database-is-locked traceback at each start of the embedded server.
+    # Also avoids a database-is-locked traceback at each start of a server.
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
-    # Pages of other origins get no answer from a server that is started here; an embedded one has no page of its own.
+    # Pages of other origins get no answer from a server that is started here.
     "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
     "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "http://headstart.invalid",
     # The terminal shows the stages' output; Prefect's log records and tracebacks go to its server only.
@@ -41,8 +38,3 @@ for _name, _value in _DEFAULTS.items():
 def profiles() -> Path:
     """The file of Prefect's profiles, which need not exist."""
     return Path(os.environ.get("PREFECT_PROFILES_PATH") or f"{os.environ['PREFECT_HOME']}/profiles.toml").expanduser()
-
-
-if not os.environ.get("PREFECT_API_URL") and not (profiles().is_file() and "PREFECT_API_" in profiles().read_text()):
-    # What the embedded server asks for; children inherit it.
-    os.environ.setdefault("PREFECT_API_AUTH_STRING", f"headstart:{secrets.token_urlsafe(32)}")

@@ -21,11 +21,11 @@ from flows.terminal import BudgetError, StageError
 def main(function: Callable[..., Any]) -> None:
     """Run `function` with the flags of its signature.
 
-    SIGTERM and SIGHUP act like Ctrl-C: the stage's processes and Prefect's embedded server end before this process.
+    SIGTERM and SIGHUP act like Ctrl-C: the processes of the stage end before this process.
     (The default action would end this process alone.) A `HeadstartError` is one message and exit code 2.
     """
     with contextlib.suppress(ConfigError):
-        # Marks Prefect's embedded server, a child of this process: the next run ends it if this process is killed.
+        # Marks the children of this process: the next run ends them if this process is killed.
         os.environ.update(mark(find_root(Path())))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))

@@ -276,7 +276,7 @@ def having(variable: str, value: str) -> list[psutil.Process]:
 
 
 def orphans(root: Path) -> list[psutil.Process]:
-    """The processes that killed runs have left in a repository: stages, their workers, Prefect's embedded server."""
+    """The processes that killed runs have left in a repository: stages, their workers, servers."""
     targets = []
     for process in having(MARK, ""):
         with contextlib.suppress(psutil.Error):

@@ -39,6 +39,7 @@ from flows.execution import DVC, run_command
 from flows.flow_run import begin_scheduled
 from flows.processes import end_session
 from flows.repository import STATE, data_to_pull, find_root, locked
+from flows.server import has_server
 from flows.telemetry import run_name
 from flows.terminal import terminal
 
@@ -393,7 +394,9 @@ def command(
     params: ParamsFile = PARAMS,
 ) -> None:
     """Pull code and data, retrain, push and commit."""
-    sync(str(params), push=push)
+    # Without a server the flow's function runs alone, so that none is started.
+    run = sync if has_server() else sync.fn
+    run(str(params), push=push)
 
 
 if __name__ == "__main__":
