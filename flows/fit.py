@@ -19,9 +19,12 @@ from components.core.artifacts import read_json
 from components.core.errors import ConfigError
 from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
+from components.settings.registry import find_repository
 from flows import retrain_command
 from flows.command import main
 from flows.execution import run_headstart
+from flows.processes import working
+from flows.repository import environment
 from flows.terminal import terminal
 
 
@@ -51,9 +54,14 @@ class FitFlags(DataFlags):
 @flags
 def command(options: FitFlags) -> None:
     """Train, score, register and promote; then print what is served and the next commands."""
-    labelled = options.labelled
-    root = Path.cwd()
-    params = root / PARAMS
+    root = find_repository(Path()) or Path.cwd()
+    with working(root, environment=environment(root)):
+        fit(options, params=Path.cwd() / PARAMS)
+
+
+def fit(options: FitFlags, *, params: Path) -> None:
+    """The command, with a worker."""
+    labelled, root = options.labelled, params.parent
     if not params.exists():
         if labelled is None:
             raise ConfigError(f"{params}: does not exist; name a labelled file: headstart fit data.csv")

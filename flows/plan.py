@@ -7,6 +7,7 @@ even if nothing has changed.
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from dataclasses import asdict, dataclass
@@ -120,13 +121,18 @@ class Changes:
         self.graph, self.repo = index.graph, repo
         writer = next((stage for stage in index.stages if stage.name == IDENTITY), None)
         self.folder = Path(writer.outs[0].fs_path) if writer is not None else None
-        self.computed: dict[str, Identity] | None = None
-        if writer is not None and writer.status():
-            self.computed = {
-                file_name(stage, item): value
-                for stage, items in identities(load_params(params)).items()
-                for item, value in items.items()
-            }
+        self._writer, self._params = writer, params
+
+    @functools.cached_property
+    def computed(self) -> dict[str, Identity] | None:
+        """File name -> identity; None if the stage `identity` is up to date."""
+        if self._writer is None or not self._writer.status():
+            return None
+        return {
+            file_name(stage, item): value
+            for stage, items in identities(load_params(self._params)).items()
+            for item, value in items.items()
+        }
 
     def identity(self, stage: Any) -> Any:
         """The dependency of a DVC stage on its identity; None if it has none."""

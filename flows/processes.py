@@ -40,6 +40,9 @@ MARK = "HEADSTART_RUN"
 WORKERS: list[Worker] = []
 
 
+Process = Popen[bytes] | Fork
+
+
 class CommandTimeoutError(Exception):
     """The command exceeded its time limit and was ended."""
 
@@ -88,9 +91,7 @@ def run(
     return process.returncode
 
 
-def _started(
-    command: Sequence[str], *, directory: Path, environment: Mapping[str, str], output: int
-) -> Popen[bytes] | Fork:
+def _started(command: Sequence[str], *, directory: Path, environment: Mapping[str, str], output: int) -> Process:
     """A process in a session of its own: a fork of the run's worker, or of this process."""
     if WORKERS and can_execute(command):
         with contextlib.suppress(OSError):
@@ -107,17 +108,13 @@ def _started(
 
 
 @contextlib.contextmanager
-def working(root: Path, modules: Sequence[str], *, environment: Mapping[str, str]) -> Iterator[None]:
-    """A block whose commands are executed by a worker; on Linux, if this is the main thread.
-
-    Args:
-        modules: that it imports in advance.
-    """
-    if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
+def working(root: Path, *, environment: Mapping[str, str]) -> Iterator[None]:
+    """A block whose commands are executed by a worker, the one of an outer block if there is one; on Linux, if this is
+    the main thread."""
+    if WORKERS or sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
         yield
         return
     worker = Worker(root, environment)
-    worker.prepare(modules)
     WORKERS.append(worker)
     try:
         yield
@@ -126,12 +123,34 @@ def working(root: Path, modules: Sequence[str], *, environment: Mapping[str, str
         worker.close()
 
 
+def prepare(modules: Sequence[str]) -> None:
+    """Let the worker import the modules of stages while it has nothing to do."""
+    for worker in WORKERS:
+        # A worker that has ended: its commands are processes of their own.
+        with contextlib.suppress(OSError):
+            worker.prepare(modules)
+
+
+def connect(
+    command: Sequence[str], *, directory: Path, environment: Mapping[str, str]
+) -> tuple[socket.socket, Process]:
+    """Start a Python module beside the commands of the run; returns a socket, whose other end is its standard output,
+    and the process."""
+    here, there = socket.socketpair()
+    with there:
+        options: dict[str, Any] = {"directory": directory, "environment": environment}
+        for worker in WORKERS:
+            with contextlib.suppress(OSError):
+                return here, worker.start(command, **options, output=there.fileno(), background=True)
+        return here, start(command, **options, log=there.fileno(), number=signal.SIGTERM)
+
+
 def start(
     command: Sequence[str],
     *,
     directory: Path,
     environment: Mapping[str, str],
-    log: IO[Any] | None = None,
+    log: IO[Any] | int | None = None,
     number: signal.Signals = signal.SIGKILL,
 ) -> Popen[bytes]:
     """Start a program in a session of its own. The kernel sends it a signal when this process ends.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,8 @@ from components.settings.params import Params
 from flows import summary
 from flows.execution import DVC, read_plan, run_command, run_headstart
 from flows.plan import Plan, Stage
-from flows.repository import STATE, find_root, locked, pipeline_of, recorded_outputs
+from flows.processes import working
+from flows.repository import STATE, environment, find_root, locked, pipeline_of, recorded_outputs
 from flows.telemetry import Monitor, monitored
 from flows.terminal import StageError, terminal
 
@@ -49,10 +49,10 @@ SPARE_BYTES = 10**9
 
 @dataclass(frozen=True)
 class Begun:
-    """A run that holds the repository's lock; `plan` is being computed."""
+    """A run that holds the repository's lock."""
 
     root: Path
-    plan: Future[Plan]
+    plan: Plan
 
 
 #: Settings file -> the run that `headstart retrain` has begun before the flow starts.
@@ -61,18 +61,26 @@ BEGUN: dict[Path, Begun] = {}
 
 @contextmanager
 def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
-    """Hold the lock of a settings file's repository and compute its plan in the background.
+    """Hold the lock of a settings file's repository, start the worker, and compute the plan.
 
     Raises:
         ConfigError: the settings file or dvc.yaml is wrong.
     """
     root = find_root(file.parent)
-    with locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say), ThreadPoolExecutor(1) as pool:
+    with (
+        locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say),
+        working(root, environment=environment(root)),
+    ):
         bring(file, root=root)
         check_drift(file, root=root)
         if rebuild:
             request(load_params(file), "headstart retrain --rebuild", root=root)
-        yield Begun(root, pool.submit(read_plan, pipeline_of(file, root=root), root=root))
+        pipeline = pipeline_of(file, root=root)
+        try:
+            plan = read_plan(pipeline, root=root)
+        except StageError as error:  # recorded as the end of the run
+            plan = Plan(stages=(), problem=str(error))
+        yield Begun(root, plan)
 
 
 def bring(file: Path, *, root: Path) -> list[Path]:
@@ -177,11 +185,8 @@ def has_changes(plan: Plan) -> bool:
 
 
 def is_up_to_date(run: Begun, file: Path) -> bool:
-    """Whether a run would skip every stage, those included that run every time unless the registry is unchanged. False
-    if there is no plan: the flow records the failure."""
-    if run.plan.exception() is not None or has_changes(run.plan.result()):
-        return False
-    return registry_is_unchanged(file, root=run.root)
+    """Whether a run would skip every stage, those included that run every time unless the registry is unchanged."""
+    return not has_changes(run.plan) and registry_is_unchanged(file, root=run.root)
 
 
 def registry_is_unchanged(params: Path, *, root: Path) -> bool:
@@ -219,7 +224,7 @@ def skip_all(run: Begun, file: Path) -> None:
     """Print and record that everything is up to date, without a flow run: the import of Prefect and the start
     of its server take seconds."""
     with monitored(file, root=run.root) as monitor:
-        names = [stage.name for stage in wanted(run.plan.result())]
+        names = [stage.name for stage in wanted(run.plan)]
         for name in names:
             terminal.done(name, "up to date")
         done = {"Completed": [], "Cached": [], "Skipped": names}

@@ -9,7 +9,7 @@ import math
 import re
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from flows.budget import Spending
 from flows.execution import DVC, add_folder, read_plan, run_command, run_headstart, say
 from flows.flow_run import log
 from flows.plan import Plan, Stage
-from flows.repository import data_to_pull, environment, find_root, locked, pipeline_of
+from flows.repository import data_to_pull, find_root, locked, pipeline_of
 from flows.run import (
     BEGUN,
     begin,
@@ -70,10 +70,9 @@ def run_pipeline(file: Path, *, engine: Engine, rebuild: bool = False) -> dict[s
     with (
         nullcontext(begun) if begun else begin(file, rebuild=rebuild) as run,
         monitored(file, root=run.root) as monitor,
-        ExitStack() as worker,
     ):
-        plan = run.plan.result()
-        worker.enter_context(processes.working(run.root, modules_of(plan), environment=environment(run.root)))
+        plan = run.plan
+        processes.prepare(modules_of(plan))
         if has_changes(plan):
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
             run_headstart("check", "--params", str(file.relative_to(run.root)), source="check", root=run.root)

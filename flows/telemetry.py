@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,11 +26,10 @@ from components.core.measurements import FILE, RUN_ID
 from components.pipeline.costs import Remaining
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import file_name
-from components.pipeline.telemetry import Gauges, Live, now_ms
 from components.settings.loading import load_params
-from flows import flow_run
+from flows import flow_run, processes
 from flows.plan import Stage
-from flows.repository import recorded_outputs
+from flows.repository import environment, recorded_outputs
 from flows.terminal import StageError, terminal
 
 #: Folder of the measurements of stages, relative to the repository. The file of a stage is kept until the stage is
@@ -38,6 +38,8 @@ FOLDER = Path(".headstart") / "telemetry"
 #: Seconds that the flow waits for MLflow: at its end, and if it is told to end.
 WAIT_S = 30.0
 KILLED_WAIT_S = 3.0
+#: Seconds after these in which the process of the telemetry says what MLflow has not received.
+ANSWER_S = 2.0
 #: Address of Prefect's page as `headstart ui` serves it.
 PAGE = "http://127.0.0.1:4200"
 
@@ -90,7 +92,9 @@ class Monitor:
         self._expected = Remaining({})
         self._begun = time.time()
         self._finished = False
-        self._live: Live | None = None
+        self._connection: socket.socket | None = None
+        self._process: processes.Process | None = None
+        self._files: dict[str, Path] = {}
 
     @contextmanager
     def stage(self, stage: Stage) -> Iterator[list[str]]:
@@ -103,8 +107,11 @@ class Monitor:
             yield []
             return
         file = self._measurements(stage)
-        live = self._start().begin_stage(stage.name, reasons=list(stage.reasons), file=file)
+        history = file.stat().st_size if file.exists() else 0
+        self._start()
+        self._send("stage", name=stage.name, reasons=stage.reasons, file=str(file), history=history)
         os.environ[FILE] = str(file)
+        self._files[stage.name] = file
         outcome: list[str] = []
         error, how = "", "Failed"
         try:
@@ -118,10 +125,12 @@ class Monitor:
             raise
         finally:
             os.environ.pop(FILE, None)
-            live.time, live.error = now_ms(), error
+            ended: dict[str, Any] = {"time": int(1000 * time.time()), "error": error, "metrics": {}, "output": ""}
             if how in ("Completed", "Cached"):
-                live.metrics, live.output = self._metrics(stage), self._output(stage)
-            live.outcome = how  # set last: the thread then reads the rest
+                ended |= {"metrics": self._metrics(stage), "output": self._output(stage)}
+            if how in ("Failed", "Interrupted"):
+                del self._files[stage.name]
+            self._send("ended", name=stage.name, outcome=how, **ended)
 
     def start(self) -> None:
         """Start the monitor of a retraining that fails before its first stage."""
@@ -134,8 +143,8 @@ class Monitor:
 
     def attach(self, path: Path, *, folder: str | None = None) -> None:
         """Attach a file to the run of the retraining."""
-        if self._live and path.is_file():
-            self._live.attach(path, folder=folder)
+        if path.is_file():
+            self._send("attach", path=str(path), folder=folder)
 
     def summarise(self, lines: Sequence[str]) -> None:
         """Set the summary that is shown with the run."""
@@ -146,32 +155,60 @@ class Monitor:
         if self._finished:
             return
         self._finished = True
-        if self._live is None:  # everything was up to date, or nothing has started
+        if self._connection is None:  # everything was up to date, or nothing has started
+            from components.pipeline.telemetry import Gauges
+
             gauges = Gauges(self.root, self._pipeline, self._settings.telemetry)
             gauges.end(status, begun=self._begun, time=time.time())
             gauges.publish()
             return
         wait_s = WAIT_S if status != "KILLED" else KILLED_WAIT_S
-        if not self._live.finish(status, reason=reason, summary=self._summary, wait_s=wait_s):
-            problem = masked(self._live.problem) or "it does not answer"
+        self._send("finish", status=status, reason=reason, summary=self._summary, wait_s=wait_s)
+        if problem := self._answer(wait_s + ANSWER_S):
             terminal.say(f"MLflow has not received all runs of this retraining: {problem}")
-        for stage in self._live.stages.values():
-            if stage.outcome not in ("Failed", "Interrupted", ""):
-                stage.points.path.unlink(missing_ok=True)
-        self._live = None
+        for file in self._files.values():
+            file.unlink(missing_ok=True)
+        self._connection = None
 
-    def _start(self) -> Live:
-        if self._live is None:
-            self._live = Live(
-                self.root,
-                self.id,
-                self.name,
-                tags=self._tags() | {"expected": json.dumps(dict(self._expected.seconds))},
-                registry=self._settings.registry,
-                telemetry=self._settings.telemetry,
-                texts={self._file.name: masked_yaml(self._file.read_text(encoding="utf-8"))},
-            )
-        return self._live
+    def _start(self) -> None:
+        """Start the process that shows this retraining."""
+        if self._connection is not None:
+            return
+        from components.pipeline.telemetry import process_of
+
+        command = [sys.executable, "-m", "components.pipeline.telemetry"]
+        self._connection, self._process = processes.connect(
+            command, directory=self.root, environment=environment(self.root)
+        )
+        self._send(
+            "begin",
+            root=str(self.root),
+            identifier=self.id,
+            name=self.name,
+            process=process_of(os.getpid()),
+            tags=self._tags() | {"expected": json.dumps(dict(self._expected.seconds))},
+            registry=self._settings.registry.model_dump(mode="json"),
+            telemetry=self._settings.telemetry.model_dump(mode="json"),
+            texts={self._file.name: masked_yaml(self._file.read_text(encoding="utf-8"))},
+        )
+
+    def _send(self, what: str, **values: Any) -> None:
+        # Without the process, MLflow does not show the run; the run goes on.
+        with suppress(OSError):
+            if self._connection is not None:
+                self._connection.sendall(json.dumps({what: values}).encode() + b"\n")
+
+    def _answer(self, wait_s: float) -> str:
+        """What the process says at its end, which is forced after some seconds."""
+        assert self._connection is not None and self._process is not None
+        try:
+            with self._connection as connection, connection.makefile("rb") as answer:
+                connection.settimeout(wait_s)
+                return str(json.loads(answer.readline())["problem"])
+        except (OSError, ValueError):
+            return "it does not answer"
+        finally:
+            self._process.kill()
 
     def _measurements(self, stage: Stage) -> Path:
         """The file of a stage's measurements. It keeps what an interrupted attempt with the same identity has

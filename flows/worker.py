@@ -7,12 +7,13 @@ The process of DVC executes the command of a stage in a second fork, in the same
 
 `python -m flows.worker FD`: FD is a socket with requests, each a JSON object: `import`: modules to import now; or
 `module`, `arguments`, `directory` and `environment` of a process, with a descriptor for its output. The answers are its
-id, and its exit code after its end.
+id, and its exit code after its end unless it is one in the `background`.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import json
@@ -42,7 +43,7 @@ SHELL = frozenset("$`|&;<>()*?[]{}~#!\\\n'\"")
 
 
 class Fork:
-    """A process of the worker, with the part of `subprocess.Popen` that `processes.run` uses.
+    """A process of the worker, with the parts of `subprocess.Popen` that `flows.processes` uses.
 
     Raises:
         ConnectionError: the worker has ended.
@@ -68,6 +69,11 @@ class Fork:
             except ConnectionError:
                 self.returncode = -signal.SIGKILL
         return self.returncode
+
+    def kill(self) -> None:
+        """End it, if it has not ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
 
 class Worker:
@@ -95,11 +101,20 @@ class Worker:
         self._socket.setblocking(True)
         self._socket.send(json.dumps({"import": list(modules)}).encode())
 
-    def start(self, command: Sequence[str], *, directory: Path, environment: Mapping[str, str], output: int) -> Fork:
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        directory: Path,
+        environment: Mapping[str, str],
+        output: int,
+        background: bool = False,
+    ) -> Fork:
         """Execute `PYTHON -m MODULE ARGUMENT ...`.
 
         Args:
             output: descriptor for both streams.
+            background: whether further commands are executed before its end, of which it then gives no notice.
 
         Raises:
             OSError: the worker has ended, or the environment is too large for a message.
@@ -110,6 +125,7 @@ class Worker:
             "arguments": arguments,
             "directory": str(directory),
             "environment": {**environment},
+            "background": background,
         }
         self._socket.setblocking(True)
         socket.send_fds(self._socket, [json.dumps(request).encode()], [output])
@@ -144,6 +160,7 @@ def serve(requests: socket.socket) -> None:
         if "import" in request:
             prepare(request["import"])
             continue
+        background = request.pop("background")
         pid = os.fork()
         if not pid:
             requests.close()
@@ -155,7 +172,8 @@ def serve(requests: socket.socket) -> None:
             execute(**request)
         os.close(descriptors[0])
         requests.send(json.dumps({"pid": pid}).encode())
-        requests.send(json.dumps({"pid": pid, "code": _code(pid)}).encode())
+        if not background:
+            requests.send(json.dumps({"pid": pid, "code": _code(pid)}).encode())
 
 
 def prepare(modules: Sequence[str]) -> None:

@@ -1,15 +1,18 @@
 """The runs of a retraining in MLflow while it runs, one nested run per stage that runs, and its gauges for Prometheus:
 a file for the textfile collector of node_exporter, a Pushgateway.
 
-A thread of the flow reads the measurements of the stages and writes to MLflow, so that neither the flow nor a stage
-waits for a server. While MLflow does not answer, everything is kept in memory and sent again; what it has not received
-some seconds after the end of the retraining is missing there.
+A process beside the retraining (`python -m components.pipeline.telemetry`) reads the measurements of the stages and
+writes to MLflow, so that neither the retraining nor a stage waits for a server. While MLflow does not answer,
+everything is kept in memory and sent again; what it has not received some seconds after the end of the retraining is
+missing there. Its standard output is a socket, from which it reads what happens: JSON objects, one a line, each with
+the arguments of one method of `Live` (`begin`, `stage`, `ended`, `attach`, `finish`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +29,7 @@ from prometheus_client import CollectorRegistry, Gauge, push_to_gateway, write_t
 from prometheus_client.parser import text_string_to_metric_families
 
 from components.core.account import who
+from components.core.masking import masked
 from components.core.measurements import Point, Points
 from components.settings.registry import RegistrySettings
 from components.settings.telemetry import TelemetrySettings
@@ -172,6 +176,7 @@ class Live:
     """Shows a retraining in MLflow and as gauges, from its first stage to its end.
 
     Args:
+        process: of the retraining (`process_of`).
         tags: of its run, with `params`, the settings file, which is also the label of the gauges.
         texts: name -> content of files of the run.
     """
@@ -182,6 +187,7 @@ class Live:
         identifier: str,
         name: str,
         *,
+        process: str,
         tags: Mapping[str, str],
         registry: RegistrySettings,
         telemetry: TelemetrySettings,
@@ -191,6 +197,7 @@ class Live:
         self.stages: dict[str, Stage] = {}
         self.problem = ""
         self._root, self._settings, self._begun, self._run = root, registry, now_ms(), ""
+        self._process = process
         self._gauges = Gauges(root, tags["params"], telemetry)
         self._files: list[Callable[[Any], None]] = [partial(self._log_text, *item) for item in texts.items()]
         self._end: dict[str, Any] | None = None
@@ -204,9 +211,9 @@ class Live:
     def _log_text(self, file: str, text: str, client: Any) -> None:
         client.log_text(self._run, text, file)
 
-    def begin_stage(self, name: str, *, reasons: Sequence[str], file: Path) -> Stage:
-        """Record the start of a stage; `file`: of its measurements, also of earlier attempts."""
-        history = file.stat().st_size if file.exists() else 0
+    def begin_stage(self, name: str, *, reasons: Sequence[str], file: Path, history: int = 0) -> Stage:
+        """Record the start of a stage; `file`: of its measurements, whose first `history` bytes are of earlier
+        attempts."""
         stage = Stage(name, list(reasons), Points(file, history=history))
         self.stages[name] = stage
         return stage
@@ -274,7 +281,7 @@ class Live:
             self._connection = registry
         client = self._connection.client
         if not self._run:
-            self._run = self._create(self.name, stage=RETRAIN, start=self._begun, process=process_of(os.getpid()))
+            self._run = self._create(self.name, stage=RETRAIN, start=self._begun, process=self._process)
             self._machine = SystemMetricsMonitor(self._run, tracking_uri=self._connection.uri)
             self._machine.start()
         for stage in list(self.stages.values()):
@@ -401,3 +408,37 @@ def expected_of(tags: Mapping[str, str]) -> dict[str, float | None]:
         return dict(json.loads(tags.get(f"{PREFIX}expected", "{}")))
     except ValueError:  # cut off
         return {}
+
+
+def main() -> None:
+    """Show the retraining that the standard output is connected with, until it ends; then print what MLflow has not
+    received, and why."""
+    connection = socket.socket(fileno=os.dup(1))
+    # Messages of libraries.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    messages = map(json.loads, connection.makefile("r", encoding="utf-8"))
+    (begin,) = next(messages).values()
+    root = Path(begin.pop("root"))
+    registry = RegistrySettings.model_validate(begin.pop("registry"))
+    telemetry = TelemetrySettings.model_validate(begin.pop("telemetry"))
+    live = Live(root, begin.pop("identifier"), begin.pop("name"), registry=registry, telemetry=telemetry, **begin)
+    for message in messages:
+        ((what, values),) = message.items()
+        if what == "stage":
+            live.begin_stage(values.pop("name"), file=Path(values.pop("file")), **values)
+        elif what == "ended":
+            stage = live.stages[values["name"]]
+            for name in ("time", "error", "metrics", "output", "outcome"):  # the thread reads the rest after the last
+                setattr(stage, name, values[name])
+        elif what == "attach":
+            live.attach(Path(values["path"]), folder=values["folder"])
+        else:
+            break
+    else:
+        what, values = "finish", {"status": "KILLED", "reason": KILLED, "summary": [], "wait_s": GIVE_UP_MS / 1000}
+    complete = live.finish(**values)
+    print(json.dumps({"problem": "" if complete else masked(live.problem) or "it does not answer"}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

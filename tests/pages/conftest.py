@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 import shutil
 import time
@@ -132,6 +133,7 @@ def running(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         finished,
         "aaaa-1111",
         "2026-11-24 03:00:00 retrain",
+        process=live.process_of(os.getpid()),
         tags={"params": "params.yaml", "expected": json.dumps(expected)},
         registry=registry,
         telemetry=TelemetrySettings(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -43,6 +44,7 @@ class Project:
             self.root,
             run,
             f"2026-11-24 {run}",
+            process=live.process_of(os.getpid()),
             tags=tags,
             registry=self.settings,
             telemetry=self.telemetry,
@@ -50,7 +52,9 @@ class Project:
         )
 
     def stage(self, run: live.Live, name: str = "pretrain@ulmfit") -> live.Stage:
-        return run.begin_stage(name, reasons=["data changed"], file=self.root / f"{name}.jsonl")
+        file = self.root / f"{name}.jsonl"
+        history = file.stat().st_size if file.exists() else 0
+        return run.begin_stage(name, reasons=["data changed"], file=file, history=history)
 
     def runs(self, run: str = "run-1") -> dict[str, Any]:
         """The MLflow runs of a retraining, by the tag `stage`."""

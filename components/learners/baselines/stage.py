@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from components.learners.words.classifier import WordsModel, save_words
 from components.settings.names import BASELINE
 from components.settings.section import Section
 
-#: Seed -> data of the run, and system -> its model and its answers to the rows that choices are made on.
+#: First seed of a draw of rows -> data of the run, and system -> its model and its answers to the rows that choices are made on.
 Best = dict[int, tuple[Data, dict[str, tuple[WordsModel, list[Answer]]]]]
 
 
@@ -53,8 +54,10 @@ class BaselineJob(Section):
 def baseline(job: BaselineJob) -> Path:
     """Train the baselines at every budget and seed; write the files of `components.data.tasks.results`.
 
-    If the task has words models (`components.learners.words`), the one that is chosen (`components.data.tasks.choice`)
-    for most seeds at the largest budget is written to `classifier/`: the average of all its seeds.
+    These systems are deterministic: seeds with the same training rows, such as those of the budget `all`, have the
+    result of the first of them. If the task has words models (`components.learners.words`), the one that is chosen
+    (`components.data.tasks.choice`) for most draws of rows at the largest budget is written to `classifier/`: the
+    average over the draws.
 
     Raises:
         ArtifactError: the examples are incomplete.
@@ -74,8 +77,14 @@ def baseline(job: BaselineJob) -> Path:
     def results() -> Iterator[RunResult]:
         with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
             for budget in facts.budgets:
+                drawn: dict[bytes, list[RunResult]] = {}
                 for seed in facts.seeds:
                     rows, short = sample_rows(strata, budget, seed=seed)
+                    if (same := drawn.get(rows.tobytes())) is not None:
+                        yield from (replace(each, record=each.record | {"seed": seed}) for each in same)
+                        bar.advance(len(same))
+                        continue
+                    of_draw = drawn[rows.tobytes()] = []
                     folds = run_folds(facts, train, rows, seed=seed) if facts.selection == "budget" else None
                     dev, test = splits["dev"], splits["test"]
                     data = Data(train, rows, dev, test, facts.labels, scoring, folds, further)
@@ -94,6 +103,7 @@ def baseline(job: BaselineJob) -> Path:
                         Curve(f"{name} {budget_name(budget)} labels seed {seed}").add(
                             0, **{f"dev_{scoring.main}": score}, seconds=result.record["seconds"]
                         )
+                        of_draw.append(result)
                         yield result
                         bar.advance(1)
 
@@ -135,8 +145,7 @@ def _write_best(directory: Path, facts: TaskFacts, best: Best) -> None:
     """Write the words models of the chosen system, if there are any."""
     if not best:
         return
-    seeds = sorted(best)
-    systems = list(best[seeds[0]][1])
+    systems = list(next(iter(best.values()))[1])
     chosen = Counter(
         choose(data.scoring, data.judged[1], [result[name][1] for name in systems], folds=data.folds).index
         for data, result in best.values()
@@ -144,14 +153,14 @@ def _write_best(directory: Path, facts: TaskFacts, best: Best) -> None:
     system = systems[max(sorted(chosen), key=chosen.__getitem__)]
     save_words(
         directory,
-        models=[best[seed][1][system][0] for seed in seeds],
+        models=[models[system][0] for _, models in best.values()],
         kind=facts.kind,
         labels=facts.labels,
         facts={
             "task": facts.task,
             "system": system,
             "budget": facts.budgets[-1],
-            "seeds": seeds,
+            "seeds": list(facts.seeds),
             "systems": systems,
         },
     )

@@ -236,6 +236,8 @@ def fit(
     """
     labels, features = targets.shape[1], x.shape[1]
     scale = weights[:, None]
+    weighted = scale * targets
+    mass = weighted.sum(axis=1, keepdims=True)
     size = labels * features
     if exclusive and (targets.sum(0) > 0).sum() == 2:
         penalty *= 2  # the square of the difference is twice the sum of the squares
@@ -246,9 +248,13 @@ def fit(
         weight, bias = flat[:size].reshape(labels, features), flat[size:]
         logits = np.asarray(x @ weight.T.astype(kind), dtype=np.float64) + bias
         if exclusive:
-            result = log_softmax(logits, axis=1)
-            loss = -(scale * targets * result).sum()
-            difference = scale * (np.exp(result) * targets.sum(1, keepdims=True) - targets)
+            # As scipy's log_softmax, whose checks of the input take longer than this.
+            logits -= logits.max(axis=1, keepdims=True)
+            difference = np.exp(logits)
+            total = difference.sum(axis=1, keepdims=True)
+            loss = -(weighted * (logits - np.log(total))).sum()
+            difference *= mass / total
+            difference -= weighted
         else:
             # log(1 + exp(z)) - t z
             loss = (scale * (np.logaddexp(0, logits) - targets * logits)).sum()
