@@ -72,7 +72,7 @@ def run_pipeline(file: Path, *, engine: Engine, rebuild: bool = False) -> dict[s
         monitored(file, root=run.root) as monitor,
     ):
         plan = run.plan
-        processes.prepare(modules_of(plan))
+        processes.prepare(modules_of(plan, params=file))
         if has_changes(plan):
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
             run_headstart("check", "--params", str(file.relative_to(run.root)), source="check", root=run.root)

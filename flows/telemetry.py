@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -200,7 +201,8 @@ class Monitor:
 
     def _answer(self, wait_s: float) -> str:
         """What the process says at its end, which is forced after some seconds."""
-        assert self._connection is not None and self._process is not None
+        assert self._connection is not None
+        assert self._process is not None
         try:
             with self._connection as connection, connection.makefile("rb") as answer:
                 connection.settimeout(wait_s)

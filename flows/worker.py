@@ -177,7 +177,7 @@ def serve(requests: socket.socket) -> None:
 
 
 def prepare(modules: Sequence[str]) -> None:
-    """Import DVC's commands and the modules of stages, and parse the code that these reach, for their identities."""
+    """Import DVC's commands and other modules, and parse the code that modules of stages reach, for their identities."""
     from dvc.cli import parse_args
 
     from components.pipeline.code_identity import closure
@@ -187,7 +187,8 @@ def prepare(modules: Sequence[str]) -> None:
     importlib.import_module(f"{CLI}.main")
     for module in modules:
         importlib.import_module(module)
-        closure(module)
+        if module.startswith("components."):
+            closure(module)
     # A collection in a fork would copy the pages of all objects.
     gc.collect()
     gc.freeze()

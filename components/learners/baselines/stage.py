@@ -33,7 +33,8 @@ from components.learners.words.classifier import WordsModel, save_words
 from components.settings.names import BASELINE
 from components.settings.section import Section
 
-#: First seed of a draw of rows -> data of the run, and system -> its model and its answers to the rows that choices are made on.
+#: First seed of a draw of rows -> data of the run, and system -> its model and its answers to the rows that choices are
+#: made on.
 Best = dict[int, tuple[Data, dict[str, tuple[WordsModel, list[Answer]]]]]
 
 
