@@ -77,19 +77,20 @@ def _best_of_run(run: Path, task: str | None) -> Path:
 
 
 def _registered(name: str, params: Path) -> Model:
-    from components.registry.champion import fetched, find_champion
-    from components.registry.tracking import connect
+    from components.registry.champion import fetched, fetched_champion
     from components.settings.loading import load_params
 
-    registry = connect(load_params(params).registry)
+    settings = load_params(params).registry
     task, _, number = name.partition("/")
     if number:
+        from components.registry.tracking import connect
+
+        registry = connect(settings)
         model = registry.settings.model_name(task)
         names = {version.number: version for version in registry.versions(model)}
         if number not in names:
             raise RegistryError(f"{model}: has no version {number!r}{nearest(number, names)}")
-        version = names[number]
-    else:
-        version = find_champion(registry, task)
-    with fetched(registry, version) as bundle:
+        with fetched(registry, names[number]) as bundle:
+            return Model(bundle)
+    with fetched_champion(settings, task) as (_, bundle):
         return Model(bundle)

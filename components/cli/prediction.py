@@ -61,25 +61,21 @@ def predict(options: PredictFlags) -> None:
     from components.core.progress import Progress
     from components.learners.prediction import columns_of_data, named_columns
     from components.learners.writing import write_errors
-    from components.registry.champion import Loader, fetched, find_champion
+    from components.registry.champion import Loader, fetched_champion
     from components.registry.drift.traffic import logged, traffic_folder
-    from components.registry.tracking import connect
     from components.serving.annotating import predict_annotations
     from components.serving.parts import LoadableModel, PartOptions, predict_parts
     from components.settings.loading import load_params
 
     settings, columns, output = load_params(options.params), named_columns(options.column), options.output
-    threads.use(cores())
     name = options.task or settings.run.tasks[0]
-    registry = connect(settings.registry)
-    version = find_champion(registry, name)
     rejects = output.with_name(f"{output.name}.rejected.jsonl")
     with ExitStack() as stack:
         with write_errors(output):
             output.parent.mkdir(parents=True, exist_ok=True)
             # Next to the output, where a node of a cluster finds it and the next run removes it after a kill.
             folder = stack.enter_context(partial_path(output.with_name(f"{output.name}.model"), folder=True))
-        bundle = stack.enter_context(fetched(registry, version, directory=folder))
+        version, bundle = stack.enter_context(fetched_champion(settings.registry, name, directory=folder))
         # Workers have another working directory.
         log = partial(logged, task=name, settings=settings.drift, folder=traffic_folder().absolute())
         load = Loader(bundle, version, log, options.int8)

@@ -34,6 +34,8 @@ def check_params(params: Params) -> None:
 
 def _models(params: Params) -> list[str]:
     """Sizes of models, published models, word vectors."""
+    if not params.pretrain:
+        return []
     import torch
 
     from components.interchange.importing import source_digest

@@ -9,14 +9,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from components.core.artifacts import SCHEMA, read_manifest
 from components.core.errors import ArtifactError, RegistryError, SchemaError
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
-from components.registry.ledger import Ledger, missing_champion
-from components.registry.tracking import Registry, Version, connect
+from components.registry.local_database import local_champion
+from components.registry.version import Version
 from components.settings.registry import RegistrySettings
+
+if TYPE_CHECKING:
+    from components.registry.tracking import Registry
 
 
 def find_champion(registry: Registry, task: str) -> Version:
@@ -25,6 +29,8 @@ def find_champion(registry: Registry, task: str) -> Version:
     Raises:
         RegistryError: no version has been promoted, or the champion was deleted.
     """
+    from components.registry.ledger import Ledger, missing_champion
+
     name, alias = registry.settings.model_name(task), registry.settings.alias
     version = registry.alias(name, alias)
     if version is None:
@@ -41,13 +47,38 @@ def find_champion(registry: Registry, task: str) -> Version:
 
 
 @contextmanager
+def fetched_champion(
+    settings: RegistrySettings, task: str, *, directory: Path | None = None
+) -> Iterator[tuple[Version, Path]]:
+    """The champion of a task and its bundle, as `find_champion` and `fetched`; MLflow is imported only if the registry
+    is not a local database."""
+    if (local := local_champion(settings, task)) is None:
+        from components.registry.tracking import connect
+
+        registry = connect(settings)
+        version = find_champion(registry, task)
+        with fetched(registry, version, directory=directory) as bundle:
+            yield version, bundle
+        return
+    version, stored = local
+    with _verified(version, lambda place: Path(shutil.copytree(stored, place / "bundle")), directory) as bundle:
+        yield version, bundle
+
+
+@contextmanager
 def fetched(registry: Registry, version: Version, *, directory: Path | None = None) -> Iterator[Path]:
     """Download the bundle of a classifier, verify it against the registered digest, and delete it on exit; `directory`:
     where to, by default a temporary one.
     """
+    with _verified(version, lambda place: registry.download(version, place / "model"), directory) as bundle:
+        yield bundle
+
+
+@contextmanager
+def _verified(version: Version, fetch: Callable[[Path], Path], directory: Path | None) -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="headstart-")) if directory is None else directory
     try:
-        bundle = registry.download(version, directory / "model")
+        bundle = fetch(directory)
         _check(bundle, version)
         yield bundle
     finally:
@@ -115,5 +146,5 @@ class Loader:
 
 def load_champion(settings: RegistrySettings, task: str) -> Classifier:
     """Load the champion of a task."""
-    registry = connect(settings)
-    return load_version(registry, find_champion(registry, task))
+    with fetched_champion(settings, task) as (version, bundle):
+        return load_model(bundle, what=version.label)

@@ -13,6 +13,7 @@ from components.settings.section import Section
 #: Alias of the version that production serves, and of the best version of any other settings file.
 CHAMPION = "champion"
 BEST = "best"
+SQLITE = "sqlite:///"
 
 
 class RegistrySettings(Section):
@@ -59,3 +60,12 @@ def find_repository(start: Path) -> Path | None:
     """The nearest folder at or above `start` that contains `.dvc`; None outside of a DVC repository."""
     start = start.resolve()
     return next((folder for folder in (start, *start.parents) if (folder / ".dvc").is_dir()), None)
+
+
+def located(uri: str, folder: Path = Path()) -> str:
+    """The URI with an absolute path if it names a SQLite file: a path relative to the repository is the same
+    database in all of its folders, of which `folder` is one."""
+    path = uri.removeprefix(SQLITE)
+    if path == uri or Path(path).is_absolute():
+        return uri
+    return f"{SQLITE}{(find_repository(folder) or folder).resolve() / path}"

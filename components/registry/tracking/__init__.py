@@ -27,14 +27,13 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor  #
 from components.registry.tracking.log import Log  # noqa: E402
 from components.registry.tracking.registry import (  # noqa: E402
     PARENT,
-    PREFIX,
     RETRAIN,
     Record,
     Registry,
-    Version,
     connect,
     metric_key,
 )
+from components.registry.version import PREFIX, Version  # noqa: E402
 
 __all__ = [
     "PARENT",

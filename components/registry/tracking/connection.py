@@ -17,9 +17,8 @@ from mlflow.exceptions import MlflowException
 from components.core.errors import RegistryError, RegistryUnavailableError
 from components.core.masking import masked
 from components.registry.tracking.new_database import create_database
-from components.settings.registry import find_repository
+from components.settings.registry import SQLITE
 
-SQLITE: Final = "sqlite:///"
 #: Default ports of database servers.
 PORTS: Final = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 #: Timeout in seconds of the health check.
@@ -28,15 +27,6 @@ PROBE_SECONDS: Final = 5.0
 UNANSWERED: Final = ("botocore.exceptions.ConnectionError", "botocore.exceptions.HTTPClientError")
 #: Maximum characters of an MLflow message in an error; some messages end with the server's traceback.
 MESSAGE_LENGTH: Final = 400
-
-
-def located(uri: str, folder: Path = Path()) -> str:
-    """The URI with an absolute path if it names a SQLite file: a path relative to the repository is the same
-    database in all of its folders, of which `folder` is one."""
-    path = uri.removeprefix(SQLITE)
-    if path == uri or Path(path).is_absolute():
-        return uri
-    return f"{SQLITE}{(find_repository(folder) or folder).resolve() / path}"
 
 
 def probe(uri: str) -> None:

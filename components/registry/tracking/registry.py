@@ -19,14 +19,14 @@ from components.core.data_version import UNKNOWN, DataVersion
 from components.core.errors import RegistryError, RegistryUnavailableError
 from components.core.masking import masked, masked_json, masked_values
 from components.core.measurements import Point, run_id
-from components.registry.tracking.connection import SQLITE, as_default, is_unanswered, located, probe, translated
+from components.registry.tracking.connection import as_default, is_unanswered, probe, translated
 from components.registry.tracking.logged_models import log_model
-from components.settings.registry import RegistrySettings
+from components.registry.version import PREFIX, Version
+from components.settings.registry import SQLITE, RegistrySettings, located
 
 if TYPE_CHECKING:
     from components.data.tasks.task_io import TaskIO
 
-PREFIX = "headstart."
 #: Value of the tag `stage` of the run of a retraining, and MLflow's tag of a nested run.
 RETRAIN, PARENT = "retrain", "mlflow.parentRunId"
 #: Tag of an experiment whose runs MLflow's page shows as trainings, not of language-model applications.
@@ -42,27 +42,6 @@ BUNDLES = ("data", "artifacts")
 DOCUMENTS = "lineage"
 #: Codes of MLflow's errors about a model, version or alias that does not exist.
 MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-
-
-@dataclass(frozen=True)
-class Version:
-    """One version of a registered model. Tags are without the `headstart.` prefix."""
-
-    name: str
-    number: str
-    source: str
-    run_id: str
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """Name and number, such as `headstart-aws-type/3`."""
-        return f"{self.name}/{self.number}"
-
-    @property
-    def digest(self) -> str:
-        """Content digest of the bundle; empty if the version was not made by Headstart."""
-        return self.tags.get("digest", "")
 
 
 @dataclass(frozen=True)
