@@ -118,7 +118,7 @@ def word_features(texts: Sequence[Fields], *, labels: int) -> Floats:
 def fitted(features: Floats, training: Training, *, strength: float = STRENGTH) -> Any:
     """A logistic regression on (L, D) features of the labelled texts
     (`components.learners.words.linear.LinearModel`)."""
-    from components.learners.words.linear import fit_exclusive, fit_independent
+    from components.learners.words.fits import fit_exclusive, fit_independent
 
     if training.exclusive:
         numbers = np.asarray([target[0] for target in training.targets], dtype=np.int64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +18,7 @@ from components.data.tasks.kinds import find_kind
 from components.data.tasks.mistakes import target_in_words
 from components.data.tasks.words import words_of
 from components.learners.prediction import Classifier
-from components.learners.words.text import tfidf
+from components.learners.words.text import Tfidf
 from components.pages.project import Project
 from components.registry.champion import load_version
 from components.registry.tracking import Version
@@ -110,14 +109,13 @@ class Similar:
             cached = self._fitted.get(examples)
             if cached is None or cached[0] != digest:
                 split = read_split(examples, "train")
-                vectorizer = tfidf()
                 texts = ["\n".join(parts) for parts in split.fields]
-                with suppress(ValueError):  # no row has a word
-                    self._fitted[examples] = (digest, split, vectorizer, vectorizer.fit_transform(texts))
-            if examples not in self._fitted or self._fitted[examples][0] != digest:
-                return []
+                vectorizer, matrix = Tfidf.fit_matrix(texts)
+                self._fitted[examples] = (digest, split, vectorizer, matrix)
             _, split, vectorizer, matrix = self._fitted[examples]
-        cosines = np.asarray((matrix @ vectorizer.transform([text]).T).todense()).ravel()
+        if not vectorizer.vocabulary:  # no row has a word
+            return []
+        cosines = np.asarray((matrix @ vectorizer.matrix([text]).T).todense()).ravel()
         best = np.argsort(-cosines, kind="stable")[:NEAREST]
         learned = _learned(split, facts, budget=budget, seeds=seeds)
         return [

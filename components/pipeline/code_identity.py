@@ -14,13 +14,17 @@ import ast
 import copy
 import functools
 import importlib.metadata
+import importlib.util
+import json
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from components.core.artifacts import digest_text
+from components.core.artifacts import digest_text, write_atomic
 
 #: Folder that contains the package `components`.
 ROOT = Path(__file__).parents[2]
@@ -48,6 +52,8 @@ TASK_KINDS = (
 IMPORTING = f"{PACKAGE}.interchange.importing"
 #: Modules without effect on a result: they only display progress or write measurements for monitoring.
 DISPLAY = frozenset((f"{PACKAGE}.core.progress", f"{PACKAGE}.core.measurements"))
+#: File of the parsed modules.
+_PARSED = Path(importlib.util.cache_from_source(__file__)).with_suffix(".json")
 IMPORTS = "imports"
 STATEMENTS = "statements"
 
@@ -101,7 +107,8 @@ class Sources:
     def module(self, name: str) -> Module:
         """A module with its imports and digests; parsed once."""
         if name not in self._modules:
-            self._modules[name] = _parse(name, self.text(name))
+            parse = _parse if self.changed or self.root != ROOT else _parse_installed
+            self._modules[name] = parse(name, self.text(name))
         return self._modules[name]
 
     def exists(self, module: str) -> bool:
@@ -164,6 +171,7 @@ def closure(
         for table, lines in module.tables.items():
             used = entries.get(f"{name}:{table}", lines)
             waiting += [target for key in used if key in lines for target in _with_packages(lines[key], sources)]
+    _write_parsed()
     return Closure(
         modules={sources.relative_path(name): collected[name].definitions for name in sorted(collected)},
         libraries=_versions({library for module in collected.values() for library in module.libraries}, sources),
@@ -237,6 +245,45 @@ def locked_versions(lock: Path) -> dict[str, str]:
 def normal(name: str) -> str:
     """The normalised name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+# -- parsed modules, stored beside the compiled ones: parsing takes 2 seconds -------------------------------------------
+
+
+@functools.cache
+def _parsed() -> dict[str, list[Any]]:
+    """Module -> digest of its text, and the arguments of `Module`; empty if none are stored."""
+    with suppress(OSError, ValueError):
+        stored = json.loads(_PARSED.read_text(encoding="utf-8"))
+        if stored.get("") == [_file_digest()]:
+            return dict(stored)
+    return {}
+
+
+@functools.cache
+def _file_digest() -> str:
+    return digest_text(Path(__file__).read_text(encoding="utf-8"))
+
+
+def _parse_installed(name: str, text: str) -> Module:
+    digest = digest_text(text)
+    before, *arguments = _parsed().get(name, [""])
+    if before != digest:
+        module = _parse(name, text)
+        arguments = [module.definitions, sorted(module.imported), sorted(module.libraries), module.tables]
+        _parsed()[name] = [digest, *arguments]
+        # Marks what has to be written.
+        _parsed().pop("", None)
+    definitions, imported, libraries, tables = arguments
+    return Module(definitions, frozenset(imported), frozenset(libraries), tables)
+
+
+def _write_parsed() -> None:
+    if "" not in _parsed():
+        _parsed()[""] = [_file_digest()]
+        with suppress(OSError):  # an installation that is read only
+            _PARSED.parent.mkdir(exist_ok=True)
+            write_atomic(_PARSED, json.dumps(_parsed()))
 
 
 # -- reading a module -------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from components.learners.task_models.classifier import save_classifier
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.words.classifier import WordsModel, save_words
-from components.learners.words.features import fit_text, word_vectorizers
-from components.learners.words.linear import fit_exclusive
+from components.learners.words.features import fit_text
+from components.learners.words.fits import fit_exclusive
 from components.models.encoder import build_model
 from components.registry.candidates import model_content, write_bundle
 from components.settings.finetune import FinetuneSettings
@@ -47,7 +47,7 @@ TRAIN: Final = [
 def write_words(directory: Path) -> None:
     """A TF-IDF model of six texts."""
     rows, labels = [(text,) for text, _ in TRAIN], torch.tensor([label for _, label in TRAIN]).numpy()
-    features, matrix = fit_text(word_vectorizers((1, 1)), rows)
+    features, matrix = fit_text(rows, ngrams=(1, 1))
     model = WordsModel(features, fit_exclusive(matrix, labels, len(LABELS), c=10.0))
     save_words(directory, model=model, kind="classification", labels=LABELS, facts={})
 

@@ -20,7 +20,7 @@ from components.learners.finetuning.words import WEIGHTS, WordsRows, at_chosen, 
 from components.learners.loading import load_model
 from components.learners.task_models.classifier import TextClassifier
 from components.learners.task_models.words_part import joint
-from components.learners.words.linear import fit_exclusive, fit_independent
+from components.learners.words.fits import fit_exclusive, fit_independent
 
 
 @pytest.mark.parametrize("score", [0.7, 0.9])

@@ -19,7 +19,7 @@ from components.labelling import models
 from components.labelling.queue import queue
 from components.labelling.selection import typical, typicality, uncertain
 from components.learners.words.classifier import WordsClassifier, WordsModel
-from components.learners.words.features import fit_text, word_vectorizers
+from components.learners.words.features import fit_text
 from components.settings.params import Params
 from tests.example_task import rows, thing, write_jsonl
 
@@ -157,7 +157,7 @@ def test_the_champion_gives_features_and_proposals(project: Project, monkeypatch
     params = project(count=6)
     data = find_kind("classification").read("things", params.data.tasks["things"])
     training = models.Training(data.train.fields, data.train.targets, data.labels, exclusive=True)
-    features, matrix = fit_text(word_vectorizers((1, 1)), data.train.fields)
+    features, matrix = fit_text(data.train.fields, ngrams=(1, 1))
     classifier = WordsClassifier("classification", data.labels, [WordsModel(features, models.fitted(matrix, training))])
     monkeypatch.setattr(models, "champion_of", lambda *_: classifier)
     result = queue(params, count=5)

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from components.core.errors import ArtifactError, ConfigError
+from components.data.formats.words import words
 from components.data.tasks.data import Fields, Split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.selection import Training
@@ -19,7 +22,7 @@ from components.learners.loading import load_model
 from components.learners.words.classifier import WordsClassifier, WordsModel, load_words, save_words
 from components.learners.words.features import WordFeatures
 from components.learners.words.systems import SYSTEMS as TABLE
-from components.learners.words.text import tfidf
+from components.learners.words.text import Tfidf, spaced
 from components.registry.drift.measurements import SKETCH, MeasuredClassifier, measure, projection
 from components.registry.exports.exporting import export_encoder
 
@@ -90,7 +93,7 @@ def test_the_files_of_a_words_model(tmp_path: Path) -> None:
 
 
 def test_tfidf_of_a_row_by_hand() -> None:
-    features = WordFeatures("text", (tfidf().fit(["a b", "b c"]),))
+    features = WordFeatures("text", (Tfidf.fit(["a b", "b c"]),))
     # idf = ln((1 + N) / (1 + n)) + 1 with N = 2 texts, of which n have the word; tf = 1 + ln(count).
     once, twice = np.log(3 / 2) + 1, np.log(3 / 3) + 1
     found = np.asarray([(1 + np.log(2)) * once, twice, 0.0])
@@ -98,9 +101,44 @@ def test_tfidf_of_a_row_by_hand() -> None:
     assert features.words(("A b a d",)) == (4, 1)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"ngrams": (1, 2), "least": 2},
+        {"ngrams": (2, 3)},
+        {"most": 1},
+        {"analyzer": "char_wb", "ngrams": (2, 4)},
+        {"analyzer": "char_wb", "ngrams": (1, 5), "least": 3},
+    ],
+)
+def test_tfidf_is_the_one_of_scikit_learn(settings: dict[str, Any], dtype: type[np.floating]) -> None:
+    texts = ["An old apple, an OLD pear", "a", ":-) :-)", "", "old iron, old irons", "ขอโทษครับ apple", "straße  x\ty"]
+    names = {"ngrams": "ngram_range", "least": "min_df", "most": "max_features", "analyzer": "analyzer"}
+    reference = TfidfVectorizer(
+        preprocessor=spaced,
+        token_pattern=None,
+        sublinear_tf=True,
+        dtype=dtype,
+        **({} if "analyzer" in settings else {"tokenizer": words}),
+        **{names[name]: value for name, value in settings.items()},
+    )
+    expected = reference.fit_transform(texts)
+    actual, fitted = Tfidf.fit_matrix(texts, **settings, dtype=dtype)
+    assert (fitted != actual.matrix(texts)).nnz == 0
+    assert actual.vocabulary == reference.vocabulary_
+    np.testing.assert_allclose(actual.idf, reference.idf_, rtol=1e-6)
+    unseen = ["an unseen irons apple", ""]
+    for given, wanted in ((texts, expected), (unseen, reference.transform(unseen))):
+        matrix = actual.matrix(given)
+        assert matrix.dtype == dtype
+        np.testing.assert_allclose(matrix.toarray(), wanted.toarray(), rtol=1e-6 if dtype == np.float32 else 1e-14)
+
+
 def test_features_of_a_pair_by_hand() -> None:
-    vectorizer = tfidf().fit(["a b", "b c"])
-    u, v = (vectorizer.transform([text]).toarray()[0] for text in ("a b", "b c"))
+    vectorizer = Tfidf.fit(["a b", "b c"])
+    u, v = (vectorizer.matrix([text]).toarray()[0] for text in ("a b", "b c"))
     rows: Sequence[Fields] = [("a b", "b c")]
     expected = np.concatenate([u, v, abs(u - v), u * v, [u @ v]])
     np.testing.assert_allclose(WordFeatures("pair", (vectorizer,)).matrix(rows).toarray()[0], expected, rtol=1e-12)

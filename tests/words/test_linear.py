@@ -9,16 +9,8 @@ from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
-from components.learners.words.linear import (
-    LinearFunction,
-    LinearModel,
-    fit_exclusive,
-    fit_independent,
-    fit_margin,
-    fit_ridge,
-    left_out_slope,
-    load_linear,
-)
+from components.learners.words.fits import fit_exclusive, fit_independent, fit_margin, fit_ridge, left_out_slope
+from components.learners.words.linear import LinearFunction, LinearModel, load_linear
 
 
 def made(rows: int, features: int, *, seed: int = 0) -> sparse.csr_matrix:

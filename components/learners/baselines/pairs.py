@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.selection import Candidate, Training
 from components.learners.baselines.base import Function, Systems
 from components.learners.words.features import WordFeatures, cosines
 from components.learners.words.systems import counted
+from components.learners.words.text import Tfidf
 
 #: Candidates for the factor on the cosines before the softmax; selected by likelihood on the training rows.
 SCALES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -62,11 +62,11 @@ def usual_position(training: Training) -> list[Candidate]:
     return [Candidate.of(Function(lambda rows: [answer(len(parts) - 1) for parts in rows]))]
 
 
-def _choices(rows: Sequence[Fields], vectorizer: TfidfVectorizer) -> list[NDArray[np.float64]]:
+def _choices(rows: Sequence[Fields], vectorizer: Tfidf) -> list[NDArray[np.float64]]:
     """Cosines of the text with each of the row's choices."""
     counts = [len(parts) - 1 for parts in rows]
-    texts = vectorizer.transform([parts[0] for parts in rows])[np.repeat(np.arange(len(counts)), counts)]
-    choices = vectorizer.transform([choice for _, *choices in rows for choice in choices])
+    texts = vectorizer.matrix([parts[0] for parts in rows])[np.repeat(np.arange(len(counts)), counts)]
+    choices = vectorizer.matrix([choice for _, *choices in rows for choice in choices])
     return np.split(cosines(texts, choices), np.cumsum(counts)[:-1])
 
 

@@ -37,7 +37,8 @@ from components.learners.finetuning.specs import RunSpec, load_initial_encoder, 
 from components.learners.task_models.heads import TextHead
 from components.learners.task_models.words_part import WordsPart, mean
 from components.learners.words.classifier import WordsModel
-from components.learners.words.linear import LinearModel, fit_exclusive, fit_independent
+from components.learners.words.fits import fit_exclusive, fit_independent
+from components.learners.words.linear import LinearModel
 from components.learners.words.systems import probable_systems
 
 #: Candidates for the weight of the words in a mean, beside 0.

@@ -12,17 +12,14 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from components.data.tasks.data import Fields
 from components.learners.words.latent import LatentSemantics, Vectors, WordMeans
-from components.learners.words.text import fitted_tfidf, terms_of, tfidf
+from components.learners.words.text import Tfidf, split_words
 
 #: `text`: the TF-IDF vectors of the first text, of all vectorizers side by side. `cosine`: the cosine of both texts.
 #: `pair`: the vectors u and v of both texts, |u - v|, u v and their cosine.
 Form = Literal["text", "cosine", "pair"]
-#: Settings of a vectorizer that are stored; the others are constants of `tfidf`.
-STORED = ("analyzer", "ngram_range")
 
 
 @dataclass(frozen=True)
@@ -35,12 +32,12 @@ class WordFeatures:
     """
 
     form: Form
-    vectorizers: tuple[TfidfVectorizer, ...]
+    vectorizers: tuple[Tfidf, ...]
 
     @property
     def vocabulary(self) -> int:
         """The number of terms."""
-        return sum(len(vectorizer.vocabulary_) for vectorizer in self.vectorizers)
+        return sum(len(vectorizer.vocabulary) for vectorizer in self.vectorizers)
 
     @property
     def width(self) -> int:
@@ -53,8 +50,8 @@ class WordFeatures:
             return sparse.csr_matrix((0, self.width))
         if self.form == "text":
             texts = [row[0] for row in rows]
-            return sparse.hstack([vectorizer.transform(texts) for vectorizer in self.vectorizers], format="csr")
-        first, second = (self.vectorizers[0].transform([row[part] for row in rows]) for part in (0, 1))
+            return sparse.hstack([vectorizer.matrix(texts) for vectorizer in self.vectorizers], format="csr")
+        first, second = (self.vectorizers[0].matrix([row[part] for row in rows]) for part in (0, 1))
         same = cosines(first, second)[:, None]
         if self.form == "cosine":
             return same
@@ -64,18 +61,16 @@ class WordFeatures:
     def words(self, row: Fields) -> tuple[int, int]:
         """Number of words of the row's texts, and how many of them are not in the vocabulary of the first vectorizer,
         whose terms are words."""
-        vectorizer = self.vectorizers[0]
-        split, prepare = vectorizer.build_tokenizer(), vectorizer.build_preprocessor()
-        result = [word for text in (row[:1] if self.form == "text" else row[:2]) for word in split(prepare(text))]
-        return len(result), sum(word not in vectorizer.vocabulary_ for word in result)
+        result = [word for text in (row[:1] if self.form == "text" else row[:2]) for word in split_words(text)]
+        return len(result), sum(word not in self.vectorizers[0].vocabulary for word in result)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
         """What `load` reads: JSON, and arrays by name."""
-        described = []
-        for vectorizer in self.vectorizers:
-            settings = vectorizer.get_params()
-            described.append({**{name: settings[name] for name in STORED}, "terms": terms_of(vectorizer)})
-        arrays = {f"idf.{index}": vectorizer.idf_ for index, vectorizer in enumerate(self.vectorizers)}
+        described = [
+            {"analyzer": vectorizer.analyzer, "ngram_range": vectorizer.ngrams, "terms": vectorizer.terms}
+            for vectorizer in self.vectorizers
+        ]
+        arrays = {f"idf.{index}": vectorizer.idf for index, vectorizer in enumerate(self.vectorizers)}
         return {"form": self.form, "vectorizers": described}, arrays
 
     @classmethod
@@ -87,11 +82,10 @@ class WordFeatures:
         """
         if described["form"] not in get_args(Form):
             raise ValueError(f"unknown features {described['form']!r}")
-        result = []
-        for index, stored in enumerate(described["vectorizers"]):
-            settings = {name: stored[name] for name in STORED}
-            settings["ngram_range"] = tuple(settings["ngram_range"])
-            result.append(fitted_tfidf(stored["terms"], arrays[f"idf.{index}"], **settings))
+        result = (
+            Tfidf.of(stored["terms"], arrays[f"idf.{index}"], stored["analyzer"], tuple(stored["ngram_range"]))
+            for index, stored in enumerate(described["vectorizers"])
+        )
         return cls(described["form"], tuple(result))
 
 
@@ -111,7 +105,7 @@ class LatentFeatures:
     @property
     def vocabulary(self) -> int:
         """Number of terms and words."""
-        return len(self.semantics.vectorizer.vocabulary_) + len(self.means.words)
+        return len(self.semantics.vectorizer.vocabulary) + len(self.means.words)
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -158,21 +152,21 @@ class LatentFeatures:
 RowFeatures = WordFeatures | LatentFeatures
 
 
-def word_vectorizers(ngrams: tuple[int, int]) -> list[TfidfVectorizer]:
-    """One vectorizer of word n-grams; not fitted."""
-    return [tfidf(ngram_range=ngrams)]
+def fit_text(
+    rows: Sequence[Fields], *, ngrams: tuple[int, int], characters: tuple[int, int] | None = None
+) -> tuple[WordFeatures, Any]:
+    """Features of one text with the vocabulary of `rows`, and their matrix (N, F).
 
-
-def character_vectorizers() -> list[TfidfVectorizer]:
-    """Words and word pairs, and character n-grams; not fitted."""
-    return [tfidf(ngram_range=(1, 2)), tfidf(analyzer="char_wb", ngram_range=(2, 4))]
-
-
-def fit_text(vectorizers: Sequence[TfidfVectorizer], rows: Sequence[Fields]) -> tuple[WordFeatures, Any]:
-    """Features of one text with the vocabulary of `rows`, and their matrix (N, F)."""
+    Args:
+        ngrams: smallest and largest number of words of a term.
+        characters: the same for n-grams of characters, as further features.
+    """
     texts = [row[0] for row in rows]
-    parts = [vectorizer.fit_transform(texts) for vectorizer in vectorizers]
-    return WordFeatures("text", tuple(vectorizers)), sparse.hstack(parts, format="csr")
+    parts = [Tfidf.fit_matrix(texts, ngrams=ngrams)]
+    if characters is not None:
+        parts.append(Tfidf.fit_matrix(texts, analyzer="char_wb", ngrams=characters))
+    vectorizers, matrices = zip(*parts, strict=True)
+    return WordFeatures("text", vectorizers), sparse.hstack(matrices, format="csr")
 
 
 def cosines(first: sparse.csr_matrix, second: sparse.csr_matrix) -> NDArray[np.float64]:

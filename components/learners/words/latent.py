@@ -14,16 +14,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.utils.extmath import randomized_svd
 
-from components.learners.words.text import fitted_tfidf, terms_of, tfidf
+from components.learners.words.text import Tfidf, split_words
 
 #: Candidates for the L2 penalty of a regression on these vectors.
 PENALTIES: Final = (0.03, 0.1, 0.3)
@@ -53,24 +51,22 @@ class LatentSemantics:
         components: (D, V).
     """
 
-    vectorizer: TfidfVectorizer
+    vectorizer: Tfidf
     components: Vectors
 
     @classmethod
     def fit(cls, texts: Sequence[str], *, dimensions: int) -> LatentSemantics:
         """The projection on at most `dimensions` singular vectors of the texts' matrix."""
-        vectorizer = tfidf(ngram_range=(1, 2), min_df=_least(texts), max_features=MOST_TERMS, dtype=np.float32)
-        try:
-            matrix = vectorizer.fit_transform(texts)
-        except ValueError:  # no term is in enough texts
-            vectorizer = tfidf(ngram_range=(1, 2), dtype=np.float32)
-            matrix = vectorizer.fit_transform(texts)
+        fit = partial(Tfidf.fit_matrix, texts, ngrams=(1, 2), dtype=np.float32)
+        vectorizer, matrix = fit(least=_least(texts), most=MOST_TERMS)
+        if not vectorizer.vocabulary:  # no term is in enough texts
+            vectorizer, matrix = fit()
         return cls(vectorizer, _svd(matrix, dimensions)[1])
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What `load` reads: JSON, and arrays by name."""
-        arrays = {"idf": self.vectorizer.idf_, "components": np.ascontiguousarray(self.components)}
-        return {"terms": terms_of(self.vectorizer)}, arrays
+        arrays = {"idf": self.vectorizer.idf, "components": np.ascontiguousarray(self.components)}
+        return {"terms": self.vectorizer.terms}, arrays
 
     @classmethod
     def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LatentSemantics:
@@ -80,14 +76,14 @@ class LatentSemantics:
             ValueError, KeyError, TypeError: they do not fit each other.
         """
         terms = described["terms"]
-        vectorizer = fitted_tfidf(terms, arrays["idf"], ngram_range=(1, 2), dtype=np.float32)
+        vectorizer = Tfidf.of(terms, arrays["idf"], "word", (1, 2))
         if arrays["components"].shape[1] != len(terms):
             raise ValueError(f"{arrays['components'].shape[1]} columns for {len(terms)} terms")
         return cls(vectorizer, arrays["components"])
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
         """The (N, D) vectors of N texts."""
-        return unit(np.asarray(self.vectorizer.transform(texts) @ self.components.T, dtype=np.float32))
+        return unit(np.asarray(self.vectorizer.matrix(texts) @ self.components.T, dtype=np.float32))
 
 
 @dataclass(frozen=True)
@@ -108,9 +104,8 @@ class WordMeans:
     def fit(cls, texts: Sequence[str], *, dimensions: int) -> WordMeans:
         """Vectors of the words of the texts."""
         counts: Counter[str] = Counter()
-        split = _splitter()
         for text in texts:
-            counts.update(split(text))
+            counts.update(split_words(text))
         least = _least(texts)
         # `most_common` orders ties by first occurrence.
         words = [word for word, count in counts.most_common(MOST_WORDS) if count >= least] or list(counts)
@@ -176,15 +171,10 @@ def _least(texts: Sequence[str]) -> int:
     return LEAST if len(texts) >= MANY else 2
 
 
-def _splitter() -> Any:
-    return tfidf().build_analyzer()
-
-
 def _ids(texts: Sequence[str], present: Mapping[str, int]) -> Iterator[NDArray[np.int64]]:
     """The words of each text by index; -1 for unknown words."""
-    split = _splitter()
     for text in texts:
-        yield np.fromiter((present.get(word, -1) for word in split(text)), dtype=np.int64)
+        yield np.fromiter((present.get(word, -1) for word in split_words(text)), dtype=np.int64)
 
 
 def _word_vectors(texts: Iterator[NDArray[np.int64]], size: int, *, dimensions: int) -> Vectors:
@@ -229,6 +219,8 @@ def _word_vectors(texts: Iterator[NDArray[np.int64]], size: int, *, dimensions: 
 
 def _svd(matrix: Any, dimensions: int) -> tuple[Vectors, Vectors, Vectors]:
     """Left (N, D) and right (D, V) singular vectors and the values (D,)."""
+    from sklearn.utils.extmath import randomized_svd  # a model that only predicts does not need scikit-learn
+
     most = max(1, min(dimensions, min(matrix.shape)))
     left, values, right = randomized_svd(matrix, n_components=most, n_iter=2, random_state=0)
     return left.astype(np.float32), right.astype(np.float32), values.astype(np.float32)

@@ -7,21 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from sklearn.feature_extraction.text import TfidfVectorizer
-
 from components.data.tasks.selection import Candidate, System, Training
 from components.learners.words import transductive
 from components.learners.words.classifier import WordsModel
-from components.learners.words.features import WordFeatures, character_vectorizers, fit_text, word_vectorizers
+from components.learners.words.features import WordFeatures, fit_text
+from components.learners.words.fits import fit_exclusive, fit_independent, fit_margin, fit_ridge
 from components.learners.words.languages import UNSPACED
-from components.learners.words.linear import (
-    LinearModel,
-    fit_exclusive,
-    fit_independent,
-    fit_margin,
-    fit_ridge,
-)
-from components.learners.words.text import tfidf
+from components.learners.words.linear import LinearModel
+from components.learners.words.text import Tfidf
 
 #: Candidates for the inverse strength of the L2 penalty, the strongest penalty first.
 C_GRID: Final = (1.0, 10.0, 100.0, 1000.0)
@@ -40,12 +33,12 @@ Reading = Callable[[Training], tuple[WordFeatures, Any]]
 
 def words(training: Training, *, ngrams: tuple[int, int]) -> tuple[WordFeatures, Any]:
     """Word n-grams; the vocabulary comes from the training rows."""
-    return fit_text(word_vectorizers(ngrams), training.rows.fields)
+    return fit_text(training.rows.fields, ngrams=ngrams)
 
 
 def characters(training: Training) -> tuple[WordFeatures, Any]:
     """Words, word pairs and character n-grams."""
-    return fit_text(character_vectorizers(), training.rows.fields)
+    return fit_text(training.rows.fields, ngrams=(1, 2), characters=(2, 4))
 
 
 def cosine(training: Training) -> tuple[WordFeatures, Any]:
@@ -56,13 +49,13 @@ def cosine(training: Training) -> tuple[WordFeatures, Any]:
 
 def both(training: Training) -> tuple[WordFeatures, Any]:
     """The vectors u and v of both texts, |u - v|, u v and their cosine; the vocabulary comes from the training rows."""
-    features = WordFeatures("pair", (tfidf().fit([text for parts in training.rows.fields for text in parts]),))
+    features = WordFeatures("pair", (Tfidf.fit([text for parts in training.rows.fields for text in parts]),))
     return features, features.matrix(training.rows.fields)
 
 
-def counted(training: Training) -> TfidfVectorizer:
+def counted(training: Training) -> Tfidf:
     """Document frequencies need no labels: they come from the whole train split, whatever the label budget is."""
-    return tfidf().fit([text for parts in training.inputs for text in parts])
+    return Tfidf.fit([text for parts in training.inputs for text in parts])
 
 
 def linear(

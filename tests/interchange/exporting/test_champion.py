@@ -29,8 +29,8 @@ from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.words_part import WordsPart
 from components.learners.words.classifier import WordsModel, load_words, save_words
-from components.learners.words.features import character_vectorizers, fit_text
-from components.learners.words.linear import fit_exclusive
+from components.learners.words.features import fit_text
+from components.learners.words.fits import fit_exclusive
 from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.registry.exports.champion import Export, Source, export_classifier
@@ -84,7 +84,7 @@ def save(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> Save:
 
 def words_model() -> WordsModel:
     texts = ["a b c", "d dog", "a b d", "c c z"]
-    features, matrix = fit_text(character_vectorizers(), [(text,) for text in texts])
+    features, matrix = fit_text([(text,) for text in texts], ngrams=(1, 2), characters=(2, 4))
     return WordsModel(features, fit_exclusive(matrix, np.asarray([0, 1, 0, 2]), 3, c=10.0))
 
 
