@@ -13,8 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from components.cli.common import DataFlags, flags
-from components.cli.onboarding.project import NEXT, PARAMS, renew
+from components.cli.common import NEXT, PARAMS, DataFlags, flags
 from components.core.artifacts import read_json
 from components.core.errors import ConfigError
 from components.settings.loading import load_params
@@ -25,7 +24,11 @@ from flows.command import main
 from flows.execution import run_headstart
 from flows.processes import working
 from flows.repository import environment
+from flows.run import PLANNING
 from flows.terminal import terminal
+
+#: Modules of `init` and of every run.
+MODULES = ("components.cli.onboarding.command", *PLANNING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,7 @@ class FitFlags(DataFlags):
 def command(options: FitFlags) -> None:
     """Train, score, register and promote; then print what is served and the next commands."""
     root = find_repository(Path()) or Path.cwd()
-    with working(root, environment=environment(root)):
+    with working(root, MODULES, environment=environment(root)):
         fit(options, params=Path.cwd() / PARAMS)
 
 
@@ -77,6 +80,8 @@ def fit(options: FitFlags, *, params: Path) -> None:
                 f"{params}: exists, so that the flags have no effect; change it, or run headstart init FILE --overwrite"
             )
         if labelled is not None:
+            from components.cli.onboarding.project import renew
+
             terminal.say(f"{labelled}: the data of {renew(labelled, root=root)}", source="init", stays=True)
     retrain_command.command(params=params)
     for line in served(params):

@@ -108,13 +108,18 @@ def _started(command: Sequence[str], *, directory: Path, environment: Mapping[st
 
 
 @contextlib.contextmanager
-def working(root: Path, *, environment: Mapping[str, str]) -> Iterator[None]:
+def working(root: Path, modules: Sequence[str], *, environment: Mapping[str, str]) -> Iterator[None]:
     """A block whose commands are executed by a worker, the one of an outer block if there is one; on Linux, if this is
-    the main thread."""
+    the main thread.
+
+    Args:
+        modules: that it imports in advance.
+    """
     if WORKERS or sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
         yield
         return
     worker = Worker(root, environment)
+    worker.prepare(modules)
     WORKERS.append(worker)
     try:
         yield

@@ -44,6 +44,8 @@ IMPORT_S, DRIFT_S = 6 * 3600.0, 1800.0
 SQLITE = "sqlite:///"
 STORES = ("mlflow.store.tracking.sqlalchemy_store", "mlflow.store.model_registry.sqlalchemy_store")
 RECORD = "registry.json"
+#: Modules of every run.
+PLANNING = ("flows.plan", "components.pipeline.identity")
 #: Free space that must remain beside the estimate of a run's outputs.
 SPARE_BYTES = 10**9
 
@@ -70,7 +72,7 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
     root = find_root(file.parent)
     with (
         locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say),
-        working(root, environment=environment(root)),
+        working(root, PLANNING, environment=environment(root)),
     ):
         bring(file, root=root)
         check_drift(file, root=root)
@@ -252,7 +254,7 @@ def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:
 
 
 def modules_of(plan: Plan, *, params: Path) -> list[str]:
-    """The modules of the stages that would run, and MLflow's for a local database, which it imports when it opens one."""
+    """The modules of the stages that would run, and MLflow's for a local database, which it would import later."""
     modules = dict.fromkeys(STAGES[stage.group].module for stage in upcoming(plan) if stage.group in STAGES)
     local = modules and load_params(params).registry.address.startswith(SQLITE)
     return [*modules, *(STORES if local else ())]

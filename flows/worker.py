@@ -177,18 +177,19 @@ def serve(requests: socket.socket) -> None:
 
 
 def prepare(modules: Sequence[str]) -> None:
-    """Import DVC's commands and other modules, and parse the code that modules of stages reach, for their identities."""
+    """Import DVC's commands and other modules, and parse the code that those of stages reach, for their identities."""
     from dvc.cli import parse_args
 
     from components.pipeline.code_identity import closure
+    from components.pipeline.stages import STAGES
 
     parse_args(["repro"])
     importlib.import_module("dvc.repo.reproduce")
     importlib.import_module(f"{CLI}.main")
     for module in modules:
         importlib.import_module(module)
-        if module.startswith("components."):
-            closure(module)
+    for module in {stage.module for stage in STAGES.values()} & {*modules}:
+        closure(module)
     # A collection in a fork would copy the pages of all objects.
     gc.collect()
     gc.freeze()

@@ -23,6 +23,8 @@ from components.settings.minutes import FIRST_MINUTES
 if TYPE_CHECKING:
     from components.settings.params import Params
 
+#: First word of the line of `init` that names the next commands.
+NEXT = "next:"
 PARAMS = Path("params.yaml")
 ParamsFile = Annotated[Path, typer.Option("--params", help="Settings file.")]
 Overwrite = Annotated[

@@ -247,7 +247,7 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-# -- parsed modules, stored beside the compiled ones: parsing takes 2 seconds -------------------------------------------
+# -- parsed modules, stored beside the compiled ones: parsing takes 2 seconds ------------------------------------------
 
 
 @functools.cache

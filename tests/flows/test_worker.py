@@ -41,7 +41,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "given.py").write_text(MODULE)
     monkeypatch.setattr(worker, "CLI", "given")
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
-    with working(tmp_path, environment={**environment(tmp_path), "PYTHONPATH": path}):
+    with working(tmp_path, [], environment={**environment(tmp_path), "PYTHONPATH": path}):
         yield tmp_path
 
 
@@ -144,7 +144,7 @@ def test_the_worker_ends_with_its_run(tmp_path: Path) -> None:
     script = (
         "import time; from pathlib import Path; from flows.processes import WORKERS, working\n"
         "from flows.repository import environment\n"
-        "with working(Path(), environment=environment(Path())):\n"
+        "with working(Path(), [], environment=environment(Path())):\n"
         "    print(WORKERS[0]._process.pid, flush=True)\n"
         "    time.sleep(600)"
     )

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from components.cli.common import InitOptions
+from components.cli.common import NEXT, InitOptions
 from components.cli.onboarding.inspection import Facts, inspect
-from components.cli.onboarding.project import NEXT, PARAMS, holds_lines, make_project, take_files, take_lines
+from components.cli.onboarding.project import PARAMS, holds_lines, make_project, take_files, take_lines
 from components.cli.onboarding.proposal import Proposal, block_name, names_of, own_tokens
 from components.cli.onboarding.splits import split_files
 from components.core import threads

@@ -19,8 +19,6 @@ from components.settings.loading import load_params
 from components.settings.registry import find_repository
 
 PARAMS: Final = "params.yaml"
-#: First word of the line of `init` that names the next commands.
-NEXT: Final = "next:"
 #: Time limit in seconds of a git command.
 GIT_S: Final = 60.0
 _DVC: Final = """\

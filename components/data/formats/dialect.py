@@ -14,8 +14,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-import clevercsv
-
 from components.data.formats.column_names import USUAL
 from components.data.formats.delimited import Dialect, strict_rows
 
@@ -50,6 +48,8 @@ def detect_dialect(
     sample = text[:SAMPLE].replace("\0", " ")
     sample = sample[: sample.rfind("\n") + 1] or sample
     choices = [delimiter] if delimiter else list(DELIMITERS)
+    import clevercsv  # compiles large regular expressions
+
     guess = clevercsv.Sniffer().sniff(sample, delimiters=choices) if sample.strip() else None
     result = Dialect(delimiter or ("\t" if tabs else ","), skipped=skipped)
     if guess is not None:

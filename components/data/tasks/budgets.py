@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from components.core.errors import ConfigError
-from components.data.tasks.data import Labels
+
+if TYPE_CHECKING:
+    from components.data.tasks.data import Labels
 
 #: Number that represents the budget `all`.
 ALL = -1
