@@ -26,7 +26,9 @@ def check_params(params: Params) -> None:
     Raises:
         ConfigError: lists every problem.
     """
-    subjects = (_models, _vocabularies, _finetuning, _distillation, _joint_training, _tasks, _files)
+    # Without encoders, torch is not imported.
+    of_encoders = (_models, _finetuning, _ways, _distillation) if params.pretrain else ()
+    subjects = (*of_encoders, _vocabularies, _joint_training, _tasks, _files)
     problems = [problem for find in subjects for problem in find(params)]
     if problems:
         raise ConfigError(f"{len(problems)} problem(s)\n" + "\n".join(f"  {problem}" for problem in problems))
@@ -34,8 +36,6 @@ def check_params(params: Params) -> None:
 
 def _models(params: Params) -> list[str]:
     """Sizes of models, published models, word vectors."""
-    if not params.pretrain:
-        return []
     import torch
 
     from components.interchange.importing import source_digest
@@ -119,6 +119,20 @@ def _finetuning(params: Params) -> list[str]:
     return problems
 
 
+def _ways(params: Params) -> list[str]:
+    """Ways to learn that do not suit a task."""
+    from components.learners.task_models.kinds import TASKS
+    from components.learners.ways import refuse
+
+    kinds = {task: params.data.tasks[task].kind for task in params.run.tasks}
+    return [
+        f"finetune.{name}: {problem} ({task})"
+        for task, kind in kinds.items()
+        for name in params.run.families
+        if kind in TASKS and (problem := refuse(TASKS[kind], params.finetune[name]))
+    ]
+
+
 def _distillation(params: Params) -> list[str]:
     """Problems with teachers, students and texts of `distil`."""
     from components.learners.task_models.base import refuse_distillation
@@ -170,8 +184,6 @@ def _joint_training(params: Params) -> list[str]:
 def _tasks(params: Params) -> list[str]:
     """Kinds of task, and the metric of promotion."""
     from components.data.tasks.kinds import find_kind, promotion_metrics
-    from components.learners.task_models.kinds import find_task
-    from components.learners.ways import refuse
 
     problems: list[str] = []
     metric = params.promote.metric
@@ -181,8 +193,6 @@ def _tasks(params: Params) -> list[str]:
             find_kind(kind, key=f"data.tasks.{task}.kind")
             if not params.run.families and kind not in WITH_WORDS:
                 problems.append(f"run.families: {task} ({kind}) has no model of words only; add an encoder to pretrain")
-            refused = {name: refuse(find_task(kind), params.finetune[name]) for name in params.run.families}
-            problems += [f"finetune.{name}: {problem} ({task})" for name, problem in refused.items() if problem]
             if metric is not None and metric not in (choices := promotion_metrics(kind)):
                 problems.append(
                     f"promote.metric: {metric!r} is not a metric of {task} ({kind}){nearest(metric, choices)}"
