@@ -42,7 +42,7 @@ AFTERWARDS = ("register", "promote", "report")
 IMPORT_S, DRIFT_S = 6 * 3600.0, 1800.0
 #: The registry is a local database if its address begins so; its state at the end of the last run.
 SQLITE = "sqlite:///"
-STORES = ("mlflow.store.tracking.sqlalchemy_store", "mlflow.store.model_registry.sqlalchemy_store")
+STORES = "components.registry.tracking.local_stores"
 RECORD = "registry.json"
 #: Modules of every run.
 PLANNING = ("flows.plan", "components.pipeline.identity")
@@ -257,7 +257,7 @@ def modules_of(plan: Plan, *, params: Path) -> list[str]:
     """The modules of the stages that would run, and MLflow's for a local database, which it would import later."""
     modules = dict.fromkeys(STAGES[stage.group].module for stage in upcoming(plan) if stage.group in STAGES)
     local = modules and load_params(params).registry.address.startswith(SQLITE)
-    return [*modules, *(STORES if local else ())]
+    return [*modules, *([STORES] if local else [])]
 
 
 def wanted(plan: Plan) -> list[Stage]:

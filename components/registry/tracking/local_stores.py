@@ -1,0 +1,20 @@
+"""MLflow's stores of a local database, which the worker of a run imports in advance.
+
+Two private functions of MLflow are replaced, because they take longer than the stages that call them. Each process that
+opens a database reads all migrations to know the newest one: it is read once here. Each logged model compares its
+requirements with the modules of all installed packages: the only requirement is this package.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+
+for _store in ("tracking", "model_registry"):
+    import_module(f"mlflow.store.{_store}.sqlalchemy_store")
+_database, _requirements = import_module("mlflow.store.db.utils"), import_module("mlflow.utils.requirements_utils")
+if hasattr(_database, "_get_latest_schema_revision"):
+    _database._get_latest_schema_revision = functools.cache(_database._get_latest_schema_revision)
+    _database._get_latest_schema_revision()
+if hasattr(_requirements, "_check_requirement_satisfied"):
+    _requirements._check_requirement_satisfied = lambda requirement: None
