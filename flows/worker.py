@@ -38,6 +38,13 @@ LIMIT = 2**20
 DVC, HEADSTART = "dvc", "headstart"
 #: The module of the command `headstart`.
 CLI = "components.cli"
+#: What `dvc repro` imports while it runs.
+OF_DVC = (
+    "dvc.repo.reproduce",
+    *(f"dvc.repo.{name}" for name in ("artifacts", "datasets", "index", "metrics", "params", "plots", "stage")),
+    *("dvc.cachemgr", "dvc.lock", "dvc.rwlock", "dvc.scm", "dvc.utils.strictyaml", "dvc.parsing.interpolate"),
+    *("pyparsing", "scmrepo.git", "fsspec.implementations.memory"),
+)
 #: Characters that mean something to a shell: a command with one of them is left to it.
 SHELL = frozenset("$`|&;<>()*?[]{}~#!\\\n'\"")
 
@@ -184,9 +191,7 @@ def prepare(modules: Sequence[str]) -> None:
     from components.pipeline.stages import STAGES
 
     parse_args(["repro"])
-    importlib.import_module("dvc.repo.reproduce")
-    importlib.import_module(f"{CLI}.main")
-    for module in modules:
+    for module in (*OF_DVC, f"{CLI}.main", *modules):
         importlib.import_module(module)
     for module in {stage.module for stage in STAGES.values()} & {*modules}:
         closure(module)
