@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 
 from components.data.ingestion.unlabelled import write_texts
 from components.data.tasks.examples import ExamplesJob, examples, read_split
+from components.learners.baselines import stage
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.settings.tasks import TaskSource
 
@@ -37,6 +39,21 @@ def test_word_features_solve_a_word_task_and_pairs_add_features(task: Path, tmp_
     assert words["curve"][0]["macro_f1"] > 0.8
     again = baseline(BaselineJob(examples=task, output=tmp_path / "again"))
     assert pq.read_table(again / "runs.parquet").equals(pq.read_table(output / "runs.parquet"))
+
+
+def test_seeds_with_the_same_rows_are_learned_once(task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = read_split(task, "train").fields
+    calls: list[int] = []
+    monkeypatch.setattr(stage, "sample_rows", lambda *_, **__: (np.arange(len(rows)), {}))
+    run = stage._run
+    monkeypatch.setattr(stage, "_run", lambda *arguments: calls.append(1) or run(*arguments))
+    output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
+    records = json.loads((output / "runs.json").read_text())
+    assert len(records) == 2 * 2 * 4 and len(calls) == 2 * 4
+    first, second = ([r for r in records if (r["budget"], r["seed"]) == (4, seed)] for seed in (0, 1))
+    assert [record | {"seed": 1} for record in first] == second
+    manifest = json.loads((output / "classifier" / "manifest.json").read_text())
+    assert manifest["facts"]["seeds"] == [0, 1]
 
 
 def test_texts_without_labels_change_latent_vectors_and_copies_of_train_do_not(task: Path, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -145,6 +147,44 @@ def test_runs_of_a_killed_process_are_closed_by_the_next_retraining(project: Pro
         assert run.info.status == "KILLED" and live.KILLED in run.data.tags["mlflow.note.content"]
     assert client.get_run(elsewhere.info.run_id).info.status == "RUNNING"
     assert project.runs()["retrain"].info.status == "FINISHED"
+
+
+def test_the_process_ends_the_run_when_the_retraining_is_killed(project: Project) -> None:
+    """And with the summary if it is told to finish."""
+    for run, finished in (("run-1", False), ("run-2", True)):
+        messages: list[dict[str, Any]] = [
+            {
+                "begin": {
+                    "root": str(project.root),
+                    "identifier": run,
+                    "name": run,
+                    "process": live.process_of(os.getpid()),
+                    "tags": {"params": "params.yaml"},
+                    "registry": project.settings.model_dump(mode="json"),
+                    "telemetry": project.telemetry.model_dump(mode="json"),
+                    "texts": {},
+                }
+            },
+            {"stage": {"name": "adapt", "reasons": ["new"], "file": str(project.root / "adapt.jsonl"), "history": 0}},
+        ]
+        end = {"name": "adapt", "time": live.now_ms(), "error": "", "metrics": {"loss": 1.5}, "output": "md5.dir"}
+        if finished:
+            messages.append({"ended": end | {"outcome": "Completed"}})
+            messages.append({"finish": {"status": "FINISHED", "reason": "", "summary": ["done"], "wait_s": 300}})
+        here, there = socket.socketpair()
+        with here, there:
+            process = subprocess.Popen([sys.executable, "-m", "components.pipeline.telemetry"], stdout=there.fileno())
+            there.close()
+            here.sendall("".join(json.dumps(message) + "\n" for message in messages).encode())
+            here.shutdown(socket.SHUT_WR)
+            answer = here.makefile().readline()
+        assert (process.wait(), json.loads(answer)) == (0, {"problem": ""})
+        runs = project.runs(run)
+        status = "FINISHED" if finished else "KILLED"
+        assert runs["retrain"].info.status == status
+        assert ("done" if finished else live.KILLED) in runs["retrain"].data.tags["mlflow.note.content"]
+        if finished:
+            assert (runs["adapt"].info.status, runs["adapt"].data.metrics) == ("FINISHED", {"loss": 1.5})
 
 
 def test_everything_is_sent_when_mlflow_answers_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

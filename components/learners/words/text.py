@@ -9,11 +9,11 @@ Shapes: N texts, V terms.
 from __future__ import annotations
 
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,20 +68,19 @@ class Tfidf:
         """
         numbers: defaultdict[str, int] = defaultdict()
         numbers.default_factory = numbers.__len__
-        counts = _counts(texts, _terms(analyzer, ngrams), numbers.__getitem__, columns=lambda: len(numbers))
-        frequencies = np.bincount(counts.indices, minlength=len(numbers))
+        split = _terms(analyzer, ngrams)
+        counts = _counts(texts, lambda text: map(numbers.__getitem__, split(text)))
+        frequencies = np.bincount(counts.columns, minlength=len(numbers))
         terms = sorted(numbers)
         order = np.fromiter((numbers[term] for term in terms), dtype=np.int64, count=len(terms))
         kept = np.flatnonzero(frequencies[order] >= least)
         if most is not None and len(kept) > most:
-            totals = np.asarray(counts.sum(axis=0)).ravel()[order[kept]]
+            totals = np.bincount(counts.columns, weights=counts.values, minlength=len(numbers))[order[kept]]
             kept = kept[np.sort(np.argsort(-totals, kind="stable")[:most])]
         shares = (1 + len(texts)) / (1 + frequencies[order[kept]])
         vocabulary = {terms[number]: column for column, number in enumerate(kept)}
         result = cls(vocabulary, (np.log(shares) + 1).astype(dtype), analyzer, ngrams)
-        counts = counts[:, order[kept]]
-        counts.sort_indices()
-        return result, result._weighted(counts)
+        return result, result._weighted(counts.renumbered(order[kept], size=len(numbers)))
 
     @classmethod
     def of(cls, terms: Sequence[str], idf: NDArray[Any], analyzer: Analyzer, ngrams: tuple[int, int]) -> Self:
@@ -102,21 +101,17 @@ class Tfidf:
 
     def matrix(self, texts: Sequence[str]) -> sparse.csr_matrix:
         """(N, V). A row does not depend on the others."""
-        ignored = len(self.vocabulary)
-        get = self.vocabulary.get
-        counts = _counts(
-            texts, _terms(self.analyzer, self.ngrams), lambda term: get(term, ignored), columns=lambda: ignored + 1
-        )
-        return self._weighted(counts[:, :ignored])
+        terms, column = _terms(self.analyzer, self.ngrams), self.vocabulary.get
+        return self._weighted(_counts(texts, lambda text: (column(term) for term in terms(text))))
 
-    def _weighted(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
-        counts = counts.astype(self.idf.dtype)
-        counts.data = (np.log(counts.data) + 1) * self.idf[counts.indices]
-        # A product with a vector adds the values of a row one after the other.
-        squares = sparse.csr_matrix((counts.data.astype(np.float64) ** 2, counts.indices, counts.indptr), counts.shape)
-        norms = np.sqrt(squares @ np.ones(counts.shape[1]))
-        counts.data /= np.repeat(norms, np.diff(counts.indptr))
-        return counts
+    def _weighted(self, counts: Counts) -> sparse.csr_matrix:
+        rows = counts.rows
+        values = (np.log(counts.values.astype(self.idf.dtype)) + 1) * self.idf[counts.columns]
+        # The values of a row are added one after the other, whatever the other rows are.
+        norms = np.sqrt(np.bincount(rows, weights=values.astype(np.float64) ** 2, minlength=len(counts.ends) - 1))
+        values /= norms[rows]
+        shape = (len(counts.ends) - 1, len(self.vocabulary))
+        return sparse.csr_matrix((values, counts.columns, counts.ends), shape)
 
 
 def split_words(text: str) -> list[str]:
@@ -155,22 +150,40 @@ def _ngrams_within(word: str, low: int, high: int) -> Iterable[str]:
             return
 
 
-def _counts(
-    texts: Sequence[str],
-    terms: Callable[[str], Iterable[str]],
-    number: Callable[[str], int],
-    *,
-    columns: Callable[[], int],
-) -> sparse.csr_matrix:
-    """(N, columns) how often each term occurs in each text; `columns` is asked afterwards."""
+class Counts(NamedTuple):
+    """How often each term occurs in each text: the columns of a text's terms, ascending, and their numbers, from
+    `ends[i]` to `ends[i + 1]`."""
+
+    columns: NDArray[np.int64]
+    values: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The number of the text of each term."""
+        return np.repeat(np.arange(len(self.ends) - 1), np.diff(self.ends))
+
+    def renumbered(self, columns: NDArray[np.int64], *, size: int) -> Counts:
+        """The counts of these columns of `size`, in this order."""
+        position = np.full(size, -1)
+        position[columns] = np.arange(len(columns))
+        new, rows = position[self.columns], self.rows
+        kept = np.flatnonzero(new >= 0)
+        kept = kept[np.lexsort((new[kept], rows[kept]))]
+        lengths = np.bincount(rows[kept], minlength=len(self.ends) - 1)
+        return Counts(new[kept], self.values[kept], np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def _counts(texts: Sequence[str], columns: Callable[[str], Iterable[int | None]]) -> Counts:
+    """Counts of the terms of N texts; terms without a column are left out."""
     indices: list[int] = []
+    values: list[int] = []
     ends = [0]
     for text in texts:
-        indices.extend(map(number, terms(text)))
+        counted = Counter(columns(text))
+        counted.pop(None, None)
+        pairs = sorted(counted.items())
+        indices.extend(column for column, _ in pairs)
+        values.extend(number for _, number in pairs)
         ends.append(len(indices))
-    kinds = np.int64 if len(indices) > np.iinfo(np.int32).max else np.int32
-    ones = np.ones(len(indices), dtype=np.int32)
-    shape = (len(texts), columns())
-    result = sparse.csr_matrix((ones, np.asarray(indices, dtype=kinds), np.asarray(ends, dtype=kinds)), shape)
-    result.sum_duplicates()
-    return result
+    return Counts(*(np.asarray(each, dtype=np.int64) for each in (indices, values, ends)))

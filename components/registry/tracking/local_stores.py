@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import functools
 from importlib import import_module
+from typing import Any
 
 for _store in ("tracking", "model_registry"):
     import_module(f"mlflow.store.{_store}.sqlalchemy_store")
-_database, _requirements = import_module("mlflow.store.db.utils"), import_module("mlflow.utils.requirements_utils")
+_database: Any = import_module("mlflow.store.db.utils")
+_requirements: Any = import_module("mlflow.utils.requirements_utils")
 if hasattr(_database, "_get_latest_schema_revision"):
     _database._get_latest_schema_revision = functools.cache(_database._get_latest_schema_revision)
     _database._get_latest_schema_revision()

@@ -1,0 +1,103 @@
+"""A local registry: the champion is read without MLflow, a new database is the one that MLflow's migrations make."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from components.learners.baselines.stage import BaselineJob, baseline
+from components.registry.champion import fetched_champion, find_champion
+from components.registry.local_database import local_champion
+from components.registry.promote import promote
+from components.registry.stage import register
+from components.registry.tracking import connect
+from components.registry.tracking.new_database import DUMP, create_database, dump_database
+from tests.registry.conftest import Pipeline
+
+
+@pytest.fixture
+def promoted(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """A project whose champion is a words model."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    pipeline.write_examples(budgets=["all"])
+    words = pipeline.out / "finetuned" / "letters" / "baselines"
+    baseline(BaselineJob(examples=pipeline.out / "examples" / "letters", output=words))
+    register(pipeline.register_job(starts=["adapted"]))
+    promote(pipeline.promote_job())
+    return pipeline
+
+
+def test_the_champion_is_the_one_of_mlflow(promoted: Pipeline) -> None:
+    settings = promoted.settings
+    registry = connect(settings)
+    expected = find_champion(registry, "letters")
+    local = local_champion(settings, "letters")
+    assert local is not None and local[0] == expected
+    with fetched_champion(settings, "letters") as (version, bundle):
+        assert version == expected and (bundle / "manifest.json").is_file()
+    assert not bundle.exists() and local[1].is_dir(), "a copy was removed, not the stored model"
+
+    assert local_champion(settings, "others") is None
+    database = settings.tracking.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(database)) as changed, changed:
+        changed.execute("UPDATE alembic_version SET version_num = 'later'")
+    assert local_champion(settings, "letters") is None, "another version of MLflow has migrated the database"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM registered_model_aliases",
+        "UPDATE model_versions SET current_stage = 'Deleted_Internal'",
+        "UPDATE model_versions SET storage_location = 's3://bucket/model'",
+        "UPDATE model_versions SET storage_location = NULL",
+        "DROP TABLE model_versions",
+    ],
+)
+def test_mlflow_is_asked_about_everything_else(promoted: Pipeline, change: str) -> None:
+    with closing(sqlite3.connect(promoted.settings.tracking.removeprefix("sqlite:///"))) as database, database:
+        database.execute(change)
+    assert local_champion(promoted.settings, "letters") is None
+
+
+def test_a_registry_that_is_no_local_database(tmp_path: Path, promoted: Pipeline) -> None:
+    for address in ("http://127.0.0.1:9", f"sqlite:///{tmp_path}/none.db"):
+        assert local_champion(promoted.settings.model_copy(update={"tracking": address}), "letters") is None
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_prediction_imports_neither_mlflow_nor_torch_nor_scikit_learn(promoted: Pipeline) -> None:
+    script = (
+        "import sys\nfrom components.registry.champion import load_champion\n"
+        "from components.settings.registry import RegistrySettings\n"
+        "model = load_champion(RegistrySettings.model_validate_json(sys.argv[1]), 'letters')\n"
+        "print(len(model.answer([('a',)])), sorted({'mlflow', 'torch', 'sklearn', 'pandas'} & {*sys.modules}))"
+    )
+    command = [sys.executable, "-c", script, promoted.settings.model_dump_json()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "1 []\n"
+
+
+def test_the_dump_is_the_one_of_the_installed_mlflow() -> None:
+    """The migrations create indices and constraints in any order."""
+
+    def parts(dump: str) -> list[list[str]]:
+        return sorted(sorted(re.split(r", |\(|\)|;", line)) for line in dump.splitlines())
+
+    assert parts(dump_database()) == parts(DUMP.read_text()), (
+        "run `python -m components.registry.tracking.new_database`"
+    )
+
+
+def test_a_database_that_exists_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_bytes(b"content")
+    create_database(tmp_path / "mlflow.db")
+    assert (tmp_path / "mlflow.db").read_bytes() == b"content"
+    create_database(tmp_path / "new.db")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mlflow.db", "new.db"]
