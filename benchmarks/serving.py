@@ -130,7 +130,7 @@ def commands(beside: Sequence[str], task: str, *, replicas: int, registry: Regis
     """Server -> its command without the port."""
     version = find_champion(registry, task)
     uri = f"models:/{version.name}/{version.number}"
-    ours = ["-m", "components.cli", "serve", "--task", task]
+    ours = ["-m", "components.cli", "serve", "--task", task, "--replicas", str(replicas)]
     others = {
         "mlflow": ["-m", "mlflow", "models", "serve", "--env-manager", "local", "--model-uri", uri],
         "ray": [str(Path(__file__).with_name("ray_serving.py")), uri, "--replicas", str(replicas)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from components.core.artifacts import read_manifest
@@ -13,6 +14,7 @@ from components.data.tasks.kinds import find_kind
 from components.data.tasks.task_io import TaskIO
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier, predict_rows
+from components.learners.words.classifier import WordsClassifier
 from components.registry.champion import find_champion, load_version
 from components.registry.tracking import Registry, Version
 
@@ -24,12 +26,17 @@ class Served:
     version: Version
     classifier: Classifier
 
-    @property
+    @cached_property
     def io(self) -> TaskIO:
         """Columns of inputs and outputs."""
         return find_kind(self.classifier.kind).io
 
-    @property
+    @cached_property
+    def quick(self) -> bool:
+        """Whether a small batch takes less than a millisecond: words models."""
+        return isinstance(getattr(self.classifier, "inner", self.classifier), WordsClassifier)
+
+    @cached_property
     def described(self) -> dict[str, str]:
         """The version, as every answer names it."""
         return {"name": self.version.name, "version": self.version.number, "digest": self.version.digest}

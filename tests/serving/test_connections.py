@@ -21,7 +21,7 @@ from fastapi import FastAPI, Request, Response
 
 from components.pages.server import PagesServer
 from components.serving import http
-from components.serving.guard import Guard
+from components.serving.http import Guard
 from tests.pages.conftest import write_project
 
 ROOT = Path(__file__).parents[2]
@@ -126,7 +126,7 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
     @app.post("/invocations")
     async def size(request: Request) -> Response:
-        async with bodies.read(request) as body:
+        async with bodies.read(request.headers, request.receive) as body:
             return Response(str(len(body)))
 
     listener = http.listen("127.0.0.1", 0)
@@ -204,7 +204,7 @@ def test_bodies_that_are_too_large_alone_or_together(monkeypatch: pytest.MonkeyP
             return {"type": "http.request", "body": b"x" * number, "more_body": False}
 
         try:
-            async with bodies.read(Request({"type": "http", "headers": []}, receive)):
+            async with bodies.read({}, receive):
                 statuses.append(200)
                 if len(statuses) < 3:
                     await read(number)
