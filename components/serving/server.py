@@ -217,6 +217,8 @@ def _serve(
     listener.listen()
     if speaks:
         _introduce(service, address_of(listener, host))
+    else:
+        say(f"replica {os.getpid()} listens")
     try:
         _Server(configure(App(service), shutdown_seconds=limits.shutdown_seconds), service).run(sockets=[listener])
     finally:

@@ -181,6 +181,24 @@ def test_a_request_within_the_limits_is_answered(limited: int) -> None:
                 answer += connection.recv(1000)
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        HEADERS + b"X: " + b"a" * 400_000,
+        HEADERS + b"X: a\r\n" * 40_000,
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: " + b"a" * 400_000,
+    ],
+)
+def test_headers_and_trailers_have_a_limit(sent: bytes, limited: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "HEADER_SECONDS", 60)
+    monkeypatch.setattr(http, "BODY_SECONDS", 60)
+    assert seconds_until_closed(limited, sent) < 5
+    with socket.create_connection(("127.0.0.1", limited), timeout=10) as connection:  # chunks of one byte
+        connection.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.sendall(b"1\r\na\r\n" * 900 + b"0\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+
+
 def test_the_connection_that_has_waited_longest_is_closed(limited: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "HEADER_SECONDS", 60)
     monkeypatch.setattr(http, "CONNECTIONS", 3)

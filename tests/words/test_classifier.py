@@ -19,7 +19,7 @@ from components.learners.loading import load_model
 from components.learners.words.classifier import WordsClassifier, WordsModel, load_words, save_words
 from components.learners.words.features import WordFeatures
 from components.learners.words.systems import SYSTEMS as TABLE
-from components.learners.words.text import tfidf
+from components.learners.words.text import tfidf, weights
 from components.registry.drift.measurements import SKETCH, MeasuredClassifier, measure, projection
 from components.registry.exports.exporting import export_encoder
 
@@ -165,3 +165,15 @@ def test_a_words_model_is_not_exported(tmp_path: Path) -> None:
     saved("tfidf-words", tmp_path / "classifier")
     with pytest.raises(ConfigError, match="is a words model, which has no encoder to export"):
         export_encoder(tmp_path / "classifier", output=tmp_path / "out", form="onnx")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"ngram_range": (1, 2)}, {"analyzer": "char_wb", "ngram_range": (2, 4)}, {"dtype": np.float32}]
+)
+def test_weights_have_the_bits_of_the_library(settings: dict) -> None:
+    vectorizer = tfidf(**settings).fit(TEXTS[:5])
+    for texts in (TEXTS, TEXTS[:1], ["unheard"], [" ".join(TEXTS * 50)]):
+        expected, actual = vectorizer.transform(texts), weights(vectorizer, texts)
+        assert actual.dtype == expected.dtype and actual.shape == expected.shape
+        for part in ("data", "indices", "indptr"):
+            np.testing.assert_array_equal(getattr(actual, part), getattr(expected, part))

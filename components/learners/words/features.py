@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from components.data.tasks.data import Fields
 from components.learners.words.latent import LatentSemantics, Vectors, WordMeans
-from components.learners.words.text import fitted_tfidf, terms_of, tfidf
+from components.learners.words.text import fitted_tfidf, terms_of, tfidf, weights
 
 #: `text`: the TF-IDF vectors of the first text, of all vectorizers side by side. `cosine`: the cosine of both texts.
 #: `pair`: the vectors u and v of both texts, |u - v|, u v and their cosine.
@@ -53,8 +53,9 @@ class WordFeatures:
             return sparse.csr_matrix((0, self.width))
         if self.form == "text":
             texts = [row[0] for row in rows]
-            return sparse.hstack([vectorizer.transform(texts) for vectorizer in self.vectorizers], format="csr")
-        first, second = (self.vectorizers[0].transform([row[part] for row in rows]) for part in (0, 1))
+            parts = [weights(vectorizer, texts) for vectorizer in self.vectorizers]
+            return parts[0] if len(parts) == 1 else sparse.hstack(parts, format="csr")
+        first, second = (weights(self.vectorizers[0], [row[part] for row in rows]) for part in (0, 1))
         same = cosines(first, second)[:, None]
         if self.form == "cosine":
             return same

@@ -23,7 +23,7 @@ from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.utils.extmath import randomized_svd
 
-from components.learners.words.text import fitted_tfidf, terms_of, tfidf
+from components.learners.words.text import fitted_tfidf, terms_of, tfidf, weights
 
 #: Candidates for the L2 penalty of a regression on these vectors.
 PENALTIES: Final = (0.03, 0.1, 0.3)
@@ -87,7 +87,7 @@ class LatentSemantics:
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
         """The (N, D) vectors of N texts."""
-        return unit(np.asarray(self.vectorizer.transform(texts) @ self.components.T, dtype=np.float32))
+        return unit(np.asarray(weights(self.vectorizer, texts) @ self.components.T, dtype=np.float32))
 
 
 @dataclass(frozen=True)

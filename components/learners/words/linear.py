@@ -16,7 +16,6 @@ from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
-from sklearn.utils.extmath import safe_sparse_dot, softmax
 
 from components.data.tasks.data import Labels, Target, one_hot
 
@@ -50,9 +49,10 @@ class LinearModel:
         result = np.tile(self.usual, (features.shape[0], 1))
         if not len(self.classes):
             return result
-        values = safe_sparse_dot(features, self.weights.T, dense_output=True) + self.intercepts
+        values = features @ self.weights.T + self.intercepts
         if self.exclusive and len(self.classes) > 2:
-            result[:, self.classes] = softmax(values, copy=False)
+            values = np.exp(values - values.max(1, keepdims=True))
+            result[:, self.classes] = values / values.sum(1, keepdims=True)
         elif self.exclusive:
             right = expit(values[:, 0])
             result[:, self.classes] = np.stack([1 - right, right], axis=1)
@@ -67,7 +67,7 @@ class LinearModel:
         logit 0."""
         result = np.zeros((features.shape[0], len(self.usual)))
         if len(self.classes):
-            values = safe_sparse_dot(features, self.weights.T, dense_output=True) + self.intercepts
+            values = features @ self.weights.T + self.intercepts
             result[:, self.classes[-values.shape[1] :]] = values
         return result
 
@@ -97,7 +97,7 @@ class LinearFunction:
 
     def answers(self, features: Any) -> NDArray[np.float32]:
         """(N, F) features -> (N, 1) values. A row does not depend on the others."""
-        values = safe_sparse_dot(features, self.weights.T, dense_output=True) + self.intercepts
+        values = features @ self.weights.T + self.intercepts
         return np.asarray(values, dtype=np.float32)
 
     def dump(self) -> dict[str, NDArray[Any]]:
