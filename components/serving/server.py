@@ -159,10 +159,10 @@ def _run(build: Build, address: Address, limits: Limits, replicas: int) -> None:
         ]
         for process in started:
             process.start()
-        _supervise(started, seconds=limits.shutdown_seconds)
+        supervise(started, seconds=limits.shutdown_seconds)
 
 
-def _supervise(replicas: Sequence[multiprocessing.process.BaseProcess], *, seconds: int) -> None:
+def supervise(replicas: Sequence[multiprocessing.process.BaseProcess], *, seconds: int) -> None:
     """Wait for a signal, or for a replica that ends by itself, then end all replicas."""
     stopping = threading.Event()
 

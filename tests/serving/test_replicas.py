@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -16,19 +17,19 @@ from pathlib import Path
 import httpx
 import pytest
 
-from components.core.errors import ConfigError
+from components.core.errors import ConfigError, RegistryError
 from components.data.tasks.kinds import find_kind
 from components.learners.loading import load_model
 from components.learners.prediction import predict_rows
 from components.registry.drift.traffic import read_traffic
 from components.registry.tracking import Version
-from components.serving.server import Address, Trial, serve
+from components.serving.server import Address, Trial, serve, supervise
 from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "tests" / "compatibility" / "models"
-REPLICAS = 3
+REPLICAS = 2
 
 
 class FolderRegistry:
@@ -125,28 +126,41 @@ def test_replicas_answer_count_and_log_together(server: subprocess.Popen[str], t
     end = time.monotonic() + 30
     while {httpx.get(f"{address}/model").json()["version"] for _ in range(30)} != {"2"}:
         assert time.monotonic() < end
-    server.send_signal(signal.SIGTERM)
-    assert server.wait(20) == 0
 
-
-def test_a_replica_that_ends_ends_the_others(server: subprocess.Popen[str]) -> None:
-    address_of(server)
     replicas = replicas_of(server.pid)
     assert len(replicas) == REPLICAS
-    os.kill(replicas[0], signal.SIGKILL)
-    assert server.wait(20) == 1
-    assert not [process for process in replicas if Path(f"/proc/{process}").exists()]
-
-
-def test_replicas_end_with_the_first_process(server: subprocess.Popen[str]) -> None:
-    address_of(server)
-    replicas = replicas_of(server.pid)
     server.kill()
     server.wait()
     end = time.monotonic() + 20
     while [process for process in replicas if Path(f"/proc/{process}").exists()]:
-        assert time.monotonic() < end
+        assert time.monotonic() < end, "replicas end with the process that has started them"
         time.sleep(0.05)
+
+
+@pytest.fixture
+def sleeping() -> Iterator[list[multiprocessing.process.BaseProcess]]:
+    """Processes in place of replicas."""
+    started = [multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,)) for _ in range(3)]
+    for process in started:
+        process.start()
+    yield started
+    for process in started:
+        process.kill()
+
+
+def test_a_replica_that_ends_ends_the_others(sleeping: list[multiprocessing.process.BaseProcess]) -> None:
+    sleeping[1].kill()
+    with pytest.raises(RegistryError, match="a replica has ended"):
+        supervise(sleeping, seconds=5)
+    assert not any(process.is_alive() for process in sleeping)
+
+
+def test_a_signal_ends_all_replicas(sleeping: list[multiprocessing.process.BaseProcess]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGTERM]).start()
+    supervise(sleeping, seconds=5)
+    assert not any(process.is_alive() for process in sleeping)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_replicas_are_counted_and_have_no_challenger() -> None:
