@@ -6,7 +6,7 @@
 Each server runs in its own process with all cores; they take turns, one is idle (and started) while the other is
 loaded. Clients are closed loops in one process: each sends a request with one text, waits for the answer, and sends the
 next. For each number of clients, requests per second and the 50th and 99th percentile of the latency are the medians of
-`--rounds` turns. The clients share the processor with the server, for both alike.
+`--rounds` turns; so is the time of the processor per request, which depends less on what else the machine does. The clients share the processor with the server, for both alike.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from components.data.tasks.examples import read_split
 from components.registry.champion import find_champion
@@ -39,6 +40,7 @@ from components.settings.loading import load_params
 
 START_SECONDS = 120.0
 QUIET = subprocess.DEVNULL
+Processes = dict[str, subprocess.Popen[bytes]]
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 HEAD = b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 HEALTH = {"headstart": "/readyz", "mlflow": "/ping", "ray": "/-/healthz"}
@@ -95,8 +97,8 @@ class Client:
         return True
 
 
-def load(port: int, requests: Sequence[bytes], *, clients: int, seconds: float) -> tuple[float, float, float]:
-    """Requests per second, and p50 and p99 of the latency in milliseconds."""
+def load(port: int, requests: Sequence[bytes], *, clients: int, seconds: float) -> tuple[int, float, float, float]:
+    """Number of requests, requests per second, and p50 and p99 of the latency in milliseconds."""
     latencies: list[float] = []
     step = max(1, len(requests) // clients)
     opened = [Client(port, requests, number * step) for number in range(clients)]
@@ -122,7 +124,7 @@ def load(port: int, requests: Sequence[bytes], *, clients: int, seconds: float) 
     for client in opened:
         client.socket.close()
     p50, p99 = np.percentile(latencies, [50, 99]) * 1000
-    return len(latencies) / took, float(p50), float(p99)
+    return len(latencies), len(latencies) / took, float(p50), float(p99)
 
 
 def commands(beside: Sequence[str], task: str, *, replicas: int, registry: Registry) -> dict[str, list[str]]:
@@ -137,9 +139,19 @@ def commands(beside: Sequence[str], task: str, *, replicas: int, registry: Regis
     return {"headstart": ours} | {name: others[name] for name in beside}
 
 
+def used(process: subprocess.Popen[bytes]) -> float:
+    """Seconds of the processor that a server and the processes that it has started have used."""
+    parent = psutil.Process(process.pid)
+    times = []
+    for part in (parent, *parent.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times.append(part.cpu_times())
+    return sum(time.user + time.system for time in times)
+
+
 @contextlib.contextmanager
-def started(servers: Mapping[str, Sequence[str]], registry: Registry) -> Iterator[dict[str, int]]:
-    """Server -> its port, while all of them run."""
+def started(servers: Mapping[str, Sequence[str]], registry: Registry) -> Iterator[tuple[dict[str, int], Processes]]:
+    """Server -> its port, and its process, while all of them run."""
     ports = {name: free_port() for name in servers}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = os.environ | {"MLFLOW_TRACKING_URI": registry.uri, "PATH": path}
@@ -156,7 +168,7 @@ def started(servers: Mapping[str, Sequence[str]], registry: Registry) -> Iterato
     try:
         for name, process in processes.items():
             wait_until_up(f"http://127.0.0.1:{ports[name]}{HEALTH[name]}", process)
-        yield ports
+        yield ports, processes
     finally:
         for process in processes.values():
             with contextlib.suppress(ProcessLookupError):  # it has ended by itself
@@ -183,28 +195,35 @@ def main() -> None:
         HEAD % len(body) + body for (text,) in rows for body in [json.dumps({"inputs": {"text": [text]}}).encode()]
     ]
     servers = commands(arguments.beside, task, replicas=arguments.replicas, registry=registry)
-    result: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
-    with started(servers, registry) as ports:
+    result: dict[tuple[str, int], list[tuple[float, ...]]] = {}
+    with started(servers, registry) as (ports, processes):
         for name in servers:
             load(ports[name], requests, clients=4, seconds=1)  # warm-up
         for clients in arguments.clients:
             for _ in range(arguments.rounds):
                 for name in servers:
-                    turn = load(ports[name], requests, clients=clients, seconds=arguments.seconds)
-                    result.setdefault((name, clients), []).append(turn)
+                    before = used(processes[name])
+                    count, *turn = load(ports[name], requests, clients=clients, seconds=arguments.seconds)
+                    spent = 1000 * (used(processes[name]) - before) / count
+                    result.setdefault((name, clients), []).append((*turn, spent))
     values = {}
     for clients in arguments.clients:
         row = {}
         for name in servers:
-            rate, p50, p99 = (statistics.median(column) for column in zip(*result[name, clients], strict=True))
-            row |= {f"{name}-rate": rate, f"{name}-p50": p50, f"{name}-p99": p99}
+            rate, p50, p99, spent = (statistics.median(column) for column in zip(*result[name, clients], strict=True))
+            row |= {f"{name}-rate": rate, f"{name}-p50": p50, f"{name}-p99": p99, f"{name}-spent": spent}
             row[f"{name}-ratio"] = row["headstart-rate"] / rate
             print(
-                f"{name:10} {clients:3} clients  {rate:7.1f} requests/s  p50 {p50:7.1f} ms  p99 {p99:7.1f} ms  "
-                f"headstart has {row[f'{name}-ratio']:.2f} times its requests"
+                f"{name:10} {clients:3} clients  {rate:7.1f} requests/s  p50 {p50:7.1f} ms  p99 {p99:7.1f} ms  {spent:6.2f} ms "
+                f"of the processor; headstart has {row[f'{name}-ratio']:.2f} times its requests"
             )
         values[f"{clients} client{'s' if clients > 1 else ''}"] = row
-    shown = (("rate", "requests", ".0f", "/s"), ("p50", "p50", ".1f", " ms"), ("p99", "p99", ".1f", " ms"))
+    shown = (
+        ("rate", "requests", ".0f", "/s"),
+        ("p50", "p50", ".1f", " ms"),
+        ("p99", "p99", ".1f", " ms"),
+        ("spent", "processor", ".2f", " ms"),
+    )
     record(
         arguments.record,
         title=f"Requests with one text, medians of {arguments.rounds} turns",
