@@ -1,12 +1,13 @@
-"""Load on `headstart serve` compared with `mlflow models serve`: the same champion, one machine, one run.
+"""Load on `headstart serve` compared with `mlflow models serve`, and with Ray Serve: the same champion, one machine.
 
     python benchmarks/serving.py                         # after make run; in the repository's root
-    python benchmarks/serving.py --task aws-type --seconds 4
+    python benchmarks/serving.py --task aws-type --seconds 4 --beside mlflow ray      # needs `pip install ray[serve]`
 
-Each server runs in its own process with all cores; they take turns, one is idle (and started) while the other is
-loaded. Clients are closed loops in one process: each sends a request with one text, waits for the answer, and sends the
-next. For each number of clients, requests per second and the 50th and 99th percentile of the latency are the medians of
-`--rounds` turns; so is the time of the processor per request, which depends less on what else the machine does. The clients share the processor with the server, for both alike.
+Each server has all cores; they take turns, all are started, and one is loaded while the others are idle. Clients are
+closed loops in one process: each sends a request with one text, waits for the answer, and sends the next. For each
+number of clients, requests per second and the 50th and 99th percentile of the latency are the medians of `--rounds`
+turns; so is the server's time of the processor per request, which depends less on what else the machine does. The
+clients share the processor with the server, for all alike.
 """
 
 from __future__ import annotations
@@ -214,8 +215,8 @@ def main() -> None:
             row |= {f"{name}-rate": rate, f"{name}-p50": p50, f"{name}-p99": p99, f"{name}-spent": spent}
             row[f"{name}-ratio"] = row["headstart-rate"] / rate
             print(
-                f"{name:10} {clients:3} clients  {rate:7.1f} requests/s  p50 {p50:7.1f} ms  p99 {p99:7.1f} ms  {spent:6.2f} ms "
-                f"of the processor; headstart has {row[f'{name}-ratio']:.2f} times its requests"
+                f"{name:10} {clients:3} clients  {rate:7.1f} requests/s  p50 {p50:7.1f} ms  p99 {p99:7.1f} ms  "
+                f"{spent:6.2f} ms of the processor; headstart has {row[f'{name}-ratio']:.2f} times its requests"
             )
         values[f"{clients} client{'s' if clients > 1 else ''}"] = row
     shown = (
