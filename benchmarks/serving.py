@@ -213,10 +213,11 @@ def main() -> None:
         for name in servers:
             rate, p50, p99, spent = (statistics.median(column) for column in zip(*result[name, clients], strict=True))
             row |= {f"{name}-rate": rate, f"{name}-p50": p50, f"{name}-p99": p99, f"{name}-spent": spent}
-            row[f"{name}-ratio"] = row["headstart-rate"] / rate
+            ratio = row["headstart-rate"] / rate
+            row |= {f"{name}-ratio": ratio} if name in arguments.beside else {}
             print(
                 f"{name:10} {clients:3} clients  {rate:7.1f} requests/s  p50 {p50:7.1f} ms  p99 {p99:7.1f} ms  "
-                f"{spent:6.2f} ms of the processor; headstart has {row[f'{name}-ratio']:.2f} times its requests"
+                f"{spent:6.2f} ms of the processor; headstart has {ratio:.2f} times its requests"
             )
         values[f"{clients} client{'s' if clients > 1 else ''}"] = row
     shown = (
