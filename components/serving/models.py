@@ -14,7 +14,6 @@ from components.data.tasks.kinds import find_kind
 from components.data.tasks.task_io import TaskIO
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier, predict_rows
-from components.learners.words.classifier import WordsClassifier
 from components.registry.champion import find_champion, load_version
 from components.registry.tracking import Registry, Version
 
@@ -33,8 +32,8 @@ class Served:
 
     @cached_property
     def quick(self) -> bool:
-        """Whether a small batch takes less than a millisecond: words models."""
-        return isinstance(getattr(self.classifier, "inner", self.classifier), WordsClassifier)
+        """Whether a batch of few short texts takes less than a millisecond."""
+        return getattr(getattr(self.classifier, "inner", self.classifier), "quick", False)
 
     @cached_property
     def described(self) -> dict[str, str]:
@@ -51,9 +50,6 @@ def load(registry: Registry, version: Version, *, int8: bool = False) -> Served:
 
 def warmed(served: Served) -> Served:
     """The model after it has predicted its example inputs once, so that no request waits for the first prediction."""
-    # The sizes of batches are found out once for each length of texts.
-    if (prepare := getattr(served.classifier, "prepare", None)) is not None:
-        prepare()
     predict_rows(served.classifier, [served.io.parse(example) for example in served.io.examples])
     return served
 
