@@ -153,22 +153,19 @@ def used(process: subprocess.Popen[bytes]) -> float:
 @contextlib.contextmanager
 def started(servers: Mapping[str, Sequence[str]], registry: Registry) -> Iterator[tuple[dict[str, int], Processes]]:
     """Server -> its port, and its process, while all of them run."""
-    ports = {name: free_port() for name in servers}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = os.environ | {"MLFLOW_TRACKING_URI": registry.uri, "PATH": path}
-    processes = {
-        name: subprocess.Popen(
-            [sys.executable, *command, "--port", str(ports[name])],
-            env=environment,
-            stdout=QUIET,
-            stderr=QUIET,
-            start_new_session=True,
-        )
-        for name, command in servers.items()
-    }
+    ports: dict[str, int] = {}
+    processes: Processes = {}
     try:
-        for name, process in processes.items():
-            wait_until_up(f"http://127.0.0.1:{ports[name]}{HEALTH[name]}", process)
+        for name, command in servers.items():
+            # One after another: some take further ports, which would be free until all have started.
+            ports[name] = free_port()
+            full = [sys.executable, *command, "--port", str(ports[name])]
+            processes[name] = subprocess.Popen(
+                full, env=environment, stdout=QUIET, stderr=QUIET, start_new_session=True
+            )
+            wait_until_up(f"http://127.0.0.1:{ports[name]}{HEALTH[name]}", processes[name])
         yield ports, processes
     finally:
         for process in processes.values():
