@@ -87,7 +87,8 @@ class Service:
         )
 
     def _observe_batch(self, rows: int, seconds: float) -> None:
-        self.metrics.observe_batch(rows, seconds)
+        self.metrics.batch_rows.observe(rows)
+        self.metrics.batch_seconds.observe(seconds)
         self.metrics.waiting.set(self.batcher.waiting_rows)
 
     async def answer(self, body: bytes) -> Reply:
@@ -164,7 +165,8 @@ class App:
         if reply is None:
             reply = await self._invocations(headers, receive) if path == "/invocations" else self._pages[path]()
         if path == "/invocations":
-            self._service.metrics.observe_request(reply.status, time.perf_counter() - started)
+            self._service.metrics.requests.labels(reply.status).inc()
+            self._service.metrics.seconds.observe(time.perf_counter() - started)
         sent = [(b"content-length", b"%d" % len(reply.body)), (b"content-type", reply.kind)]
         if reply.header is not None:
             sent.append(reply.header)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -27,11 +26,11 @@ class Metrics:
 
     def __init__(self) -> None:
         into = self.registry = CollectorRegistry()
-        self._requests = Counter("headstart_requests", "Requests by status.", ["status"], registry=into)
-        self._seconds = Histogram("headstart_request_seconds", "Seconds per request.", buckets=SECONDS, registry=into)
+        self.requests = Counter("headstart_requests", "Requests by status.", ["status"], registry=into)
+        self.seconds = Histogram("headstart_request_seconds", "Seconds per request.", buckets=SECONDS, registry=into)
         self._rows = Counter("headstart_rows", "Rows by outcome and version.", ["outcome", "version"], registry=into)
-        self._batch_rows = Histogram("headstart_batch_rows", "Rows per batch.", buckets=ROWS, registry=into)
-        self._batch_seconds = Histogram("headstart_batch_seconds", "Seconds per batch.", buckets=SECONDS, registry=into)
+        self.batch_rows = Histogram("headstart_batch_rows", "Rows per batch.", buckets=ROWS, registry=into)
+        self.batch_seconds = Histogram("headstart_batch_seconds", "Seconds per batch.", buckets=SECONDS, registry=into)
         self._confidence = Histogram(
             "headstart_confidence", "Confidence of answers by version.", ["version"], buckets=SHARES, registry=into
         )
@@ -48,25 +47,12 @@ class Metrics:
         )
         self.shadow = Counter("headstart_shadow_rows", "Rows of the shadow.", ["agrees"], registry=into)
         self._served: dict[str, str] = {}
-        # Finding the metric of a label takes longer than counting.
-        self._status = lru_cache(maxsize=64)(self._requests.labels)
-        self._outcome = lru_cache(maxsize=64)(self._rows.labels)
-
-    def observe_request(self, status: int, seconds: float) -> None:
-        """Count a request."""
-        self._status(status).inc()
-        self._seconds.observe(seconds)
-
-    def observe_batch(self, rows: int, seconds: float) -> None:
-        """Count a batch."""
-        self._batch_rows.observe(rows)
-        self._batch_seconds.observe(seconds)
 
     def observe_rows(self, version: str, answered: int, refused: int, confidences: Sequence[float]) -> None:
         """Count the rows of a request."""
         for outcome, rows in (("answered", answered), ("refused", refused)):
             if rows:
-                self._outcome(outcome, version).inc(rows)
+                self._rows.labels(outcome, version).inc(rows)
         for confidence in confidences:
             self._confidence.labels(version).observe(confidence)
 
