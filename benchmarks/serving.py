@@ -39,7 +39,7 @@ from components.reporting.recording import add_record_option, record
 from components.reporting.results import Column
 from components.settings.loading import load_params
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 QUIET = subprocess.DEVNULL
 Processes = dict[str, subprocess.Popen[bytes]]
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
