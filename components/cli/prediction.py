@@ -120,6 +120,7 @@ class ServeFlags:
     model: Annotated[
         Path | None, typer.Option(help="Directory of a model to serve instead of the champion; needs no registry.")
     ] = None
+    replicas: Annotated[int, typer.Option(help="Number of processes, each with the whole model.")] = 1
     int8: Int8 = False
     params: ParamsFile = PARAMS
 
@@ -133,7 +134,7 @@ def serve(options: ServeFlags) -> None:
 
     address = Address(options.host, options.port, options.name)
     if options.model is not None:
-        serve_directory(options.model, address=address, int8=options.int8)
+        serve_directory(options.model, address=address, int8=options.int8, replicas=options.replicas)
         return
     from components.settings.loading import load_params
 
@@ -146,6 +147,7 @@ def serve(options: ServeFlags) -> None:
         address=address,
         trial=Trial(options.challenger, mode, options.share) if options.challenger else None,
         int8=options.int8,
+        replicas=options.replicas,
     )
 
 

@@ -299,7 +299,7 @@ def create_app(project: Project, guard: Guard) -> FastAPI:
 async def read_form(request: Request, guard: Guard, bodies: Bodies) -> dict[str, list[str]] | Response:
     """The fields of a form of this server, or the refusal of another one."""
     try:
-        async with bodies.read(request) as body:
+        async with bodies.read(request.headers, request.receive) as body:
             fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=FIELDS)
     except BodyError as error:
         return PlainTextResponse(str(error), status_code=error.status)

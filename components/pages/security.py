@@ -1,7 +1,7 @@
 """Who may read and write the pages.
 
-- The rules of `components.serving.guard` for hosts, other sites and the token, which is in the address once, afterwards
-  in a cookie, or a bearer token.
+- The rules of `components.serving.http.Guard` for hosts, other sites and the token, which is in the address once,
+  afterwards in a cookie, or a bearer token.
 - A POST request needs the secret of the page's form.
 - Answers allow no content from other addresses, no frames and no copies in caches.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from components.serving import guard
+from components.serving import http
 
 COOKIE = "headstart_token"
 HEADERS = {
@@ -36,7 +36,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True)
-class Guard(guard.Guard):
+class Guard(http.Guard):
     """The rules above as a middleware."""
 
     secret: str = field(default_factory=lambda: secrets.token_urlsafe(24))
@@ -49,7 +49,7 @@ class Guard(guard.Guard):
         return response
 
     def _refused(self, request: Request) -> Response | None:
-        if (foreign := self.foreign(request)) is not None:
+        if (foreign := self.foreign(request.method, request.headers)) is not None:
             return PlainTextResponse(foreign[1], status_code=foreign[0])
         return self._without_token(request) if self.token else None
 
@@ -60,7 +60,7 @@ class Guard(guard.Guard):
             response = RedirectResponse(request.url.path, status_code=303)
             response.set_cookie(COOKIE, given, httponly=True, samesite="strict", path="/")
             return response
-        if self.has_token(request) or self.is_token(request.cookies.get(COOKIE, "")):
+        if self.has_token(request.headers) or self.is_token(request.cookies.get(COOKIE, "")):
             return None
         return PlainTextResponse(
             "the token is missing or wrong: open the address with ?token=... that `headstart ui` prints",

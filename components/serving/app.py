@@ -1,4 +1,4 @@
-"""The HTTP interface of the server.
+"""The HTTP interface of the server, as an ASGI application.
 
 | path         | method | answer                                                                              |
 |--------------|--------|-------------------------------------------------------------------------------------|
@@ -14,27 +14,57 @@ A bad row is answered with its reason, next to the answers of the others; a requ
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+import orjson
 
 from components.core.errors import DataError
-from components.serving.batching import Batcher, OverloadedError
-from components.serving.batching import Request as Waiting
+from components.serving.batching import Answers, Batcher, OverloadedError
 from components.serving.challenger import Challenger
-from components.serving.guard import Guard
-from components.serving.http import Bodies, BodyError
-from components.serving.limits import Limits
+from components.serving.http import Bodies, BodyError, Guard, Receive
 from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, FixedModel, Served
 from components.serving.requests import Rows, TooManyRowsError, read_rows
 
 #: Paths that probes may call without the token.
 OPEN = ("/livez", "/readyz")
+JSON = b"application/json"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the prediction server. None changes a prediction.
+
+    Attributes:
+        poll_seconds: seconds between two checks of the alias `champion`.
+        batch_rows: maximum number of rows of a batch; requests that wait together share one, longer ones have several.
+        queue_rows: maximum number of rows of a request (status 413), and of waiting rows (status 503).
+        timeout_seconds: maximum seconds from receiving a request to its answer; then status 504.
+        body_megabytes: maximum size of a request's body; larger ones are answered with status 413.
+        row_characters: maximum number of characters of a row; longer rows are refused.
+        shutdown_seconds: seconds that running requests get to end after SIGTERM.
+    """
+
+    poll_seconds: float = 10
+    batch_rows: int = 64
+    queue_rows: int = 4096
+    timeout_seconds: float = 30
+    body_megabytes: float = 8
+    row_characters: int = 200_000
+    shutdown_seconds: int = 8
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answer to a request."""
+
+    status: int
+    body: bytes
+    kind: bytes = JSON
+    header: tuple[bytes, bytes] | None = None
 
 
 class Service:
@@ -59,120 +89,136 @@ class Service:
     def _observe_batch(self, rows: int, seconds: float) -> None:
         self.metrics.batch_rows.observe(rows)
         self.metrics.batch_seconds.observe(seconds)
+        self.metrics.waiting.set(self.batcher.waiting_rows)
 
-    async def answer(self, body: bytes | bytearray) -> tuple[int, dict[str, Any]]:
-        """Status and content of the answer to a body of /invocations."""
-        io, settings = self.follower.current.io, self.settings
+    async def answer(self, body: bytes) -> Reply:
+        """The answer to a body of /invocations."""
+        settings = self.settings
+        io = self.follower.current.io
         rows = read_rows(body, io, characters=settings.row_characters, most=settings.queue_rows)
         if not rows.valid:
-            return 422, self._content(rows, self.follower.current, [])
-        takes = self.challenger is not None and self.challenger.takes()
-        canary = self.challenger if takes and self.challenger and self.challenger.mode == "canary" else None
+            return self._reply(422, rows, self.follower.current, [])
+        challenger = self.challenger if self.challenger is not None and self.challenger.takes() else None
+        canary = challenger if challenger is not None and challenger.mode == "canary" else None
         started = time.monotonic()
-        waiting = Waiting(
+        served, answers = await self.batcher.predict(
             rows.valid,
-            choose=lambda: canary.served if canary else self.follower.current,
-            deadline=started + settings.timeout_seconds,
+            lambda: canary.served if canary else self.follower.current,
+            seconds=settings.timeout_seconds,
         )
-        future = asyncio.wrap_future(self.batcher.submit(waiting))
-        served, answers = await asyncio.wait_for(future, settings.timeout_seconds)
         if canary:
             canary.answered(len(answers), time.monotonic() - started)
-        elif takes and self.challenger:
-            self.challenger.shadow(rows.valid, [answer["prediction"] if answer else None for answer in answers])
-        return 200, self._content(rows, served, answers)
+        elif challenger:
+            challenger.shadow(rows.valid, [answer["prediction"] if answer else None for answer in answers])
+        return self._reply(200, rows, served, answers)
 
-    def _content(self, rows: Rows, served: Served, answers: list[dict[str, Any] | None]) -> dict[str, Any]:
-        version, outputs, collected = served.version.number, served.io.outputs, iter(answers)
+    def _reply(self, status: int, rows: Rows, served: Served, answers: Answers) -> Reply:
+        outputs, collected = served.io.outputs, iter(answers)
         predictions: list[dict[str, Any]] = []
+        confidences: list[float] = []
+        refused = 0
         for fields, problem in zip(rows.fields, rows.problems, strict=True):
             answer = next(collected) if fields is not None else None
             if answer is None:
                 predictions.append({"error": problem or "the row has no answer"})
-                self.metrics.rows.labels("refused", version).inc()
+                refused += 1
                 continue
             predictions.append({name: answer[name] for name in outputs})
-            self.metrics.rows.labels("answered", version).inc()
             if "confidence" in answer:
-                self.metrics.confidence.labels(version).observe(answer["confidence"])
-        return {"predictions": predictions, "model": served.described}
+                confidences.append(answer["confidence"])
+        version = served.version.number
+        self.metrics.observe_rows(version, len(predictions) - refused, refused, confidences)
+        content = {"predictions": predictions, "model": served.described}
+        return Reply(status, orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY))
 
     def stop(self) -> None:
-        """Take no further requests, answer those that wait, record the challenger's counts."""
+        """Follow the alias no more, record the challenger's counts. All requests have been answered."""
         self.ready = False
         self.follower.stop()
-        self.batcher.stop(seconds=self.settings.shutdown_seconds)
+        self.batcher.stop()
         if self.challenger:
             self.challenger.stop()
 
 
-def create_app(service: Service) -> FastAPI:
-    """The application of a service."""
-    app = FastAPI(title="Headstart", docs_url=None, redoc_url=None, openapi_url=None)
-    bodies, guard = Bodies(int(service.settings.body_megabytes * 1e6)), service.guard
+class App:
+    """The ASGI application of a service."""
 
-    @app.middleware("http")
-    async def observe(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._bodies = Bodies(int(service.settings.body_megabytes * 1e6))
+        self._pages: dict[str, Callable[[], Reply]] = {
+            "/model": self._model,
+            "/livez": self._livez,
+            "/readyz": self._readyz,
+            "/metrics": self._metrics,
+        }
+
+    async def __call__(
+        self, scope: Mapping[str, Any], receive: Receive, send: Callable[[dict[str, Any]], Awaitable[None]]
+    ) -> None:
+        """Answer a request."""
         started = time.perf_counter()
-        path = request.url.path
-        response: Response
-        if (foreign := guard.foreign(request)) is not None:
-            response = _error(*foreign)
-        elif guard.token and path not in OPEN and not guard.has_token(request):
-            response = _error(401, "the header Authorization needs `Bearer` and the server's token")
-            response.headers["WWW-Authenticate"] = "Bearer"
-        else:
-            response = await call_next(request)
+        # In reverse, so that of several headers with one name the first counts.
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
+        method, path = scope["method"], scope["path"]
+        reply = self._refused(method, path, headers)
+        if reply is None:
+            reply = await self._invocations(headers, receive) if path == "/invocations" else self._pages[path]()
         if path == "/invocations":
-            service.metrics.requests.labels(str(response.status_code)).inc()
-            service.metrics.seconds.observe(time.perf_counter() - started)
-        return response
+            self._service.metrics.requests.labels(reply.status).inc()
+            self._service.metrics.seconds.observe(time.perf_counter() - started)
+        sent = [(b"content-length", b"%d" % len(reply.body)), (b"content-type", reply.kind)]
+        if reply.header is not None:
+            sent.append(reply.header)
+        await send({"type": "http.response.start", "status": reply.status, "headers": sent})
+        await send({"type": "http.response.body", "body": reply.body})
 
-    @app.post("/invocations")
-    async def invocations(request: Request) -> Response:
+    def _refused(self, method: str, path: str, headers: Mapping[str, str]) -> Reply | None:
+        guard = self._service.guard
+        if (foreign := guard.foreign(method, headers)) is not None:
+            return _error(*foreign)
+        if guard.token and path not in OPEN and not guard.has_token(headers):
+            problem = "the header Authorization needs `Bearer` and the server's token"
+            return _error(401, problem, (b"www-authenticate", b"Bearer"))
+        if path != "/invocations" and path not in self._pages:
+            return _error(404, "no such path")
+        expected = "POST" if path == "/invocations" else "GET"
+        return None if method == expected else _error(405, f"send {expected}", (b"allow", expected.encode()))
+
+    async def _invocations(self, headers: Mapping[str, str], receive: Receive) -> Reply:
+        limits = self._service.settings
         try:
-            async with bodies.read(request) as body:
-                status, content = await service.answer(body)
-        except Exception as error:
-            return _refusal(error, service.settings)
-        return JSONResponse(content, status_code=status)
-
-    @app.get("/model")
-    async def model() -> dict[str, Any]:
-        served = service.follower.current
-        columns = {"inputs": dict(served.io.inputs), "outputs": dict(served.io.outputs)}
-        return {**served.described, **columns, "example": {"inputs": [dict(row) for row in served.io.examples]}}
-
-    @app.get("/livez")
-    async def livez() -> Response:
-        return JSONResponse({"alive": service.batcher.alive}, status_code=200 if service.batcher.alive else 503)
-
-    @app.get("/readyz")
-    async def readyz() -> Response:
-        content = {"ready": service.ready, "model": service.follower.current.described}
-        return JSONResponse(content, status_code=200 if service.ready else 503)
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        service.metrics.waiting.set(service.batcher.waiting_rows)
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
-
-    return app
-
-
-def _refusal(error: Exception, limits: Limits) -> JSONResponse:
-    match error:
-        case BodyError():
+            async with self._bodies.read(headers, receive) as body:
+                return await self._service.answer(body)
+        except BodyError as error:
             return _error(error.status, str(error))
-        case DataError():
+        except DataError as error:
             return _error(413 if isinstance(error, TooManyRowsError) else 400, str(error))
-        case OverloadedError():
-            return _error(503, "too many rows wait; try again", {"Retry-After": "1"})
-        case TimeoutError():
+        except OverloadedError:
+            return _error(503, "too many rows wait; try again", (b"retry-after", b"1"))
+        except TimeoutError:
             return _error(504, f"no answer within {limits.timeout_seconds:g} s")
-    # A defect: its name, but no traceback and no path.
-    return _error(500, f"the prediction failed ({type(error).__name__})")
+        except Exception as error:  # a defect: its name, but no traceback and no path
+            return _error(500, f"the prediction failed ({type(error).__name__})")
+
+    def _model(self) -> Reply:
+        served = self._service.follower.current
+        columns = {"inputs": dict(served.io.inputs), "outputs": dict(served.io.outputs)}
+        example = {"inputs": [dict(row) for row in served.io.examples]}
+        return Reply(200, orjson.dumps({**served.described, **columns, "example": example}))
+
+    def _livez(self) -> Reply:
+        alive = self._service.batcher.alive
+        return Reply(200 if alive else 503, orjson.dumps({"alive": alive}))
+
+    def _readyz(self) -> Reply:
+        ready = self._service.ready
+        content = {"ready": ready, "model": self._service.follower.current.described}
+        return Reply(200 if ready else 503, orjson.dumps(content))
+
+    def _metrics(self) -> Reply:
+        return Reply(200, self._service.metrics.text(), b"text/plain; version=0.0.4; charset=utf-8")
 
 
-def _error(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": message}, status_code=status, headers=headers)
+def _error(status: int, message: str, header: tuple[bytes, bytes] | None = None) -> Reply:
+    return Reply(status, orjson.dumps({"error": message}), header=header)

@@ -1,18 +1,21 @@
 """Micro-batching: rows that wait at the same time are predicted together.
 
-One thread predicts. While it computes a batch, further requests wait; the next batch takes as many of their rows as
-fit. So a single request never waits for others to arrive, and batches grow with the load. A request with more rows than
-a batch is predicted in several batches, and the requests behind it are predicted in between.
+While a batch is computed, further requests wait; the next batch takes as many of their rows as fit. So a single request
+never waits for others to arrive, and batches grow with the load. A request with more rows than a batch is predicted in
+several batches, and the requests behind it are predicted in between. All methods are called by the event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
+from queue import SimpleQueue
 from typing import Any
 
 from components.data.tasks.data import Fields
@@ -20,6 +23,9 @@ from components.learners.prediction import predict_rows
 from components.serving.models import Served
 
 Answers = list[dict[str, Any] | None]
+#: Maximum number of characters of a batch that the event loop itself computes, of models that are `Served.quick`: for
+#: them, passing a batch to a thread and back takes as long as the batch.
+QUICK_CHARACTERS = 20_000
 
 
 class OverloadedError(Exception):
@@ -32,22 +38,15 @@ class Request:
 
     Attributes:
         choose: picks the model when the first rows are taken from the queue.
-        deadline: time.monotonic() at which nobody waits for the answers any more.
-        answers: the model that was used, and one answer per row.
+        answers: the model that was used, and one answer per row. Nobody waits for a request whose answers are done.
     """
 
     rows: Sequence[Fields]
     choose: Callable[[], Served]
-    deadline: float
-    answers: Future[tuple[Served, Answers]] = field(default_factory=Future)
+    answers: asyncio.Future[tuple[Served, Answers]]
     served: Served | None = None
     taken: int = 0
     done: Answers = field(default_factory=list)
-
-    @property
-    def expected(self) -> bool:
-        """Whether somebody waits for the answers."""
-        return self.deadline > time.monotonic() and not self.answers.done()
 
 
 #: A request and some of its rows.
@@ -55,16 +54,17 @@ Part = tuple[Request, Sequence[Fields]]
 
 
 class Batcher:
-    """Predicts requests in a thread of its own."""
+    """Predicts requests, in batches that are large or of a slow model in a thread."""
 
     def __init__(
         self, *, batch_rows: int, queue_rows: int, on_batch: Callable[[int, float], None] = lambda rows, seconds: None
     ) -> None:
         self._batch_rows, self._queue_rows, self._on_batch = batch_rows, queue_rows, on_batch
         self._waiting: deque[Request] = deque()
-        self._rows = 0
-        self._condition = threading.Condition()
-        self._stopped = False
+        self._busy = False
+        self._batches: SimpleQueue[tuple[asyncio.AbstractEventLoop, Served, list[Part]] | None] = SimpleQueue()
+        self.waiting_rows = 0
+        # A daemon: a prediction that does not end keeps no process alive.
         self._thread = threading.Thread(target=self._run, name="predict", daemon=True)
         self._thread.start()
 
@@ -73,83 +73,104 @@ class Batcher:
         """Whether the thread runs."""
         return self._thread.is_alive()
 
-    @property
-    def waiting_rows(self) -> int:
-        """Number of rows that wait."""
-        return self._rows
-
-    def submit(self, request: Request) -> Future[tuple[Served, Answers]]:
-        """Queue a request.
+    async def predict(
+        self, rows: Sequence[Fields], choose: Callable[[], Served], *, seconds: float
+    ) -> tuple[Served, Answers]:
+        """The model that was used, and one answer per row.
 
         Raises:
             OverloadedError: too many rows would wait.
+            TimeoutError: there is no answer after so many seconds.
         """
-        with self._condition:
-            if self._rows + len(request.rows) > self._queue_rows:
-                raise OverloadedError
-            self._waiting.append(request)
-            self._rows += len(request.rows)
-            self._condition.notify()
-        return request.answers
+        if self.waiting_rows + len(rows) > self._queue_rows:
+            raise OverloadedError
+        loop = asyncio.get_running_loop()
+        request = Request(rows, choose, loop.create_future())
+        self._waiting.append(request)
+        self.waiting_rows += len(rows)
+        if not self._busy:
+            self._busy = True
+            # After the requests that have been received at the same time.
+            loop.call_soon(self._start, loop)
+        timer = loop.call_later(seconds, _expire, request.answers)
+        try:
+            return await request.answers
+        finally:
+            timer.cancel()
 
-    def stop(self, *, seconds: float) -> None:
-        """Predict what waits, then end the thread; waits for it at most so many seconds."""
-        with self._condition:
-            self._stopped = True
-            self._condition.notify()
-        self._thread.join(seconds)
+    def stop(self) -> None:
+        """End the thread after its batch."""
+        self._batches.put(None)
 
-    def _take(self) -> list[Part]:
-        """The rows of the next batch; empty at the end."""
-        with self._condition:
-            while not self._waiting and not self._stopped:
-                self._condition.wait()
-            parts: list[Part] = []
-            room, rest = self._batch_rows, deque[Request]()
-            while self._waiting and room:
-                request = self._waiting.popleft()
-                if not request.expected:
-                    self._rows -= len(request.rows) - request.taken
-                    continue
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Compute the next batch, or pass it to the thread."""
+        served, parts = self._take()
+        if served is None:
+            self._busy = False
+        elif served.quick and sum(len(text) for _, rows in parts for row in rows for text in row) <= QUICK_CHARACTERS:
+            self._finish(loop, parts, *_computed(served, parts))
+        else:
+            self._batches.put((loop, served, parts))
+
+    def _take(self) -> tuple[Served | None, list[Part]]:
+        """A model, and the rows of its next batch."""
+        served: Served | None = None
+        parts: list[Part] = []
+        room, rest = self._batch_rows, deque[Request]()
+        while self._waiting and room:
+            request = self._waiting.popleft()
+            if request.answers.done():
+                self.waiting_rows -= len(request.rows) - request.taken
+                continue
+            request.served = request.served or request.choose()
+            served = served or request.served
+            if request.served is served:
                 rows = request.rows[request.taken : request.taken + room]
                 request.taken += len(rows)
-                self._rows -= len(rows)
+                self.waiting_rows -= len(rows)
                 room -= len(rows)
                 parts.append((request, rows))
-                if request.taken < len(request.rows):
-                    rest.append(request)
-            # Behind the others, which have rows in the next batch.
-            self._waiting += rest
-            return parts
+            if request.taken < len(request.rows):
+                rest.append(request)
+        # Behind the others, which have rows in the next batch.
+        self._waiting += rest
+        return served, parts
 
     def _run(self) -> None:
-        while True:
-            parts = self._take()
-            if not parts:
-                if self._stopped and not self._waiting:
-                    return
-                continue
-            groups: dict[int, tuple[Served, list[Part]]] = {}
-            for request, rows in parts:
-                request.served = request.served or request.choose()
-                groups.setdefault(id(request.served), (request.served, []))[1].append((request, rows))
-            for served, group in groups.values():
-                self._predict(served, group)
+        while (batch := self._batches.get()) is not None:
+            loop, served, parts = batch
+            computed = _computed(served, parts)
+            with suppress(RuntimeError):  # the loop has ended, so nobody waits
+                loop.call_soon_threadsafe(self._finish, loop, parts, *computed)
 
-    def _predict(self, served: Served, parts: Sequence[Part]) -> None:
-        rows = [fields for _, part in parts for fields in part]
-        started = time.perf_counter()
-        try:
-            answers = predict_rows(served.classifier, rows)
-        except Exception as error:  # a defect of one batch must not end the server
+    def _finish(
+        self, loop: asyncio.AbstractEventLoop, parts: Sequence[Part], answers: Answers | Exception, seconds: float
+    ) -> None:
+        loop.call_soon(self._start, loop)
+        if isinstance(answers, Exception):
             for request, _ in parts:
                 if not request.answers.done():
-                    request.answers.set_exception(error)
+                    request.answers.set_exception(answers)
             return
-        self._on_batch(len(rows), time.perf_counter() - started)
-        start = 0
-        for request, part in parts:
-            request.done += answers[start : start + len(part)]
-            start += len(part)
-            if len(request.done) == len(request.rows) and request.answers.set_running_or_notify_cancel():
-                request.answers.set_result((served, request.done))
+        self._on_batch(len(answers), seconds)
+        collected = iter(answers)
+        for request, rows in parts:
+            request.done += islice(collected, len(rows))
+            if len(request.done) == len(request.rows) and not request.answers.done():
+                assert request.served is not None
+                request.answers.set_result((request.served, request.done))
+
+
+def _computed(served: Served, parts: Sequence[Part]) -> tuple[Answers | Exception, float]:
+    """The answers to a batch, or the error; and its seconds."""
+    started = time.perf_counter()
+    try:
+        answers: Answers | Exception = predict_rows(served.classifier, [row for _, rows in parts for row in rows])
+    except Exception as error:  # a defect of one batch must not end the server
+        answers = error
+    return answers, time.perf_counter() - started
+
+
+def _expire(answers: asyncio.Future[Any]) -> None:
+    if not answers.done():
+        answers.set_exception(TimeoutError())

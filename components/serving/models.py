@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from components.core.artifacts import read_manifest
@@ -24,12 +25,17 @@ class Served:
     version: Version
     classifier: Classifier
 
-    @property
+    @cached_property
     def io(self) -> TaskIO:
         """Columns of inputs and outputs."""
         return find_kind(self.classifier.kind).io
 
-    @property
+    @cached_property
+    def quick(self) -> bool:
+        """Whether a batch of few short texts takes less than a millisecond."""
+        return getattr(getattr(self.classifier, "inner", self.classifier), "quick", False)
+
+    @cached_property
     def described(self) -> dict[str, str]:
         """The version, as every answer names it."""
         return {"name": self.version.name, "version": self.version.number, "digest": self.version.digest}
@@ -44,9 +50,6 @@ def load(registry: Registry, version: Version, *, int8: bool = False) -> Served:
 
 def warmed(served: Served) -> Served:
     """The model after it has predicted its example inputs once, so that no request waits for the first prediction."""
-    # The sizes of batches are found out once for each length of texts.
-    if (prepare := getattr(served.classifier, "prepare", None)) is not None:
-        prepare()
     predict_rows(served.classifier, [served.io.parse(example) for example in served.io.examples])
     return served
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
+
 from components.core.errors import DataError
 from components.data.tasks.data import Fields
 from components.data.tasks.task_io import TaskIO
@@ -48,7 +50,7 @@ class Rows:
         return [fields for fields in self.fields if fields is not None]
 
 
-def read_rows(body: bytes | bytearray, io: TaskIO, *, characters: int, most: int) -> Rows:
+def read_rows(body: bytes, io: TaskIO, *, characters: int, most: int) -> Rows:
     """The rows of a body in JSON, by the same rules in each form.
 
     A body is the value of one of the keys `inputs`, `instances`, `dataframe_records` and `dataframe_split`, or such a
@@ -61,9 +63,9 @@ def read_rows(body: bytes | bytearray, io: TaskIO, *, characters: int, most: int
         TooManyRowsError: it has more rows.
     """
     try:
-        content = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"the body is not JSON: {error}") from error
+        content = orjson.loads(body)
+    except ValueError:
+        content = _lenient(body)
     keys = [key for key in KEYS if key in content] if isinstance(content, dict) else []
     if len(keys) > 1:
         raise DataError(f"the body has several of the keys {', '.join(KEYS)}: {', '.join(keys)}; send one")
@@ -73,6 +75,14 @@ def read_rows(body: bytes | bytearray, io: TaskIO, *, characters: int, most: int
         raise DataError(f"{where}: no rows; send at least one")
     read = [_read(row, io, characters) for row in rows]
     return Rows([fields for fields, _ in read], [problem for _, problem in read])
+
+
+def _lenient(body: bytes) -> Any:
+    """A body with what orjson refuses, such as NaN and halves of surrogate pairs: then only its row is refused."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"the body is not JSON: {error}") from error
 
 
 def _rows(value: Any, io: TaskIO, where: str, most: int) -> list[Any]:

@@ -1,30 +1,34 @@
-"""`headstart serve`: the champion of a task over HTTP."""
+"""`headstart serve`: the champion of a task over HTTP, by one process or by several replicas."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shlex
+import signal
 import socket
 import sys
-from collections.abc import Sequence
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Literal
 
 import uvicorn
 
 from components.core import threads
-from components.core.errors import ConfigError
+from components.core.errors import ConfigError, RegistryError
 from components.core.processors import cores
 from components.registry.drift.traffic import logged
 from components.registry.tracking import connect
-from components.serving.app import Service, create_app
+from components.serving.app import App, Limits, Service
 from components.serving.challenger import Challenger
-from components.serving.guard import Guard
-from components.serving.http import TOKEN, address_of, configure, listen, names_of, token_for
-from components.serving.limits import LIMITS, Limits
-from components.serving.metrics import Metrics
+from components.serving.http import TOKEN, Guard, address_of, configure, listen, names_of, token_for
+from components.serving.metrics import SHARED, Metrics
 from components.serving.models import ChampionFollower, FixedModel, Served, load
 from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
@@ -50,6 +54,10 @@ class Trial:
     share: float = 0.1
 
 
+#: Metrics -> what answers, and the challenger.
+Build = Callable[[Metrics], tuple[ChampionFollower | FixedModel, Challenger | None]]
+
+
 def serve(
     registry_settings: RegistrySettings,
     task: str,
@@ -58,18 +66,41 @@ def serve(
     address: Address,
     trial: Trial | None = None,
     int8: bool = False,
-    limits: Limits = LIMITS,
+    limits: Limits | None = None,
+    replicas: int = 1,
 ) -> None:
     """Serve a task's champion until SIGTERM or Ctrl-C.
 
-    The port is free again within `Limits.shutdown_seconds`; running requests are answered first.
+    The port is free again within `Limits.shutdown_seconds`; running requests are answered first. Every replica is a
+    process with the whole model, which follows the alias, writes to the same log of rows, and has its share of the
+    cores and of the connections.
     """
     if trial is not None and not 0 < trial.share <= 1:
         raise ConfigError(f"--share must be above 0 and at most 1; found {trial.share:g}")
-    listener = listen(address.host, address.port)
-    threads.use(cores())
-    registry = connect(registry_settings)
-    metrics = Metrics()
+    if trial is not None and replicas > 1:
+        raise ConfigError("--challenger counts in one process; serve it without --replicas")
+    limits = limits or Limits()
+    poll = limits.poll_seconds
+    build = partial(_champion, registry_settings, task, drift=drift, trial=trial, int8=int8, poll_seconds=poll)
+    _run(build, address, limits, replicas)
+
+
+def serve_directory(directory: Path, *, address: Address, int8: bool = False, replicas: int = 1) -> None:
+    """Serve the model of a directory, without registry, until SIGTERM or Ctrl-C. Rows are not logged."""
+    _run(partial(_directory, directory, int8=int8), address, Limits(), replicas)
+
+
+def _champion(
+    settings: RegistrySettings,
+    task: str,
+    metrics: Metrics,
+    *,
+    drift: DriftSettings,
+    trial: Trial | None,
+    int8: bool,
+    poll_seconds: float,
+) -> tuple[ChampionFollower, Challenger | None]:
+    registry = connect(settings)
 
     def changed(served: Served) -> None:
         metrics.serve(served)
@@ -82,46 +113,124 @@ def serve(
     follower = ChampionFollower(
         registry,
         task,
-        poll_seconds=limits.poll_seconds,
+        poll_seconds=poll_seconds,
         on_change=changed,
         on_failure=failed,
         observed=lambda served: replace(served, classifier=logged(served.classifier, served.version, task, drift)),
         int8=int8,
     )
-    second = None
-    if trial is not None:
-        version = registry.get(registry_settings.model_name(task), trial.version)
-        loaded = load(registry, version, int8=int8)
-        second = Challenger(loaded, mode=trial.mode, share=trial.share, registry=registry, metrics=metrics)
-        say(f"{trial.mode} of {version.label} on {trial.share:.0%} of the requests")
-    guard = _guard(listener, address)
-    _run(Service(follower, limits, metrics=metrics, guard=guard, challenger=second), listener, address.host)
+    if trial is None:
+        return follower, None
+    version = registry.get(settings.model_name(task), trial.version)
+    loaded = load(registry, version, int8=int8)
+    say(f"{trial.mode} of {version.label} on {trial.share:.0%} of the requests")
+    return follower, Challenger(loaded, mode=trial.mode, share=trial.share, registry=registry, metrics=metrics)
 
 
-def serve_directory(directory: Path, *, address: Address, int8: bool = False) -> None:
-    """Serve the model of a directory, without registry, until SIGTERM or Ctrl-C. Rows are not logged."""
+def _directory(directory: Path, metrics: Metrics, *, int8: bool) -> tuple[FixedModel, None]:
+    fixed = FixedModel(directory, int8=int8)
+    metrics.serve(fixed.current)
+    say(f"serving {directory}, digest {fixed.current.version.digest[:12]}")
+    return fixed, None
+
+
+def _run(build: Build, address: Address, limits: Limits, replicas: int) -> None:
+    if replicas < 1:
+        raise ConfigError(f"--replicas must be at least 1; found {replicas}")
     listener = listen(address.host, address.port)
-    threads.use(cores())
-    metrics = Metrics()
-    follower = FixedModel(directory, int8=int8)
-    metrics.serve(follower.current)
-    say(f"serving {directory}, digest {follower.current.version.digest[:12]}")
-    _run(Service(follower, LIMITS, metrics=metrics, guard=_guard(listener, address)), listener, address.host)
-
-
-def _guard(listener: socket.socket, address: Address) -> Guard:
     names = names_of(listener, address.host, address.names)
-    return Guard.of(listener.getsockname()[0], names=names, token=token_for(listener))
+    guard = Guard.of(listener.getsockname()[0], names=names, token=token_for(listener))
+    if replicas == 1:
+        _serve(build, listener, address.host, guard, limits)
+        return
+    port = listener.getsockname()[1]
+    # The port was free; from here on the replicas share it.
+    listener.close()
+    with listen(address.host, port, shared=True), tempfile.TemporaryDirectory() as folder:
+        os.environ[SHARED] = folder
+        # A new interpreter reads the variable before the metrics are made, and has no locks of other threads.
+        context = multiprocessing.get_context("spawn")
+        address = replace(address, port=port)
+        started = [
+            context.Process(
+                target=_replica, args=(build, address, guard, limits, max(1, cores() // replicas), number == 0)
+            )
+            for number in range(replicas)
+        ]
+        for process in started:
+            process.start()
+        supervise(started, seconds=limits.shutdown_seconds)
 
 
-def _run(service: Service, listener: socket.socket, host: str) -> None:
-    config = configure(create_app(service), shutdown_seconds=service.settings.shutdown_seconds)
-    service.follower.start()
+def supervise(replicas: Sequence[multiprocessing.process.BaseProcess], *, seconds: int) -> None:
+    """Wait for a signal, or for a replica that ends by itself, then end all replicas."""
+    stopping = threading.Event()
+
+    def stop(*_: object) -> None:
+        stopping.set()
+        for process in replicas:
+            process.terminate()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        wait([process.sentinel for process in replicas])
+        if failed := not stopping.is_set():
+            stop()
+        for process in replicas:
+            process.join(seconds + 2)
+            process.kill()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if failed:
+        raise RegistryError("a replica has ended; its last lines say why")
+
+
+def _replica(build: Build, address: Address, guard: Guard, limits: Limits, usable: int, speaks: bool) -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end, daemon=True).start()
+    with listen(address.host, address.port, shared=True) as listener:
+        _serve(build, listener, address.host, guard, limits, usable=usable, speaks=speaks)
+
+
+def _serve(
+    build: Build,
+    listener: socket.socket,
+    host: str,
+    guard: Guard,
+    limits: Limits,
+    *,
+    usable: int | None = None,
+    speaks: bool = True,
+) -> None:
+    threads.use(usable or cores())
+    metrics = Metrics()
+    follower, challenger = build(metrics)
+    service = Service(follower, limits, metrics=metrics, guard=guard, challenger=challenger)
+    follower.start()
     listener.listen()
-    address = f"{address_of(listener, host)}/invocations"
+    if speaks:
+        _introduce(service, address_of(listener, host))
+    else:
+        say(f"replica {os.getpid()} listens")
+    try:
+        _Server(configure(App(service), shutdown_seconds=limits.shutdown_seconds), service).run(sockets=[listener])
+    finally:
+        service.stop()
+        listener.close()
+
+
+def _introduce(service: Service, address: str) -> None:
+    """Print the address, and a command with an example request."""
+    address, header = f"{address}/invocations", ""
     say(address)
     example = json.dumps({"inputs": [dict(service.follower.current.io.examples[0])]}, ensure_ascii=False)
-    header = ""
     if service.guard.token:
         # A token that a person has set is not written into logs.
         token = "TOKEN" if os.environ.get(TOKEN, "").strip() else service.guard.token
@@ -129,11 +238,6 @@ def _run(service: Service, listener: socket.socket, host: str) -> None:
         if token != "TOKEN":
             say(f"requests need this random token, since {TOKEN} is not set: {token}")
     say(f"  curl -s {address}{header} -d {shlex.quote(example)}")
-    try:
-        _Server(config, service).run(sockets=[listener])
-    finally:
-        service.stop()
-        listener.close()
 
 
 class _Server(uvicorn.Server):

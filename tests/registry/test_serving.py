@@ -138,7 +138,7 @@ def test_registration_and_promotion_with_an_mlflow_server(
 
 SERVER = """
 import sys
-from components.serving.limits import Limits
+from components.serving.app import Limits
 from components.serving.server import Address, serve
 from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings

@@ -21,7 +21,7 @@ from fastapi import FastAPI, Request, Response
 
 from components.pages.server import PagesServer
 from components.serving import http
-from components.serving.guard import Guard
+from components.serving.http import Guard
 from tests.pages.conftest import write_project
 
 ROOT = Path(__file__).parents[2]
@@ -126,7 +126,7 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
     @app.post("/invocations")
     async def size(request: Request) -> Response:
-        async with bodies.read(request) as body:
+        async with bodies.read(request.headers, request.receive) as body:
             return Response(str(len(body)))
 
     listener = http.listen("127.0.0.1", 0)
@@ -181,6 +181,24 @@ def test_a_request_within_the_limits_is_answered(limited: int) -> None:
                 answer += connection.recv(1000)
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        HEADERS + b"X: " + b"a" * 400_000,
+        HEADERS + b"X: a\r\n" * 40_000,
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: " + b"a" * 400_000,
+    ],
+)
+def test_headers_and_trailers_have_a_limit(sent: bytes, limited: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "HEADER_SECONDS", 60)
+    monkeypatch.setattr(http, "BODY_SECONDS", 60)
+    assert seconds_until_closed(limited, sent) < 5
+    with socket.create_connection(("127.0.0.1", limited), timeout=10) as connection:  # chunks of one byte
+        connection.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.sendall(b"1\r\na\r\n" * 900 + b"0\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+
+
 def test_the_connection_that_has_waited_longest_is_closed(limited: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "HEADER_SECONDS", 60)
     monkeypatch.setattr(http, "CONNECTIONS", 3)
@@ -204,7 +222,7 @@ def test_bodies_that_are_too_large_alone_or_together(monkeypatch: pytest.MonkeyP
             return {"type": "http.request", "body": b"x" * number, "more_body": False}
 
         try:
-            async with bodies.read(Request({"type": "http", "headers": []}, receive)):
+            async with bodies.read({}, receive):
                 statuses.append(200)
                 if len(statuses) < 3:
                     await read(number)

@@ -14,23 +14,23 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+import uvicorn
 from hypothesis import HealthCheck, given, settings
 
 from components.core.errors import RegistryError
 from components.registry.drift.traffic import read_traffic
 from components.registry.tracking import Version
-from components.serving.app import Service, create_app
-from components.serving.batching import Batcher, OverloadedError, Request
+from components.serving.app import App, Limits, Service
 from components.serving.challenger import Challenger
-from components.serving.guard import Guard
-from components.serving.http import listen
-from components.serving.limits import Limits
+from components.serving.http import Guard, configure, listen
 from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, Served
 from components.settings.registry import RegistrySettings
@@ -116,13 +116,21 @@ def service_of(
     return service
 
 
+@lru_cache(maxsize=1)
+def loop() -> asyncio.AbstractEventLoop:
+    """The event loop of all services, as a server has one."""
+    result = asyncio.new_event_loop()
+    threading.Thread(target=result.run_forever, daemon=True).start()
+    return result
+
+
 def call(
     service: Service, *requests: tuple[str, str, Any], headers: dict[str, str] | None = None
 ) -> list[httpx.Response]:
     """Answers to (method, path, content) requests that are sent at once."""
 
     async def all_of_them() -> list[httpx.Response]:
-        transport = httpx.ASGITransport(app=create_app(service))
+        transport = httpx.ASGITransport(app=App(service))  # type: ignore[arg-type]
         async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
             sent = [
                 client.request(method, path, content=body if isinstance(body, bytes | None) else json.dumps(body))
@@ -130,7 +138,7 @@ def call(
             ]
             return list(await asyncio.gather(*sent))
 
-    return asyncio.run(all_of_them())
+    return asyncio.run_coroutine_threadsafe(all_of_them(), loop()).result(60)
 
 
 def post(service: Service, *texts: Any) -> httpx.Response:
@@ -351,22 +359,40 @@ def test_a_canary_answers_its_share(registry: FakeRegistry, made: list[Service])
     assert registry.tags["2", "canary.rows"] == "2"
 
 
-def test_waiting_requests_are_answered_before_the_end() -> None:
-    model = Letters()
-    model.gate.clear()
-    batcher = Batcher(batch_rows=1, queue_rows=2)
-    served = Served(version("1"), model)
-    requests = [Request([("a",)], choose=lambda: served, deadline=time.monotonic() + 60) for _ in range(4)]
-    first = batcher.submit(requests[0])
-    while batcher.waiting_rows:
+def test_waiting_requests_are_answered_before_the_end(registry: FakeRegistry, made: list[Service]) -> None:
+    service = service_of(registry, made, batch_rows=1)
+    model, listener = registry.models["1"], listen("127.0.0.1", 0)
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}/invocations"
+    server = uvicorn.Server(configure(App(service), shutdown_seconds=8))
+    running = threading.Thread(target=server.run, args=[[listener]])
+    running.start()
+    while not server.started:
         time.sleep(0.001)
-    rest = [batcher.submit(request) for request in requests[1:3]]
-    with pytest.raises(OverloadedError):
-        batcher.submit(requests[3])
-    model.gate.set()
-    batcher.stop(seconds=10)
-    assert not batcher.alive
-    assert [future.result(0)[1][0]["label"] for future in [first, *rest]] == ["a"] * 3  # type: ignore[index]
+    model.gate.clear()
+    with ThreadPoolExecutor(3) as pool:
+        sent = [pool.submit(httpx.post, address, content=b'["a"]', timeout=30) for _ in range(3)]
+        while service.batcher.waiting_rows < 2:
+            time.sleep(0.001)
+        server.should_exit = True
+        time.sleep(0.3)
+        model.gate.set()
+        assert [answer.result().json()["predictions"][0]["label"] for answer in sent] == ["a"] * 3
+    running.join(10)
+    assert not running.is_alive()
+
+
+def test_a_request_of_two_models_and_many_rows_is_answered_in_order(
+    registry: FakeRegistry, made: list[Service]
+) -> None:
+    """Requests for both models wait together, and each has rows left over from a batch."""
+    service = service_of(registry, made, batch_rows=3, challenger={"mode": "canary", "share": 0.5})
+    body = {"inputs": {"text": ["a", "b", "b", "a", "b"]}}
+    answers = call(service, *[("POST", "/invocations", body)] * 4)
+    labels = {"1": ["a", "b", "b", "a", "b"], "2": ["b", "a", "a", "b", "a"]}
+    for answer in answers:
+        content = answer.json()
+        assert [row["label"] for row in content["predictions"]] == labels[content["model"]["version"]]
+    assert sorted(answer.json()["model"]["version"] for answer in answers) == ["1", "1", "2", "2"]
 
 
 def test_a_port_in_use() -> None:

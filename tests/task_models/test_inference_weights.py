@@ -81,6 +81,14 @@ def quantised(values: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     return np.floor(values / scales + 0.5), scales
 
 
+@pytest.mark.parametrize("rows", [1, 7, 12, 96, 128, 200])
+@pytest.mark.parametrize(("inputs", "outputs"), [(384, 1536), (1536, 384), (20, 6)])
+def test_a_reordered_matrix_gives_the_same_bits(rows: int, inputs: int, outputs: int) -> None:
+    torch.manual_seed(rows)
+    x, weight, bias = (torch.randn(*shape).bfloat16() for shape in ((rows, inputs), (outputs, inputs), (outputs,)))
+    assert torch.equal(CastLinear(weight, bias)(x), torch.nn.functional.linear(x, weight, bias))
+
+
 def test_integer_products_are_exact() -> None:
     generator = torch.Generator().manual_seed(0)
     weight, bias = torch.randn(24, 96, generator=generator), torch.randn(24, generator=generator)

@@ -18,11 +18,13 @@ Shapes: S sequences of a row, T padded length, U units, F features.
 from __future__ import annotations
 
 import math
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -162,7 +164,8 @@ class FixedBatches:
         self.precision: Precision = precision if has_bf16(model.device) else "float32"
         self.head_precision: Precision = self.precision if head_precision is None else head_precision
         bf16 = self.precision == "bf16"
-        self.model = converted(model, bf16=bf16, int8=int8) if bf16 or int8 else model
+        self._converted = bf16 or int8
+        self.model = converted(model, bf16=bf16, int8=int8) if self._converted else model
         self._recurrent = model.encoder.attention == "none"
         # A divisor of the widths of all layers.
         widths = [size for layer in model.encoder.layer_groups()[1:] for part in layer for size in part.shape]
@@ -338,20 +341,26 @@ class FixedBatches:
 
     def _each(self, function: Callable[[Item], Result], jobs: Sequence[Item]) -> list[Result]:
         threads = 1 if self.model.device.type == "cuda" else torch.get_num_threads()
-        with evaluating(self.model):
+        # A converted copy is never trained, and to look at every module takes as long as a layer.
+        with nullcontext() if self._converted else evaluating(self.model):
             if threads == 1:
                 return list(map(function, jobs))
-            with ThreadPoolExecutor(threads, "predict", initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                try:
-                    return list(pool.map(function, jobs))
-                finally:
-                    # Threads that other parts of the process start later are not limited.
-                    torch.set_num_threads(threads)
+            try:
+                return list(_pool(threads, os.getpid()).map(function, jobs))
+            finally:
+                # Threads that other parts of the process start later are not limited.
+                torch.set_num_threads(threads)
 
     @contextmanager
     def _computing(self, precision: Precision) -> Iterator[None]:
         with computing(precision, self.model.device), fixed_shapes():
             yield
+
+
+@lru_cache(maxsize=4)
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Threads that compute with one thread each. A forked process has pools of its own."""
+    return ThreadPoolExecutor(threads, "predict", initializer=torch.set_num_threads, initargs=(1,))
 
 
 def _portions(encoded: Sequence[Encoded]) -> Iterator[list[int]]:

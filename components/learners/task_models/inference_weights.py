@@ -22,23 +22,33 @@ from components.tokenization import Tokenizer
 WEIGHTS, ACTIVATIONS = 127, 63
 #: The integer that stands for an activation of 0.
 ZERO = 64
+#: Rows of x that `CastLinear` reorders a matrix for; others are right, too.
+ROWS = 128
 #: Least scale; rows and channels of zeros have it.
 TINY = 1e-30
 
 
 class CastLinear(nn.Module):
-    """Linear layer for inference: y = x W^T + b in bfloat16."""
+    """Linear layer for inference: y = x W^T + b in bfloat16.
+
+    On a processor, W is stored in the order in which oneDNN reads it, for which `F.linear` reorders it in every call.
+    The product is the same to the last bit.
+    """
 
     weight: Tensor
     bias: Tensor | None
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.register_buffer("weight", weight)
+        self.packed = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+        self.register_buffer("weight", torch.ops.mkldnn._reorder_linear_weight(weight, ROWS) if self.packed else weight)
         self.register_buffer("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x.to(self.weight.dtype), self.weight, self.bias)
+        x = x.to(torch.bfloat16)
+        if self.packed:
+            return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        return F.linear(x, self.weight, self.bias)
 
 
 class Int8Linear(nn.Module):

@@ -50,7 +50,8 @@ class WordFeatures:
             return sparse.csr_matrix((0, self.width))
         if self.form == "text":
             texts = [row[0] for row in rows]
-            return sparse.hstack([vectorizer.matrix(texts) for vectorizer in self.vectorizers], format="csr")
+            parts = [vectorizer.matrix(texts) for vectorizer in self.vectorizers]
+            return parts[0] if len(parts) == 1 else sparse.hstack(parts, format="csr")
         first, second = (self.vectorizers[0].matrix([row[part] for row in rows]) for part in (0, 1))
         same = cosines(first, second)[:, None]
         if self.form == "cosine":

@@ -180,24 +180,24 @@ class ObservedClassifier:
     that is not a `MeasuredClassifier` has no pieces and no sketches."""
 
     def __init__(self, inner: Classifier, observe: Callable[[Sequence[Fields], Measured], None]) -> None:
-        self._inner, self._observe = inner, observe
+        self.inner, self._observe = inner, observe
 
     @property
     def kind(self) -> str:
         """The kind of the task."""
-        return self._inner.kind
+        return self.inner.kind
 
     @property
     def labels(self) -> Sequence[str]:
         """Names of the labels, by index."""
-        return self._inner.labels
+        return self.inner.labels
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
         """N inputs -> N answers."""
         answers: list[Answer] = []
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
-            answered, measured = measure(self._inner, part, now=time.time())
+            answered, measured = measure(self.inner, part, now=time.time())
             self._observe(part, measured)
             answers += answered
         return answers
@@ -206,7 +206,7 @@ class ObservedClassifier:
 def measure(classifier: Classifier, rows: Sequence[Fields], *, now: float = 0.0) -> tuple[list[Answer], Measured]:
     """The answers to N rows, and their measurements."""
     records = np.zeros(len(rows), dtype=ROW)
-    if isinstance(classifier, MeasuredClassifier):
+    if hasattr(classifier, "answer_measured"):  # isinstance of a protocol takes a tenth of a millisecond
         answers, counts, sketches = classifier.answer_measured(rows, projection)
         records["pieces"], records["unknown"] = counts[:, 0], counts[:, 1]
         records["sketch"] = np.clip(sketches, -LARGEST, LARGEST)
