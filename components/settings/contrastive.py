@@ -29,3 +29,5 @@ class ContrastiveSettings(Section):
 
     #: Passes over the training rows; training ends before after `PAIRS` pairs.
     epochs: Annotated[float, Field(gt=0)] = 32
+    #: Share of the encoder's layers, from the lowest, that stay frozen, and the embeddings with them; 0: none do.
+    frozen: Annotated[float, Field(ge=0, lt=1)] = 0.0

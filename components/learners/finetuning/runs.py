@@ -352,7 +352,8 @@ def schedule_of(spec: GroupSpec, *, epoch: int) -> tuple[int, int]:
     taught = 0
     if (distillation := spec.members[0].distillation) is not None:
         taught = int(read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"])
-    return way_of(spec.settings).steps(spec.settings, epoch=epoch, taught=taught), spec.settings.evaluations
+    way = way_of(spec.settings)
+    return way.steps(spec.settings, epoch=epoch, taught=taught), way.evaluations(spec.settings)
 
 
 def evaluations_at(steps: int, *, count: int) -> dict[int, list[int]]:

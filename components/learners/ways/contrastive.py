@@ -18,13 +18,16 @@ from torch.nn import functional as F
 from components.data.tasks.data import Target
 from components.learners.task_models.base import Encoded, Task
 from components.learners.task_models.heads import precise
+from components.learners.task_models.lower_states import LowerStates
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import collate
 from components.learners.ways.base import TrainingRows, Way
-from components.models.base import Batch, Carry, Losses
+from components.models.base import Batch, Carry, LanguageModel, Losses
+from components.models.layers.masked import MaskedModel
 from components.settings import contrastive
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
+from components.training.optim import ParameterGroup
 from components.training.rng import counter_rng, counter_seed
 from components.training.windows import Sampler
 
@@ -54,18 +57,41 @@ class Contrastive(Way):
         """The epochs of contrastive training, with at most its number of pairs."""
         return max(1, min(math.ceil(settings.contrastive.epochs * epoch), contrastive.STEPS))
 
+    def evaluations(self, settings: FinetuneSettings) -> int:
+        """One, at the end of the schedule, which is nearly always chosen."""
+        return 1
+
     def shortened(self, settings: FinetuneSettings, *, epochs: float) -> FinetuneSettings:
         """With this number of epochs of contrastive training."""
         return settings.model_copy(update={"contrastive": settings.contrastive.model_copy(update={"epochs": epochs})})
 
     def trained(self, stored: nn.Module, rows: TrainingRows) -> nn.Module:
-        """The model with the loss on pairs."""
-        return PairModel(rows.model)
+        """The model with the loss on pairs; the outputs of its frozen layers are computed once."""
+        model = rows.model
+        frozen, encoder = frozen_groups(model.encoder, model.settings), model.encoder
+        if frozen and isinstance(encoder, MaskedModel) and model.settings.layers == "last":
+            model.lower = LowerStates(encoder, rows.encoded(), depth=frozen - 1)
+        return PairModel(model)
+
+    def groups(
+        self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
+    ) -> list[ParameterGroup]:
+        """As in fine-tuning, without the groups that stay frozen."""
+        parameters = super().groups(models, settings, unfreeze_every=unfreeze_every)
+        encoder = models[0].encoder
+        fixed = {id(each) for group in encoder.layer_groups()[: frozen_groups(encoder, settings)] for each in group}
+        return [group for group in parameters if id(group.parameters[0]) not in fixed]
 
     def sampler(self, rows: TrainingRows) -> Sampler:
         """Batches with balanced classes."""
         seed = counter_seed(rows.seed, "batches")
         return ContrastiveSampler(rows.encoded(), rows.targets, rows=contrastive.ROWS, seed=seed)
+
+
+def frozen_groups(encoder: LanguageModel, settings: FinetuneSettings) -> int:
+    """Number of layer groups, from the embeddings on, that stay frozen."""
+    share = settings.contrastive.frozen
+    return 1 + int(share * (len(encoder.layer_groups()) - 1)) if share else 0
 
 
 class PairModel(nn.Module):
