@@ -13,6 +13,8 @@ ROWS: Final = 16
 #: Maximum number of pairs in all steps together, and of steps.
 PAIRS: Final = 12_500
 STEPS: Final = PAIRS // (ROWS * (ROWS - 1) // 2)
+#: `frozen` of imported encoders.
+FROZEN: Final = 0.5
 #: Peak learning rate.
 RATE: Final = 1e-4
 

@@ -57,6 +57,10 @@ class Contrastive(Way):
         """The epochs of contrastive training, with at most its number of pairs."""
         return max(1, min(math.ceil(settings.contrastive.epochs * epoch), contrastive.STEPS))
 
+    def operations(self, settings: FinetuneSettings) -> float:
+        """Those of the layers that are trained."""
+        return super().operations(settings) * (1 - settings.contrastive.frozen)
+
     def evaluations(self, settings: FinetuneSettings) -> int:
         """One, at the end of the schedule, which is nearly always chosen."""
         return 1

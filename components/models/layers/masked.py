@@ -188,7 +188,9 @@ class MaskedModel(LanguageModel):
         if self.segment is not None:
             x_BTE = x_BTE + (self.segment[0] if segments_BT is None else F.embedding(segments_BT, self.segment))
         # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors.
-        return self._outputs(self.enter(self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE))))), mask, end=depth)
+        return self._outputs(
+            self.enter(self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE))))), mask, end=depth
+        )
 
     def _outputs(self, x_BTD: Tensor, mask: Tensor | None, *, first: int = 0, end: int | None = None) -> list[Tensor]:
         """`x_BTD`, and the outputs (B, T, D) of the blocks `first` to `end`."""
