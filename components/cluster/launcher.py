@@ -27,7 +27,7 @@ from components.cluster import ray_cluster
 from components.cluster.distributed import Worker, World
 from components.cluster.placement import HIDDEN_GPUS, UNKNOWN_GPU, VISIBLE_GPUS, Node, check_gpus, plan_runs
 from components.core import threads
-from components.core.clock import OutOfTimeError, check_time, clock, seconds_left, until
+from components.core.clock import check_time, clock, seconds_left, until
 from components.core.errors import ConfigError, TrainingError
 from components.core.processors import cores
 from components.settings.cluster import ClusterSettings
@@ -106,6 +106,7 @@ def map_parallel(
         TrainingError: processes died more than `RETRIES` times.
         OutOfTimeError: the limit of `components.core.clock` has passed.
     """
+    check_time()
     pending, end = dict(enumerate(items)), clock().end
     if settings.launcher == "ray" and ray_cluster.address_of(settings) != "local":
         yield from ray_cluster.map_parallel(function, pending, settings=settings, gpu_bytes=gpu_bytes, retries=RETRIES)
@@ -139,6 +140,10 @@ def map_parallel(
                 raise TrainingError(ray_cluster.gave_up("a process was killed", retries=RETRIES)) from error
 
 
+#: Pools that a limit of time has ended: a process that is still starting needs the pool's semaphores.
+_late: list[ProcessPoolExecutor] = []
+
+
 @dataclass
 class _Kept:
     """Processes that wait for the next call of `map_parallel`."""
@@ -150,7 +155,9 @@ class _Kept:
     def close(self) -> None:
         """End the processes; items that have not begun are cancelled. Others end at the limit of time by themselves."""
         if self.pool is not None:
-            self.pool.shutdown(wait=seconds_left() > 0, cancel_futures=True)
+            in_time = seconds_left() > 0
+            self.pool.shutdown(wait=in_time, cancel_futures=True)
+            _late.extend([] if in_time else [self.pool])
         self.pool, self.size = None, 0
 
 

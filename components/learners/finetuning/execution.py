@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from components.cluster.launcher import kept_processes, map_parallel
 from components.core import threads
-from components.core.clock import OutOfTimeError, clock, until
+from components.core.clock import OutOfTimeError, clock, seconds_left, until
 from components.core.measurements import Curve
 from components.core.progress import Progress
 from components.data.tasks.budgets import budget_name
@@ -136,7 +136,8 @@ def train_all(
     # Each run's ways in order, without those that its number of rows rules out.
     suited = [suited_ways({way: of_way[run] for way, of_way in specs.items()}) for run in range(count)]
     for way, of_way in specs.items():
-        costs = [cost_of(spec) if several else Cost(0.0) for spec in of_way]
+        is_late = seconds_left() < 0 and not _is_required(of_way[0])
+        costs = [cost_of(spec) if several and not is_late else Cost(0.0) for spec in of_way]
         shares = [
             share_left(spec, cost, tried, ways=ways)
             for spec, cost, tried, ways in zip(of_way, costs, attempts, suited, strict=True)
@@ -146,6 +147,8 @@ def train_all(
             print(f"{title} {way}: {line}", flush=True)
         tried = [run for run in range(count) if shares[run]]
         try:
+            if is_late:
+                raise OutOfTimeError
             with until(math.inf if _is_required(of_way[0]) else clock().end):
                 trained = _candidates(
                     [shortened(of_way[run], costs[run], shares[run]) for run in tried],
