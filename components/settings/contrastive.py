@@ -13,10 +13,9 @@ ROWS: Final = 16
 #: Maximum number of pairs in all steps together, and of steps.
 PAIRS: Final = 12_500
 STEPS: Final = PAIRS // (ROWS * (ROWS - 1) // 2)
-#: `frozen` of imported encoders.
-FROZEN: Final = 0.5
-#: Peak learning rate.
-RATE: Final = 1e-4
+#: `frozen` and `rate` of imported encoders.
+FROZEN: Final = 0.34
+RATE_FROZEN: Final = 2e-4
 
 
 class ContrastiveSettings(Section):
@@ -31,5 +30,7 @@ class ContrastiveSettings(Section):
 
     #: Passes over the training rows; training ends before after `PAIRS` pairs.
     epochs: Annotated[float, Field(gt=0)] = 32
+    #: Peak learning rate.
+    rate: Annotated[float, Field(gt=0)] = 1e-4
     #: Share of the encoder's layers, from the lowest, that stay frozen, and the embeddings with them; 0: none do.
     frozen: Annotated[float, Field(ge=0, lt=1)] = 0.0

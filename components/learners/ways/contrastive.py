@@ -51,7 +51,7 @@ class Contrastive(Way):
 
     def training(self, settings: FinetuneSettings) -> Training:
         """With the rate of contrastive training."""
-        return settings.training.model_copy(update={"rate": contrastive.RATE})
+        return settings.training.model_copy(update={"rate": settings.contrastive.rate})
 
     def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
         """The epochs of contrastive training, with at most its number of pairs."""
