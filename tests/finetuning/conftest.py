@@ -18,6 +18,5 @@ from tests.example_task import (  # noqa: F401
 
 @pytest.fixture
 def few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contrastive training in small steps at a high rate."""
+    """Contrastive training in small steps."""
     monkeypatch.setattr(contrastive, "ROWS", 6)
-    monkeypatch.setattr(contrastive, "RATE", 0.01)
