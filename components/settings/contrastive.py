@@ -14,8 +14,8 @@ ROWS: Final = 16
 PAIRS: Final = 12_500
 STEPS: Final = PAIRS // (ROWS * (ROWS - 1) // 2)
 #: `frozen` and `rate` of imported encoders.
-FROZEN: Final = 0.34
-RATE_FROZEN: Final = 2e-4
+FROZEN: Final = 0.17
+RATE_FROZEN: Final = 1.5e-4
 
 
 class ContrastiveSettings(Section):
