@@ -111,13 +111,7 @@ def fit(
             ValueError.
         ArtifactError: the start cannot be imported, or `folder` contains files of others.
     """
-    for name, value, least in (("folds", folds, 2), ("seed", seed, 0)):
-        if name == "folds" and value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise InputError(f"{name}: {value!r}; give a whole number from {least}")
-    if minutes is not None and not minutes > 0:
-        raise InputError(f"minutes: {minutes!r}; give a number above 0, or None")
+    _check_numbers(folds=folds, seed=seed, minutes=minutes)
     if folder is not None:
         claim_folder(Path(folder))
     with contextlib.ExitStack() as stack:
@@ -131,6 +125,19 @@ def fit(
         count = folds or (3 if start is not None and len(task.records()) >= ROWS_OF_THREE else 5)
         work = _Work(Path(folder).absolute(), task, without_labels, folds=count, seed=seed)
         return work.fit(start, minutes=minutes, notes=notes)
+
+
+def _check_numbers(*, folds: int | None, seed: int, minutes: float | None) -> None:
+    """Check arguments of `fit`.
+
+    Raises:
+        InputError: one is not a number, or too small.
+    """
+    for name, value, least in (("folds", 2 if folds is None else folds, 2), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise InputError(f"{name}: {value!r}; give a whole number from {least}")
+    if minutes is not None and not minutes > 0:
+        raise InputError(f"minutes: {minutes!r}; give a number above 0, or None")
 
 
 def _notes(task: TaskRows, start: str | Path | None) -> list[str]:

@@ -81,12 +81,8 @@ def baseline(job: BaselineJob) -> Path:
                     folds = run_folds(facts, train, rows, seed=seed) if facts.selection == "budget" else None
                     dev, test = splits["dev"], splits["test"]
                     data = Data(train, rows, dev, test, facts.labels, scoring, folds, further)
-                    record = {
-                        "budget": budget,
-                        "seed": seed,
-                        "rows": len(rows),
-                        "short": {str(stratum): count for stratum, count in short.items()},
-                    }
+                    counts = {str(stratum): count for stratum, count in short.items()}
+                    record = {"budget": budget, "seed": seed, "rows": len(rows), "short": counts}
                     for name, system in systems.items():
                         try:
                             # Without a limit of time until there is a model.

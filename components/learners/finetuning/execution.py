@@ -157,15 +157,14 @@ def train_all(
                     selection=selection,
                     cluster=cluster,
                 )
+            done = dict(zip(tried, trained, strict=True))
         except OutOfTimeError:
             clock().left_out.append(f"{title} {way}")
-            trained, tried = [], []
-        done = dict(zip(tried, trained, strict=True))
+            done = {}
         for run, cost in enumerate(costs):
+            attempt = done[run].attempt(way, cost, shares[run]) if run in done else Attempt(way, cost.minutes)
             candidates[run] += [done[run]] if run in done else []
-            attempts[run].append(
-                done[run].attempt(way, cost, shares[run]) if run in done else Attempt(way, cost.minutes)
-            )
+            attempts[run].append(attempt)
     chosen, last = _finish(candidates, title=title, cluster=cluster)
     return [
         replace(
