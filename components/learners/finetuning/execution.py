@@ -194,7 +194,10 @@ def _finish(
     if not all(candidates):
         raise OutOfTimeError
     chosen = list(map(_best, candidates))
-    last = [final(each.spec, each.selections) if each.selections else each.spec for each in chosen]
+    if not chosen[0].selections:
+        # With choices on dev, the runs are finished.
+        return chosen, [each.spec for each in chosen]
+    last = [final(each.spec, each.selections) for each in chosen]
     try:
         execute_all(last, title=title, names=[], cluster=cluster)
     except OutOfTimeError:
