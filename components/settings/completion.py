@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from components.settings.contrastive import FROZEN, RATE_FROZEN
 from components.settings.families import FamilyDefaults, all_families
 from components.settings.registry import find_repository
 from components.settings.tasks import SPLITS
@@ -46,7 +45,7 @@ IMPORTED: Final = {
     "epochs": 4,
     "min_steps": 60,
     "evaluations": 3,
-    "contrastive": {"frozen": FROZEN, "rate": RATE_FROZEN},
+    "contrastive": {"embeddings": False},
 }
 IMPORTED_TRAINING: Final = {"rate": 0.00005, "schedule": "slanted_triangular", "batch_size": 16}
 #: How an own language model learns a task: params.yaml of the repository.

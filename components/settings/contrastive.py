@@ -13,9 +13,8 @@ ROWS: Final = 16
 #: Maximum number of pairs in all steps together, and of steps.
 PAIRS: Final = 12_500
 STEPS: Final = PAIRS // (ROWS * (ROWS - 1) // 2)
-#: `frozen` and `rate` of imported encoders.
-FROZEN: Final = 0.17
-RATE_FROZEN: Final = 1.5e-4
+#: Peak learning rate.
+RATE: Final = 1e-4
 
 
 class ContrastiveSettings(Section):
@@ -30,7 +29,6 @@ class ContrastiveSettings(Section):
 
     #: Passes over the training rows; training ends before after `PAIRS` pairs.
     epochs: Annotated[float, Field(gt=0)] = 32
-    #: Peak learning rate.
-    rate: Annotated[float, Field(gt=0)] = 1e-4
-    #: Share of the encoder's layers, from the lowest, that stay frozen, and the embeddings with them; 0: none do.
-    frozen: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    #: Whether the embeddings are trained too. Steps on few texts change few of their rows, and the optimizer reads and
+    #: writes all of them.
+    embeddings: bool = True

@@ -18,5 +18,6 @@ from tests.example_task import (  # noqa: F401
 
 @pytest.fixture
 def few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contrastive training in small steps."""
+    """Contrastive training in small steps at a high rate."""
     monkeypatch.setattr(contrastive, "ROWS", 6)
+    monkeypatch.setattr(contrastive, "RATE", 0.01)

@@ -27,7 +27,7 @@ from tests.finetuning.interruption import answers_of, contents, finish_interrupt
 from .test_crossvalidation import BUDGET, check
 
 LABELLED = sorted(kind for kind, task in TASKS.items() if task.labels_rows)
-FEW = ContrastiveSettings(epochs=1, rate=0.01)
+FEW = ContrastiveSettings(epochs=1)
 pytestmark = pytest.mark.usefixtures("few_pairs")
 
 
@@ -50,7 +50,7 @@ def test_every_family_learns_every_kind_by_contrast(family: str, kind: str, make
 
 def test_texts_of_one_label_become_similar(make_job, in_process, monkeypatch) -> None:
     monkeypatch.setattr(contrastive, "ROWS", 12)
-    changes = {"contrastive": ContrastiveSettings(epochs=25, rate=0.01), "head_penalties": [1.0]}
+    changes = {"contrastive": ContrastiveSettings(epochs=25), "head_penalties": [1.0]}
     job = make_job("bert", "classification", method="contrastive", **changes)
     output = finetune(job)
     (record,) = json.loads((output / "runs.json").read_text())
@@ -64,7 +64,7 @@ def test_texts_of_one_label_become_similar(make_job, in_process, monkeypatch) ->
 
 
 def test_within_a_budget_the_head_is_fitted_at_the_chosen_point(make_job, in_process) -> None:
-    changes = {"contrastive": ContrastiveSettings(epochs=20, rate=0.01), "evaluations": 3, "head_penalties": [1.0]}
+    changes = {"contrastive": ContrastiveSettings(epochs=20), "evaluations": 3, "head_penalties": [1.0]}
     job = make_job("bert", "classification", source=BUDGET, method="contrastive", **changes)
     output = finetune(job)
     check(job, output)
@@ -79,7 +79,7 @@ def test_within_a_budget_the_head_is_fitted_at_the_chosen_point(make_job, in_pro
 @pytest.mark.parametrize("kind", LABELLED)
 def test_an_interrupted_contrastive_run_ends_bit_identical(kind: str, make_job, in_process, monkeypatch) -> None:
     def job(name: str) -> FinetuneJob:
-        changes = {"contrastive": ContrastiveSettings(epochs=2, rate=0.01), "evaluations": 3}
+        changes = {"contrastive": ContrastiveSettings(epochs=2), "evaluations": 3}
         return with_checkpoints(make_job("gpt", kind, name=name, method="contrastive", **changes))
 
     unbroken, broken = finetune(job("unbroken")), job("broken")

@@ -33,7 +33,7 @@ from .test_crossvalidation import BUDGET, check
 
 KINDS = sorted(kind for kind, task in TASKS.items() if task.single and task.labels_rows)
 METHODS = ("features", "contrastive", "finetune")
-FEW = ContrastiveSettings(epochs=1, rate=0.01)
+FEW = ContrastiveSettings(epochs=1)
 pytestmark = pytest.mark.usefixtures("few_pairs")
 
 
@@ -184,7 +184,7 @@ def test_the_head_is_the_optimum_for_rows_and_names(make_job, in_process) -> Non
 
 def test_an_interrupted_run_ends_bit_identical(make_job, in_process, monkeypatch) -> None:
     def job(name: str) -> FinetuneJob:
-        contrastive = ContrastiveSettings(epochs=2, rate=0.01)
+        contrastive = ContrastiveSettings(epochs=2)
         changes: dict[str, Any] = {"contrastive": contrastive, "evaluations": 3, "label_names": "auto"}
         return with_checkpoints(make_job("gpt", "classification", name=name, method="contrastive", **changes))
 

@@ -16,7 +16,7 @@ from components.data.tasks.label_texts import are_words, text_of
 from components.learners.task_models.extent import Extent, reading_of
 from components.learners.words.languages import UNSPACED
 from components.settings.completion import PASSES
-from components.settings.contrastive import FROZEN, ROWS, STEPS, ContrastiveSettings
+from components.settings.contrastive import ROWS, STEPS, ContrastiveSettings
 from components.settings.minutes import FIRST_MINUTES
 from components.settings.unlabelled import OF_ONE_TEXT
 
@@ -96,8 +96,7 @@ class Proposal:
         assert self.start is not None
         train = min(self.facts.rows["train"], 2_000)
         steps = min(STEPS, ContrastiveSettings().epochs * train / ROWS)
-        rows = ROWS * steps * (self.folds + 1)
-        cost = 3 * (1 - FROZEN) * rows / self.start.texts_per_second / 60
+        cost = 3 * ROWS * steps * (self.folds + 1) / self.start.texts_per_second / 60
         return 0.0 if self.start.large else min(cost, self.minutes)
 
     def text(self) -> str:

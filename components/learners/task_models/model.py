@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -39,16 +39,6 @@ PADDING = 0.04
 Result = TypeVar("Result")
 #: (B, F) inputs of the head and (B, X) targets of the rows -> loss.
 VectorLoss = Callable[[Tensor, Tensor], Tensor]
-
-
-class LowerStates(Protocol):
-    """Outputs of an encoder's frozen lower layers for some texts (`components.learners.task_models.lower_states`)."""
-
-    def of(self, tokens: Tensor, lengths: Tensor) -> Tensor | None:
-        """(B, T, D) outputs of the frozen layers for texts (B, T) of lengths (B,); None if not all of them are kept."""
-
-    def above(self, below: Tensor, lengths: Tensor) -> list[Tensor]:
-        """The hidden states above outputs of `of`."""
 
 
 class TaskModel(nn.Module):
@@ -100,8 +90,6 @@ class TaskModel(nn.Module):
             blocks = self.features.block_widths(hidden, units=self.of_units)
             # The parts of a pair have the blocks of a text each.
             self.head.set_blocks(blocks * (width // sum(blocks)))
-        #: Outputs of frozen lower layers for the texts that are trained on; None: they are computed again.
-        self.lower: LowerStates | None = None
         #: Width of the vectors of `kept`.
         self.width = (kept if self.features.mix is not None else vectors).shape[-1]
 
@@ -142,7 +130,7 @@ class TaskModel(nn.Module):
     def _states(self, batch: Batch) -> list[Tensor]:
         if isinstance(self.combine, WindowPooling):
             return states_of_windows(self.encoder, batch, learned=self.combine.learned)
-        return states_by_length(self.encoder, batch, lower=self.lower)
+        return states_by_length(self.encoder, batch)
 
     def _kept(self, hidden: list[Tensor], batch: Batch) -> Tensor:
         if self.of_units:
@@ -219,29 +207,23 @@ def batches_by_length(
         yield order[start:]
 
 
-def states_by_length(encoder: LanguageModel, batch: Batch, *, lower: LowerStates | None = None) -> list[Tensor]:
-    """`hidden_states` of a batch, those above `lower` if it has all texts of the batch. On a CPU, Transformers process
-    windows, choices and training batches in groups of sequences of similar length, whose activations fit the cache."""
+def states_by_length(encoder: LanguageModel, batch: Batch) -> list[Tensor]:
+    """`hidden_states` of a batch. On a CPU, Transformers process windows, choices and training batches in groups of
+    sequences of similar length, whose activations fit the cache."""
     tokens, lengths, segments = batch["tokens"], batch["lengths"], batch.get("segments")
-    below = None if lower is None or segments is not None else lower.of(tokens, lengths)
-
-    def states(rows: slice | Tensor, end: int) -> list[Tensor]:
-        if lower is not None and below is not None:
-            return lower.above(below[rows, :end], lengths[rows])
-        return encoder.hidden_states(
-            tokens[rows, :end], lengths[rows], None if segments is None else segments[rows, :end]
-        )
-
     # In prediction, batches with one sequence per row already have similar lengths.
     grouped = not torch.is_grad_enabled() and bool((on_host(batch["rows"]).diff() > 0).all())
     if grouped or tokens.is_cuda or encoder.attention == "none":
-        return states(slice(None), tokens.shape[1])
+        return encoder.hidden_states(tokens, lengths, segments)
     numbers = lengths.numpy()
     groups = [torch.from_numpy(group) for group in batches_by_length(numbers, np.ones_like(numbers), GROUP_PIECES)]
     result = []
     for group in groups:
         end = int(lengths[group].max())
-        result.append([nn.functional.pad(layer, (0, 0, 0, tokens.shape[1] - end)) for layer in states(group, end)])
+        states = encoder.hidden_states(
+            tokens[group, :end], lengths[group], None if segments is None else segments[group, :end]
+        )
+        result.append([nn.functional.pad(layer, (0, 0, 0, tokens.shape[1] - end)) for layer in states])
     order = torch.cat(groups).argsort()
     return [torch.cat(parts)[order] for parts in zip(*result, strict=True)]
 

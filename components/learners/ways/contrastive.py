@@ -18,12 +18,10 @@ from torch.nn import functional as F
 from components.data.tasks.data import Target
 from components.learners.task_models.base import Encoded, Task
 from components.learners.task_models.heads import precise
-from components.learners.task_models.lower_states import LowerStates
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import collate
 from components.learners.ways.base import TrainingRows, Way
-from components.models.base import Batch, Carry, LanguageModel, Losses
-from components.models.layers.masked import MaskedModel
+from components.models.base import Batch, Carry, Losses
 from components.settings import contrastive
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
@@ -51,15 +49,11 @@ class Contrastive(Way):
 
     def training(self, settings: FinetuneSettings) -> Training:
         """With the rate of contrastive training."""
-        return settings.training.model_copy(update={"rate": settings.contrastive.rate})
+        return settings.training.model_copy(update={"rate": contrastive.RATE})
 
     def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
         """The epochs of contrastive training, with at most its number of pairs."""
         return max(1, min(math.ceil(settings.contrastive.epochs * epoch), contrastive.STEPS))
-
-    def operations(self, settings: FinetuneSettings) -> float:
-        """Those of the layers that are trained."""
-        return super().operations(settings) * (1 - settings.contrastive.frozen)
 
     def evaluations(self, settings: FinetuneSettings) -> int:
         """One, at the end of the schedule, which is nearly always chosen."""
@@ -70,32 +64,23 @@ class Contrastive(Way):
         return settings.model_copy(update={"contrastive": settings.contrastive.model_copy(update={"epochs": epochs})})
 
     def trained(self, stored: nn.Module, rows: TrainingRows) -> nn.Module:
-        """The model with the loss on pairs; the outputs of its frozen layers are computed once."""
-        model = rows.model
-        frozen, encoder = frozen_groups(model.encoder, model.settings), model.encoder
-        if frozen and isinstance(encoder, MaskedModel) and model.settings.layers == "last":
-            model.lower = LowerStates(encoder, rows.encoded(), depth=frozen - 1)
-        return PairModel(model)
+        """The model with the loss on pairs."""
+        return PairModel(rows.model)
 
     def groups(
         self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
     ) -> list[ParameterGroup]:
-        """As in fine-tuning, without the groups that stay frozen."""
-        parameters = super().groups(models, settings, unfreeze_every=unfreeze_every)
-        encoder = models[0].encoder
-        fixed = {id(each) for group in encoder.layer_groups()[: frozen_groups(encoder, settings)] for each in group}
-        return [group for group in parameters if id(group.parameters[0]) not in fixed]
+        """As in fine-tuning; without the embeddings if they stay frozen."""
+        groups = super().groups(models, settings, unfreeze_every=unfreeze_every)
+        if settings.contrastive.embeddings:
+            return groups
+        fixed = set(map(id, models[0].encoder.layer_groups()[0]))
+        return [group for group in groups if id(group.parameters[0]) not in fixed]
 
     def sampler(self, rows: TrainingRows) -> Sampler:
         """Batches with balanced classes."""
         seed = counter_seed(rows.seed, "batches")
         return ContrastiveSampler(rows.encoded(), rows.targets, rows=contrastive.ROWS, seed=seed)
-
-
-def frozen_groups(encoder: LanguageModel, settings: FinetuneSettings) -> int:
-    """Number of layer groups, from the embeddings on, that stay frozen."""
-    share = settings.contrastive.frozen
-    return 1 + int(share * (len(encoder.layer_groups()) - 1)) if share else 0
 
 
 class PairModel(nn.Module):

@@ -12,7 +12,6 @@ masked positions per row, N = B M, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from typing import cast
 
 import torch
@@ -129,20 +128,6 @@ class MaskedModel(LanguageModel):
         states = self.run(packed.pack(tokens), segments_RW, packed.mask, packed.positions)
         return [packed.unpack(state_RWD) for state_RWD in states]
 
-    def states_below(self, depth: int, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        """(B, T, D) outputs of block `depth`, counted from 1; of the embeddings with 0. The texts have no segments."""
-        mask_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device) < lengths_B.unsqueeze(1)
-        return self.run(tokens_BT, None, mask_BT[:, None, None, :], depth=depth)[-1]
-
-    def states_above(self, depth: int, x_BTD: Tensor, lengths_B: Tensor) -> list[Tensor]:
-        """`hidden_states` from the outputs of `states_below` on."""
-        packed = packing(lengths_B, x_BTD.shape[1])
-        if packed is None:
-            mask = (torch.arange(x_BTD.shape[1], device=x_BTD.device) < lengths_B.unsqueeze(1))[:, None, None, :]
-            return self._outputs(x_BTD, mask, first=depth)
-        states = self._outputs(x_BTD.flatten(0, 1)[packed.sources], packed.mask, first=depth)
-        return [packed.unpack(state_RWD) for state_RWD in states]
-
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return hidden[:, 0]
 
@@ -170,16 +155,10 @@ class MaskedModel(LanguageModel):
         return self.config.positions
 
     def run(
-        self,
-        tokens_BT: Tensor,
-        segments_BT: Tensor | None,
-        mask: Tensor | None,
-        positions_BT: Tensor | None = None,
-        *,
-        depth: int | None = None,
+        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, positions_BT: Tensor | None = None
     ) -> list[Tensor]:
-        """Outputs (B, T, D) of the embeddings and of the first `depth` blocks (None: all). Without segments all are 0;
-        without positions, they are 0 .. T - 1. `mask` is the mask of `SelfAttention`."""
+        """Outputs (B, T, D) of the embeddings and of every block. Without segments all are 0; without positions, they
+        are 0 .. T - 1. `mask` is the mask of `SelfAttention`."""
         x_BTE = F.embedding(tokens_BT, self.token)
         if positions_BT is None:
             x_BTE = x_BTE + position_rows(self.position, tokens_BT.shape[1])
@@ -188,14 +167,8 @@ class MaskedModel(LanguageModel):
         if self.segment is not None:
             x_BTE = x_BTE + (self.segment[0] if segments_BT is None else F.embedding(segments_BT, self.segment))
         # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors.
-        return self._outputs(
-            self.enter(self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE))))), mask, end=depth
-        )
-
-    def _outputs(self, x_BTD: Tensor, mask: Tensor | None, *, first: int = 0, end: int | None = None) -> list[Tensor]:
-        """`x_BTD`, and the outputs (B, T, D) of the blocks `first` to `end`."""
-        outputs = [x_BTD]
-        for block in islice(self.body(), first, end):
+        outputs = [self.enter(self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE)))))]
+        for block in self.body():
             outputs.append(block(outputs[-1], mask))
         return outputs
 
