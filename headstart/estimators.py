@@ -18,7 +18,6 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from components.settings.minutes import FIRST_MINUTES
 from headstart.fitting import Kind, fit
 from headstart.model import Model
 from headstart.report import Report
@@ -44,8 +43,8 @@ class _Estimator(BaseEstimator):
         start: str | Path | None = None,
         unlabelled: Data = None,
         text: str | Sequence[str] | None = None,
-        minutes: float | None = FIRST_MINUTES,
-        folds: int = 5,
+        minutes: float | None = None,
+        folds: int | None = None,
         language: str | None = None,
         random_state: int | None = 0,
         verbose: bool = False,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from components.core.artifacts import MANIFEST, read_manifest, write_atomic
+from components.core.clock import OutOfTimeError, clock, end_of, seconds_left, until
 from components.core.outputs import claim_folder
 from components.data.ingestion.unlabelled import write_texts
 from components.data.scoring.base import Vectors
@@ -49,6 +51,10 @@ START: Final = "pretrained"
 CHOSEN: Final = "chosen"
 #: Texts without labels that words models are fitted on.
 FOR_WORDS = 25_000
+#: Labelled rows from which a fit with a start has three folds, each of which costs a training of the encoder.
+ROWS_OF_THREE = 64
+#: Seconds below which a limit of time leaves out the start: importing what trains it takes some.
+LEAST_SECONDS = 15
 Kind = Literal["classification", "multilabel", "regression", "pair", "similarity", "tagging"]
 
 
@@ -61,8 +67,8 @@ def fit(
     group: Any = None,
     start: str | Path | None = None,
     unlabelled: Data = None,
-    minutes: float | None = FIRST_MINUTES,
-    folds: int = 5,
+    minutes: float | None = None,
+    folds: int | None = None,
     language: str | None = None,
     seed: int = 0,
     folder: str | Path | None = None,
@@ -84,9 +90,13 @@ def fit(
         start: encoder to start from: a published model's folder, an encoder directory, or the name of an installed
             start (`headstart starts`). None: words models only, which need no encoder and take seconds.
         unlabelled: texts without labels, in the same forms as `data`, or a list of paths (.txt: one text a line).
-        minutes: limit of the encoder's training; None: no limit. The time is computed from a nominal speed instead of
-            measured, so that the result does not depend on the machine's load.
-        folds: of the cross-validation by which everything is chosen; no further labels are needed.
+        minutes: limit of the whole call by the clock. What does not end in time is left out, and the report names it:
+            ways to learn, then words beside the encoder, then further words models. One words model, or for tagging the
+            frozen encoder, is always trained, however long that takes. The result depends on the machine and its load
+            only if something is left out. None: no clock is read. With and without a limit, a way that takes more than
+            5 minutes (a larger limit: more than that limit) at a nominal speed is shortened or left out.
+        folds: of the cross-validation by which everything is chosen; no further labels are needed. None: 3 with a start
+            and at least 64 labelled rows, otherwise 5.
         language: code, such as `th`; None: guessed from the texts.
         seed: of training and of the folds.
         folder: new, empty or of an earlier fit; intermediate results are kept there, and a repeated call continues an
@@ -101,20 +111,33 @@ def fit(
             ValueError.
         ArtifactError: the start cannot be imported, or `folder` contains files of others.
     """
-    for name, value, least in (("folds", folds, 2), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise InputError(f"{name}: {value!r}; give a whole number from {least}")
+    _check_numbers(folds=folds, seed=seed, minutes=minutes)
     if folder is not None:
         claim_folder(Path(folder))
-    task = read_task(data, text=text, label=label, kind=kind, language=language, group=group)
-    notes = _notes(task, start)
-    without_labels = [*task.unlabelled, *(read_unlabelled(unlabelled, task) if unlabelled is not None else ())]
     with contextlib.ExitStack() as stack:
+        stack.enter_context(until(end_of(minutes)))
+        task = read_task(data, text=text, label=label, kind=kind, language=language, group=group)
+        notes = _notes(task, start)
+        without_labels = [*task.unlabelled, *(read_unlabelled(unlabelled, task) if unlabelled is not None else ())]
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headstart-fit-"))
         stack.enter_context(_quiet(verbose=verbose))
-        work = _Work(Path(folder).absolute(), task, without_labels, folds=folds, seed=seed)
+        count = folds or (3 if start is not None and len(task.records()) >= ROWS_OF_THREE else 5)
+        work = _Work(Path(folder).absolute(), task, without_labels, folds=count, seed=seed)
         return work.fit(start, minutes=minutes, notes=notes)
+
+
+def _check_numbers(*, folds: int | None, seed: int, minutes: float | None) -> None:
+    """Check arguments of `fit`.
+
+    Raises:
+        InputError: one is not a number, or too small.
+    """
+    for name, value, least in (("folds", 2 if folds is None else folds, 2), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise InputError(f"{name}: {value!r}; give a whole number from {least}")
+    if minutes is not None and not minutes > 0:
+        raise InputError(f"minutes: {minutes!r}; give a number above 0, or None")
 
 
 def _notes(task: TaskRows, start: str | Path | None) -> list[str]:
@@ -132,6 +155,12 @@ def _notes(task: TaskRows, start: str | Path | None) -> list[str]:
             )
         notes.append("Words only: no start was named, such as start='all-MiniLM-L6-v2' (`headstart starts`).")
     return notes
+
+
+def _left_out(minutes: float | None) -> list[str]:
+    """What the report says about the limit of time."""
+    names = [name.removeprefix(f"finetune {TASK} ") for name in clock().left_out]
+    return [f"{minutes:g} minutes were not enough for everything; not tried: {', '.join(names)}."] if names else []
 
 
 @contextlib.contextmanager
@@ -209,7 +238,14 @@ class _Work:
         folds = run_folds(facts, train, np.arange(len(train)), seed=facts.seeds[0])
         collected: list[tuple[_Candidate, Vectors]] = []
         tried: list[Tried] = []
-        stages = [self._baseline()] + ([] if start is None else [self._finetune(start, minutes=minutes)])
+        stages = [self._baseline()]
+        if start is not None:
+            try:
+                if facts.kind in WITH_WORDS and seconds_left() < LEAST_SECONDS:
+                    raise OutOfTimeError
+                stages.append(self._finetune(start, minutes=minutes))
+            except OutOfTimeError:
+                clock().left_out.append(f"the start {Path(start).name}")
         for output in stages:
             records = json.loads((output / "runs.json").read_text(encoding="utf-8"))
             tried += tried_of(output, records, train=train, kind=facts.kind, labels=facts.labels)
@@ -228,7 +264,7 @@ class _Work:
             chosen=best.run[0],
             way=best.way,
             tried=tried,
-            notes=notes + dependent(train),
+            notes=[*notes, *dependent(train), *_left_out(minutes)],
             selected=bounds_of(scoring, train, choice.answers),
             cut=max(read_manifest(output).facts.get("cut", 0.0) for output in stages),
         )
@@ -246,7 +282,8 @@ class _Work:
 
         name, encoder = encoder_of(start, folder=self.folder / "encoder")
         task = self.task
-        settings = finetuning_of(encoder, task.fields, kind=task.kind, minutes=minutes)
+        nominal = None if minutes == math.inf else max(minutes or 0.0, FIRST_MINUTES)
+        settings = finetuning_of(encoder, task.fields, kind=task.kind, minutes=nominal)
         return finetune(
             FinetuneJob(
                 task=TASK,

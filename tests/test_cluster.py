@@ -22,6 +22,7 @@ from components.cluster import launcher as cluster
 from components.cluster import ray_cluster
 from components.cluster.distributed import Worker
 from components.core import threads
+from components.core.clock import OutOfTimeError, until
 from components.core.errors import ClusterUnavailableError, ConfigError, DataError, TrainingError
 from components.core.processors import cores
 from components.models import FAMILIES
@@ -87,6 +88,17 @@ def test_kept_processes_serve_several_calls_and_end_with_the_block() -> None:
         third = {process for _, (_, _, process) in cluster.map_parallel(square, [4], settings=LOCAL)}
         assert first.isdisjoint(third)
     assert not any(map(lives, first | third))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_limit_of_time_ends_what_still_runs(kept: bool) -> None:
+    began = time.monotonic()
+    with until(began + 8), cluster.kept_processes() if kept else nullcontext():
+        with pytest.raises(OutOfTimeError):
+            list(cluster.map_parallel(time.sleep, [600, 600], settings=LOCAL))
+        with pytest.raises(OutOfTimeError):
+            next(cluster.map_parallel(square, [1], settings=LOCAL))
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize("kept", [False, True])

@@ -6,6 +6,7 @@ launchers run the same functions, so results do not depend on the launcher.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import sys
@@ -26,6 +27,7 @@ from components.cluster import ray_cluster
 from components.cluster.distributed import Worker, World
 from components.cluster.placement import HIDDEN_GPUS, UNKNOWN_GPU, VISIBLE_GPUS, Node, check_gpus, plan_runs
 from components.core import threads
+from components.core.clock import check_time, clock, seconds_left, until
 from components.core.errors import ConfigError, TrainingError
 from components.core.processors import cores
 from components.settings.cluster import ClusterSettings
@@ -102,8 +104,10 @@ def map_parallel(
         HeadstartError: raised by `function`; pending items are cancelled.
         ConfigError: items use a GPU, and there are fewer than `cluster.gpus`.
         TrainingError: processes died more than `RETRIES` times.
+        OutOfTimeError: the limit of `components.core.clock` has passed.
     """
-    pending = dict(enumerate(items))
+    check_time()
+    pending, end = dict(enumerate(items)), clock().end
     if settings.launcher == "ray" and ray_cluster.address_of(settings) != "local":
         yield from ray_cluster.map_parallel(function, pending, settings=settings, gpu_bytes=gpu_bytes, retries=RETRIES)
         return
@@ -121,15 +125,23 @@ def map_parallel(
             size = min(len(pending), most or plan.at_once, len(slots) or sys.maxsize)
             with _pool(size, slots=slots, kept=_kept.get() if most is None else None) as pool:
                 with _without_main(function):
-                    futures = {pool.submit(_alone, function, item): index for index, item in pending.items()}
-                for future in as_completed(futures):
+                    futures = {pool.submit(_alone, function, item, end): index for index, item in pending.items()}
+                for future in as_completed(futures, timeout=None if end == math.inf else max(0.0, seconds_left())):
                     result = future.result()
                     del pending[futures[future]]
                     yield futures[future], result
+        except TimeoutError:
+            check_time()
+            raise
         except BrokenProcessPool as error:
+            check_time()
             deaths += 1
             if deaths > RETRIES:
                 raise TrainingError(ray_cluster.gave_up("a process was killed", retries=RETRIES)) from error
+
+
+#: Pools that a limit of time has ended: a process that is still starting needs the pool's semaphores.
+_late: list[ProcessPoolExecutor] = []
 
 
 @dataclass
@@ -141,9 +153,11 @@ class _Kept:
     slots: tuple[str, ...] = ()
 
     def close(self) -> None:
-        """End the processes; items that have not begun are cancelled."""
+        """End the processes; items that have not begun are cancelled. Others end at the limit of time by themselves."""
         if self.pool is not None:
-            self.pool.shutdown(cancel_futures=True)
+            in_time = seconds_left() > 0
+            self.pool.shutdown(wait=in_time, cancel_futures=True)
+            _late.extend([] if in_time else [self.pool])
         self.pool, self.size = None, 0
 
 
@@ -171,6 +185,9 @@ def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None) -> Iterator[
         kept: processes of earlier calls; None: they are not kept.
     """
     processes = kept or _Kept()
+    if kept is not None and not slots:
+        # Processes start when items need them; a larger pool, later, would start all of them again.
+        size = max(size, cores())
     if processes.pool is None or processes.size < size or processes.slots != slots:
         processes.close()
         spawning = multiprocessing.get_context("spawn")
@@ -238,9 +255,19 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _alone(function: Callable[[Job], Result], item: Job) -> Result:
+def _alone(function: Callable[[Job], Result], item: Job, end: float) -> Result:
+    """`function(item)`; the process ends at the limit of time."""
     threads.use(1)
-    return function(item)
+    if end == math.inf:
+        return function(item)
+    with until(end):
+        timer = threading.Timer(max(0.0, seconds_left()), os._exit, (1,))
+        timer.daemon = True
+        timer.start()
+        try:
+            return function(item)
+        finally:
+            timer.cancel()
 
 
 @contextmanager

@@ -45,6 +45,7 @@ IMPORTED: Final = {
     "epochs": 4,
     "min_steps": 60,
     "evaluations": 3,
+    "contrastive": {"embeddings": False},
 }
 IMPORTED_TRAINING: Final = {"rate": 0.00005, "schedule": "slanted_triangular", "batch_size": 16}
 #: How an own language model learns a task: params.yaml of the repository.

@@ -29,3 +29,6 @@ class ContrastiveSettings(Section):
 
     #: Passes over the training rows; training ends before after `PAIRS` pairs.
     epochs: Annotated[float, Field(gt=0)] = 32
+    #: Whether the embeddings are trained too. Steps on few texts change few of their rows, and the optimizer reads and
+    #: writes all of them.
+    embeddings: bool = True

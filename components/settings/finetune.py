@@ -81,8 +81,8 @@ class FinetuneSettings(ReadingSettings):
     method: Way | Literal["auto"] = "finetune"
     #: With `method: auto`: the ways that are tried.
     auto: AutoSettings = AutoSettings()
-    #: Length of contrastive training; `epochs`, `min_steps`, `training.rate` and `training.batch_size`
-    #: do not apply to it.
+    #: Contrastive training; `epochs`, `min_steps`, `evaluations`, `training.rate` and `training.batch_size` do not
+    #: apply to it.
     contrastive: ContrastiveSettings = ContrastiveSettings()
     #: With `method: finetune`: whether the head on the frozen encoder is also scored, as a separate system. Not
     #: applied to an encoder with random weights.
@@ -128,7 +128,8 @@ class FinetuneSettings(ReadingSettings):
     epochs: Annotated[float, Field(gt=0)] = 8
     #: Minimum number of steps, if `epochs` amounts to fewer.
     min_steps: Annotated[int, Field(ge=0)] = 0
-    #: Evaluations, evenly spaced over the steps, on dev or on the rows of each fold. The weights of the best one are
+    #: Evaluations, evenly spaced over the steps, on dev or on the rows of each fold; one with `method: contrastive`,
+    #: at its end. The weights of the best one are
     #: the result; the initial weights, with the head on the frozen encoder, are one of the candidates.
     evaluations: Positive = 8
     #: Weight lambda of the auxiliary language-model loss on the same texts, L = L_task + lambda * L_lm (Radford et al.

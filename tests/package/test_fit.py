@@ -16,9 +16,11 @@ import pytest
 
 import headstart
 from components.core.artifacts import read_manifest
+from components.core.clock import OutOfTimeError
 from components.core.errors import ArtifactError, HeadstartError
 from components.data.guesses import guess
 from components.data.sampling import read_rows
+from components.learners.finetuning.runs import Forecast
 from components.learners.loading import load_model
 from headstart import Model, fit, load
 from headstart.recipes import finetuning_of
@@ -364,3 +366,36 @@ def test_a_conll_file_with_long_sentences(make_encoder: Callable[..., Path], in_
     assert model.kind == "tagging"
     long = [words[number % len(words)] for number in range(140)]
     assert len(model.predict([long]).iloc[0, 0]) == 140
+
+
+def test_a_limit_that_has_passed_leaves_one_words_model(frame: pd.DataFrame, make_encoder: Callable[..., Path]) -> None:
+    model = fit(frame, start=make_encoder("bert"), minutes=1e-6, verbose=False)
+    assert model.report is not None
+    assert [each.system for each in model.report.tried] == ["tfidf-words"]
+    (note,) = [note for note in model.report.notes if "not tried" in note]
+    assert note.startswith("1e-06 minutes were not enough")
+    assert all(name in note for name in ("latent-words", "the start"))
+    assert set(model.predict(frame)["label"]) == {"animal", "fruit", "metal"}
+
+
+def test_a_limit_that_is_not_reached_changes_nothing(
+    frame: pd.DataFrame, later: pd.DataFrame, make_encoder: Callable[..., Path], in_process: None
+) -> None:
+    start = make_encoder("bert")
+    limited, free = (fit(frame, start=start, minutes=minutes, folds=2, verbose=False) for minutes in (4, None))
+    pd.testing.assert_frame_equal(limited.predict(later), free.predict(later), check_exact=True)
+    assert limited.report is not None and not any("not tried" in note for note in limited.report.notes)
+
+
+def test_training_that_would_not_end_in_time_leaves_the_frozen_encoder(
+    frame: pd.DataFrame, make_encoder: Callable[..., Path], in_process: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(self: Forecast, left: int) -> None:
+        raise OutOfTimeError
+
+    monkeypatch.setattr(Forecast, "check", late)
+    model = fit(frame, start=make_encoder("bert"), minutes=4, folds=2, verbose=False)
+    assert model.report is not None
+    scores = {each.way: each.score for each in model.report.tried if each.way}
+    assert scores["features"] is not None and scores["contrastive"] is None
+    assert any("not tried" in note and "contrastive" in note for note in model.report.notes)

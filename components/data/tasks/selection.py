@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from components.core.clock import check_time
 from components.data.formats.textkey import digest_of
 from components.data.scoring import Scoring
 from components.data.tasks.choice import choose
@@ -150,6 +151,9 @@ def predict(system: System, data: Data) -> Predictions:
     It is chosen on dev or, with folds, by the pooled answers to the rows of each fold by models that were fitted
     without the fold. Of more than MANY_ROWS rows, the first fold alone chooses, and only the chosen candidate is fitted
     for the others.
+
+    Raises:
+        OutOfTimeError: the limit of time has passed (`components.core.clock`).
     """
     name, judged = data.judged
     result = system(data.training())
@@ -186,6 +190,7 @@ def out_of_fold(
         result = system(data.training(inside))
         held = [data.train.fields[row] for row in inside]
         for candidate, answers in zip(candidates, pooled, strict=True):
+            check_time()
             for row, answer in zip(inside, result[candidate].model.answers(held), strict=True):
                 answers[row] = answer
     return pooled

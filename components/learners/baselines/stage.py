@@ -7,6 +7,7 @@ any other.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from components.core.artifacts import writing
+from components.core.clock import OutOfTimeError, clock, until
 from components.core.measurements import Curve
 from components.core.progress import Progress
 from components.data.tasks.budgets import budget_name, sample_rows
@@ -89,14 +91,16 @@ def baseline(job: BaselineJob) -> Path:
                     folds = run_folds(facts, train, rows, seed=seed) if facts.selection == "budget" else None
                     dev, test = splits["dev"], splits["test"]
                     data = Data(train, rows, dev, test, facts.labels, scoring, folds, further)
-                    record = {
-                        "budget": budget,
-                        "seed": seed,
-                        "rows": len(rows),
-                        "short": {str(stratum): count for stratum, count in short.items()},
-                    }
+                    counts = {str(stratum): count for stratum, count in short.items()}
+                    record = {"budget": budget, "seed": seed, "rows": len(rows), "short": counts}
                     for name, system in systems.items():
-                        result, predictions = _run(name, system, data, record)
+                        try:
+                            # Without a limit of time until there is a model.
+                            with until(clock().end if best else math.inf):
+                                result, predictions = _run(name, system, data, record)
+                        except OutOfTimeError:
+                            clock().left_out.append(name)
+                            continue
                         if budget == facts.budgets[-1] and isinstance(predictions.model, WordsModel):
                             answers = predictions.answers[data.judged[0]]
                             best.setdefault(seed, (data, {}))[1][name] = predictions.model, answers

@@ -17,6 +17,7 @@ from all rows with the same schedule and ends at the chosen point.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.cluster.launcher import map_parallel
+from components.core.processors import cores
 from components.core.progress import Progress
 from components.data.tasks.budgets import budget_name
 from components.data.tasks.choice import Choice, choose
@@ -143,10 +145,13 @@ def _folds(spec: GroupSpec, heads: Sequence[_Head]) -> Iterator[GroupSpec]:
     """The runs of a cross-validation; every member has the same number of folds. No member reads what belongs to the
     rows on which another one is scored."""
     count = min(map(number_of_folds, spec.members))
+    at_once = min(count, cores())
     whole = [read_split(member.examples, "train") for member in spec.members]
     for fold in range(count):
         members = [
-            replace(member, fold=fold, folds=count, chosen=head.chosen(fold))
+            replace(
+                member, fold=fold, folds=count, chosen=head.chosen(fold), rounds=1 + math.ceil((count - fold) / at_once)
+            )
             for member, head in zip(spec.members, heads, strict=True)
         ]
         held = frozenset[bytes]().union(

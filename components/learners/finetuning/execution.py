@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from components.cluster.launcher import kept_processes, map_parallel
+from components.core import threads
+from components.core.clock import OutOfTimeError, clock, seconds_left, until
 from components.core.measurements import Curve
 from components.core.progress import Progress
 from components.data.tasks.budgets import budget_name
 from components.data.tasks.data import Answer
+from components.data.tasks.examples import read_facts
 from components.data.tasks.results import OUT_OF_FOLD, best_score
 from components.learners.finetuning.attempts import (
     PREFERRED,
@@ -37,8 +42,10 @@ from components.learners.finetuning.frozen import compute_all
 from components.learners.finetuning.packing import unpack
 from components.learners.finetuning.runs import GroupSpec, dev_scores, execute, finished, result
 from components.learners.finetuning.specs import gpu_bytes
+from components.learners.ways import way_of
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import Way
+from components.settings.names import WITH_WORDS
 from components.training.checkpoint import CheckpointStore
 
 
@@ -129,7 +136,8 @@ def train_all(
     # Each run's ways in order, without those that its number of rows rules out.
     suited = [suited_ways({way: of_way[run] for way, of_way in specs.items()}) for run in range(count)]
     for way, of_way in specs.items():
-        costs = [cost_of(spec) if several else Cost(0.0) for spec in of_way]
+        is_late = seconds_left() < 0 and not _is_required(of_way[0])
+        costs = [cost_of(spec) if several and not is_late else Cost(0.0) for spec in of_way]
         shares = [
             share_left(spec, cost, tried, ways=ways)
             for spec, cost, tried, ways in zip(of_way, costs, attempts, suited, strict=True)
@@ -138,23 +146,26 @@ def train_all(
         for line in notes(of_way[0].settings, costs, shares, few=few):
             print(f"{title} {way}: {line}", flush=True)
         tried = [run for run in range(count) if shares[run]]
-        trained = _candidates(
-            [shortened(of_way[run], costs[run], shares[run]) for run in tried],
-            title=f"{title} {way}" if several else title,
-            names=names,
-            selection=selection,
-            cluster=cluster,
-        )
-        done = dict(zip(tried, trained, strict=True))
+        try:
+            if is_late:
+                raise OutOfTimeError
+            with until(math.inf if _is_required(of_way[0]) else clock().end):
+                trained = _candidates(
+                    [shortened(of_way[run], costs[run], shares[run]) for run in tried],
+                    title=f"{title} {way}" if several else title,
+                    names=names,
+                    selection=selection,
+                    cluster=cluster,
+                )
+            done = dict(zip(tried, trained, strict=True))
+        except OutOfTimeError:
+            clock().left_out.append(f"{title} {way}")
+            done = {}
         for run, cost in enumerate(costs):
+            attempt = done[run].attempt(way, cost, shares[run]) if run in done else Attempt(way, cost.minutes)
             candidates[run] += [done[run]] if run in done else []
-            attempts[run].append(
-                done[run].attempt(way, cost, shares[run]) if run in done else Attempt(way, cost.minutes)
-            )
-    chosen = list(map(_best, candidates))
-    last = [final(each.spec, each.selections) if each.selections else each.spec for each in chosen]
-    if selection == "budget":
-        execute_all(last, title=title, names=[], cluster=cluster)
+            attempts[run].append(attempt)
+    chosen, last = _finish(candidates, title=title, cluster=cluster)
     return [
         replace(
             chosen[run],
@@ -164,6 +175,44 @@ def train_all(
         )
         for run, spec in enumerate(last)
     ]
+
+
+def _is_required(spec: GroupSpec) -> bool:
+    """Whether the run is trained whatever the limit of time is: the frozen encoder, for kinds without words models."""
+    return not way_of(spec.settings).trains_encoder and read_facts(spec.members[0].examples).kind not in WITH_WORDS
+
+
+def _finish(
+    candidates: Sequence[Sequence[TrainedRun]], *, title: str, cluster: ClusterSettings
+) -> tuple[list[TrainedRun], list[GroupSpec]]:
+    """The best candidate of each run, and its final run, which is finished. If there is no time for one, the encoder
+    stays frozen.
+
+    Raises:
+        OutOfTimeError: a run has no candidate.
+    """
+    if not all(candidates):
+        raise OutOfTimeError
+    chosen = list(map(_best, candidates))
+    if not chosen[0].selections:
+        # With choices on dev, the runs are finished.
+        return chosen, [each.spec for each in chosen]
+    last = [final(each.spec, each.selections) for each in chosen]
+    try:
+        execute_all(last, title=title, names=[], cluster=cluster)
+    except OutOfTimeError:
+        clock().left_out.append(f"{title} {last[0].settings.method}")
+        frozen = [[each for each in run if not way_of(each.spec.settings).trains_encoder] for run in candidates]
+        if not all(frozen):
+            raise
+        chosen = list(map(_best, frozen))
+        last = [final(each.spec, each.selections) for each in chosen]
+        # The processes have ended; its features are there.
+        with until(math.inf), threads.limited(1), threadpool_limits(1, user_api="blas"):
+            compute_all((member for spec in last for member in spec.members), cluster=cluster)
+            for spec in last:
+                execute(spec)
+    return chosen, last
 
 
 def _best(candidates: Sequence[TrainedRun]) -> TrainedRun:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from components.core.artifacts import MANIFEST, is_complete, is_intact, sweep, writing
+from components.core.clock import check_time
 from components.data.tasks.data import Answer, Target
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.fixed_batches import FixedBatches, RowFeatures
@@ -164,11 +165,15 @@ def extract(
         encoded: N rows.
         precision: `float32` or `bf16`.
         file: where the vectors are written batch by batch; None: in memory.
+
+    Raises:
+        OutOfTimeError: the limit of time has passed (`components.core.clock`).
     """
     # Allocated outside of inference mode, so that the vectors can be inputs of training.
     table = _empty(model, encoded, file=file)
     with predicting(model, precision=precision):
         for rows in batches_by_length(longest(encoded), sequences(encoded)):
+            check_time()
             batch = collate([encoded[row] for row in rows])
             vectors = model.kept({name: tensor.to(model.device) for name, tensor in batch.items()}).float().cpu()
             chosen = table.sequences_of(rows)

@@ -11,10 +11,11 @@ checkpoint, and a finished one is not repeated.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 
 from components.cluster.distributed import World
 from components.core.artifacts import read_manifest
+from components.core.clock import OutOfTimeError, seconds_left
 from components.core.measurements import Curve
 from components.data.tasks.budgets import budget_name
 from components.data.unlabelled_texts import KIND as UNLABELLED
@@ -219,8 +221,10 @@ class Run:
             seed=counter_seed(self.spec.seed, "finetune"),
             world=world,
         )
+        forecast = Forecast(self.spec.members[0].rounds, steps=last - self.state.step)
         for report in reports:
             now = time.perf_counter()
+            forecast.check(last - report.step)
             for member in self.members:
                 member.record["tokens"] += report.tokens
                 member.record["steps"] = report.step
@@ -275,6 +279,36 @@ class Run:
             "penalties": [member.model.head.penalty for member in self.members],
         }
         store.save(self.state.step, self.state.tensors(world) | kept, numbers)
+
+
+class Forecast:
+    """The seconds that training takes, from those of its steps, against a limit of time (`components.core.clock`).
+
+    Args:
+        rounds: as of `RunSpec`; the time is divided equally among them.
+        steps: that are left.
+    """
+
+    #: Steps after which seconds are forecast; the first one, which also prepares tensors, is not counted.
+    AFTER: ClassVar = 4
+
+    def __init__(self, rounds: int, *, steps: int) -> None:
+        self.steps, self._later = steps, seconds_left() * (1 - 1 / rounds)
+        self._began = 0.0
+
+    def check(self, left: int) -> None:
+        """Check after a step that the remaining ones end in time.
+
+        Raises:
+            OutOfTimeError: they do not.
+        """
+        if (seconds := seconds_left()) == math.inf:
+            return
+        taken = self.steps - left - 1
+        if taken == 0:
+            self._began = time.monotonic()
+        elif taken >= self.AFTER and left * (time.monotonic() - self._began) / taken > seconds - self._later:
+            raise OutOfTimeError
 
 
 def shares(sizes: Sequence[int], temperature: float) -> NDArray[np.float64]:
@@ -352,7 +386,8 @@ def schedule_of(spec: GroupSpec, *, epoch: int) -> tuple[int, int]:
     taught = 0
     if (distillation := spec.members[0].distillation) is not None:
         taught = int(read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"])
-    return way_of(spec.settings).steps(spec.settings, epoch=epoch, taught=taught), spec.settings.evaluations
+    way = way_of(spec.settings)
+    return way.steps(spec.settings, epoch=epoch, taught=taught), way.evaluations(spec.settings)
 
 
 def evaluations_at(steps: int, *, count: int) -> dict[int, list[int]]:

@@ -95,6 +95,8 @@ class RunSpec:
         left_out: digests of inputs that the run does not read, because another task of the run is scored on them.
         words: output directory of the stage `unlabelled`, whose texts words models read, as in the stage `baseline`;
             None: they read the train split only.
+        rounds: number of runs of the same length, one after another and this one included, for which a limit of time
+            has to suffice (`components.core.clock`).
     """
 
     examples: Path
@@ -116,6 +118,7 @@ class RunSpec:
     labels: Path | None = None
     left_out: frozenset[bytes] = frozenset()
     words: Path | None = None
+    rounds: int = 1
 
 
 def build(spec: RunSpec) -> tuple[TaskModel, Tokenizer]:

@@ -86,6 +86,7 @@ def finetune(job: FinetuneJob) -> Path:
         ArtifactError: examples or encoder are incomplete, altered, or of another family.
         ConfigError: the settings do not suit the encoder.
         TrainingError: the loss is not finite, or there is no space for a checkpoint.
+        OutOfTimeError: no way ends in time, and the kind of task has words models.
     """
     return train_and_write(job, own_ways(job))
 

@@ -26,6 +26,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from components.core.clock import OutOfTimeError, check_time, clock
 from components.data.tasks.choice import Choice, choose
 from components.data.tasks.data import Answer, Split
 from components.data.tasks.examples import read_facts, read_split, run_folds
@@ -86,6 +87,14 @@ def with_words(spec: RunSpec, answers: Mapping[str, list[Answer]], record: Mappi
     work = None if spec.settings.words == "none" else WordsRows(spec)
     if work is None or not work.systems:
         return Mixed(dict(answers), {})
+    try:
+        return _combined(work, answers, record)
+    except OutOfTimeError:
+        clock().left_out.append("words beside the encoder")
+        return Mixed(dict(answers), {})
+
+
+def _combined(work: WordsRows, answers: Mapping[str, list[Answer]], record: Mapping[str, Any]) -> Mixed:
     name, judged = work.data.judged
     with threadpool_limits(1, user_api="blas"):
         system, words = work.best_words()
@@ -179,6 +188,7 @@ def _joint(work: WordsRows, system: str, *, record: Mapping[str, Any]) -> list[C
     if data.folds is not None:
         parts = [np.flatnonzero(data.folds == fold) for fold in np.unique(data.folds)]
     for held in parts:
+        check_time()
         regression = fit(held)
         rows = judged if held is None else data.train.take(held)
         features = member.rows.head_inputs("dev").matrix() if held is None else train[held]

@@ -90,6 +90,10 @@ class Way:
         """
         return max(settings.min_steps, math.ceil(settings.epochs * epoch))
 
+    def evaluations(self, settings: FinetuneSettings) -> int:
+        """Number of evaluations of a run."""
+        return settings.evaluations
+
     def shortened(self, settings: FinetuneSettings, *, epochs: float) -> FinetuneSettings:
         """The settings of a run with this number of epochs."""
         return settings.model_copy(update={"epochs": epochs, "min_steps": 0})

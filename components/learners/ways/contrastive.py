@@ -25,6 +25,7 @@ from components.models.base import Batch, Carry, Losses
 from components.settings import contrastive
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
+from components.training.optim import ParameterGroup
 from components.training.rng import counter_rng, counter_seed
 from components.training.windows import Sampler
 
@@ -54,6 +55,10 @@ class Contrastive(Way):
         """The epochs of contrastive training, with at most its number of pairs."""
         return max(1, min(math.ceil(settings.contrastive.epochs * epoch), contrastive.STEPS))
 
+    def evaluations(self, settings: FinetuneSettings) -> int:
+        """One, at the end of the schedule, which is nearly always chosen."""
+        return 1
+
     def shortened(self, settings: FinetuneSettings, *, epochs: float) -> FinetuneSettings:
         """With this number of epochs of contrastive training."""
         return settings.model_copy(update={"contrastive": settings.contrastive.model_copy(update={"epochs": epochs})})
@@ -61,6 +66,16 @@ class Contrastive(Way):
     def trained(self, stored: nn.Module, rows: TrainingRows) -> nn.Module:
         """The model with the loss on pairs."""
         return PairModel(rows.model)
+
+    def groups(
+        self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
+    ) -> list[ParameterGroup]:
+        """As in fine-tuning; without the embeddings if they stay frozen."""
+        groups = super().groups(models, settings, unfreeze_every=unfreeze_every)
+        if settings.contrastive.embeddings:
+            return groups
+        fixed = set(map(id, models[0].encoder.layer_groups()[0]))
+        return [group for group in groups if id(group.parameters[0]) not in fixed]
 
     def sampler(self, rows: TrainingRows) -> Sampler:
         """Batches with balanced classes."""
