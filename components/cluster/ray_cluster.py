@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -19,9 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from components.cluster.distributed import Worker, World
 from components.cluster.inputs import Input, find_inputs, on_this_node, read_piece, relocated
 from components.cluster.placement import HIDDEN_GPUS, UNKNOWN_GPU, Node, check_gpus, plan_runs, plan_workers
 from components.core import errors, threads
@@ -30,6 +30,9 @@ from components.core.errors import ClusterUnavailableError, ConfigError, Headsta
 from components.core.measurements import run_id
 from components.core.processors import cores
 from components.settings.cluster import ClusterSettings
+
+if TYPE_CHECKING:
+    from components.cluster.distributed import Worker
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -258,6 +261,8 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
     """Entry point of a Ray worker. Returns the error, as `kind` and `message`, if a restart cannot help; else None."""
     import ray.train
     import ray.train.torch
+
+    from components.cluster.distributed import Worker, World
 
     context = ray.train.get_context()
     threads.use(config["threads"])
@@ -491,7 +496,8 @@ def map_parallel(
 
 
 def _alone(function: Callable[[Job], Result], item: Job, exchange: _Exchange) -> Result:
-    threads.use(1)
+    if "torch" in sys.modules:  # the function is loaded, and what it imports
+        threads.use(1)
     return function(exchange.on_this_node(item))
 
 
