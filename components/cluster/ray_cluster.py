@@ -212,7 +212,7 @@ def launch(
 ) -> None:
     """`components.cluster.launcher.launch` on Ray; `retries` is the number of restarts after the loss of a worker."""
     job = relocated(job, Path.absolute)  # workers have another working directory
-    with connected(settings), _translated(settings), _exchange([job], settings) as exchange:
+    with connected(settings), _translated(settings), _exchange([job], settings, values=True) as exchange:
         from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig, TrainingFailedError
         from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -367,9 +367,13 @@ class _Hub:
 
 
 @contextmanager
-def _exchange(jobs: Sequence[object], settings: ClusterSettings) -> Iterator[_Exchange]:
-    """A block in which workers exchange values with the driver, and obtain the inputs of these jobs on other nodes.
-    Nothing is copied before a worker asks for it."""
+def _exchange(jobs: Sequence[object], settings: ClusterSettings, *, values: bool = False) -> Iterator[_Exchange]:
+    """A block in which workers obtain the inputs of these jobs on other nodes, and may exchange values with the driver.
+    Nothing is copied before a worker asks for it.
+
+    Args:
+        values: whether they exchange values.
+    """
     import ray
 
     name, alone = f"headstart-{secrets.token_hex(8)}", len([node for node in ray.nodes() if node["Alive"]]) == 1
@@ -378,7 +382,8 @@ def _exchange(jobs: Sequence[object], settings: ClusterSettings) -> Iterator[_Ex
         ray.get_runtime_context().get_node_id(), soft=False
     )
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Hub)
-    hub = actor.options(name=name, scheduling_strategy=here).remote(inputs)
+    # Its process takes a second to start.
+    hub = actor.options(name=name, scheduling_strategy=here).remote(inputs) if inputs or values else None
     storage, mark = settings.storage, ""
     if not alone and "://" not in storage:
         storage = str(Path(storage).absolute())
@@ -387,7 +392,8 @@ def _exchange(jobs: Sequence[object], settings: ClusterSettings) -> Iterator[_Ex
         yield _Exchange(name, None if alone else inputs, storage, mark)
     finally:
         with suppress(ray.exceptions.RayError):
-            ray.kill(hub)
+            if hub is not None:
+                ray.kill(hub)
 
 
 def _mark(folder: Path) -> str:
