@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from components.core.errors import ArtifactError, SchemaError
 
@@ -364,8 +364,11 @@ def _renamed(partial: Path, path: Path) -> bool:
     return True
 
 
-def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) -> Manifest:
+def read_manifest(path: Path, *, kind: str | None = None, verify: bool | Literal["changed"] = False) -> Manifest:
     """The manifest of a complete directory; checks that every file has its size and, with `verify`, its digest.
+
+    Args:
+        verify: "changed": read only files that were changed after the manifest was written.
 
     Raises:
         ArtifactError: no manifest or a damaged one, another kind, a missing or altered file.
@@ -386,11 +389,12 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
         )
     if kind is not None and manifest.kind != kind:
         raise ArtifactError(f"{path}: is of kind {manifest.kind!r}, expected {kind!r}")
+    written = (path / MANIFEST).stat().st_mtime_ns
     for name, entry in manifest.files.items():
         file = path / name
-        if not file.is_file() or file.stat().st_size != entry["bytes"]:
+        if not file.is_file() or (state := file.stat()).st_size != entry["bytes"]:
             raise ArtifactError(f"{file}: missing, or its size differs from the manifest; run the stage again")
-        if verify and digest_file(file) != entry["sha256"]:
+        if (verify is True or (verify and state.st_mtime_ns > written)) and digest_file(file) != entry["sha256"]:
             raise ArtifactError(
                 f"{file}: altered since it was written (SHA-256 differs); restore it or run the stage again"
             )

@@ -48,6 +48,7 @@ def ingest(params: Params) -> dict[str, Arguments]:
             "name": corpus,
             "source": source,
             "settings": params.ingest,
+            "cluster": params.cluster,
             "output": out(params, "corpus", corpus),
         }
         for corpus, source in params.corpora.items()
@@ -61,6 +62,7 @@ def ingest_parallel(params: Params) -> dict[str, Arguments]:
             "name": f"{corpus} pairs",
             "source": source,
             "settings": params.ingest,
+            "cluster": params.cluster,
             "output": out(params, "corpus", f"{corpus}-{PARALLEL}"),
         }
         for corpus, source in params.data.parallel.items()
@@ -110,6 +112,7 @@ def tokenize(params: Params) -> dict[str, Arguments]:
             "corpus": out(params, "corpus", corpus),
             "tokenizer": out(params, "tokenizer", f"{_vocabulary(params, corpus)}-{kind}"),
             "output": out(params, "tokens", f"{corpus}-{kind}"),
+            "cluster": params.cluster,
         }
         for corpus in params.vocabularies
         for kind in params.tokenizer.kinds
@@ -123,6 +126,7 @@ def tokenize_parallel(params: Params) -> dict[str, Arguments]:
             "corpus": out(params, "corpus", f"{corpus}-{PARALLEL}"),
             "tokenizer": out(params, "tokenizer", f"{_vocabulary(params, corpus)}-{PARALLEL}"),
             "output": out(params, "tokens", f"{corpus}-{PARALLEL}"),
+            "cluster": params.cluster,
         }
         for corpus in params.data.parallel
     }
