@@ -19,6 +19,7 @@ def checks(params: Params) -> dict[str, Arguments]:
             "tasks": {task: params.data.tasks[task] for task in params.run.tasks},
             "settings": params.checks,
             "output": out(params, "checks"),
+            "cluster": params.cluster,
         }
     }
 
