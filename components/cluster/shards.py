@@ -238,6 +238,7 @@ class Steps:
         items: Mapping[str, Item],
         *,
         advance: Callable[[Item], object] = lambda item: None,
+        gpu_bytes: int | None = None,
     ) -> list[Facts]:
         """Run `function(item, key, work)` for every item that no earlier run has finished; the results are in the order
         of the items.
@@ -247,6 +248,7 @@ class Steps:
             items: key -> item, picklable. Directories with a manifest that it names by absolute paths are copied to
                 nodes without them.
             advance: called for each item when it is finished.
+            gpu_bytes: memory that an item needs on a GPU; None: items compute on processors.
 
         Raises:
             HeadstartError: raised by `function`.
@@ -262,7 +264,7 @@ class Steps:
                 advance(item)
         if self.processes and (len(pending) > 1 or self.work.remote):
             steps = list(pending.values())
-            for index, facts in map_parallel(_run_alone, steps, settings=self.settings):
+            for index, facts in map_parallel(_run_alone, steps, settings=self.settings, gpu_bytes=gpu_bytes):
                 results[steps[index].key] = facts
                 advance(steps[index].item)
         else:
@@ -270,6 +272,11 @@ class Steps:
                 results[key] = _run(step)
                 advance(step.item)
         return [results[key] for key in items]
+
+
+def on_cluster(settings: ClusterSettings) -> bool:
+    """Whether `cluster.address` names a cluster."""
+    return settings.launcher == "ray" and ray_cluster.address_of(settings) != "local"
 
 
 @contextmanager
@@ -284,12 +291,12 @@ def sharded(output: Path, *, settings: ClusterSettings, size: int) -> Iterator[S
         size: bytes of text that have to be read.
     """
     processes = size >= PARALLEL_BYTES
-    on_cluster = processes and settings.launcher == "ray" and ray_cluster.address_of(settings) != "local"
-    storage = settings.storage if on_cluster or "://" not in settings.storage else _LOCAL
+    away = processes and on_cluster(settings)
+    storage = settings.storage if away or "://" not in settings.storage else _LOCAL
     remote = "://" in storage
     root = storage.rstrip("/") if remote else str(Path(storage).absolute())
     name = f"shards-{hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:16]}"
-    work = Work(f"{root}/{name}", shared=on_cluster)
+    work = Work(f"{root}/{name}", shared=away)
     with ExitStack() as stack:
         if not remote:
             folder = Path(work.address)
@@ -297,6 +304,6 @@ def sharded(output: Path, *, settings: ClusterSettings, size: int) -> Iterator[S
             stack.enter_context(locked(folder.with_name(f".{name}.lock")))
             folder.mkdir(exist_ok=True)
             sweep(folder)
-        stack.enter_context(ray_cluster.connected(settings) if on_cluster else kept_processes())
+        stack.enter_context(ray_cluster.connected(settings) if away else kept_processes())
         yield Steps(work, settings, processes)
         work.remove()
