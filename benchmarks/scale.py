@@ -10,9 +10,9 @@ step without the file cache, which should not grow either; and tokens and bytes 
     python benchmarks/scale.py data/general --gigabytes 0.5 --nodes 3
 
 compares this machine with a Ray cluster of nodes with folders of their own, which share the storage only, and see
-neither the package nor the raw files. Reported for the local run and for each number of nodes: the speed of ingest and
-tokenize, the memory of the largest worker without the file cache, and how many outputs have the digests of the local
-run. In the last run, a node is killed in the middle of ingest.
+neither the package nor the raw files. Reported for the local run and for each number of nodes: the speed of ingest,
+tokenize and predict (a words model), the memory of the largest worker without the file cache, and how many outputs have
+the digests of the local run. In the last run, a node is killed in the middle of ingest.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,20 +31,31 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
+import pyarrow.parquet as pq
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.ingestion import take_one_core, write_corpus  # noqa: E402
-from components.core.artifacts import read_manifest  # noqa: E402
+from components.cluster import shards  # noqa: E402
+from components.core.artifacts import digest_file, read_manifest  # noqa: E402
+from components.data.formats import corpus  # noqa: E402
 from components.data.ingestion.stage import IngestJob, ingest  # noqa: E402
+from components.data.tasks.data import Split  # noqa: E402
+from components.data.tasks.kinds import scoring_for  # noqa: E402
+from components.data.tasks.selection import Training  # noqa: E402
+from components.learners.words.classifier import load_words, save_words  # noqa: E402
+from components.learners.words.systems import SYSTEMS  # noqa: E402
 from components.models import family  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column  # noqa: E402
+from components.serving.parts import LoadableModel, PartOptions, predict_parts  # noqa: E402
 from components.settings.cluster import ClusterSettings  # noqa: E402
 from components.settings.data import CorpusSource  # noqa: E402
 from components.settings.ingest import IngestSettings  # noqa: E402
@@ -168,38 +180,78 @@ class StagesRun:
     memory: float = 0.0
 
 
+def prepare(folder: Path, documents: Path) -> None:
+    """What is not measured: a vocabulary, a words model that tells long documents from short ones, and its input."""
+    sample = TokenizerSettings(sample_megabytes=8)
+    train_tokenizer(TokenizerJob(corpus=documents, output=folder / "tokenizer", kind="wordpiece", settings=sample))
+    texts = list(islice(corpus.read_documents(documents), 2000))
+    half = sorted(map(len, texts))[len(texts) // 2]
+    targets = [np.asarray([float(len(text) > half)]) for text in texts]
+    rows = Split([(text,) for text in texts], targets, [None] * len(texts))
+    training = Training(rows, rows.fields, ["short", "long"], scoring_for("classification", ["short", "long"]), rows)
+    (system,) = (parts["tfidf-words"] for parts in SYSTEMS["classification"] if "tfidf-words" in parts)
+    save_words(
+        folder / "model",
+        models=[system(training)[-1].model],
+        kind="classification",
+        labels=["short", "long"],
+        facts={"system": "tfidf-words"},
+    )
+    with pq.ParquetWriter(folder / "texts.parquet", corpus.SCHEMA) as writer:
+        for shard in corpus.shards(documents):
+            for batch in corpus.read_batches(shard, corpus.SCHEMA.names):
+                writer.write_batch(batch)
+
+
+@dataclass(frozen=True)
+class Load:
+    """Loads the words model."""
+
+    directory: Path
+
+    def __call__(self) -> Any:
+        """The model."""
+        return load_words(self.directory)
+
+
 def run_stages(folder: Path, name: str) -> None:
-    """Run the stages on the cluster of RAY_ADDRESS, or without one in this process; prints seconds and digests."""
+    """Run the stages on the cluster of RAY_ADDRESS, or without one on this machine; prints seconds and digests."""
+    shards.PARALLEL_BYTES = 0
     settings = ClusterSettings(storage=str(folder / "storage"), launcher="ray" if name != "local" else "local")
-    output = folder / name
-    result = StagesRun({}, {})
-    source = CorpusSource(path=str(folder / "raw"))
-    stages: dict[str, Callable[[], Path]] = {
-        "ingest": lambda: ingest(
-            IngestJob(
-                name="scale", source=source, settings=IngestSettings(), output=output / "corpus", cluster=settings
-            )
+    documents, output = folder / name / "corpus", folder / name
+    jobs = {
+        "ingest": IngestJob(
+            name="scale",
+            source=CorpusSource(path=str(folder / "raw")),
+            settings=IngestSettings(),
+            output=documents,
+            cluster=settings,
         ),
-        "tokenize": lambda: tokenize(
-            TokenizeJob(
-                corpus=output / "corpus", tokenizer=folder / "tokenizer", output=output / "tokens", cluster=settings
-            )
+        "tokenize": TokenizeJob(
+            corpus=documents, tokenizer=folder / "tokenizer", output=output / "tokens", cluster=settings
         ),
     }
+
+    def predicted() -> Path:
+        model = LoadableModel(Load(folder / "model"), "classification", "scale")
+        predict_parts(
+            folder / "texts.parquet", output / "answers.jsonl", model=model, options=PartOptions(cluster=settings)
+        )
+        return output / "answers.jsonl"
+
+    stages: dict[str, Callable[[], Path]] = {
+        "ingest": lambda: ingest(jobs["ingest"]),
+        "tokenize": lambda: tokenize(jobs["tokenize"]),
+        "predict": predicted,
+    }
+    result = StagesRun({}, {})
     for stage, run in stages.items():
         began = time.perf_counter()
         path = run()
         result.seconds[stage] = time.perf_counter() - began
-        result.digests[stage] = read_manifest(path, verify=True).digest
+        result.digests[stage] = digest_file(path) if path.is_file() else read_manifest(path, verify=True).digest
         if stage == "ingest" and not (folder / "tokenizer").exists():
-            # The vocabulary is not measured, so a small sample suffices.
-            job = TokenizerJob(
-                corpus=path,
-                output=folder / "tokenizer",
-                kind="wordpiece",
-                settings=TokenizerSettings(sample_megabytes=8),
-            )
-            train_tokenizer(job)
+            prepare(folder, path)
     print(json.dumps(asdict(result)))
 
 
@@ -213,7 +265,7 @@ def on_nodes(folder: Path, *, count: int, kill: bool) -> StagesRun:
     work = folder / f"{name}-cluster"
     for hidden in (work, folder / name):
         hidden.mkdir()
-    cluster = Cluster(work, (ROOT / "components", folder / "raw", folder / "local"), {})
+    cluster = Cluster(work, (ROOT / "components", folder / "raw", folder / "local", folder / name), {})
     try:
         started = [cluster.node(f"node-{number}") for number in range(count)]
         driver = drive(folder, name, cluster.variables)
@@ -261,7 +313,7 @@ def compare_with_nodes(
     sources: list[Path], folder: Path, *, gigabytes: float, nodes: int
 ) -> dict[str, dict[str, float]]:
     """The rows of the table: the local run, each number of nodes, and the killed one."""
-    size = write_corpus(sources, folder / "raw", megabytes=1000 * gigabytes) / 1e3
+    size = write_corpus(sources, folder / "raw", megabytes=1000 * gigabytes, of_a_file=32) / 1e3
     for name in ("storage", "local"):
         (folder / name).mkdir()
     local = results_of(drive(folder, "local", os.environ))
@@ -280,6 +332,7 @@ def compare_with_nodes(
 
 def measure_nodes(arguments: argparse.Namespace) -> None:
     """Compare the local process with nodes, and record the table."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the nodes
     folder = Path(tempfile.mkdtemp(prefix="headstart-scale-", dir=arguments.work))
     gigabytes = arguments.gigabytes[0]
     try:
@@ -293,6 +346,7 @@ def measure_nodes(arguments: argparse.Namespace) -> None:
         columns=[
             Column(name="ingest_speed", title="ingest", format=".1f", unit=" MB/s"),
             Column(name="tokenize_speed", title="tokenize", format=".1f", unit=" MB/s"),
+            Column(name="predict_speed", title="predict", format=".1f", unit=" MB/s"),
             Column(name="memory", title="memory of the largest worker", format=",.0f", unit=" MB"),
             Column(name="same", title="outputs with the digests of the local run", format=".0f"),
         ],

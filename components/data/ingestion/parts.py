@@ -37,7 +37,7 @@ from components.settings.data import CorpusSource, ParallelSource
 from components.settings.ingest import IngestSettings
 
 #: Size of a part; a compressed file counts as the text that it is likely to hold.
-PART_BYTES = 64_000_000
+PART_BYTES = 32_000_000
 COMPRESSION: Final = {".gz": 4, ".zst": 4, ".parquet": 3, ".zip": 4}
 _BATCH_CHARACTERS = 4_000_000
 _BATCH_ROWS = 8_192
