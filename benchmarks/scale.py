@@ -304,7 +304,7 @@ def worker_memory(node: int) -> float:
         for process in psutil.Process(node).children(recursive=True):
             if process.name().startswith("ray::"):
                 status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-                anonymous = next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
+                anonymous = next((int(line.split()[1]) for line in status if line.startswith("RssAnon")), 0)
                 largest = max(largest, anonymous / 1e3)
     return largest
 

@@ -39,6 +39,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def many(monkeypatch: pytest.MonkeyPatch, small: None) -> None:
     """Work that is always divided."""
     monkeypatch.setattr(shards, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(shards, "cores", lambda: 2)
 
 
 def write_raw(folder: Path, *, files: int = 6, rows: int = 60) -> None:
@@ -86,6 +87,7 @@ def test_the_bytes_do_not_depend_on_processes_and_order(
     assert len(facts["shards"]["train"]) > 2
     assert min(facts["counts"]["dropped"].values()) > 5
     monkeypatch.setattr(shards, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(shards, "cores", lambda: 2)
     assert digest(ingest(job(tmp_path, "processes"))) == here
     for seed in range(3):
         monkeypatch.setattr(shards, "map_parallel", shuffled(seed))

@@ -27,6 +27,7 @@ from components.cluster.inputs import CACHE_BYTES, node_cache
 from components.cluster.launcher import kept_processes, map_parallel
 from components.core.artifacts import locked, partial_path, private_folder, sweep, write_atomic
 from components.core.errors import StorageError
+from components.core.processors import cores
 from components.settings.cluster import ClusterSettings
 
 Item = TypeVar("Item")
@@ -290,8 +291,8 @@ def sharded(output: Path, *, settings: ClusterSettings, size: int) -> Iterator[S
         output: of the stage. Another process that writes it is waited for.
         size: bytes of text that have to be read.
     """
-    processes = size >= PARALLEL_BYTES
-    away = processes and on_cluster(settings)
+    away = size >= PARALLEL_BYTES and on_cluster(settings)
+    processes = size >= PARALLEL_BYTES and (away or cores() > 1)
     storage = settings.storage if away or "://" not in settings.storage else _LOCAL
     remote = "://" in storage
     root = storage.rstrip("/") if remote else str(Path(storage).absolute())
