@@ -96,6 +96,11 @@ def node_cache() -> Path:
     return Path(tempfile.gettempdir()) / f"headstart-{os.getuid()}"
 
 
+def node_caches() -> list[Path]:
+    """The folders of this node's cache: directories, files of steps, and files of other kinds."""
+    return [node_cache() / name for name in ("inputs", "shards", "other")]
+
+
 def on_this_node(job: Job, inputs: Sequence[Input], fetch: Fetch, *, cache: Path | None = None) -> Job:
     """The job with paths that exist on this node; copies the inputs that are missing here.
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs
@@ -35,7 +35,10 @@ Facts = dict[str, Any]
 
 #: With less text, starting processes costs more than it saves.
 PARALLEL_BYTES = 64 << 20
-_LOCAL = ".headstart/checkpoints"
+#: Folder of the work of local runs whose storage is a bucket.
+LOCAL: Final = ".headstart/checkpoints"
+#: Beginning of the name of a work folder.
+PREFIX: Final = "shards-"
 
 
 def digest_of(*parts: Any) -> str:
@@ -293,10 +296,10 @@ def sharded(output: Path, *, settings: ClusterSettings, size: int) -> Iterator[S
     """
     away = size >= PARALLEL_BYTES and on_cluster(settings)
     processes = size >= PARALLEL_BYTES and (away or cores() > 1)
-    storage = settings.storage if away or "://" not in settings.storage else _LOCAL
+    storage = settings.storage if away or "://" not in settings.storage else LOCAL
     remote = "://" in storage
     root = storage.rstrip("/") if remote else str(Path(storage).absolute())
-    name = f"shards-{hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:16]}"
+    name = f"{PREFIX}{hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:16]}"
     work = Work(f"{root}/{name}", shared=away)
     with ExitStack() as stack:
         if not remote:
