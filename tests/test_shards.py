@@ -23,6 +23,7 @@ from components.data.ingestion.stage import IngestJob, ingest
 from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
+from infra.stack import nodes
 from tests.ray_nodes import connected_nodes
 
 ROOT = Path(__file__).parents[1]
@@ -170,17 +171,53 @@ def test_a_killed_driver_continues_with_the_missing_steps(tmp_path: Path, small:
     for steps in (3, 25):
         driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 120
-        while driver.poll() is None and len(list(storage.glob("shards-*/[!.]*.json"))) < steps:
+        while driver.poll() is None and len(finished(storage)) < steps:
             assert time.monotonic() < deadline
             time.sleep(0.001)
         driver.kill()
         driver.wait()
         assert not (tmp_path / "out" / "manifest.json").exists()
         # Steps that an earlier process has finished are as it left them.
-        assert all(path.stat().st_mtime_ns == changed for path, changed in kept.items())
-        kept = {path: path.stat().st_mtime_ns for path in storage.glob("shards-*/[!.]*.json")}
+        assert kept.items() <= finished(storage).items()
+        kept = finished(storage)
         assert len(kept) >= steps
     subprocess.run(command, cwd=ROOT, check=True)
+    assert digest(tmp_path / "out") == expected
+
+
+def finished(storage: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in storage.glob("shards-*/[!.]*.json")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_node_or_head_loses_only_the_steps_in_flight(tmp_path: Path, small: None) -> None:
+    write_raw(tmp_path / "raw", files=20)
+    expected = digest(ingest(job(tmp_path, "here")))
+    command = [sys.executable, "-c", DRIVER, str(tmp_path), "0"]
+    kept: dict[Path, int] = {}
+    for number, killed in enumerate(("node", "head", "")):
+        folder = tmp_path / f"cluster-{number}"
+        folder.mkdir()
+        cluster = nodes.Cluster(folder, (), {})
+        try:
+            members = {"head": cluster.started[0], "node": cluster.node("first")}
+            cluster.node("second")
+            driver = subprocess.Popen(command, cwd=ROOT, env=cluster.variables, stderr=subprocess.DEVNULL)
+            while killed and driver.poll() is None and len(finished(tmp_path / "out-storage")) < 6 * (number + 1):
+                time.sleep(0.01)
+            if killed:
+                kept = finished(tmp_path / "out-storage")
+                nodes.kill_tree(members[killed].pid)
+            # Without a node the run goes on; without the head it ends.
+            if killed == "node":
+                while driver.poll() is None and len(finished(tmp_path / "out-storage")) < len(kept) + 4:
+                    time.sleep(0.01)
+                driver.kill()
+            assert (driver.wait(300) == 0) == (not killed)
+            assert kept.items() <= finished(tmp_path / "out-storage").items() or not killed
+        finally:
+            cluster.close()
     assert digest(tmp_path / "out") == expected
 
 

@@ -221,7 +221,8 @@ def _run(step: _Step) -> Facts:
 def _run_alone(step: _Step) -> Facts:
     # The libraries of the tokenizers and of MinHash read them when they are first used.
     os.environ.update(RAYON_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
-    return _run(step)
+    # A step is repeated if another process was killed before this one could report its end.
+    return step.work.finished(step.key) or _run(step)
 
 
 @dataclass(frozen=True)
