@@ -28,7 +28,8 @@ class ClusterSettings(Section):
     gpus: Positive | None = None
     #: `local`, or the address of a Ray cluster. The variable RAY_ADDRESS takes precedence.
     address: str = "local"
-    #: Checkpoints, and the work folders of stages: a folder or s3://bucket/prefix. The variable HEADSTART_STORAGE takes precedence.
+    #: Checkpoints and work folders of stages: a folder or s3://bucket/prefix. The variable HEADSTART_STORAGE takes
+    #: precedence.
     storage: str = ".headstart/checkpoints"
     #: Wall-clock seconds between two checkpoints.
     checkpoint_seconds: Annotated[float, Field(gt=0)] = 60
