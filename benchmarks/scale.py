@@ -18,6 +18,7 @@ the digests of the local run. In the last run, a node is killed in the middle of
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import multiprocessing
 import os
@@ -286,7 +287,9 @@ def on_nodes(folder: Path, *, count: int, kill: bool) -> StagesRun:
 def drive(folder: Path, name: str, variables: Mapping[str, str]) -> subprocess.Popen[str]:
     """A process of `run_stages`."""
     command = [sys.executable, __file__, str(folder), "--stages", name]
-    return subprocess.Popen(command, env=dict(variables), stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, env=dict(variables), stdout=subprocess.PIPE, text=True)
+    atexit.register(kill_tree, process.pid)
+    return process
 
 
 def results_of(driver: subprocess.Popen[str]) -> StagesRun:
