@@ -25,7 +25,7 @@ import pyarrow.fs
 from components.cluster import ray_cluster
 from components.cluster.inputs import CACHE_BYTES, node_cache
 from components.cluster.launcher import kept_processes, map_parallel
-from components.core.artifacts import locked, partial_path, private_folder, sweep, write_atomic
+from components.core.artifacts import locked, partial_path, private_folder, sweep, sync, write_atomic
 from components.core.errors import StorageError
 from components.core.processors import cores
 from components.settings.cluster import ClusterSettings
@@ -105,6 +105,7 @@ class Work:
             _copy(str(path), f"{root}/{name}", pyarrow.fs.LocalFileSystem(), files)
             path.replace(self._cache() / name)
         else:
+            sync(path)  # before the step is marked as finished
             path.replace(Path(self.address) / name)
 
     def fetch(self, name: str, target: Path) -> None:

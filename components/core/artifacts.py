@@ -303,10 +303,7 @@ def writing(path: Path, *, kind: str, keep: bool = False, replace: bool = True) 
                 if name in kept and file.samefile(path / name):
                     files[name] = kept[name]
                     continue
-                entry = {"bytes": file.stat().st_size, "sha256": ""}
-                if name not in draft.files or draft.files[name]["bytes"] != entry["bytes"]:
-                    draft.files[name] = entry | {"sha256": digest_file(file)}
-                files[name] = draft.files[name]
+                files[name] = draft.files.get(name) or {"bytes": file.stat().st_size, "sha256": digest_file(file)}
                 sync(file)
             manifest = {"kind": kind, "schema": SCHEMA, "facts": draft.facts, "files": files}
             (partial / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
