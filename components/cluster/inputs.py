@@ -2,7 +2,7 @@
 
 The inputs are the complete directories (with a manifest) that the job names. A node that has a directory of the same
 path and digest reads it there, memory-mapped, and nothing is copied. Any other node copies it once to its cache,
-under its digest, and checks it before every use. `components.cluster.ray_cluster` transports the bytes.
+under its digest, and checks it before every use. The bytes come from the storage (`components.cluster.ray_cluster`).
 """
 
 from __future__ import annotations

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from components.cluster.inputs import Input, find_inputs, on_this_node, read_piece, relocated
 from components.cluster.placement import HIDDEN_GPUS, UNKNOWN_GPU, Node, check_gpus, plan_runs, plan_workers
+from components.cluster.work import INPUTS, Work
 from components.core import errors, threads
-from components.core.artifacts import write_atomic
+from components.core.artifacts import MANIFEST, read_manifest, write_atomic
 from components.core.errors import ClusterUnavailableError, ConfigError, HeadstartError, TrainingError
 from components.core.measurements import run_id
 from components.core.processors import cores
@@ -292,11 +293,10 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
 
 @dataclass(frozen=True)
 class _Exchange:
-    """What workers and driver share: named values, and the driver's inputs on other nodes; plain values, to be sent to
-    workers.
+    """What workers and driver share: named values, and inputs in the storage; plain values, to be sent to workers.
 
     Attributes:
-        actor: name of the actor that holds the values and reads the files.
+        actor: name of the actor that holds the values.
         inputs: of all jobs; None if all workers are on the driver's node.
         mark: content of the file MARK in the storage, if that is a folder; else empty.
     """
@@ -336,21 +336,15 @@ class _Exchange:
             )
 
         def fetch(digest: str, name: str, position: int) -> bytes:
-            try:
-                return bytes(ray.get(ray.get_actor(self.actor).read.remote(digest, name, position)))
-            except (ray.exceptions.RayError, ValueError) as error:  # ValueError: the driver has ended
-                raise ClusterUnavailableError(
-                    f"{name}: cannot be copied from the driver's node ({_last_line(error)})"
-                ) from error
+            return read_piece(_stored(self.storage, digest).read(_name_in(name)), position)
 
         return on_this_node(job, self.inputs, fetch)
 
 
 class _Hub:
-    """Actor on the driver's node that holds values and reads files of inputs."""
+    """Actor on the driver's node that holds values."""
 
-    def __init__(self, inputs: Sequence[Input]) -> None:
-        self.folders = {each.digest: each.path for each in inputs}
+    def __init__(self) -> None:
         self.values: dict[str, Any] = {}
 
     def get(self, key: str) -> Any:
@@ -361,15 +355,30 @@ class _Hub:
         """Set the value of a key."""
         self.values[key] = value
 
-    def read(self, digest: str, name: str, position: int) -> bytes:
-        """At most `PIECE` bytes of a file from a position."""
-        return read_piece(self.folders[digest] / name, position)
+
+def _stored(storage: str, digest: str) -> Work:
+    """The folder of an input in the storage."""
+    return Work(f"{storage.rstrip('/')}/{INPUTS}{digest[:32]}", shared=True)
+
+
+def _name_in(name: str) -> str:
+    """The name of a file of an input in its folder of the storage, which has no folders."""
+    return name.replace("/", "..")
+
+
+def _publish(inputs: Sequence[Input], storage: str) -> None:
+    """Copy the inputs to the storage, where nodes without the driver's disk read them; a link if it is on this disk."""
+    for each in inputs:
+        work = _stored(storage, each.digest)
+        if not work.remote:
+            Path(work.address).mkdir(parents=True, exist_ok=True)
+        for name in (*read_manifest(each.path).files, MANIFEST):
+            work.publish(each.path / name, _name_in(name))
 
 
 @contextmanager
 def _exchange(jobs: Sequence[object], settings: ClusterSettings, *, values: bool = False) -> Iterator[_Exchange]:
     """A block in which workers obtain the inputs of these jobs on other nodes, and may exchange values with the driver.
-    Nothing is copied before a worker asks for it.
 
     Args:
         values: whether they exchange values.
@@ -383,11 +392,12 @@ def _exchange(jobs: Sequence[object], settings: ClusterSettings, *, values: bool
     )
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Hub)
     # Its process takes a second to start.
-    hub = actor.options(name=name, scheduling_strategy=here).remote(inputs) if inputs or values else None
+    hub = actor.options(name=name, scheduling_strategy=here).remote() if values else None
     storage, mark = settings.storage, ""
     if not alone and "://" not in storage:
         storage = str(Path(storage).absolute())
         mark = _mark(Path(storage))
+    _publish(inputs, storage)
     try:
         yield _Exchange(name, None if alone else inputs, storage, mark)
     finally:

@@ -22,8 +22,8 @@ import yaml
 
 from components.cluster.inputs import node_cache, node_caches
 from components.cluster.shards import LOCAL
-from components.cluster.shards import PREFIX as SHARDS
 from components.cluster.storage import remove_objects
+from components.cluster.work import INPUTS, SHARDS
 from components.core.account import who
 from components.core.artifacts import MANIFEST, changing_data, private_folder, write_atomic
 from components.core.errors import ConfigError, DataError, StorageError
@@ -183,7 +183,7 @@ def _caches(params: Params, root: Path) -> list[Path]:
     inside = [folder for folder in folders if folder.resolve().is_relative_to(root.resolve())]
     runs = {path.parent for folder in folders for path in folder.rglob(f"{STEP}*")}
     runs |= {path.parent for folder in folders for path in folder.glob(f"*/{MANIFEST}")}
-    runs |= {path for folder in folders for path in folder.glob(f"{SHARDS}*")}
+    runs |= {path for folder in folders for name in (SHARDS, INPUTS) for path in folder.glob(f"{name}*")}
     return [*inside, *sorted(run for run in runs if not any(run.is_relative_to(folder) for folder in inside))]
 
 
@@ -318,7 +318,7 @@ def _purge_checkpoints(plan: Plan) -> tuple[dict[str, Any], list[str]]:
         return {}, plan.elsewhere
     where = masked(plan.checkpoints)
     try:
-        count = remove_objects(plan.checkpoints, pattern=rf".*({STEP}\d+|{SHARDS}\w+)/.*")
+        count = remove_objects(plan.checkpoints, pattern=rf".*({STEP}\d+|({SHARDS}|{INPUTS})\w+)/.*")
     except StorageError as error:
         return {}, [*plan.elsewhere, f"checkpoints in {where} ({error}): aws s3 rm --recursive {where}"]
     return {"url": where, "removed": count}, plan.elsewhere
