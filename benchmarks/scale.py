@@ -32,6 +32,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -204,17 +205,6 @@ def prepare(folder: Path, documents: Path) -> None:
                 writer.write_batch(batch)
 
 
-@dataclass(frozen=True)
-class Load:
-    """Loads the words model."""
-
-    directory: Path
-
-    def __call__(self) -> Any:
-        """The model."""
-        return load_words(self.directory)
-
-
 def run_stages(folder: Path, name: str) -> None:
     """Run the stages on the cluster of RAY_ADDRESS, or without one on this machine; prints seconds and digests."""
     shards.PARALLEL_BYTES = 0
@@ -234,7 +224,7 @@ def run_stages(folder: Path, name: str) -> None:
     }
 
     def predicted() -> Path:
-        model = LoadableModel(Load(folder / "model"), "classification", "scale")
+        model = LoadableModel(partial(load_words, folder / "model"), "classification", "scale")
         predict_parts(
             folder / "texts.parquet", output / "answers.jsonl", model=model, options=PartOptions(cluster=settings)
         )
