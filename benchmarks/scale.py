@@ -52,7 +52,7 @@ from components.data.ingestion.stage import IngestJob, ingest  # noqa: E402
 from components.data.tasks.data import Split  # noqa: E402
 from components.data.tasks.kinds import scoring_for  # noqa: E402
 from components.data.tasks.selection import Training  # noqa: E402
-from components.learners.words.classifier import load_words, save_words  # noqa: E402
+from components.learners.words.classifier import WordsModel, load_words, save_words  # noqa: E402
 from components.learners.words.systems import SYSTEMS  # noqa: E402
 from components.models import family  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
@@ -192,9 +192,11 @@ def prepare(folder: Path, documents: Path) -> None:
     rows = Split([(text,) for text in texts], targets, [None] * len(texts))
     training = Training(rows, rows.fields, ["short", "long"], scoring_for("classification", ["short", "long"]), rows)
     (system,) = (parts["tfidf-words"] for parts in SYSTEMS["classification"] if "tfidf-words" in parts)
+    model = system(training)[-1].model
+    assert isinstance(model, WordsModel)
     save_words(
         folder / "model",
-        models=[system(training)[-1].model],
+        models=[model],
         kind="classification",
         labels=["short", "long"],
         facts={"system": "tfidf-words"},
@@ -210,18 +212,16 @@ def run_stages(folder: Path, name: str) -> None:
     shards.PARALLEL_BYTES = 0
     settings = ClusterSettings(storage=str(folder / "storage"), launcher="ray" if name != "local" else "local")
     documents, output = folder / name / "corpus", folder / name
-    jobs = {
-        "ingest": IngestJob(
-            name="scale",
-            source=CorpusSource(path=str(folder / "raw")),
-            settings=IngestSettings(),
-            output=documents,
-            cluster=settings,
-        ),
-        "tokenize": TokenizeJob(
-            corpus=documents, tokenizer=folder / "tokenizer", output=output / "tokens", cluster=settings
-        ),
-    }
+    ingesting = IngestJob(
+        name="scale",
+        source=CorpusSource(path=str(folder / "raw")),
+        settings=IngestSettings(),
+        output=documents,
+        cluster=settings,
+    )
+    tokenizing = TokenizeJob(
+        corpus=documents, tokenizer=folder / "tokenizer", output=output / "tokens", cluster=settings
+    )
 
     def predicted() -> Path:
         model = LoadableModel(partial(load_words, folder / "model"), "classification", "scale")
@@ -231,8 +231,8 @@ def run_stages(folder: Path, name: str) -> None:
         return output / "answers.jsonl"
 
     stages: dict[str, Callable[[], Path]] = {
-        "ingest": lambda: ingest(jobs["ingest"]),
-        "tokenize": lambda: tokenize(jobs["tokenize"]),
+        "ingest": lambda: ingest(ingesting),
+        "tokenize": lambda: tokenize(tokenizing),
         "predict": predicted,
     }
     result = StagesRun({}, {})

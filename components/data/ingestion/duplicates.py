@@ -128,7 +128,7 @@ class Catalogue:
         raw = json.loads(work.read(name).read_bytes())
         return cls(tuple(Part(**part) for part in raw["parts"]), raw["old"], tuple(raw["hits"]), raw["near"])
 
-    def found(self, work: Work, group: int, low: int, high: int) -> npt.NDArray[Any]:
+    def hits_of(self, work: Work, group: int, low: int, high: int) -> npt.NDArray[Any]:
         """The first documents of earlier runs with the keys of a range that new documents have too, (h,) hits."""
         width = PERMUTATIONS if self.near else 0
         hits = [np.load(work.read(name)) for name in self.hits]
@@ -168,10 +168,10 @@ def search_keys(item: KeyShard, key: str, work: Work) -> Facts:
         shared = np.flatnonzero(wanted[places] == values)
         # The first document of each key: the others are never compared with.
         rows = shared[np.unique(values[shared], return_index=True)[1]] if group != EXACT else shared
-        found = np.zeros(len(rows), _hit(width))
-        found["group"], found["key"], found["number"] = group, values[rows], rows + item.first
-        found["second"], found["sketch"] = exact[rows, 1], sketches[rows]
-        hits.append(found)
+        shared_by = np.zeros(len(rows), _hit(width))
+        shared_by["group"], shared_by["key"], shared_by["number"] = group, values[rows], rows + item.first
+        shared_by["second"], shared_by["sketch"] = exact[rows, 1], sketches[rows]
+        hits.append(shared_by)
     every = np.concatenate(hits)
     numbers = np.unique(every["number"])
     with work.scratch() as folder:
@@ -224,7 +224,7 @@ def find_pairs(item: Group, key: str, work: Work) -> Facts:
     flags = np.unpackbits(np.fromfile(work.read(item.flags), np.uint8)).astype(bool)
     pairs = []
     for group in item.groups:
-        hits = catalogue.found(work, group, item.low, item.high)
+        hits = catalogue.hits_of(work, group, item.low, item.high)
         keys, numbers = _range(catalogue, work, group, item, flags, hits)
         if group == EXACT:
             second = _gather(catalogue, work, numbers, hits, lambda part: part.exact(work)[:, 1], "second")
@@ -237,10 +237,10 @@ def find_pairs(item: Group, key: str, work: Work) -> Facts:
         chosen = (later >= catalogue.old) & (similarity >= item.threshold)
         later, earlier, similarity = later[chosen], earlier[chosen], similarity[chosen]
         flags[later - catalogue.old] = True
-        found = np.zeros(len(later), PAIR)
-        found["later"], found["earlier"], found["similarity"] = later, earlier, similarity
-        found["exact"] = group == EXACT
-        pairs.append(found)
+        of_group = np.zeros(len(later), PAIR)
+        of_group["later"], of_group["earlier"], of_group["similarity"] = later, earlier, similarity
+        of_group["exact"] = group == EXACT
+        pairs.append(of_group)
     every = np.concatenate(pairs)
     with work.scratch() as folder:
         with (folder / "pairs").open("wb") as file:
@@ -348,8 +348,8 @@ def find_duplicates(
     groups = [(EXACT,), *([tuple(bands)] if bands and ranges == 1 else [(band,) for band in bands])]
     pairs = [np.empty(0, PAIR)]
     for group in groups if len(flags) else ():
-        found = stored(work, np.packbits(flags).tobytes())
-        items = [Group(catalogue, found, group, low, high, threshold or 1.0) for low, high in _bounds(ranges)]
+        bits = stored(work, np.packbits(flags).tobytes())
+        items = [Group(catalogue, bits, group, low, high, threshold or 1.0) for low, high in _bounds(ranges)]
         keyed = {digest_of("pairs", vars(item)): item for item in items}
         steps.map(find_pairs, keyed)
         for key in keyed:

@@ -282,8 +282,8 @@ def _in_corpus(job: LeakageJob, source: str, rows: _Rows, steps: Steps, *, are_s
                 key = digest_of("leakage", job.code, digest, are_stored, listed, name)
                 keys = not exact and has_sketches
                 items[key] = SearchedShard(place, job.examples.absolute(), digest, are_stored, listed, keys)
-            for found in steps.map(search_shard, items, advance=lambda item: bar.advance(1)):
-                copies.join(found)
+            for of_shard in steps.map(search_shard, items, advance=lambda item: bar.advance(1)):
+                copies.join(of_shard)
     return copies
 
 
