@@ -38,6 +38,8 @@ Job = TypeVar("Job")
 PIECE = 16 * 2**20
 #: Size limit of a node's cache in bytes; the least recently used directories are removed first.
 CACHE_BYTES = 50 * 10**9
+#: Folders of a node's cache: directories of inputs, files of steps, and files of other kinds.
+CACHES = ("inputs", "shards", "other")
 #: (digest of the directory, name of the file, position of the first byte) -> at most PIECE bytes.
 Fetch = Callable[[str, str, int], bytes]
 
@@ -94,11 +96,6 @@ def relocated(job: Job, place: Callable[[Path], Path]) -> Job:
 def node_cache() -> Path:
     """The cache of this node, below the folder for temporary files."""
     return Path(tempfile.gettempdir()) / f"headstart-{os.getuid()}"
-
-
-def node_caches() -> list[Path]:
-    """The folders of this node's cache: directories, files of steps, and files of other kinds."""
-    return [node_cache() / name for name in ("inputs", "shards", "other")]
 
 
 def on_this_node(job: Job, inputs: Sequence[Input], fetch: Fetch, *, cache: Path | None = None) -> Job:

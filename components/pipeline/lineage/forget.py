@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from components.cluster.inputs import node_cache, node_caches
+from components.cluster.inputs import CACHES, node_cache
 from components.cluster.shards import LOCAL
 from components.cluster.storage import remove_objects
 from components.cluster.work import INPUTS, SHARDS
@@ -169,7 +169,7 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
     plan.remote = remotes(root) if plan.objects else {}
     plan.learners = learners(connect(params.registry), evidence)
     if plan.outputs or raw or plan.learners:
-        plan.caches += [path for path in [*caches, *node_caches()] if path.exists()]
+        plan.caches += [path for path in [*caches, *(node_cache() / name for name in CACHES)] if path.exists()]
         plan.checkpoints = params.cluster.storage if "://" in params.cluster.storage else ""
     plan.elsewhere = list(_elsewhere(params, plan, tracked, root=root)) if not plan.empty else []
     return plan
