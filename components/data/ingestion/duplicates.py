@@ -221,11 +221,11 @@ class Group:
 def find_pairs(item: Group, key: str, work: Work) -> Facts:
     """Write the duplicates of a range of keys, each with the document that it was compared with (`PAIR`)."""
     catalogue = Catalogue.read(work, item.catalogue)
-    flags = np.unpackbits(np.fromfile(work.read(item.flags), np.uint8)).astype(bool)
+    bits = np.fromfile(work.read(item.flags), np.uint8)
     pairs = []
     for group in item.groups:
         hits = catalogue.hits_of(work, group, item.low, item.high)
-        keys, numbers = _range(catalogue, work, group, item, flags, hits)
+        keys, numbers = _range(catalogue, work, group, item, bits, hits)
         if group == EXACT:
             second = _gather(catalogue, work, numbers, hits, lambda part: part.exact(work)[:, 1], "second")
             later, earlier = _first_of_equal(numbers, keys, second)
@@ -236,7 +236,7 @@ def find_pairs(item: Group, key: str, work: Work) -> Facts:
         # Documents of earlier runs are only compared with.
         chosen = (later >= catalogue.old) & (similarity >= item.threshold)
         later, earlier, similarity = later[chosen], earlier[chosen], similarity[chosen]
-        flags[later - catalogue.old] = True
+        np.bitwise_or.at(bits, *_bit(later - catalogue.old))
         of_group = np.zeros(len(later), PAIR)
         of_group["later"], of_group["earlier"], of_group["similarity"] = later, earlier, similarity
         of_group["exact"] = group == EXACT
@@ -250,7 +250,7 @@ def find_pairs(item: Group, key: str, work: Work) -> Facts:
 
 
 def _range(
-    catalogue: Catalogue, work: Work, group: int, item: Group, flags: Flags, hits: npt.NDArray[Any]
+    catalogue: Catalogue, work: Work, group: int, item: Group, bits: npt.NDArray[np.uint8], hits: npt.NDArray[Any]
 ) -> tuple[Words64, Documents]:
     """The keys and numbers of all documents in a range, without those flagged; earlier documents come first."""
     keys, numbers = [hits["key"]], [hits["number"]]
@@ -261,10 +261,16 @@ def _range(
             np.searchsorted(ordered, np.uint64(item.high), "right"),
         )
         documents = order[inside].astype(np.int64) + part.first
-        kept = ~flags[documents - catalogue.old]
+        places, masks = _bit(documents - catalogue.old)
+        kept = bits[places] & masks == 0
         keys.append(ordered[inside][kept])
         numbers.append(documents[kept])
     return np.concatenate(keys), np.concatenate(numbers)
+
+
+def _bit(documents: Documents) -> tuple[Documents, npt.NDArray[np.uint8]]:
+    """The bytes of documents in an array that `numpy.packbits` has made, and their bits in these."""
+    return documents >> 3, np.right_shift(128, documents & 7).astype(np.uint8)
 
 
 def _first_of_equal(numbers: Documents, *keys: Words64) -> tuple[Documents, Documents]:
