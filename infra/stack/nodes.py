@@ -20,6 +20,9 @@ import psutil
 #: Ways to a mount namespace: as root, and in a user namespace.
 NAMESPACES = (("unshare", "--mount"), ("unshare", "--user", "--map-root-user", "--mount"))
 
+#: On a busy machine a node may not start within the times that Ray allows.
+ATTEMPTS, START_S = 3, 120
+
 
 def namespace() -> tuple[str, ...] | None:
     """The beginning of a command in a mount namespace of its own; None if this user may not mount."""
@@ -85,7 +88,7 @@ class Cluster:
         """Run `ray start` and wait until the head or node is ready.
 
         Raises:
-            TimeoutError: it is not ready within two minutes, or has ended.
+            TimeoutError: it is not ready within two minutes, or has ended, several times.
         """
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *options),
@@ -96,22 +99,26 @@ class Cluster:
         if work is not None:
             command = without(command, self.hidden)
         path = self.folder / f"{name}.log"
-        with path.open("wb") as log:
-            process = subprocess.Popen(
-                command,
-                cwd=work or self.folder,
-                env={**self.variables, **variables},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self.started.append(process)
-        deadline = time.monotonic() + 120
-        while "Ray runtime started" not in path.read_text():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise TimeoutError(path.read_text())
-            time.sleep(0.1)
-        return process
+        for attempt in range(1, ATTEMPTS + 1):
+            with path.open("wb") as log:
+                process = subprocess.Popen(
+                    command,
+                    cwd=work or self.folder,
+                    env={**self.variables, **variables},
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            self.started.append(process)
+            deadline = time.monotonic() + START_S
+            while process.poll() is None and time.monotonic() < deadline:
+                if "Ray runtime started" in path.read_text():
+                    return process
+                time.sleep(0.1)
+            kill_tree(process.pid)
+            if attempt == ATTEMPTS:
+                self.close()
+        raise TimeoutError(path.read_text())
 
     def close(self) -> None:
         """End all processes."""
