@@ -309,13 +309,15 @@ def compare_with_nodes(
     size = write_corpus(sources, folder / "raw", megabytes=1000 * gigabytes, of_a_file=32) / 1e3
     for name in ("storage", "local"):
         (folder / name).mkdir()
-    local = results_of(drive(folder, "local", os.environ))
-    runs = {"local process": local}
-    for count in range(1, nodes + 1):
-        runs[f"{count} node(s)"] = on_nodes(folder, count=count, kill=False)
-    runs[f"{nodes} nodes, one killed"] = on_nodes(folder, count=nodes, kill=True)
     rows: dict[str, dict[str, float]] = {}
-    for label, run in runs.items():
+    local = StagesRun({}, {})
+    for label, count, kill in [
+        ("this machine", 0, False),
+        *((f"{count} node{'s' * (count > 1)}", count, False) for count in range(1, nodes + 1)),
+        (f"{nodes} nodes, one killed", nodes, True),
+    ]:
+        run = on_nodes(folder, count=count, kill=kill) if count else results_of(drive(folder, "local", os.environ))
+        local = local if count else run
         rows[label] = {f"{stage}_speed": 1e3 * size / run.seconds[stage] for stage in run.seconds}
         rows[label]["same"] = sum(run.digests[stage] == digest for stage, digest in local.digests.items())
         rows[label] |= {"memory": run.memory} if run.memory else {}
