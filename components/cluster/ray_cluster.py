@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from components.cluster.inputs import Input, find_inputs, on_this_node, read_piece, relocated
+from components.cluster.inputs import Input, find_inputs, on_this_node, relocated
 from components.cluster.placement import HIDDEN_GPUS, UNKNOWN_GPU, Node, check_gpus, plan_runs, plan_workers
 from components.cluster.work import INPUTS, Work
 from components.core import errors, threads
@@ -335,8 +335,8 @@ class _Exchange:
                 "set cluster.storage or HEADSTART_STORAGE to s3://bucket/prefix or to a folder that all nodes mount"
             )
 
-        def fetch(digest: str, name: str, position: int) -> bytes:
-            return read_piece(_stored(self.storage, digest).read(_name_in(name)), position)
+        def fetch(digest: str, name: str, target: Path) -> None:
+            _stored(self.storage, digest).fetch(_name_in(name), target)
 
         return on_this_node(job, self.inputs, fetch)
 
