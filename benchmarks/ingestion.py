@@ -31,8 +31,8 @@ from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
 
 
-def write_corpus(sources: list[Path], target: Path, *, megabytes: float) -> float:
-    """Write .jsonl files of about 64 MB into `target`; returns the number of megabytes."""
+def write_corpus(sources: list[Path], target: Path, *, megabytes: float, of_a_file: float = 64) -> float:
+    """Write .jsonl files of about `of_a_file` megabytes into `target`; returns the number of megabytes."""
     target.mkdir(parents=True)
     written, part, copy = 0, 0, 0
     output = (target / "part-0000.jsonl").open("w", encoding="utf-8")
@@ -54,7 +54,7 @@ def write_corpus(sources: list[Path], target: Path, *, megabytes: float) -> floa
                     if written >= megabytes * 1e6:
                         output.close()
                         return written / 1e6
-                    if written >= (part + 1) * 64e6:
+                    if written >= (part + 1) * of_a_file * 1e6:
                         output.close()
                         part += 1
                         output = (target / f"part-{part:04d}.jsonl").open("w", encoding="utf-8")

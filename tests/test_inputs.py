@@ -18,7 +18,6 @@ from components.cluster.inputs import (
     Input,
     find_inputs,
     on_this_node,
-    read_piece,
     trim,
 )
 from components.core.artifacts import read_manifest, writing
@@ -52,14 +51,14 @@ def job(tmp_path: Path) -> Job:
     return Job((Leaf(tokens=made), Leaf(tokens=made / "part", name="b")), table=tmp_path / "driver" / "cache" / "table")
 
 
-def never(digest: str, name: str, position: int) -> bytes:
+def never(digest: str, name: str, target: Path) -> None:
     raise AssertionError("nothing is copied")
 
 
 def from_folder(folder: Path, asked: list[str]) -> Fetch:
-    def fetch(digest: str, name: str, position: int) -> bytes:
+    def fetch(digest: str, name: str, target: Path) -> None:
         asked.append(name)
-        return read_piece(folder / name, position)
+        shutil.copyfile(folder / name, target)
 
     return fetch
 
@@ -157,10 +156,10 @@ def test_only_this_user_enters_the_cache(
 def _worker(job: Job, inputs: list[Input], kept: Path, cache: Path, begin: Any) -> None:
     """A worker on the node; a fetch takes a while and leaves a file."""
 
-    def fetch(digest: str, name: str, position: int) -> bytes:
+    def fetch(digest: str, name: str, target: Path) -> None:
         (cache.parent / f"fetched-{os.getpid()}-{name.replace('/', '-')}").touch()
         time.sleep(0.1)
-        return read_piece(kept / name, position)
+        shutil.copyfile(kept / name, target)
 
     begin.wait()
     there = on_this_node(job, inputs, fetch, cache=cache)

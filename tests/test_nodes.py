@@ -4,13 +4,8 @@ only, and a node that is lost is replaced by another one."""
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,82 +44,6 @@ print(json.dumps(same_bits(weights(here), weights(there))))
 """
 
 
-class Cluster:
-    """A head without processors, and nodes that see neither the repository's code nor the inputs."""
-
-    def __init__(self, folder: Path, hidden: Path, variables: dict[str, str]) -> None:
-        self.folder, self.hidden = folder, hidden
-        self.ray_folder = Path(tempfile.mkdtemp(prefix="hs-nodes-"))
-        with socket.socket() as held:
-            held.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{held.getsockname()[1]}"
-        kept = {
-            name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "AWS_", "HEADSTART_"))
-        }
-        self.variables = {
-            **kept,
-            **variables,
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": secrets.token_hex(32),
-            "RAY_ADDRESS": self.address,
-            "OMP_NUM_THREADS": "1",
-        }
-        self.started: list[subprocess.Popen[bytes]] = []
-        self.start("head", ["--head", f"--port={self.address.rpartition(':')[2]}", "--num-cpus=0"], {})
-
-    def node(self, name: str) -> subprocess.Popen[bytes]:
-        """Start a node with one processor and another working folder; code and inputs are empty folders there."""
-        work = self.folder / name
-        work.mkdir()
-        variables = {"TMPDIR": str(work), "PYTHONPATH": ""}
-        return self.start(name, [f"--address={self.address}", "--num-cpus=1"], variables, work=work)
-
-    def start(
-        self, name: str, options: list[str], variables: dict[str, str], *, work: Path | None = None
-    ) -> subprocess.Popen[bytes]:
-        command = [
-            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *options),
-            *("--node-ip-address=127.0.0.1", "--object-store-memory=80000000"),
-            *("--min-worker-port=0", "--max-worker-port=0"),
-            *(["--include-dashboard=false", f"--temp-dir={self.ray_folder}"] if "--head" in options else []),
-        ]
-        if work is not None:
-            command = nodes.without(command, (ROOT / "components", self.hidden))
-        log = (self.folder / f"{name}.log").open("wb")
-        process = subprocess.Popen(
-            command,
-            cwd=work or self.folder,
-            env=self.variables | variables,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        self.started.append(process)
-        deadline = time.monotonic() + 120
-        while "Ray runtime started" not in (self.folder / f"{name}.log").read_text():
-            assert process.poll() is None and time.monotonic() < deadline, (self.folder / f"{name}.log").read_text()
-            time.sleep(0.1)
-        return process
-
-    def close(self) -> None:
-        for process in self.started:
-            kill_tree(process.pid)
-            process.wait()
-        shutil.rmtree(self.ray_folder, ignore_errors=True)
-
-
-def kill_tree(pid: int) -> None:
-    try:
-        found = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
-    for process in found:
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue
-
-
 def trains(node: subprocess.Popen[bytes]) -> bool:
     """Whether a training worker runs on a node."""
     for process in psutil.Process(node.pid).children(recursive=True):
@@ -137,7 +56,7 @@ def trains(node: subprocess.Popen[bytes]) -> bool:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, s3_server: str) -> Iterator[Cluster]:
+def cluster(tmp_path: Path, s3_server: str) -> Iterator[nodes.Cluster]:
     if nodes.namespace() is None:
         pytest.skip("needs the right to mount a file system in a namespace")
     inputs = tmp_path / "inputs"
@@ -150,14 +69,14 @@ def cluster(tmp_path: Path, s3_server: str) -> Iterator[Cluster]:
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
     }
-    found = Cluster(tmp_path, inputs, variables)
-    yield found
-    found.close()
+    started = nodes.Cluster(tmp_path, (ROOT / "components", inputs), variables)
+    yield started
+    started.close()
 
 
-def drive(cluster: Cluster, storage: str, *, steps: int = STEPS) -> subprocess.Popen[str]:
+def drive(cluster: nodes.Cluster, storage: str, *, steps: int = STEPS) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(cluster.hidden), str(cluster.folder), storage, str(steps)],
+        [sys.executable, "-c", DRIVER, str(cluster.hidden[1]), str(cluster.folder), storage, str(steps)],
         cwd=ROOT,
         env=cluster.variables | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -168,7 +87,7 @@ def drive(cluster: Cluster, storage: str, *, steps: int = STEPS) -> subprocess.P
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_nodes_need_no_common_disk_and_a_lost_one_is_replaced(cluster: Cluster) -> None:
+def test_nodes_need_no_common_disk_and_a_lost_one_is_replaced(cluster: nodes.Cluster) -> None:
     first = cluster.node("first")
     driver = drive(cluster, "s3://nodes/checkpoints")
     deadline = time.monotonic() + 300
@@ -177,7 +96,7 @@ def test_nodes_need_no_common_disk_and_a_lost_one_is_replaced(cluster: Cluster) 
         time.sleep(0.05)
     # Another node, and the end of the first one in the middle of the training.
     cluster.node("second")
-    kill_tree(first.pid)
+    nodes.kill_tree(first.pid)
     output, errors = driver.communicate(timeout=400)
     assert driver.returncode == 0, output + errors
     # Progress lines are printed, too.

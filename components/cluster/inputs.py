@@ -2,7 +2,7 @@
 
 The inputs are the complete directories (with a manifest) that the job names. A node that has a directory of the same
 path and digest reads it there, memory-mapped, and nothing is copied. Any other node copies it once to its cache,
-under its digest, and checks it before every use. `components.cluster.ray_cluster` transports the bytes.
+under its digest, and checks it before every use. The bytes come from the storage (`components.cluster.ray_cluster`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,12 +34,12 @@ from components.core.errors import ArtifactError, TrainingError
 
 Job = TypeVar("Job")
 
-#: Size of one piece of a file in bytes.
-PIECE = 16 * 2**20
 #: Size limit of a node's cache in bytes; the least recently used directories are removed first.
 CACHE_BYTES = 50 * 10**9
-#: (digest of the directory, name of the file, position of the first byte) -> at most PIECE bytes.
-Fetch = Callable[[str, str, int], bytes]
+#: Folders of a node's cache: directories of inputs, files of steps, and files of other kinds.
+CACHES = ("inputs", "shards", "other")
+#: Copies a file of a directory, by the digest of the directory and the name of the file, to a path.
+Fetch = Callable[[str, str, Path], None]
 
 
 @dataclass(frozen=True)
@@ -145,34 +145,18 @@ def _obtain(wanted: Input, fetch: Fetch, cache: Path) -> Path:
 
 
 def _copy(wanted: Input, fetch: Fetch, target: Path) -> None:
-    manifest = Manifest(**json.loads(b"".join(_pieces(fetch, wanted.digest, MANIFEST))))
+    with tempfile.TemporaryDirectory() as folder:
+        fetch(wanted.digest, MANIFEST, Path(folder) / MANIFEST)
+        manifest = Manifest(**json.loads((Path(folder) / MANIFEST).read_bytes()))
     with writing(target, kind=manifest.kind, replace=False) as draft:
         draft.facts |= manifest.facts
         for name in manifest.files:
             file = draft.path / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("wb") as stream:
-                for piece in _pieces(fetch, wanted.digest, name):
-                    stream.write(piece)
+            fetch(wanted.digest, name, file)
     if read_manifest(target).digest != wanted.digest:
         shutil.rmtree(target, ignore_errors=True)
         raise ArtifactError("its files changed meanwhile; run the stage again")
-
-
-def _pieces(fetch: Fetch, digest: str, name: str) -> Iterator[bytes]:
-    position = 0
-    while piece := fetch(digest, name, position):
-        yield piece
-        position += len(piece)
-        if len(piece) < PIECE:
-            return
-
-
-def read_piece(path: Path, position: int) -> bytes:
-    """At most PIECE bytes of a file; empty at its end."""
-    with path.open("rb") as file:
-        file.seek(position)
-        return file.read(PIECE)
 
 
 def trim(cache: Path, *, keep: Collection[Path] = (), most: int = CACHE_BYTES) -> None:

@@ -19,18 +19,18 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
 from types import ModuleType
-from typing import TypeVar
-
-import torch
+from typing import TYPE_CHECKING, TypeVar
 
 from components.cluster import ray_cluster
-from components.cluster.distributed import Worker, World
 from components.cluster.placement import HIDDEN_GPUS, UNKNOWN_GPU, VISIBLE_GPUS, Node, check_gpus, plan_runs
 from components.core import threads
 from components.core.clock import check_time, clock, seconds_left, until
 from components.core.errors import ConfigError, TrainingError
 from components.core.processors import cores
 from components.settings.cluster import ClusterSettings
+
+if TYPE_CHECKING:
+    from components.cluster.distributed import Worker
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -73,6 +73,10 @@ def launch(
         raise ConfigError(
             f"cluster.workers: the local launcher runs 1 worker, not {settings.workers}; set cluster.launcher: ray"
         )
+    import torch
+
+    from components.cluster.distributed import Worker, World
+
     check_gpus([_this_machine(_visible_gpus())], settings.gpus)
     threads.use(cores())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -111,7 +115,7 @@ def map_parallel(
     if settings.launcher == "ray" and ray_cluster.address_of(settings) != "local":
         yield from ray_cluster.map_parallel(function, pending, settings=settings, gpu_bytes=gpu_bytes, retries=RETRIES)
         return
-    gpus = _visible_gpus()
+    gpus = [] if gpu_bytes is None else _visible_gpus()
     machine = _this_machine(gpus)
     if pending and gpu_bytes is not None:
         check_gpus([machine], settings.gpus)
@@ -232,12 +236,18 @@ def _begin(queue: SimpleQueue[str]) -> None:
 
 def _visible_gpus() -> list[str]:
     """The GPUs of this process, as CUDA_VISIBLE_DEVICES names them."""
+    import torch  # takes a second, which work without GPUs need not wait for
+
     count = torch.cuda.device_count()
     named = [name.strip() for name in os.environ.get(VISIBLE_GPUS, "").split(",") if name.strip()]
     return named[:count] if named else [str(number) for number in range(count)]
 
 
 def _this_machine(gpus: Sequence[str]) -> Node:
+    if not gpus:
+        return Node(cores())
+    import torch
+
     memory = [torch.cuda.get_device_properties(number).total_memory for number in range(len(gpus))]
     return Node(cores(), len(gpus), min(memory, default=UNKNOWN_GPU))
 
@@ -257,7 +267,8 @@ def _end_with_parent() -> None:
 
 def _alone(function: Callable[[Job], Result], item: Job, end: float) -> Result:
     """`function(item)`; the process ends at the limit of time."""
-    threads.use(1)
+    if "torch" in sys.modules:  # the function is loaded, and what it imports
+        threads.use(1)
     if end == math.inf:
         return function(item)
     with until(end):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -19,17 +20,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from components.cluster.distributed import Worker, World
-from components.cluster.inputs import Input, find_inputs, on_this_node, read_piece, relocated
+from components.cluster.inputs import Input, find_inputs, on_this_node, relocated
 from components.cluster.placement import HIDDEN_GPUS, UNKNOWN_GPU, Node, check_gpus, plan_runs, plan_workers
+from components.cluster.work import INPUTS, Work
 from components.core import errors, threads
-from components.core.artifacts import write_atomic
+from components.core.artifacts import MANIFEST, read_manifest, write_atomic
 from components.core.errors import ClusterUnavailableError, ConfigError, HeadstartError, TrainingError
 from components.core.measurements import run_id
 from components.core.processors import cores
 from components.settings.cluster import ClusterSettings
+
+if TYPE_CHECKING:
+    from components.cluster.distributed import Worker
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -209,7 +213,7 @@ def launch(
 ) -> None:
     """`components.cluster.launcher.launch` on Ray; `retries` is the number of restarts after the loss of a worker."""
     job = relocated(job, Path.absolute)  # workers have another working directory
-    with connected(settings), _translated(settings), _exchange([job], settings) as exchange:
+    with connected(settings), _translated(settings), _exchange([job], settings, values=True) as exchange:
         from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig, TrainingFailedError
         from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -259,6 +263,8 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
     import ray.train
     import ray.train.torch
 
+    from components.cluster.distributed import Worker, World
+
     context = ray.train.get_context()
     threads.use(config["threads"])
     world = World(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
@@ -287,11 +293,10 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
 
 @dataclass(frozen=True)
 class _Exchange:
-    """What workers and driver share: named values, and the driver's inputs on other nodes; plain values, to be sent to
-    workers.
+    """What workers and driver share: named values, and inputs in the storage; plain values, to be sent to workers.
 
     Attributes:
-        actor: name of the actor that holds the values and reads the files.
+        actor: name of the actor that holds the values.
         inputs: of all jobs; None if all workers are on the driver's node.
         mark: content of the file MARK in the storage, if that is a folder; else empty.
     """
@@ -330,22 +335,16 @@ class _Exchange:
                 "set cluster.storage or HEADSTART_STORAGE to s3://bucket/prefix or to a folder that all nodes mount"
             )
 
-        def fetch(digest: str, name: str, position: int) -> bytes:
-            try:
-                return bytes(ray.get(ray.get_actor(self.actor).read.remote(digest, name, position)))
-            except (ray.exceptions.RayError, ValueError) as error:  # ValueError: the driver has ended
-                raise ClusterUnavailableError(
-                    f"{name}: cannot be copied from the driver's node ({_last_line(error)})"
-                ) from error
+        def fetch(digest: str, name: str, target: Path) -> None:
+            _stored(self.storage, digest).fetch(_name_in(name), target)
 
         return on_this_node(job, self.inputs, fetch)
 
 
 class _Hub:
-    """Actor on the driver's node that holds values and reads files of inputs."""
+    """Actor on the driver's node that holds values."""
 
-    def __init__(self, inputs: Sequence[Input]) -> None:
-        self.folders = {each.digest: each.path for each in inputs}
+    def __init__(self) -> None:
         self.values: dict[str, Any] = {}
 
     def get(self, key: str) -> Any:
@@ -356,15 +355,34 @@ class _Hub:
         """Set the value of a key."""
         self.values[key] = value
 
-    def read(self, digest: str, name: str, position: int) -> bytes:
-        """At most `PIECE` bytes of a file from a position."""
-        return read_piece(self.folders[digest] / name, position)
+
+def _stored(storage: str, digest: str) -> Work:
+    """The folder of an input in the storage."""
+    return Work(f"{storage.rstrip('/')}/{INPUTS}{digest[:32]}", shared=True)
+
+
+def _name_in(name: str) -> str:
+    """The name of a file of an input in its folder of the storage, which has no folders."""
+    return name.replace("/", "..")
+
+
+def _publish(inputs: Sequence[Input], storage: str) -> None:
+    """Copy the inputs to the storage, where nodes without the driver's disk read them; a link if it is on this disk."""
+    for each in inputs:
+        work = _stored(storage, each.digest)
+        if not work.remote:
+            Path(work.address).mkdir(parents=True, exist_ok=True)
+        for name in (*read_manifest(each.path).files, MANIFEST):
+            work.publish(each.path / name, _name_in(name))
 
 
 @contextmanager
-def _exchange(jobs: Sequence[object], settings: ClusterSettings) -> Iterator[_Exchange]:
-    """A block in which workers exchange values with the driver, and obtain the inputs of these jobs on other nodes.
-    Nothing is copied before a worker asks for it."""
+def _exchange(jobs: Sequence[object], settings: ClusterSettings, *, values: bool = False) -> Iterator[_Exchange]:
+    """A block in which workers obtain the inputs of these jobs on other nodes, and may exchange values with the driver.
+
+    Args:
+        values: whether they exchange values.
+    """
     import ray
 
     name, alone = f"headstart-{secrets.token_hex(8)}", len([node for node in ray.nodes() if node["Alive"]]) == 1
@@ -373,16 +391,19 @@ def _exchange(jobs: Sequence[object], settings: ClusterSettings) -> Iterator[_Ex
         ray.get_runtime_context().get_node_id(), soft=False
     )
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Hub)
-    hub = actor.options(name=name, scheduling_strategy=here).remote(inputs)
+    # Its process takes a second to start.
+    hub = actor.options(name=name, scheduling_strategy=here).remote() if values else None
     storage, mark = settings.storage, ""
     if not alone and "://" not in storage:
         storage = str(Path(storage).absolute())
         mark = _mark(Path(storage))
+    _publish(inputs, storage)
     try:
         yield _Exchange(name, None if alone else inputs, storage, mark)
     finally:
         with suppress(ray.exceptions.RayError):
-            ray.kill(hub)
+            if hub is not None:
+                ray.kill(hub)
 
 
 def _mark(folder: Path) -> str:
@@ -491,7 +512,8 @@ def map_parallel(
 
 
 def _alone(function: Callable[[Job], Result], item: Job, exchange: _Exchange) -> Result:
-    threads.use(1)
+    if "torch" in sys.modules:  # the function is loaded, and what it imports
+        threads.use(1)
     return function(exchange.on_this_node(item))
 
 

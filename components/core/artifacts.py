@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from components.core.errors import ArtifactError, SchemaError
 
@@ -38,10 +38,15 @@ _PARTIAL = re.compile(r"\.(?P<state>partial|replaced)-[0-9a-f]{32}\.(?P<target>.
 
 @dataclass
 class Draft:
-    """A directory that is being written: `path` receives the files, `facts` the metadata for the manifest."""
+    """A directory that is being written: `path` receives the files, `facts` the metadata for the manifest.
+
+    Attributes:
+        files: entries of the manifest that are known without reading the files, because a step has written them.
+    """
 
     path: Path
     facts: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -274,7 +279,7 @@ def writing(path: Path, *, kind: str, keep: bool = False, replace: bool = True) 
 
     Args:
         keep: start with hard links to the files of the existing complete directory, for append-only outputs. A linked
-            file may be replaced, but not written in place.
+            file may be replaced, but not written in place; its digest is taken from the manifest of the directory.
         replace: whether to replace a complete directory that another process has written in the meantime.
 
     Raises:
@@ -284,19 +289,22 @@ def writing(path: Path, *, kind: str, keep: bool = False, replace: bool = True) 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial_path(path, folder=True) as partial:
+            kept: dict[str, dict[str, Any]] = {}
             if keep and (path / MANIFEST).is_file():
+                kept = read_manifest(path, kind=kind).files
                 shutil.copytree(
                     path, partial, copy_function=os.link, ignore=shutil.ignore_patterns(MANIFEST), dirs_exist_ok=True
                 )
             draft = Draft(partial)
             yield draft
-            files = {
-                file.relative_to(partial).as_posix(): {"bytes": file.stat().st_size, "sha256": digest_file(file)}
-                for file in sorted(partial.rglob("*"))
-                if file.is_file()
-            }
-            for name in files:
-                sync(partial / name)
+            files = {}
+            for file in sorted(file for file in partial.rglob("*") if file.is_file()):
+                name = file.relative_to(partial).as_posix()
+                if name in kept and file.samefile(path / name):
+                    files[name] = kept[name]
+                    continue
+                files[name] = draft.files.get(name) or {"bytes": file.stat().st_size, "sha256": digest_file(file)}
+                sync(file)
             manifest = {"kind": kind, "schema": SCHEMA, "facts": draft.facts, "files": files}
             (partial / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
             sync(partial / MANIFEST)
@@ -353,8 +361,11 @@ def _renamed(partial: Path, path: Path) -> bool:
     return True
 
 
-def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) -> Manifest:
+def read_manifest(path: Path, *, kind: str | None = None, verify: bool | Literal["changed"] = False) -> Manifest:
     """The manifest of a complete directory; checks that every file has its size and, with `verify`, its digest.
+
+    Args:
+        verify: "changed": read only files that were changed after the manifest was written.
 
     Raises:
         ArtifactError: no manifest or a damaged one, another kind, a missing or altered file.
@@ -375,11 +386,12 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
         )
     if kind is not None and manifest.kind != kind:
         raise ArtifactError(f"{path}: is of kind {manifest.kind!r}, expected {kind!r}")
+    written = (path / MANIFEST).stat().st_mtime_ns
     for name, entry in manifest.files.items():
         file = path / name
-        if not file.is_file() or file.stat().st_size != entry["bytes"]:
+        if not file.is_file() or (state := file.stat()).st_size != entry["bytes"]:
             raise ArtifactError(f"{file}: missing, or its size differs from the manifest; run the stage again")
-        if verify and digest_file(file) != entry["sha256"]:
+        if (verify is True or (verify and state.st_mtime_ns > written)) and digest_file(file) != entry["sha256"]:
             raise ArtifactError(
                 f"{file}: altered since it was written (SHA-256 differs); restore it or run the stage again"
             )

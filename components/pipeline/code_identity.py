@@ -50,8 +50,9 @@ TASK_KINDS = (
 )
 #: Module that imports published models; used only if `pretrain.<name>.source` is set.
 IMPORTING = f"{PACKAGE}.interchange.importing"
-#: Modules without effect on a result: they only display progress or write measurements for monitoring.
-DISPLAY = frozenset((f"{PACKAGE}.core.progress", f"{PACKAGE}.core.measurements"))
+#: Modules without effect on a result: they only display progress, write measurements for monitoring, or decide where
+#: the steps of a stage run.
+NEUTRAL = frozenset((f"{PACKAGE}.core.progress", f"{PACKAGE}.core.measurements", f"{PACKAGE}.cluster.shards"))
 #: File of the parsed modules.
 _PARSED = Path(importlib.util.cache_from_source(__file__)).with_suffix(".json")
 IMPORTS = "imports"
@@ -158,7 +159,7 @@ def closure(
         FileNotFoundError: there is no such module.
     """
     sources, entries = sources or installed(), entries or {}
-    left_out = tuple(f"{name}." for name in (*without, *DISPLAY))
+    left_out = tuple(f"{name}." for name in (*without, *NEUTRAL))
     collected: dict[str, Module] = {}
     waiting = [entry, *_with_packages(entry, sources)]
     while waiting:

@@ -87,14 +87,14 @@ STAGES: dict[str, Stage] = {
     # First, so that errors in the labels are reported before any training.
     "examples": Stage("data.tasks.examples:examples", tasks.examples, 30),
     "domain-texts": Stage("data.ingestion.unlabelled:domain_texts", corpora.domain_texts, 60),
-    "ingest": Stage("data.ingestion.stage:ingest", corpora.ingest, 120, retries=1, persist=True),
-    "ingest-parallel": Stage("data.ingestion.stage:ingest", corpora.ingest_parallel, 120, retries=1, persist=True),
-    "checks": Stage("data.checks.stage:checks", corpora.checks, 120, metrics=False),
+    "ingest": Stage("data.ingestion.stage:ingest", corpora.ingest, 1440, retries=1, persist=True),
+    "ingest-parallel": Stage("data.ingestion.stage:ingest", corpora.ingest_parallel, 1440, retries=1, persist=True),
+    "checks": Stage("data.checks.stage:checks", corpora.checks, 1440, metrics=False),
     "tokenizer": Stage("tokenization.train:fit_vocabulary", corpora.tokenizer, 60, retries=1, persist=True),
     "tokenizer-parallel": Stage("tokenization.train:train_tokenizer", corpora.tokenizer_parallel, 60, retries=1),
-    "tokenize": Stage("tokenization.tokenize:tokenize", corpora.tokenize, 120, retries=1, persist=True),
+    "tokenize": Stage("tokenization.tokenize:tokenize", corpora.tokenize, 1440, retries=1, persist=True),
     "tokenize-parallel": Stage(
-        "tokenization.tokenize:tokenize", corpora.tokenize_parallel, 120, retries=1, persist=True
+        "tokenization.tokenize:tokenize", corpora.tokenize_parallel, 1440, retries=1, persist=True
     ),
     "pretrain": _trains("training.pretraining.pretrain:pretrain", encoders.pretrain, curve=_LOSS),
     "adapt": _trains("training.pretraining.adapt:adapt", encoders.adapt, persist=True, curve=_LOSS),
@@ -119,8 +119,8 @@ STAGES: dict[str, Stage] = {
     "share": Stage("learners.finetuning.together:share", tasks.share, 30, metrics=False),
     "baseline": Stage("learners.baselines.stage:baseline", tasks.baseline, 120),
     "evaluate": Stage("evaluation.stage:evaluate", tasks.evaluate, 120, curve=("labels", "score")),
-    "leakage": Stage("data.leakage.stage:leakage", tasks.leakage, 240),
-    "leakage-together": Stage("data.leakage.stage:leakage", tasks.leakage_together, 240),
+    "leakage": Stage("data.leakage.stage:leakage", tasks.leakage, 1440),
+    "leakage-together": Stage("data.leakage.stage:leakage", tasks.leakage_together, 1440),
     "register": _acts(
         "registry.stage:register",
         results.register,

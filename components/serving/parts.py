@@ -22,7 +22,9 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
+from components.cluster.launcher import map_parallel
 from components.cluster.placement import WHOLE_GPU
+from components.cluster.shards import PARALLEL_BYTES, Facts, Work, digest_of, on_cluster, sharded
 from components.core.artifacts import write_atomic
 from components.core.errors import DataError
 from components.core.outputs import check_output, discard, named_output
@@ -109,8 +111,7 @@ def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: 
             (`components.core.outputs.check_output`).
         ConfigError: `options.columns` names an input that the task does not have.
         DataError: the input is missing, empty, damaged or of an unknown format; a column is missing or ambiguous; every
-            row is rejected; the output cannot be written, or another process writes it, or nodes of a cluster do
-            not share its folder. The message names the line.
+            row is rejected; the output cannot be written, or another process writes it. The message names the line.
     """
     source, output, rejects = Path(source), Path(output), options.rejects
     task_io = find_kind(model.kind).io
@@ -147,7 +148,7 @@ def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: 
             for number, span in enumerate(spans)
         ]
         try:
-            _compute(parts, options, gpu=model.gpu)
+            _compute(parts, options, key=key, gpu=model.gpu)
         except DataError as error:
             # With --strict the input has to be corrected, so its parts are of no use.
             if rejects is None:
@@ -174,20 +175,67 @@ def _plan(source: Path, output: Path, work: Path, key: str, options: PartOptions
     return planned
 
 
-def _compute(parts: Sequence[Part], options: PartOptions, *, gpu: bool) -> None:
+def _compute(parts: Sequence[Part], options: PartOptions, *, key: str, gpu: bool) -> None:
     waiting = [part for part in parts if part.finished() is None]
     total = sum(part.span.rows for part in parts)
     advance = options.started(total, total - sum(part.span.rows for part in waiting), len(waiting))
     if options.workers == 1 or len(waiting) == 1:
         for part in waiting:
             predict_part(part, progress=advance)
+    elif waiting and on_cluster(options.cluster):
+        _on_nodes(waiting, options.cluster, key, advance, gpu_bytes=WHOLE_GPU if gpu else None)
     elif waiting:
-        from components.cluster.launcher import map_parallel  # imports torch, which words models do not need
-
         needed = WHOLE_GPU if gpu else None
         done = map_parallel(predict_part, waiting, settings=options.cluster, most=options.workers, gpu_bytes=needed)
         for index, _ in done:
             advance(waiting[index].span.rows)
+
+
+@dataclass(frozen=True)
+class _NodePart:
+    """A part whose rows are the file `stored` of the work folder."""
+
+    part: Part
+    stored: str
+
+
+def predict_on_node(item: _NodePart, key: str, work: Work) -> Facts:
+    """Predict a part on a node without the folder of the output; returns the suffixes of the files by their kind."""
+    with work.scratch() as folder:
+        part = item.part
+        moved = replace(
+            part,
+            source=work.read(item.stored),
+            output=folder / part.output.name,
+            rejects=None if part.rejects is None else folder / part.rejects.name,
+        )
+        predict_part(moved)
+        files = {name: path for name, path in _files(moved).items() if path.is_file()}
+        for name, path in files.items():
+            work.put(path, f"{key}.{name}")
+    return {"files": list(files)}
+
+
+def _files(part: Part) -> dict[str, Path]:
+    """The files of a finished part; its mark is the last."""
+    return {
+        "output": part.output,
+        **({} if part.rejects is None else {"rejects": part.rejects}),
+        "mark": part.mark,
+    }
+
+
+def _on_nodes(
+    waiting: Sequence[Part], cluster: ClusterSettings, key: str, advance: Callable[[int], None], gpu_bytes: int | None
+) -> None:
+    """Predict the parts on a Ray cluster, whose nodes write to `cluster.storage`."""
+    with sharded(waiting[0].output.parent, settings=cluster, size=PARALLEL_BYTES) as steps:
+        stored = steps.work.publish(waiting[0].source, f"{key[:32]}{waiting[0].source.suffix}")
+        items = {digest_of("predict", key, part.output.name): _NodePart(part, stored) for part in waiting}
+        done = steps.map(predict_on_node, items, advance=lambda item: advance(item.part.span.rows), gpu_bytes=gpu_bytes)
+        for (of_part, item), facts in zip(items.items(), done, strict=True):
+            for name in facts["files"]:
+                steps.work.fetch(f"{of_part}.{name}", _files(item.part)[name])
 
 
 #: The classifier of this process, and what has loaded it.
@@ -215,14 +263,8 @@ def _mark(done: Predicted, first: str) -> str:
 def _joined(parts: Sequence[Part], *, source: Path, output: Path, work: Path, options: PartOptions) -> Predicted:
     """Join the parts into the output and the file of rejected rows, and remove the folder of the parts."""
     rejects, overwrite = options.rejects, options.overwrite
-    try:
-        files = [work / COUNTED, *(part.mark for part in parts)]
-        marks = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    except FileNotFoundError as error:
-        raise DataError(
-            f"{output.parent}: the nodes of the Ray cluster do not share this folder (no {Path(error.filename).name}); "
-            "predict into one that all of them mount, or on this machine with cluster.launcher: local"
-        ) from error
+    files = [work / COUNTED, *(part.mark for part in parts)]
+    marks = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     done = Predicted(**{name: sum(mark["counts"][name] for mark in marks) for name in ("rows", "empty", "rejected")})
     if done.rejected and not done.rows:
         first = next(mark["first"] for mark in marks if mark["first"])

@@ -14,7 +14,7 @@ FEATURES: Final = ".headstart/features"
 
 
 class ClusterSettings(Section):
-    """Where training runs. No key changes a result, so no stage depends on this section."""
+    """Where training and the steps over shards run. No key changes a result, so no stage depends on this section."""
 
     model_config = ConfigDict(json_schema_extra=NO_EFFECT)
 
@@ -28,7 +28,8 @@ class ClusterSettings(Section):
     gpus: Positive | None = None
     #: `local`, or the address of a Ray cluster. The variable RAY_ADDRESS takes precedence.
     address: str = "local"
-    #: Checkpoint storage: a folder or s3://bucket/prefix. The variable HEADSTART_STORAGE takes precedence.
+    #: Checkpoints and work folders of stages: a folder or s3://bucket/prefix. The variable HEADSTART_STORAGE takes
+    #: precedence.
     storage: str = ".headstart/checkpoints"
     #: Wall-clock seconds between two checkpoints.
     checkpoint_seconds: Annotated[float, Field(gt=0)] = 60

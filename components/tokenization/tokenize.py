@@ -12,12 +12,10 @@ and at a line break, unless a lower-case letter follows. A space between two Tha
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -25,12 +23,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.core.artifacts import Draft, read_manifest, write_atomic, writing
+from components.cluster.shards import Facts, Work, digest_of, sharded
+from components.core.artifacts import Draft, digest_file, read_manifest, write_atomic, writing
 from components.core.errors import ArtifactError, DataError
-from components.core.processors import cores
 from components.core.progress import Progress
 from components.data.formats import corpus
 from components.data.segmenters import SEGMENTERS, insert_spaces
+from components.settings.cluster import ClusterSettings
 from components.settings.section import Section
 from components.tokenization.base import Tokenizer, load_tokenizer
 from components.tokenization.store import (
@@ -69,8 +68,6 @@ BATCH_CHARACTERS: Final = 2 << 20
 WHITE_SPACE: Final = (
     "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + ("\u2028\u2029\u202f\u205f\u3000")
 )
-#: With fewer bytes of text, starting worker processes costs more than it saves.
-PARALLEL_BYTES: Final = 64 << 20
 
 
 class TokenizeJob(Section):
@@ -79,6 +76,8 @@ class TokenizeJob(Section):
     corpus: Path
     tokenizer: Path
     output: Path
+    cluster: ClusterSettings = ClusterSettings()
+    code: str = ""
 
 
 def tokenize(job: TokenizeJob) -> Path:
@@ -98,12 +97,25 @@ def tokenize(job: TokenizeJob) -> Path:
     origins = {name: str(digests[path.name]["sha256"]) for name, path in sources.items()}
     counts = _reusable(job.output, fingerprint=fingerprint, origins=origins)
     pending = {name: path for name, path in sources.items() if name not in counts}
-    with writing(job.output, kind=KIND, keep=bool(counts)) as draft:
+    sizes = {name: measure(path) for name, path in pending.items()}
+    with (
+        sharded(job.output, settings=job.cluster, size=sum(size.text_bytes for size in sizes.values())) as steps,
+        writing(job.output, kind=KIND, keep=bool(counts)) as draft,
+    ):
         for stale in set(draft.path.glob("*.arrow")) - {draft.path / name for name in counts}:
             stale.unlink()
-        counts |= _tokenize_shards(
-            pending, tokenizer=tokenizer, directory=job.tokenizer, into=draft.path, title=job.output.name
-        )
+        items = {
+            digest_of("tokenize", LAYOUT, job.code, fingerprint, origins[name]): Shard(
+                steps.work.publish(path, path.name), job.tokenizer.absolute(), fingerprint, sizes[name].documents
+            )
+            for name, path in pending.items()
+        }
+        documents = sum(size.documents for size in sizes.values())
+        with Progress(f"tokenize {job.output.name}", total=documents, unit="doc") as bar:
+            results = steps.map(tokenize_shard, items, advance=lambda item: bar.advance(item.documents))
+        for name, key, facts in zip(pending, items, results, strict=True):
+            steps.work.fetch(f"{key}.arrow", draft.path / name)
+            counts[name], draft.files[name] = Counts(**facts["counts"]), facts["file"]
         shards: dict[str, list[str]] = {
             split: [f"{path.stem}.arrow" for path in paths] for split, paths in splits.items()
         }
@@ -194,8 +206,7 @@ def _spaces_first(parts: list[str]) -> list[str]:
 
 def _reusable(output: Path, *, fingerprint: str, origins: dict[str, str]) -> dict[str, Counts]:
     try:
-        # Verified, because the new manifest includes them.
-        facts = read_manifest(output, kind=KIND, verify=True).facts
+        facts = read_manifest(output, kind=KIND, verify="changed").facts
     except ArtifactError:
         return {}
     if (facts["tokenizer"], facts["layout"]) != (fingerprint, LAYOUT):
@@ -207,58 +218,32 @@ def _reusable(output: Path, *, fingerprint: str, origins: dict[str, str]) -> dic
     }
 
 
-def _tokenize_shards(
-    pending: dict[str, Path], *, tokenizer: Tokenizer, directory: Path, into: Path, title: str
-) -> Iterator[tuple[str, Counts]]:
-    """Write the shards, in worker processes if there is enough text; yields the name and counts of each."""
-    if not pending:
-        return
-    sizes = [measure(path) for path in pending.values()]
-    documents, text_bytes = sum(size.documents for size in sizes), sum(size.text_bytes for size in sizes)
-    workers = min(len(pending), cores())
-    with Progress(f"tokenize {title}", total=documents, unit="doc") as bar:
-        if workers < 2 or text_bytes < PARALLEL_BYTES:
-            for name, path in pending.items():
-                yield name, _write(path, into=into / name, tokenizer=tokenizer, advance=bar.advance)
-            return
-        # Spawned: a forked child could inherit a lock that another thread holds.
-        context = multiprocessing.get_context("spawn")
-        done: multiprocessing.Queue[int] = context.Queue()
-        with ProcessPoolExecutor(
-            workers, mp_context=context, initializer=_start_worker, initargs=(directory, done)
-        ) as pool:
-            running = {pool.submit(_work, path, into / name): name for name, path in pending.items()}
-            while running:
-                finished, _ = wait(running, timeout=1, return_when=FIRST_COMPLETED)
-                while not done.empty():
-                    bar.advance(done.get())
-                for future in finished:
-                    yield running.pop(future), future.result()
+@dataclass(frozen=True)
+class Shard:
+    """Inputs of `tokenize_shard`: the name of a Parquet shard in the work folder, and its number of documents."""
+
+    name: str
+    tokenizer: Path
+    fingerprint: str
+    documents: int
 
 
-class _Worker:
-    tokenizer: Tokenizer
-    done: multiprocessing.Queue[int]
+def tokenize_shard(item: Shard, key: str, work: Work) -> Facts:
+    """Write the token shard of a Parquet shard as `KEY.arrow`; returns its counts, size and digest."""
+    source, tokenizer = work.read(item.name), _loaded(item.tokenizer, item.fingerprint)
+    with work.scratch() as folder:
+        target = folder / "tokens"
+        batches = encode_corpus(corpus.read_rows(source), tokenizer=tokenizer)
+        counts = write_shard(target, batches, vocab_size=tokenizer.vocab_size, pairs=corpus.holds_pairs(source))
+        entry = {"bytes": target.stat().st_size, "sha256": digest_file(target)}
+        work.put(target, f"{key}.arrow")
+    return {"counts": asdict(counts), "file": entry}
 
 
-def _start_worker(directory: Path, done: multiprocessing.Queue[int]) -> None:
-    # One thread per process: the library's threads would compete with the other processes.
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    _Worker.tokenizer = load_tokenizer(directory)
-    _Worker.done = done
-
-
-def _work(path: Path, into: Path) -> Counts:
-    return _write(path, into=into, tokenizer=_Worker.tokenizer, advance=_Worker.done.put)
-
-
-def _write(path: Path, *, into: Path, tokenizer: Tokenizer, advance: Callable[[int], object]) -> Counts:
-    def batches() -> Iterator[EncodedDocuments]:
-        for encoded in encode_corpus(corpus.read_rows(path), tokenizer=tokenizer):
-            yield encoded
-            advance(len(encoded.words))
-
-    return write_shard(into, batches(), vocab_size=tokenizer.vocab_size, pairs=corpus.holds_pairs(path))
+@lru_cache(maxsize=1)
+def _loaded(directory: Path, fingerprint: str) -> Tokenizer:
+    """The tokenizer of this process; another one in the same directory has another fingerprint."""
+    return load_tokenizer(directory)
 
 
 def metrics_of(shards: list[Counts]) -> dict[str, float]:

@@ -157,21 +157,11 @@ def test_relative_paths_are_those_of_the_driver_on_ray(tmp_path: Path, monkeypat
     with ray_cluster.connected(ClusterSettings()):
         monkeypatch.chdir(tmp_path)
         write(Path("in.csv"))
-        away = ClusterSettings(launcher="ray", address="auto")
+        away = ClusterSettings(launcher="ray", address="auto", storage=str(tmp_path / "storage"))
         done = predicted(Path("in.csv"), Path("out.csv"), away, workers=None)
     predict_file(Path("in.csv"), output=Path("whole.csv"), classifier=Slow()(), rejects=Path("r.jsonl"), batch_size=4)
     assert done.rows > 50 and Path("out.csv").read_bytes() == Path("whole.csv").read_bytes()
     assert len(Path("out.csv.rejected.jsonl").read_text().splitlines()) == done.rejected
-
-
-def test_a_folder_that_nodes_do_not_share_is_an_error(
-    tmp_path: Path, cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parts, "predict_part", lambda part, **_: None)
-    with pytest.raises(
-        DataError, match=r"the nodes of the Ray cluster do not share this folder \(no part-000000.json\)"
-    ):
-        predicted(write(tmp_path / "in.csv"), tmp_path / "out.csv", cluster)
 
 
 def test_strict_ends_at_the_first_bad_row_and_leaves_nothing(tmp_path: Path, cluster: ClusterSettings) -> None:

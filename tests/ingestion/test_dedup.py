@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from components.data.ingestion import dedup
-from components.data.ingestion.dedup import PERMUTATIONS, KeyFiles, Shingles, band_rows, exact_keys
+from components.cluster.shards import Steps, sharded
+from components.data.ingestion import duplicates
+from components.data.ingestion.dedup import PERMUTATIONS, Shingles, Sketches, Words64, band_rows, exact_keys
+from components.data.ingestion.duplicates import Part, find_duplicates, near_pairs, write_keys
+from components.settings.cluster import ClusterSettings
 
 
 def words(count: int, seed: int) -> list[str]:
@@ -80,37 +84,51 @@ def documents() -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("range_keys", [4_000_000, 7])
-def test_duplicates_are_found_in_one_or_several_key_ranges(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, range_keys: int
+@pytest.fixture
+def steps(tmp_path: Path) -> Iterator[Steps]:
+    with sharded(tmp_path, settings=ClusterSettings(storage=str(tmp_path / "storage")), size=0) as steps:
+        yield steps
+
+
+def put_part(steps: Steps, key: str, first: int, exact: Words64, sketches: Sketches, *, rows: int = 4) -> Part:
+    with steps.work.scratch() as folder:
+        for name in write_keys(folder, exact=exact, sketches=sketches, rows=rows):
+            steps.work.put(folder / name, f"{key}.{name}")
+    return Part(key, first, len(exact))
+
+
+@pytest.mark.parametrize("range_keys", [100_000, 7])
+def test_duplicates_are_found_in_one_or_several_parts_and_key_ranges(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch, range_keys: int
 ) -> None:
-    monkeypatch.setattr(dedup, "_RANGE_KEYS", range_keys)
+    monkeypatch.setattr(duplicates, "RANGE_KEYS", range_keys)
     texts = documents()
     shingles = Shingles(ngram=5, permutations=64)
-    with KeyFiles(tmp_path / "keys", permutations=64) as keys:
-        for start in range(0, 40, 9):
-            keys.add(exact_keys(texts[start : start + 9]), shingles.sketches(texts[start : start + 9]))
-        assert keys.count == 40
-        later, earlier, similarity, exact = keys.find_duplicates(threshold=0.8)
-        assert (later.tolist(), earlier.tolist(), exact.tolist()) == ([10, 20, 30], [3, 4, 5], [True, False, False])
-        sketches = shingles.sketches(texts)
-        estimates = [(sketches[later] == sketches[earlier]).mean() for later, earlier in ((20, 4), (30, 5))]
-        assert similarity.tolist() == pytest.approx([1.0, *estimates])
-        assert keys.find_duplicates(threshold=0.8, first=31).later.tolist() == [10]
-        assert (keys.exact(slice(5, 12)) == exact_keys(texts[5:12])).all()
-        assert (keys.sketches(slice(5, 12)) == shingles.sketches(texts[5:12])).all()
+    parts = [
+        put_part(
+            steps,
+            f"part{start}",
+            start,
+            exact_keys(texts[start : start + 9]),
+            shingles.sketches(texts[start : start + 9]),
+        )
+        for start in range(0, 40, 9)
+    ]
+    pairs, flags, _ = find_duplicates(steps, parts, key_shards={}, threshold=0.8)
+    assert pairs[["later", "earlier", "exact"]].tolist() == [(10, 3, True), (20, 4, False), (30, 5, False)]
+    assert np.flatnonzero(flags).tolist() == [10, 20, 30]
+    sketches = shingles.sketches(texts)
+    estimates = [(sketches[later] == sketches[earlier]).mean() for later, earlier in ((20, 4), (30, 5))]
+    assert pairs["similarity"].tolist() == pytest.approx([1.0, *estimates])
 
 
-def test_only_pairs_above_the_threshold_are_found(tmp_path: Path) -> None:
+def test_only_pairs_above_the_threshold_are_found() -> None:
     left = words(200, seed=7)
     right = left[:170] + words(30, seed=8)
-    texts = [" ".join(left), " ".join(right)]
     assert 0.7 < jaccard(left, right, 5) < 0.8
-    with KeyFiles(tmp_path / "keys", permutations=256) as keys:
-        keys.add(exact_keys(texts), Shingles(ngram=5, permutations=256).sketches(texts))
-        none = np.zeros(2, dtype=bool)
-        assert not list(keys.near_pairs(0.9, without=none))
-        assert list(keys.near_pairs(0.6, without=none))
+    sketches = Shingles(ngram=5, permutations=256).sketches([" ".join(left), " ".join(right)])
+    assert not any(len(later) for later, _, _ in near_pairs(sketches, 0.9, rows=4))
+    assert any(len(later) for later, _, _ in near_pairs(sketches, 0.6, rows=4))
 
 
 def pairs_of_similarity(similarity: float, *, count: int, values: int, seed: int) -> np.ndarray:
@@ -133,11 +151,12 @@ def test_rows_of_a_band(threshold: float, permutations: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize("threshold", [0.4, 0.5, 0.8])
-def test_99_percent_of_the_pairs_at_the_threshold_are_found(tmp_path: Path, threshold: float) -> None:
+def test_99_percent_of_the_pairs_at_the_threshold_are_found(steps: Steps, threshold: float) -> None:
     count = 2_000
     sketches = pairs_of_similarity(threshold + 0.01, count=count, values=PERMUTATIONS, seed=1)
-    with KeyFiles(tmp_path / "keys", permutations=PERMUTATIONS, rows=band_rows(threshold)) as keys:
-        keys.add(exact_keys([str(number) for number in range(2 * count)]), sketches)
-        later, earlier, *_ = keys.find_duplicates(threshold=threshold)
+    exact = exact_keys([str(number) for number in range(2 * count)])
+    part = put_part(steps, "part", 0, exact, sketches, rows=band_rows(threshold))
+    pairs, _, _ = find_duplicates(steps, [part], key_shards={}, threshold=threshold)
+    later, earlier = pairs["later"], pairs["earlier"]
     assert (later % 2 == 1).all() and (earlier == later - 1).all()
     assert len(later) >= 0.99 * count

@@ -13,7 +13,7 @@ import pytest
 from components.core.artifacts import MANIFEST, digest_tree, read_manifest
 from components.core.errors import ArtifactError, DataError
 from components.data.formats.corpus import holds_pairs, read_documents, read_rows, shards
-from components.data.ingestion import dedup, stage
+from components.data.ingestion import duplicates, parts, stage
 from components.data.ingestion.stage import IngestJob, ingest
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.ingest import IngestSettings
@@ -105,7 +105,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest
     for folder in ("one", "two"):
         write_jsonl(tmp_path / folder / "raw" / "a.jsonl", [sentence(seed % 90) for seed in range(100)])
         ingest(job(tmp_path / folder))
-        monkeypatch.setattr(dedup, "_RANGE_KEYS", 16)
+        monkeypatch.setattr(duplicates, "RANGE_KEYS", 16)
     assert digest_tree(tmp_path / "one" / "corpus") == digest_tree(tmp_path / "two" / "corpus")
 
 
@@ -206,7 +206,7 @@ def test_a_changed_source_or_setting_rewrites_the_corpus(tmp_path: Path, change:
 
 
 def test_a_large_corpus_has_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "_BATCH_CHARACTERS", 100_000)
+    monkeypatch.setattr(parts, "_BATCH_CHARACTERS", 100_000)
     texts = [sentence(seed, count=2_000) for seed in range(250)]
     write_jsonl(tmp_path / "raw" / "a.jsonl", texts)
     monkeypatch.setattr(stage, "SHARD_BYTES", 1_000_000)

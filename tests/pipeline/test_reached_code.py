@@ -25,10 +25,12 @@ stage, _, item = sys.argv[1].partition("@")
 params = load_params()
 run_stage(stage, params, item=item)
 code = identity_of(stage, item, params).code
-from components.pipeline.code_identity import DISPLAY
-known = {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in code}
+from components.pipeline.code_identity import NEUTRAL, closure
+neutral = [code, *(closure(name).modules for name in NEUTRAL)]
+paths = {path for modules in neutral for path in modules}
+known = {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in paths}
 loaded = {name for name in sys.modules if name.startswith("components")} - before
-print("unknown:", *sorted(loaded - known - DISPLAY))
+print("unknown:", *sorted(loaded - known))
 """
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from components.cluster import shards
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, DataError
 from components.data.segmenters import Segmentation
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import KINDS, Tokenizer, load_tokenizer
-from components.tokenization import tokenize as stage
 from components.tokenization.special import END
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TokenizeJob, encode_documents, tokenize
@@ -75,7 +75,7 @@ def test_only_new_shards_are_tokenized(
         encoded.extend(texts)
         return encode_documents(texts, tokenizer=tokenizer)
 
-    monkeypatch.setattr(stage, "encode_documents", spy)
+    monkeypatch.setattr("components.tokenization.tokenize.encode_documents", spy)
     write_corpus(tmp_path / "corpus", train=[FIRST], heldout=[HELD])
     run(tmp_path, tokenizer)
     assert encoded == [*FIRST, *HELD]
@@ -146,8 +146,7 @@ def test_worker_processes_write_the_same_shards(
 ) -> None:
     write_corpus(tmp_path / "corpus", train=[FIRST, SECOND], heldout=[HELD])
     alone = read_manifest(run(tmp_path, tokenizer).directory).digest
-    monkeypatch.setattr(stage, "PARALLEL_BYTES", 0)
-    monkeypatch.setattr(stage, "cores", lambda: 2)
+    monkeypatch.setattr(shards, "PARALLEL_BYTES", 0)
     job = TokenizeJob(corpus=tmp_path / "corpus", tokenizer=tokenizer, output=tmp_path / "parallel")
     assert read_manifest(tokenize(job)).digest == alone
 

@@ -6,11 +6,11 @@ Statistics of files add up to the statistics of their corpus. The statistics of 
 
 from __future__ import annotations
 
-import functools
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -18,7 +18,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from components.core.artifacts import digest_file, digest_text, write_atomic
+from components.cluster.shards import Facts, Work, digest_of, sharded
+from components.core.artifacts import digest_text, write_atomic
+from components.core.digests import digest_files
 from components.core.errors import ArtifactError, DataError
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading
@@ -31,6 +33,7 @@ from components.data.tasks.data import Split
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.labels import files_of, labels_file
 from components.data.tasks.reading.records import layout_of
+from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.detection import exists
 from components.settings.tasks import SPLITS, TABLES, TaskSource
@@ -203,28 +206,52 @@ class Unit:
     parts: Sequence[tuple[str, str, Statistics]] = ()
 
 
-def corpus_unit(name: str, source: CorpusSource | ParallelSource) -> Unit:
-    """The statistics of a corpus; of pairs, of both texts together.
+@dataclass(frozen=True)
+class MeasuredFile:
+    """A raw file of a corpus: its name, and the name by which a worker reads it."""
+
+    name: str
+    place: str
+    source: CorpusSource | ParallelSource
+
+
+def measure_file(item: MeasuredFile, key: str, work: Work) -> Facts:
+    """The statistics of a raw file; of pairs, of both texts together."""
+    path = work.read(item.place)
+    items = (
+        Item("\n".join(texts) if texts[0].strip() else "", f"{item.name}:{number}")
+        for number, texts, _ in read_documents(path, item.source, Reading())
+    )
+    return vars(measure(items, columns=_columns(path)))
+
+
+def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: ClusterSettings) -> Unit:
+    """The statistics of a corpus.
 
     Raises:
         DataError: a file is missing or damaged.
     """
-
-    def measured(path: Path) -> list[Statistics]:
-        documents = read_documents(path, source, Reading())
-        items = (
-            Item("\n".join(texts) if texts[0].strip() else "", f"{path.name}:{number}")
-            for number, texts, _ in documents
-        )
-        return [measure(items, columns=_columns(path))]
-
     settings = source.model_dump_json()
-    parts, digests = [], []
-    for path in raw_files(Path(source.path))[0]:
-        digest, (statistics,) = _cached([path], settings, functools.partial(measured, path))
-        digests.append(digest)
-        # Twelve digits suffice to tell files apart.
-        parts.append((path.name, digest[:12], statistics))
+    paths = raw_files(Path(source.path))[0]
+    digests = _digests(paths)
+    # The name is part of the positions.
+    keys = [
+        digest_of("statistics", VERSION, path.name, each, settings) for path, each in zip(paths, digests, strict=True)
+    ]
+    statistics = {key: kept[0] for key in keys if (kept := _kept(key)) is not None}
+    missing = {key: path for key, path in zip(keys, paths, strict=True) if key not in statistics}
+    if missing:
+        size = sum(path.stat().st_size for path in missing.values())
+        with sharded(CACHE / name, settings=cluster, size=size) as steps:
+            items = {
+                key: MeasuredFile(path.name, steps.work.publish(path, f"{key}-{path.name}"), source)
+                for key, path in missing.items()
+            }
+            for key, facts in zip(items, steps.map(measure_file, items), strict=True):
+                statistics[key] = Statistics.from_dict(facts)
+                _keep(key, [statistics[key]])
+    # Twelve digits suffice to tell files apart.
+    parts = [(path.name, digest[:12], statistics[key]) for path, digest, key in zip(paths, digests, keys, strict=True)]
     digest = digest_text("".join(digests) + settings)
     return Unit(name, source.path, digest, combine([statistics for _, _, statistics in parts]), parts=parts)
 
@@ -240,7 +267,11 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
     paths = _files(dict.fromkeys([*files, *([labels] if labels.is_file() else [])]))
     # A column of languages decides which rows are learned.
     settings = source.model_dump_json(exclude=OF_RUNS - {"language"} if source.languages else OF_RUNS)
-    _, measured = _cached(paths, f"{name}{settings}", lambda: _of_task(name, source))
+    key = digest_of("statistics", VERSION, [str(path) for path in paths], _digests(paths), name, settings)
+    measured = _kept(key)
+    if measured is None:
+        measured = _of_task(name, source)
+        _keep(key, measured)
     return [
         Unit(
             f"{name} {split}",
@@ -302,29 +333,28 @@ def _columns(path: Path, source: TaskSource | None = None) -> list[str]:
     return table.names if table.fixed else sorted(table.names)
 
 
-def _cached(files: Sequence[Path], settings: str, make: Callable[[], list[Statistics]]) -> tuple[str, list[Statistics]]:
-    """(SHA-256 of the files, statistics), from the cache if path, size and time of change of the files are unchanged
-    since an earlier call."""
+def _digests(paths: Sequence[Path]) -> list[str]:
     try:
-        state = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+        return digest_files(paths)
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
-    key = blake2b(json.dumps([VERSION, state, settings]).encode(), digest_size=16).hexdigest()
+
+
+def _kept(key: str) -> list[Statistics] | None:
+    """The statistics that an earlier call has kept."""
     path = CACHE / f"{key}.json"
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        cached = raw["digest"], [Statistics.from_dict(entry) for entry in raw["statistics"]]
+        statistics = [Statistics.from_dict(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
         path.touch()
-        return cached
     except (OSError, ValueError, KeyError, TypeError):
-        pass
-    digest = digest_text("".join(digest_file(path) for path in files))
-    statistics = make()
-    try:
+        return None
+    return statistics
+
+
+def _keep(key: str, statistics: Sequence[Statistics]) -> None:
+    # The cache only saves time.
+    with suppress(OSError, ArtifactError):
         CACHE.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps({"digest": digest, "statistics": [vars(entry) for entry in statistics]}))
+        write_atomic(CACHE / f"{key}.json", json.dumps([vars(entry) for entry in statistics]))
         for old in sorted(CACHE.glob("*.json"), key=lambda file: file.stat().st_mtime)[:-CACHED]:
             old.unlink(missing_ok=True)
-    except (OSError, ArtifactError):
-        pass  # the cache only saves time
-    return digest, statistics

@@ -18,6 +18,7 @@ from components.data.checks import FILE, KIND, record
 from components.data.checks.compare import Finding, compare, distributions, findings
 from components.data.checks.measure import Unit, combine, corpus_unit, task_units
 from components.settings.checks import ChecksSettings
+from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.section import Section
 from components.settings.tasks import TaskSource
@@ -30,6 +31,7 @@ class ChecksJob(Section):
     tasks: dict[str, TaskSource]
     settings: ChecksSettings
     output: Path
+    cluster: ClusterSettings = ClusterSettings()
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,10 @@ def check_data(job: ChecksJob) -> list[Checked]:
     problems: list[str] = []
     for name, source in (job.tasks | job.corpora).items():
         try:
-            units += task_units(name, source) if isinstance(source, TaskSource) else [corpus_unit(name, source)]
+            if isinstance(source, TaskSource):
+                units += task_units(name, source)
+            else:
+                units.append(corpus_unit(name, source, cluster=job.cluster))
         except DataError as error:
             problems.append(str(error))
     if problems:

@@ -91,6 +91,8 @@ class ShardWriter:
 
     def __init__(self, directory: Path, prefix: str, *, schema: pa.Schema, limit: int) -> None:
         self.names: list[str] = []
+        #: Name of a finished file -> its size and SHA-256, as in a manifest.
+        self.files: dict[str, dict[str, Any]] = {}
         self._directory, self._prefix, self._schema, self._limit = directory, prefix, schema, limit
         self._open: pq.ParquetWriter | None = None
         self._size = 0
@@ -122,9 +124,11 @@ class ShardWriter:
         """Finish the current file; returns the names of all files, in order."""
         if self._open is not None:
             self._open.close()
-            name = f"{self._prefix}-{digest_file(self._path)[:16]}.parquet"
+            digest = digest_file(self._path)
+            name = f"{self._prefix}-{digest[:16]}.parquet"
             self._path.rename(self._directory / name)
             self.names.append(name)
+            self.files[name] = {"bytes": (self._directory / name).stat().st_size, "sha256": digest}
             self._open, self._size = None, 0
         return self.names
 

@@ -1,8 +1,6 @@
-"""Exact and near duplicates in a corpus of any size.
-
-Exact duplicates have equal BLAKE2b-128 hashes. Near duplicates are found by MinHash over word n-grams (Broder 1997; the
-signatures come from the `rensa` library): candidates by locality-sensitive hashing, each verified on the whole
-signature. Keys are stored in files and compared one key range at a time, so memory does not grow with the corpus.
+"""Keys of documents: equal documents have equal BLAKE2b-128 hashes; near duplicates are found by MinHash over word
+n-grams (Broder 1997; the signatures come from the `rensa` library): candidates by locality-sensitive hashing, each
+verified on the whole signature (`components.data.ingestion.duplicates`).
 
 Arrays: n documents, p hash permutations.
 """
@@ -11,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +27,6 @@ PERMUTATIONS: Final = 64
 #: Least share of the pairs at the threshold that have to share a band.
 RECALL: Final = 0.99
 _SEED = 0x5EED
-# Keys compared at a time; 4 million take about 200 MB.
-_RANGE_KEYS = 4_000_000
-# Maximum number of pairs verified at a time.
-_PAIRS = 50_000
 # Characters of text hashed at a time: few enough that the arrays stay in the processor's cache.
 _TEXT_BLOCK_CHARACTERS = 250_000
 
@@ -168,16 +161,6 @@ def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
         yield first, len(texts)
 
 
-class Duplicates(NamedTuple):
-    """Duplicates by number: each with the earlier document that it was compared with, their estimated Jaccard
-    similarity, and whether it is an exact duplicate."""
-
-    later: Documents
-    earlier: Documents
-    similarity: npt.NDArray[np.float64]
-    exact: Flags
-
-
 def band_rows(threshold: float, *, permutations: int = PERMUTATIONS) -> int:
     """MinHash values per band: the largest number (2 to 4) for which 99% of the pairs at the threshold share a band.
 
@@ -194,142 +177,6 @@ def stores_signatures(settings: dict[str, Any]) -> bool:
     near = settings.get("near_duplicates")
     stored = near and (near.get("ngram", NGRAM), near.get("permutations", PERMUTATIONS))
     return stored == (NGRAM, PERMUTATIONS)
-
-
-class KeyFiles:
-    """The keys of all documents in files; documents are numbered in the order in which they are added.
-
-    Args:
-        permutations: p, values in a signature; 0: no signatures are stored.
-        rows: values in a band, at most 4. Documents that agree in all values of a band are compared.
-    """
-
-    def __init__(self, directory: Path, *, permutations: int, rows: int = 4) -> None:
-        self.count = 0
-        self.permutations = permutations
-        self.rows = rows
-        directory.mkdir(parents=True, exist_ok=True)
-        self._exact = [directory / "exact-0", directory / "exact-1"]
-        self._bands = [directory / f"band-{band}" for band in range(permutations // rows)]
-        self._sketches = directory / "sketches"
-        names = [*self._exact, *self._bands, *([self._sketches] if permutations else [])]
-        self._files = {path: path.open("w+b") for path in names}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in self._files.values():
-            file.close()
-
-    def add(self, exact: Words64, sketches: Sketches | None = None) -> None:
-        """Append documents: keys (n, 2) and signatures (n, p)."""
-        for column, path in enumerate(self._exact):
-            self._append(path, exact[:, column])
-        if self.permutations and sketches is not None:
-            for band, path in enumerate(self._bands):
-                self._append(path, band_key(sketches[:, band * self.rows : (band + 1) * self.rows]))
-            self._append(self._sketches, sketches)
-        self.count += len(exact)
-
-    def _append(self, path: Path, values: npt.NDArray[Any]) -> None:
-        self._files[path].write(np.ascontiguousarray(values).data)
-
-    def exact(self, documents: slice) -> Words64:
-        """Keys (n, 2) of a range of documents."""
-        return np.stack([self._read(path, np.uint64, documents, 1)[:, 0] for path in self._exact], axis=1)
-
-    def sketches(self, documents: slice) -> Sketches:
-        """Signatures (n, p) of a range of documents."""
-        return self._read(self._sketches, np.uint16, documents, self.permutations)
-
-    def _read(self, path: Path, dtype: Any, documents: slice, width: int) -> npt.NDArray[Any]:
-        # Read, not memory-mapped: mapped pages count as resident memory of the process.
-        self._files[path].flush()
-        count = max(documents.stop - documents.start, 0)
-        offset = documents.start * width * np.dtype(dtype).itemsize
-        return np.fromfile(path, dtype, count=count * width, offset=offset).reshape(count, width)
-
-    def ranges(self) -> Iterator[slice]:
-        """All documents as consecutive ranges of bounded size."""
-        for start in range(0, self.count, _RANGE_KEYS):
-            yield slice(start, min(start + _RANGE_KEYS, self.count))
-
-    def find_duplicates(self, *, threshold: float, first: int = 0) -> Duplicates:
-        """The exact duplicates, and the near duplicates among the other documents.
-
-        Args:
-            threshold: estimated Jaccard similarity from which two documents are near duplicates.
-            first: documents before this one are never near duplicates.
-        """
-        flags = np.zeros(self.count, dtype=bool)
-        pairs = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
-        for later, earlier in self._pairs(self._exact, without=flags.copy()):
-            flags[later] = True
-            pairs.append((later, earlier, np.ones(len(later))))
-        exact = flags.copy()
-        for later, earlier, similarity in self.near_pairs(threshold, without=flags):
-            new = later >= first
-            flags[later[new]] = True
-            pairs.append((later[new], earlier[new], similarity[new]))
-        later, earlier, similarity = map(np.concatenate, zip(*pairs, strict=True))
-        order = np.argsort(later)
-        return Duplicates(later[order], earlier[order], similarity[order], exact[later[order]])
-
-    def near_pairs(
-        self, threshold: float, *, without: Flags
-    ) -> Iterator[tuple[Documents, Documents, npt.NDArray[np.float64]]]:
-        """(later, earlier, similarity) of documents whose estimated similarity is at least `threshold`, in blocks.
-
-        Every document is compared with the first document of its bucket in each band. Documents flagged in `without`
-        are left out; flags that the caller sets in the meantime take effect in the next band.
-        """
-        for path in self._bands:
-            for later, earlier in self._pairs([path], without=without):
-                similarity = np.asarray((self._read_sketches(later) == self._read_sketches(earlier)).mean(axis=1))
-                if (alike := similarity >= threshold).any():
-                    yield later[alike], earlier[alike], similarity[alike]
-
-    def _read_sketches(self, documents: Documents) -> Sketches:
-        file, width = self._files[self._sketches], 2 * self.permutations
-        file.flush()
-        rows = np.empty((len(documents), self.permutations), dtype=np.uint16)
-        for row, document in enumerate(documents.tolist()):
-            file.seek(document * width)
-            rows[row] = np.frombuffer(file.read(width), dtype=np.uint16)
-        file.seek(0, 2)
-        return rows
-
-    def _pairs(self, paths: list[Path], *, without: Flags) -> Iterator[tuple[Documents, Documents]]:
-        """(later, first) documents with equal keys, one key range at a time, at most 50,000 pairs at once."""
-        ranges = max(1, -(-self.count // _RANGE_KEYS))
-        for part in range(ranges):
-            documents, keys = self._range(paths, part, ranges, without)
-            order = np.lexsort(keys[::-1])
-            documents, keys = documents[order], [column[order] for column in keys]
-            same = np.zeros(len(documents), dtype=bool)
-            if len(documents) > 1:
-                same[1:] = np.logical_and.reduce([column[1:] == column[:-1] for column in keys])
-            # lexsort is stable: the first of a run of equal keys is the earliest document.
-            heads = np.maximum.accumulate(np.where(same, 0, np.arange(len(documents))))
-            later = np.flatnonzero(same)
-            for start in range(0, len(later), _PAIRS):
-                chosen = later[start : start + _PAIRS]
-                yield documents[chosen], documents[heads[chosen]]
-
-    def _range(self, paths: list[Path], part: int, ranges: int, without: Flags) -> tuple[Documents, list[Words64]]:
-        """The documents whose first key is in the part-th of `ranges` equal key ranges, and all their keys."""
-        documents: list[Documents] = [np.zeros(0, dtype=np.int64)]
-        keys: list[list[Words64]] = [[np.zeros(0, dtype=np.uint64)] for _ in paths]
-        for rows in self.ranges():
-            columns = [self._read(path, np.uint64, rows, 1)[:, 0] for path in paths]
-            chosen = ~without[rows]
-            if ranges > 1:
-                chosen &= (columns[0] >> np.uint64(32)) * np.uint64(ranges) >> np.uint64(32) == np.uint64(part)
-            documents.append(np.flatnonzero(chosen) + rows.start)
-            for column, values in zip(keys, columns, strict=True):
-                column.append(values[chosen])
-        return np.concatenate(documents), [np.concatenate(column) for column in keys]
 
 
 def band_key(values: Sketches) -> Words64:

@@ -1,52 +1,48 @@
 """The stage `ingest`: raw files of one corpus to clean, distinct documents, or pairs of texts.
 
-Two passes, so that memory does not grow with the corpus: the first reads and cleans documents and writes them and their
-keys to temporary files; then duplicates are found among the keys; the second writes the kept documents to the shards.
+The raw files are divided into parts. Every part is read and cleaned (`components.data.ingestion.parts`), duplicates are
+found among the keys of all parts (`components.data.ingestion.duplicates`), and every part writes shards of its kept
+documents. Parts are steps that may run at the same time (`components.cluster.shards`); this module joins their results.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from components.core.artifacts import Draft, digest_file, write_atomic, writing
+from components.cluster.shards import Steps, digest_of, sharded
+from components.core.artifacts import Draft, write_atomic, writing
+from components.core.digests import digest_files
 from components.core.errors import DataError
 from components.core.progress import Progress
-from components.data.formats.corpus import (
-    KIND,
-    PAIR_SCHEMA,
-    SCHEMA,
-    SPLITS,
-    ShardWriter,
-    previous,
-    read_batches,
-)
-from components.data.formats.lines import Reading
+from components.data.formats.corpus import KIND, SPLITS, previous
 from components.data.formats.tables import suffix
-from components.data.ingestion.cleaning import clean
-from components.data.ingestion.dedup import (
-    NGRAM,
-    PERMUTATIONS,
-    Duplicates,
-    Flags,
-    KeyFiles,
-    Shingles,
-    band_rows,
-    exact_keys,
-    packed_rows,
-    unpacked_rows,
+from components.data.ingestion.dedup import Flags
+from components.data.ingestion.documents import DROPPED_SCHEMA, Origin, dropped_writer
+from components.data.ingestion.duplicates import Part, find_duplicates, stored
+from components.data.ingestion.parts import (
+    DROPPED,
+    NEEDED,
+    SHARD_BYTES,
+    RawFile,
+    ReadPart,
+    WritePart,
+    divided,
+    left_out,
+    read_part,
+    write_part,
 )
-from components.data.ingestion.documents import DROPPED_SCHEMA, ORIGIN_SCHEMA, Origin, dropped_writer
-from components.data.ingestion.readers import raw_files, read_documents
+from components.data.ingestion.readers import raw_files
+from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.ingest import IngestSettings
 from components.settings.section import Section
@@ -55,16 +51,13 @@ from components.settings.section import Section
 VERSION = 3
 #: Reasons for which a document is dropped, in the order in which they are checked.
 REASONS = ("empty", "too_short", "exact_duplicate", "near_duplicate")
-_BATCH_CHARACTERS = 4_000_000
-_BATCH_ROWS = 8_192
-#: Approximate size of a Parquet shard.
-SHARD_BYTES = 32_000_000
 
 
 class IngestJob(Section):
     """Inputs of the stage for one corpus. A pair is one document: its key is computed from both texts together.
 
     Attributes:
+        code: digest of the code that the stage can reach, part of the keys of its steps.
         rebuild: why the whole corpus has to be written again; empty: only what was added is read.
     """
 
@@ -72,6 +65,8 @@ class IngestJob(Section):
     source: CorpusSource | ParallelSource
     settings: IngestSettings
     output: Path
+    cluster: ClusterSettings = ClusterSettings()
+    code: str = ""
     rebuild: str = ""
 
 
@@ -117,7 +112,7 @@ def ingest(job: IngestJob) -> Path:
     root = Path(job.source.path) if Path(job.source.path).is_dir() else Path(job.source.path).parent
     paths = {path.relative_to(root).as_posix(): path for path in files}
     try:
-        digests = {name: digest_file(path) for name, path in paths.items()}
+        digests = dict(zip(paths, digest_files(list(paths.values())), strict=True))
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
     columns = [job.source.text] if isinstance(job.source, CorpusSource) else [job.source.source, job.source.target]
@@ -136,9 +131,13 @@ def ingest(job: IngestJob) -> Path:
     if before is not None and not reason and before["files"] == digests:
         return job.output
     keep = before if not reason else None
-    with writing(job.output, kind=KIND, keep=keep is not None) as draft:
-        new = {name: path for name, path in paths.items() if keep is None or keep["files"].get(name) != digests[name]}
-        _Run(job, draft, keep).add(new)
+    new = {name: path for name, path in paths.items() if keep is None or keep["files"].get(name) != digests[name]}
+    size = sum(path.stat().st_size for path in new.values())
+    with (
+        sharded(job.output, settings=job.cluster, size=size) as steps,
+        writing(job.output, kind=KIND, keep=keep is not None) as draft,
+    ):
+        _Run(job, draft, keep, steps).add(new, digests)
         draft.facts |= {
             "corpus": job.name,
             "recipe": recipe,
@@ -180,47 +179,30 @@ def _was_extended(path: Path, size: int, digest: str) -> bool:
 class _Run:
     """One run over new raw files. Documents of earlier runs are only compared with, never dropped."""
 
-    def __init__(self, job: IngestJob, draft: Draft, before: dict[str, Any] | None) -> None:
-        self.job, self.draft = job, draft
+    def __init__(self, job: IngestJob, draft: Draft, before: dict[str, Any] | None, steps: Steps) -> None:
+        self.job, self.draft, self.steps = job, draft, steps
         #: Raw file -> its documents, bytes, replaced bytes and lines.
         self.files: dict[str, list[int]] = dict(before["file_counts"]) if before else {}
         self.shards: dict[str, list[str]] = before["shards"] if before else {split: [] for split in SPLITS}
         self.key_shards: list[str] = before["keys"] if before else []
         self.counts = Counts(**before["counts"]) if before else Counts()
-        near = job.settings.near_duplicates
-        self.shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS) if near else None
-        keys = [("exact", pa.binary(16))] + ([("sketch", pa.binary(2 * PERMUTATIONS))] if near else [])
-        self.key_schema = pa.schema([*keys, *ORIGIN_SCHEMA])
-        self.schema = SCHEMA if isinstance(job.source, CorpusSource) else PAIR_SCHEMA
-        self.draft_schema = self.schema.append(pa.field("line", pa.int64()))
-        self.work = draft.path / ".work"
+        self.near = job.settings.near_duplicates
 
-    def add(self, files: dict[str, Path]) -> None:
+    def add(self, files: Mapping[str, Path], digests: Mapping[str, str]) -> None:
         """Read, compare and write; leaves shards, keys, dropped.parquet, metrics.json and facts in the draft."""
-        near = self.job.settings.near_duplicates
-        permutations, rows = (PERMUTATIONS, band_rows(near.threshold)) if near else (0, 1)
-        try:
-            with (
-                KeyFiles(self.work, permutations=permutations, rows=rows) as keys,
-                dropped_writer(self.draft.path) as dropped,
-            ):
-                columns = ["exact", "sketch"] if near else ["exact"]
-                for name in self.key_shards:
-                    for batch in read_batches(self.draft.path / name, columns):
-                        sketches = unpacked_rows(batch.column(1), np.uint16) if near else None
-                        keys.add(unpacked_rows(batch.column(0), np.uint64), sketches)
-                old = keys.count
-                self._read(files, keys, dropped)
-                duplicates = keys.find_duplicates(threshold=near.threshold if near else 1.0, first=old)
-                self.counts.dropped["exact_duplicate"] += int(duplicates.exact.sum())
-                self.counts.dropped["near_duplicate"] += int((~duplicates.exact).sum())
-                if len(duplicates.later):
-                    dropped.write_batch(self._rows_of(duplicates))
-                flags = np.zeros(keys.count, dtype=bool)
-                flags[duplicates.later] = True
-                self._write(keys, flags, old)
-        finally:
-            shutil.rmtree(self.work, ignore_errors=True)
+        keys, parts = self._read(files, digests)
+        key_shards = {name: self.draft.path / name for name in self.key_shards}
+        threshold = self.near.threshold if self.near else None
+        pairs, flags, origins = find_duplicates(self.steps, parts, key_shards=key_shards, threshold=threshold)
+        exact = int(pairs["exact"].sum())
+        self.counts.dropped["exact_duplicate"] += exact
+        self.counts.dropped["near_duplicate"] += len(pairs) - exact
+        origins += self._write(parts, pairs, flags)
+        with dropped_writer(self.draft.path) as dropped:
+            for batch in left_out(self.steps.work, keys):
+                dropped.write_batch(batch)
+            if len(pairs):
+                dropped.write_batch(_rows_of(pairs, [self.steps.work.read(name) for name in origins]))
         if self.counts.kept < 2 or self.counts.kept == self.counts.heldout:
             raise DataError(
                 f"{self.job.source.path}: {self.counts}; a corpus needs at least 2 different documents, one of them "
@@ -231,150 +213,108 @@ class _Run:
         self.draft.facts |= {"file_counts": self.files}
         write_atomic(self.draft.path / "metrics.json", json.dumps(self.counts.metrics(), indent=1) + "\n")
 
-    def _read(self, files: dict[str, Path], keys: KeyFiles, dropped: Any) -> None:
-        """First pass: documents to a temporary Arrow file, their keys to `keys`."""
-        settings, counts, reading = self.job.settings, self.counts, Reading()
-        total = sum(path.stat().st_size for path in files.values())
-        documents: list[tuple[Origin, list[str]]] = []
-        left_out: list[tuple[Any, ...]] = []
-        size = 0
-        with (
-            pa.OSFile(str(self.work / "documents"), "wb") as sink,
-            pa.ipc.new_stream(sink, self.draft_schema) as writer,
-            Progress(f"ingest {self.job.name}", total=total / 1e6, unit="MB") as bar,
-        ):
+    def _read(self, files: Mapping[str, Path], digests: Mapping[str, str]) -> tuple[list[str], list[Part]]:
+        """Read the documents of the files; returns the keys of the steps and the parts."""
+        job, items = self.job, {}
+        sizes = {name: path.stat().st_size for name, path in files.items()}
+        for names in divided(sizes):
+            raw = tuple(
+                RawFile(
+                    name,
+                    self.steps.work.publish(files[name], f"{digests[name][:32]}-{files[name].name}"),
+                    self.files[name][0] if name in self.files else 0,
+                )
+                for name in names
+            )
+            content = [[file.name, digests[file.name], file.read] for file in raw]
+            source = job.source.model_dump(mode="json", exclude={"path"})
+            key = digest_of("read", VERSION, job.code, content, source, job.settings.model_dump(mode="json"))
+            items[key] = ReadPart(raw, job.source, job.settings, sum(sizes[name] for name in names))
+        with Progress(f"ingest {job.name}", total=sum(sizes.values()) / 1e6, unit="MB") as bar:
+            results = self.steps.map(read_part, items, advance=lambda item: bar.advance(item.size / 1e6))
+        parts = []
+        number = sum(pq.read_metadata(self.draft.path / name).num_rows for name in self.key_shards)
+        for key, facts in zip(items, results, strict=True):
+            parts.append(Part(key, number, facts["rows"]))
+            number += facts["rows"]
+            for name, read in facts["files"].items():
+                self._count(name, read)
+            for reason, count in facts["dropped"].items():
+                self.counts.dropped[reason] += count
+        return list(items), parts
 
-            def flush() -> None:
-                nonlocal size
-                if documents:
-                    origins, all_texts = zip(*documents, strict=True)
-                    wholes = ["\n".join(texts) for texts in all_texts]
-                    keys.add(exact_keys(wholes), self.shingles.sketches(wholes) if self.shingles else None)
-                    ids, sources, lines = zip(*origins, strict=True)
-                    texts, *targets = zip(*all_texts, strict=True)
-                    columns = [ids, texts, sources, *targets, lines]
-                    writer.write_batch(pa.record_batch(columns, schema=self.draft_schema))
-                documents.clear()
-                size = 0
-
-            def write_left_out() -> None:
-                if left_out:
-                    columns = [list(column) for column in zip(*left_out, strict=True)]
-                    dropped.write_batch(pa.record_batch(columns, schema=DROPPED_SCHEMA))
-                left_out.clear()
-
-            for name, path in files.items():
-                done, first = reading.consumed, vars(reading).copy()
-                read = 0
-                for number, raw, row_id in read_documents(path, self.job.source, reading):
-                    read += 1
-                    if name in self.files and read <= self.files[name][0]:
-                        continue
-                    document = [clean(text, strip_markup=settings.strip_markup) for text in raw]
-                    origin = Origin(row_id or f"{name}:{number}", name, number)
-                    if all(document) and len(document[0]) >= settings.min_characters:
-                        documents.append((origin, document))
-                        size += sum(map(len, document))
-                    else:
-                        reason = "too_short" if all(document) else "empty"
-                        counts.dropped[reason] += 1
-                        left_out.append((*origin, reason, None, None, None, None))
-                    if size >= _BATCH_CHARACTERS or len(documents) == _BATCH_ROWS:
-                        flush()
-                    if len(left_out) == _BATCH_ROWS:
-                        write_left_out()
-                    if reading.consumed != done:
-                        bar.advance((reading.consumed - done) / 1e6, documents=counts.documents + read)
-                        done = reading.consumed
-                self._count(name, read, reading, first)
-            flush()
-            write_left_out()
-
-    def _count(self, name: str, documents: int, reading: Reading, first: Mapping[str, int]) -> None:
+    def _count(self, name: str, read: list[int]) -> None:
         counts, before = self.counts, self.files.get(name)
-        bytes_and_lines = (getattr(reading, key) - first[key] for key in ("text_bytes", "bad_bytes", "bad_lines"))
-        self.files[name] = [documents, *bytes_and_lines]
+        self.files[name] = read
         names = ("documents", "raw_bytes", "bad_bytes", "bad_lines")
-        for key, number, earlier in zip(names, self.files[name], before or [0] * 4, strict=True):
+        for key, number, earlier in zip(names, read, before or [0] * 4, strict=True):
             setattr(counts, key, getattr(counts, key) + number - earlier)
         counts.files += before is None
 
-    def _rows_of(self, duplicates: Duplicates) -> pa.RecordBatch:
-        """The rows of dropped.parquet: every duplicate and the document it repeats, in the order of the documents."""
-        numbers, inverse = np.unique(np.concatenate([duplicates.later, duplicates.earlier]), return_inverse=True)
-        parts, first = [ORIGIN_SCHEMA.empty_table().drop(["heldout"])], 0
-        for batch in self._origins():
-            inside = numbers[slice(*np.searchsorted(numbers, [first, first + batch.num_rows]))] - first
-            parts.append(pa.Table.from_batches([batch.take(pa.array(inside))]))
-            first += batch.num_rows
-        rows = pa.concat_tables(parts).combine_chunks().take(pa.array(inverse))
-        count = len(duplicates.later)
-        reasons = pa.array(np.where(duplicates.exact, "exact_duplicate", "near_duplicate"), pa.string())
-        return pa.record_batch(
-            [
-                *(column.combine_chunks() for column in rows.slice(0, count).columns),
-                reasons,
-                *(column.combine_chunks() for column in rows.slice(count).columns),
-                pa.array(duplicates.similarity, pa.float32()),
-            ],
-            schema=DROPPED_SCHEMA,
-        )
+    def _write(self, parts: Sequence[Part], pairs: npt.NDArray[Any], flags: Flags) -> list[str]:
+        """Write the kept documents; returns the names of the files with the origins of duplicates."""
+        marks = np.where(flags, DROPPED, 0).astype(np.uint8)
+        old = parts[0].first if parts else 0
+        needed = np.concatenate([pairs["later"], pairs["earlier"]])
+        marks[needed[needed >= old] - old] |= NEEDED
+        items = {}
+        for part in parts:
+            if part.rows:
+                content = marks[part.first - old : part.first - old + part.rows].tobytes()
+                item = WritePart(
+                    part,
+                    stored(self.steps.work, content),
+                    self.job.settings.heldout,
+                    also=-1,
+                    near=self.near is not None,
+                    pairs=isinstance(self.job.source, ParallelSource),
+                    bytes=SHARD_BYTES,
+                )
+                items[self._key(item)] = item
+        results = dict(zip(items, self.steps.map(write_part, items), strict=True))
+        heldout = self.shards["heldout"] or any(facts["heldout"] for facts in results.values())
+        least = [(*facts["least"], key) for key, facts in results.items() if facts["least"]]
+        if self.job.settings.heldout > 0 and least and not heldout:
+            # The share selects no document of a small corpus: the kept one with the smallest hash is held out.
+            _, number, key = min(least)
+            item = replace(items[key], also=number)
+            changed = {self._key(item) if each == key else each: facts for each, facts in results.items()}
+            changed[self._key(item)] = self.steps.map(write_part, {self._key(item): item})[0]
+            results = changed
+        for facts in results.values():
+            for name in ("kept", "heldout", "characters"):
+                setattr(self.counts, name, getattr(self.counts, name) + facts[name])
+            for split in SPLITS:
+                self.shards[split] = self.shards[split] + facts["shards"][split]
+            self.key_shards = self.key_shards + facts["shards"]["keys"]
+            for name in facts["files"]:
+                self.steps.work.fetch(name, self.draft.path / name)
+            self.draft.files |= facts["files"]
+        return [f"{key}.origins" for key in results]
 
-    def _origins(self) -> Iterator[pa.RecordBatch]:
-        columns = list(Origin._fields)
-        for name in self.key_shards:
-            yield from read_batches(self.draft.path / name, columns)
-        yield from (batch.select(columns) for batch in self._documents())
+    def _key(self, item: WritePart) -> str:
+        return digest_of("write", VERSION, self.job.code, asdict(item))
 
-    def _write(self, keys: KeyFiles, dropped: Flags, old: int) -> None:
-        """Second pass: the kept documents to the shards of their split; their keys and origins to key shards."""
-        limit = SHARD_BYTES
-        writers = {split: ShardWriter(self.draft.path, split, schema=self.schema, limit=limit) for split in SPLITS}
-        key_writer = ShardWriter(self.draft.path, "keys", schema=self.key_schema, limit=limit)
-        heldout = self._heldout(keys, dropped, old)
-        position = old
-        for batch in self._documents():
-            rows = slice(position, position + batch.num_rows)
-            position = rows.stop
-            kept, held = ~dropped[rows], heldout[rows]
-            for split, writer in writers.items():
-                mask = kept & (held if split == "heldout" else ~held)
-                chosen = batch.filter(pa.array(mask)).select(self.schema.names)
-                writer.write(chosen)
-                self.counts.kept += chosen.num_rows
-                self.counts.heldout += chosen.num_rows if split == "heldout" else 0
-                for column in chosen.columns[1:2] + chosen.columns[3:]:
-                    self.counts.characters += pc.sum(pc.utf8_length(column)).as_py() or 0
-            columns = [packed_rows(keys.exact(rows)[kept])]
-            if self.shingles:
-                columns.append(packed_rows(keys.sketches(rows)[kept]))
-            origins = batch.select(Origin._fields).filter(pa.array(kept)).columns
-            key_writer.write(pa.record_batch([*columns, *origins, pa.array(held[kept])], schema=self.key_schema))
-        for split, writer in writers.items():
-            self.shards[split] = self.shards[split] + writer.close()
-        self.key_shards = self.key_shards + key_writer.close()
 
-    def _documents(self) -> Iterator[pa.RecordBatch]:
-        # Read, not memory-mapped: mapped pages count as resident memory of the process.
-        with pa.OSFile(str(self.work / "documents")) as source, pa.ipc.open_stream(source) as reader:
-            yield from reader
-
-    def _heldout(self, keys: KeyFiles, dropped: Flags, old: int) -> Flags:
-        """Flags (n,) of the held-out documents: a function of the hash of each document's text alone.
-
-        If that selects no document of a small corpus, the kept document with the smallest hash is held out.
-        """
-        share = self.job.settings.heldout
-        bound = np.uint64(min(int(share * 2**64), 2**64 - 1))
-        flags = np.zeros(keys.count, dtype=bool)
-        smallest: list[tuple[int, int]] = []
-        for rows in keys.ranges():
-            hashes = keys.exact(rows)[:, 0]
-            flags[rows] = hashes < bound
-            new = np.flatnonzero(~dropped[rows] & (np.arange(rows.start, rows.stop) >= old))
-            if new.size:
-                least = int(new[np.argmin(hashes[new])])
-                smallest.append((int(hashes[least]), rows.start + least))
-        if share > 0 and smallest and not self.shards["heldout"]:
-            flags[min(smallest)[1]] = True
-        return flags
+def _rows_of(pairs: npt.NDArray[Any], origins: Sequence[Path]) -> pa.RecordBatch:
+    """The rows of dropped.parquet about duplicates: each and the document it repeats, in the order of the documents."""
+    tables = []
+    for path in origins:
+        with pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as reader:
+            tables.append(reader.read_all())
+    table = pa.concat_tables(tables)
+    numbers = table.column("number").to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    wanted = np.concatenate([pairs["later"], pairs["earlier"]])
+    places = order[np.searchsorted(numbers, wanted, sorter=order)]
+    rows = table.select(Origin._fields).combine_chunks().take(pa.array(places))
+    count = len(pairs)
+    return pa.record_batch(
+        [
+            *(column.combine_chunks() for column in rows.slice(0, count).columns),
+            pa.array(np.where(pairs["exact"], "exact_duplicate", "near_duplicate"), pa.string()),
+            *(column.combine_chunks() for column in rows.slice(count).columns),
+            pa.array(pairs["similarity"], pa.float32()),
+        ],
+        schema=DROPPED_SCHEMA,
+    )

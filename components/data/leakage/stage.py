@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from components.cluster.shards import Facts, Steps, Work, digest_of, sharded
 from components.core.artifacts import read_manifest, write_json, writing
 from components.core.progress import Progress
 from components.data.formats import corpus as corpora
@@ -36,6 +39,7 @@ from components.data.ingestion.dedup import (
 from components.data.ingestion.matching import LEAST_WORDS, NEAR, SEARCH_PERMUTATIONS, TextSearch
 from components.data.tasks.data import Fields
 from components.data.tasks.examples import read_facts, read_split
+from components.settings.cluster import ClusterSettings
 from components.settings.ingest import NearDuplicates
 from components.settings.leakage import LeakageSettings
 from components.settings.section import Section
@@ -72,24 +76,28 @@ class LeakageJob(Section):
     settings: LeakageSettings
     near: NearDuplicates | None
     output: Path
+    cluster: ClusterSettings = ClusterSettings()
+    code: str = ""
 
 
 class _Rows:
-    """The texts of the rows of dev and test, numbered over both splits."""
+    """The texts of the rows of dev and test, numbered over both splits.
 
-    def __init__(self, job: LeakageJob) -> None:
-        splits = {split: read_split(job.examples, split) for split in SEARCHED}
+    Args:
+        are_stored: whether signatures are like the stored ones of the corpora.
+    """
+
+    def __init__(self, examples: Path, *, are_stored: bool) -> None:
+        splits = {split: read_split(examples, split) for split in SEARCHED}
         self.counts = {split: len(rows) for split, rows in splits.items()}
         dev = self.counts["dev"]
         self.parts = {"dev": slice(0, dev), "test": slice(dev, None)}
         self.ids = [row_id or "" for rows in splits.values() for row_id in rows.ids]
         fields = [parts for rows in splits.values() for parts in rows.fields]
-        #: Signatures like the stored ones of the corpora, if near copies are removed from these at this threshold.
-        self.are_stored = job.near is not None and job.near.threshold <= NEAR
-        permutations = PERMUTATIONS if self.are_stored else SEARCH_PERMUTATIONS
+        permutations = PERMUTATIONS if are_stored else SEARCH_PERMUTATIONS
         self.shingles = Shingles(ngram=NGRAM, permutations=permutations)
         band = band_rows(NEAR, permutations=permutations)
-        tagging = read_facts(job.examples).kind == "tagging"
+        tagging = read_facts(examples).kind == "tagging"
         #: Each row as one text, to compare with rows of train.
         wholes = [_joined(parts, tagging) for parts in fields]
         #: Texts that can be documents by themselves, to compare with corpora -> their rows.
@@ -101,6 +109,12 @@ class _Rows:
             TextSearch(each, shingles=self.shingles, rows=band, threshold=NEAR) for each in (list(texts), wholes)
         )
         self.owners = list(texts.values())
+
+
+@lru_cache(maxsize=1)
+def _rows_of(examples: Path, digest: str, are_stored: bool) -> _Rows:
+    """The rows in this process; `digest` is of the manifest, because other rows may be in the same directory."""
+    return _Rows(examples, are_stored=are_stored)
 
 
 def _joined(fields: Fields, tagging: bool) -> str:
@@ -139,6 +153,20 @@ class _Copies:
         for document, text, similarity in self.rows.of_corpora.near(sketches):
             self.add(self.rows.owners[text], ids[document].as_py(), similarity, exact=False)
 
+    def as_facts(self) -> Facts:
+        """The copies in one shard, as JSON."""
+        flags = {"exact": self.exact, "near": self.near}
+        rows = {name: np.flatnonzero(each).tolist() for name, each in flags.items()}
+        return {"documents": self.documents, "rows": rows, "examples": self.examples}
+
+    def join(self, facts: Facts) -> None:
+        """Add the copies in the next shard."""
+        self.documents += facts["documents"]
+        for name, flags in (("exact", self.exact), ("near", self.near)):
+            flags[facts["rows"][name]] = True
+        for split, listed in self.examples.items():
+            listed += facts["examples"][split][: _LISTED - len(listed)]
+
     def as_json(self) -> dict[str, Any]:
         """The content of leakage.json; a row that is found both ways counts as exact."""
         result: dict[str, Any] = {"documents": self.documents}
@@ -155,9 +183,18 @@ def leakage(job: LeakageJob) -> Path:
     Raises:
         ArtifactError: a corpus or the labelled data are incomplete or damaged.
     """
-    rows = _Rows(job)
+    # Signatures like the stored ones of the corpora, if near copies are removed from these at this threshold.
+    are_stored = job.near is not None and job.near.threshold <= NEAR
+    rows = _rows_of(job.examples.absolute(), read_manifest(job.examples).digest, are_stored)
     sources = list(dict.fromkeys(source for seen in job.systems.values() for source in seen))
-    copies = {source: (_in_corpus if source.startswith(CORPUS) else _in_train)(job, source, rows) for source in sources}
+    size = sum(_size(job, source) for source in sources if source.startswith(CORPUS))
+    with sharded(job.output, settings=job.cluster, size=size) as steps:
+        copies = {
+            source: _in_corpus(job, source, rows, steps, are_stored=are_stored)
+            if source.startswith(CORPUS)
+            else _in_train(job, source, rows)
+            for source in sources
+        }
     content = {
         "schema": SCHEMA,
         "task": job.task,
@@ -175,31 +212,78 @@ def leakage(job: LeakageJob) -> Path:
     return job.output
 
 
-def _in_corpus(job: LeakageJob, source: str, rows: _Rows) -> _Copies:
-    """Search a corpus: texts word by word, and signatures, which its key shards have in document order."""
+def _directory(job: LeakageJob, source: str) -> Path:
     assert job.corpus is not None  # a system that has seen a corpus
-    directory = job.corpus / source.removeprefix(CORPUS)
-    facts = read_manifest(directory, kind=corpora.KIND).facts
-    copies = _Copies(rows)
-    has_sketches = rows.are_stored and stores_signatures(facts["recipe"]["settings"])
-    shards = corpora.shards(directory, "train")
-    with Progress(f"leakage {source}", total=len(shards), unit="shard") as bar:
-        for shard in shards:
-            columns = ["id", "text", *(["target"] if corpora.holds_pairs(shard) else [])]
-            for batch in read_batches(shard, columns):
-                ids = batch.column(0)
-                for column in batch.columns[1:]:
-                    texts = column.to_pylist()
-                    for document, text in rows.of_corpora.exact(texts):
-                        copies.add(rows.owners[text], ids[document].as_py(), exact=True)
-                    if not has_sketches:
-                        copies.add_near(ids, rows.shingles.sketches(texts))
-                copies.documents += batch.num_rows
-            bar.advance(1)
-    for name in facts["keys"] if has_sketches else ():
-        for batch in read_batches(directory / name, ["id", "sketch", "heldout"]):
+    return job.corpus / source.removeprefix(CORPUS)
+
+
+def _size(job: LeakageJob, source: str) -> int:
+    return sum(path.stat().st_size for path in corpora.shards(_directory(job, source), "train"))
+
+
+@dataclass(frozen=True)
+class SearchedShard:
+    """Inputs of `search_shard`.
+
+    Attributes:
+        name: of the shard in the work folder.
+        examples, digest: labelled data, and the digest of their manifest.
+        are_stored: whether signatures are like the stored ones.
+        exact: rows of exact copies in the corpus, when near copies are searched; None: exact ones are searched.
+        keys: whether it is a key shard, which has signatures.
+    """
+
+    name: str
+    examples: Path
+    digest: str
+    are_stored: bool
+    exact: tuple[int, ...] | None
+    keys: bool
+
+
+def search_shard(item: SearchedShard, key: str, work: Work) -> Facts:
+    """The exact or the near copies of rows in a shard of a corpus: word by word in texts, or by signatures."""
+    rows = _rows_of(item.examples, item.digest, item.are_stored)
+    copies, path = _Copies(rows), work.read(item.name)
+    if item.exact is not None:
+        copies.exact[list(item.exact)] = True
+    if item.keys:
+        for batch in read_batches(path, ["id", "sketch", "heldout"]):
             batch = batch.filter(pc.invert(batch.column(2)))
             copies.add_near(batch.column(0), unpacked_rows(batch.column(1), np.uint16))
+        return copies.as_facts()
+    columns = ["id", "text", *(["target"] if corpora.holds_pairs(path) else [])]
+    for batch in read_batches(path, columns):
+        ids = batch.column(0)
+        for texts in (column.to_pylist() for column in batch.columns[1:]):
+            if item.exact is not None:
+                copies.add_near(ids, rows.shingles.sketches(texts))
+                continue
+            for document, text in rows.of_corpora.exact(texts):
+                copies.add(rows.owners[text], ids[document].as_py(), exact=True)
+        copies.documents += batch.num_rows if item.exact is None else 0
+    return copies.as_facts()
+
+
+def _in_corpus(job: LeakageJob, source: str, rows: _Rows, steps: Steps, *, are_stored: bool) -> _Copies:
+    """Search a corpus: first for exact copies, then for near ones, which are listed only of other rows."""
+    directory = _directory(job, source)
+    facts = read_manifest(directory, kind=corpora.KIND).facts
+    shards = [path.name for path in corpora.shards(directory, "train")]
+    has_sketches = are_stored and stores_signatures(facts["recipe"]["settings"])
+    near = facts["keys"] if has_sketches else shards
+    copies, digest = _Copies(rows), read_manifest(job.examples).digest
+    with Progress(f"leakage {source}", total=len(shards) + len(near), unit="shard") as bar:
+        for names, exact in ((shards, True), (near, False)):
+            listed = None if exact else tuple(np.flatnonzero(copies.exact).tolist())
+            items = {}
+            for name in names:
+                place = steps.work.publish(directory / name, name)
+                key = digest_of("leakage", job.code, digest, are_stored, listed, name)
+                keys = not exact and has_sketches
+                items[key] = SearchedShard(place, job.examples.absolute(), digest, are_stored, listed, keys)
+            for of_shard in steps.map(search_shard, items, advance=lambda item: bar.advance(1)):
+                copies.join(of_shard)
     return copies
 
 

@@ -19,6 +19,7 @@ def checks(params: Params) -> dict[str, Arguments]:
             "tasks": {task: params.data.tasks[task] for task in params.run.tasks},
             "settings": params.checks,
             "output": out(params, "checks"),
+            "cluster": params.cluster,
         }
     }
 
@@ -48,6 +49,7 @@ def ingest(params: Params) -> dict[str, Arguments]:
             "name": corpus,
             "source": source,
             "settings": params.ingest,
+            "cluster": params.cluster,
             "output": out(params, "corpus", corpus),
         }
         for corpus, source in params.corpora.items()
@@ -61,6 +63,7 @@ def ingest_parallel(params: Params) -> dict[str, Arguments]:
             "name": f"{corpus} pairs",
             "source": source,
             "settings": params.ingest,
+            "cluster": params.cluster,
             "output": out(params, "corpus", f"{corpus}-{PARALLEL}"),
         }
         for corpus, source in params.data.parallel.items()
@@ -110,6 +113,7 @@ def tokenize(params: Params) -> dict[str, Arguments]:
             "corpus": out(params, "corpus", corpus),
             "tokenizer": out(params, "tokenizer", f"{_vocabulary(params, corpus)}-{kind}"),
             "output": out(params, "tokens", f"{corpus}-{kind}"),
+            "cluster": params.cluster,
         }
         for corpus in params.vocabularies
         for kind in params.tokenizer.kinds
@@ -123,6 +127,7 @@ def tokenize_parallel(params: Params) -> dict[str, Arguments]:
             "corpus": out(params, "corpus", f"{corpus}-{PARALLEL}"),
             "tokenizer": out(params, "tokenizer", f"{_vocabulary(params, corpus)}-{PARALLEL}"),
             "output": out(params, "tokens", f"{corpus}-{PARALLEL}"),
+            "cluster": params.cluster,
         }
         for corpus in params.data.parallel
     }

@@ -299,6 +299,7 @@ def _leakage(
         "settings": params.leakage,
         "near": params.ingest.near_duplicates,
         "output": out(params, "leakage", f"{task}-with-{group}" if group else task),
+        "cluster": params.cluster,
     }
 
 

@@ -20,8 +20,10 @@ from typing import Any
 
 import yaml
 
-from components.cluster.inputs import node_cache
+from components.cluster.inputs import CACHES, node_cache
+from components.cluster.shards import LOCAL
 from components.cluster.storage import remove_objects
+from components.cluster.work import INPUTS, SHARDS
 from components.core.account import who
 from components.core.artifacts import MANIFEST, changing_data, private_folder, write_atomic
 from components.core.errors import ConfigError, DataError, StorageError
@@ -167,7 +169,7 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
     plan.remote = remotes(root) if plan.objects else {}
     plan.learners = learners(connect(params.registry), evidence)
     if plan.outputs or raw or plan.learners:
-        plan.caches += [path for path in [*caches, node_cache() / "inputs", node_cache() / "other"] if path.exists()]
+        plan.caches += [path for path in [*caches, *(node_cache() / name for name in CACHES)] if path.exists()]
         plan.checkpoints = params.cluster.storage if "://" in params.cluster.storage else ""
     plan.elsewhere = list(_elsewhere(params, plan, tracked, root=root)) if not plan.empty else []
     return plan
@@ -176,10 +178,12 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
 def _caches(params: Params, root: Path) -> list[Path]:
     """Local folders of checkpoints and features. In a folder outside of the repository, which may hold other things
     too, the folders of the single runs."""
-    folders = [root / path for path in (params.cluster.storage, params.cluster.features) if "://" not in path]
+    places = (params.cluster.storage, params.cluster.features, LOCAL)
+    folders = [root / path for path in dict.fromkeys(places) if "://" not in path]
     inside = [folder for folder in folders if folder.resolve().is_relative_to(root.resolve())]
     runs = {path.parent for folder in folders for path in folder.rglob(f"{STEP}*")}
     runs |= {path.parent for folder in folders for path in folder.glob(f"*/{MANIFEST}")}
+    runs |= {path for folder in folders for name in (SHARDS, INPUTS) for path in folder.glob(f"{name}*")}
     return [*inside, *sorted(run for run in runs if not any(run.is_relative_to(folder) for folder in inside))]
 
 
@@ -314,7 +318,7 @@ def _purge_checkpoints(plan: Plan) -> tuple[dict[str, Any], list[str]]:
         return {}, plan.elsewhere
     where = masked(plan.checkpoints)
     try:
-        count = remove_objects(plan.checkpoints, pattern=rf".*{STEP}\d+/.*")
+        count = remove_objects(plan.checkpoints, pattern=rf".*({STEP}\d+|({SHARDS}|{INPUTS})\w+)/.*")
     except StorageError as error:
         return {}, [*plan.elsewhere, f"checkpoints in {where} ({error}): aws s3 rm --recursive {where}"]
     return {"url": where, "removed": count}, plan.elsewhere

@@ -4,16 +4,15 @@ its label."""
 from __future__ import annotations
 
 import re
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 
 from components.data.ingestion.builtin.aws import Document, Service
 from components.data.ingestion.builtin.tasks import Row, Splits, order_key
-from components.data.ingestion.dedup import KeyFiles, Shingles, exact_keys
+from components.data.ingestion.dedup import Shingles
+from components.data.ingestion.duplicates import near_pairs
 
 MASK = "this service"
 
@@ -157,11 +156,9 @@ def _clusters(texts: list[str]) -> list[int]:
             node = int(parents[node])
         return node
 
-    shingles = Shingles(ngram=_NGRAM, permutations=_PERMUTATIONS)
-    with tempfile.TemporaryDirectory() as folder, KeyFiles(Path(folder) / "keys", permutations=_PERMUTATIONS) as keys:
-        keys.add(exact_keys(texts), shingles.sketches(texts))
-        for later, earlier, _ in keys.near_pairs(_THRESHOLD, without=np.zeros(len(texts), dtype=bool)):
-            for left, right in zip(later.tolist(), earlier.tolist(), strict=True):
-                low, high = sorted((root(left), root(right)))
-                parents[high] = low
+    sketches = Shingles(ngram=_NGRAM, permutations=_PERMUTATIONS).sketches(texts)
+    for later, earlier, _ in near_pairs(sketches, _THRESHOLD, rows=4):
+        for left, right in zip(later.tolist(), earlier.tolist(), strict=True):
+            low, high = sorted((root(left), root(right)))
+            parents[high] = low
     return [root(node) for node in range(len(texts))]

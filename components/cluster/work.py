@@ -1,0 +1,186 @@
+"""Folders that the workers of a stage share: on a disk that all nodes mount, or in a bucket."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.fs
+
+from components.cluster.inputs import CACHE_BYTES, node_cache
+from components.core.artifacts import partial_path, private_folder, sync, write_atomic
+from components.core.errors import StorageError
+
+Facts = dict[str, Any]
+
+#: Beginnings of the names of folders in the storage: work of a stage, and inputs of jobs.
+SHARDS: Final = "shards-"
+INPUTS: Final = "inputs-"
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work folder of a stage, which all of its workers share.
+
+    Attributes:
+        address: an absolute path, or s3://bucket/prefix.
+        shared: whether workers on other nodes read it.
+    """
+
+    address: str
+    shared: bool = False
+
+    @property
+    def remote(self) -> bool:
+        """Whether files are copied from and to a bucket."""
+        return "://" in self.address
+
+    def read(self, name: str) -> Path:
+        """A file for reading: in the folder, or a copy in the bounded cache of this node. An absolute name is a file
+        that all nodes see.
+
+        Raises:
+            StorageError: the file cannot be copied.
+        """
+        if not self.remote or Path(name).is_absolute():
+            return Path(self.address) / name
+        cache = self._cache()
+        path = cache / name.replace("/", "-")
+        if not path.is_file():
+            _trim(cache)
+            with partial_path(path) as partial:
+                files, root = self._files()
+                _copy(f"{root}/{name}", str(partial), files, pyarrow.fs.LocalFileSystem())
+                partial.replace(path)
+        else:
+            os.utime(path)
+        return path
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder of this node for files that `put` moves."""
+        if self.remote:
+            with tempfile.TemporaryDirectory(prefix="headstart-shard-") as folder:
+                yield Path(folder)
+        else:
+            with partial_path(Path(self.address) / "scratch", folder=True) as folder:
+                yield folder
+
+    def put(self, path: Path, name: str) -> None:
+        """Move a file into the work folder under a name, atomically.
+
+        Raises:
+            StorageError: the bucket cannot be written.
+        """
+        if self.remote:
+            files, root = self._files()
+            _copy(str(path), f"{root}/{name}", pyarrow.fs.LocalFileSystem(), files)
+            path.replace(self._cache() / name)
+        else:
+            sync(path)  # before the step is marked as finished
+            path.replace(Path(self.address) / name)
+
+    def fetch(self, name: str, target: Path) -> None:
+        """Make a file of the work folder also available at a path of this node: a link if possible, else a copy."""
+        if self.remote:
+            files, root = self._files()
+            _copy(f"{root}/{name}", str(target), files, pyarrow.fs.LocalFileSystem())
+            return
+        _link(Path(self.address) / name, target)
+
+    def publish(self, path: Path, name: str) -> str:
+        """The name under which all workers can read a file of this node; for nodes without its disk it is linked or
+        copied into the work folder, once."""
+        if not self.remote:
+            if not self.shared:
+                return str(path.absolute())
+            if not (target := Path(self.address) / name).is_file():
+                _link(path.resolve(), target)
+            return name
+        files, root = self._files()
+        if files.get_file_info(f"{root}/{name}").type != pyarrow.fs.FileType.File:
+            _copy(str(path), f"{root}/{name}", pyarrow.fs.LocalFileSystem(), files)
+        return name
+
+    def finished(self, key: str) -> Facts | None:
+        """What a finished step has returned; None if it has to run."""
+        try:
+            if self.remote:
+                files, root = self._files()
+                with files.open_input_file(f"{root}/{key}.json") as file:
+                    return dict(json.loads(file.read()))
+            return dict(json.loads((Path(self.address) / f"{key}.json").read_bytes()))
+        except (OSError, ValueError):
+            return None
+
+    def finish(self, key: str, facts: Facts) -> None:
+        """Mark a step as finished."""
+        content = json.dumps(facts)
+        if not self.remote:
+            write_atomic(Path(self.address) / f"{key}.json", content)
+            return
+        files, root = self._files()
+        with _reported(root), files.open_output_stream(f"{root}/{key}.json") as file:
+            file.write(content.encode())
+
+    def remove(self) -> None:
+        """Remove all files."""
+        if self.remote:
+            files, root = self._files()
+            with _reported(root):
+                files.delete_dir_contents(root, missing_dir_ok=True)
+        else:
+            shutil.rmtree(self.address, ignore_errors=True)
+
+    def _files(self) -> tuple[pyarrow.fs.FileSystem, str]:
+        with _reported(self.address):
+            files, root = pyarrow.fs.FileSystem.from_uri(self.address)
+        return files, str(root)
+
+    def _cache(self) -> Path:
+        folder = node_cache() / "shards" / hashlib.sha256(self.address.encode()).hexdigest()[:16]
+        private_folder(node_cache())
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def _link(source: Path, target: Path) -> None:
+    with partial_path(target) as partial:
+        partial.unlink()
+        try:
+            os.link(source, partial)
+        except OSError:  # another file system, or one without links
+            shutil.copyfile(source, partial)
+        partial.replace(target)
+
+
+def _copy(source: str, target: str, there: pyarrow.fs.FileSystem, here: pyarrow.fs.FileSystem) -> None:
+    with _reported(source):
+        pyarrow.fs.copy_files(source, target, there, here)
+
+
+@contextmanager
+def _reported(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StorageError(f"{where}: cannot be read or written ({error}); check cluster.storage") from error
+
+
+def _trim(cache: Path) -> None:
+    """Remove the files that were not used for the longest time until the cache is within its bound."""
+    files = sorted(((path.stat(), path) for path in cache.glob("[!.]*")), key=lambda each: -each[0].st_mtime)
+    size = 0
+    for state, path in files:
+        size += state.st_size
+        if size > CACHE_BYTES:
+            path.unlink(missing_ok=True)

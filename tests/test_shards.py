@@ -1,0 +1,238 @@
+"""Steps over shards: the same bytes in this process, in several processes and on Ray; resumed after kill -9."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.cluster import shards
+from components.cluster.shards import Facts, Steps, Work, sharded
+from components.core.artifacts import read_manifest
+from components.data.ingestion import duplicates, parts
+from components.data.ingestion.stage import IngestJob, ingest
+from components.settings.cluster import ClusterSettings
+from components.settings.data import CorpusSource
+from components.settings.ingest import IngestSettings
+from infra.stack import nodes
+from tests.ray_nodes import connected_nodes
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small sizes, so that a corpus has several parts and ranges of keys."""
+    monkeypatch.setattr(parts, "PART_BYTES", 20_000)
+    monkeypatch.setattr(duplicates, "RANGE_KEYS", 60)
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch, small: None) -> None:
+    """Work that is always divided."""
+    monkeypatch.setattr(shards, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(shards, "cores", lambda: 2)
+
+
+def write_raw(folder: Path, *, files: int = 6, rows: int = 60) -> None:
+    """Texts with exact and near duplicates within and across files."""
+    source = random.Random(0)
+    words = ["".join(source.choices("abcdefghij", k=source.randint(2, 9))) for _ in range(500)]
+    texts = [" ".join(source.choices(words, k=40)) for _ in range(files * rows * 3 // 4)]
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(files):
+        chosen = [source.choice(texts) + source.choice(["", " more"]) for _ in range(rows)]
+        lines = (json.dumps({"text": text}) + "\n" for text in [*chosen, "", "x"])
+        (folder / f"{number}.jsonl").write_text("".join(lines))
+
+
+def job(folder: Path, output: str, **cluster: Any) -> IngestJob:
+    return IngestJob(
+        name="test",
+        source=CorpusSource(path=str(folder / "raw")),
+        settings=IngestSettings(min_characters=2, heldout=0.1),
+        output=folder / output,
+        cluster=ClusterSettings(storage=str(folder / f"{output}-storage"), **cluster),
+    )
+
+
+def digest(output: Path) -> str:
+    return read_manifest(output, verify=True).digest
+
+
+def shuffled(seed: int) -> Callable[..., Iterator[tuple[int, Facts]]]:
+    def run(function: Callable[[Any], Facts], steps: Sequence[Any], **_: Any) -> Iterator[tuple[int, Facts]]:
+        order = list(range(len(steps)))
+        random.Random(seed).shuffle(order)
+        for index in order:
+            yield index, function(steps[index])
+
+    return run
+
+
+def test_the_bytes_do_not_depend_on_processes_and_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None
+) -> None:
+    write_raw(tmp_path / "raw")
+    here = digest(ingest(job(tmp_path, "here")))
+    facts = read_manifest(tmp_path / "here").facts
+    assert len(facts["shards"]["train"]) > 2
+    assert min(facts["counts"]["dropped"].values()) > 5
+    monkeypatch.setattr(shards, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(shards, "cores", lambda: 2)
+    assert digest(ingest(job(tmp_path, "processes"))) == here
+    for seed in range(3):
+        monkeypatch.setattr(shards, "map_parallel", shuffled(seed))
+        assert digest(ingest(job(tmp_path, f"order-{seed}"))) == here
+    # The work folders of finished stages are gone.
+    assert not [path for path in tmp_path.glob("*-storage/*") if path.is_dir()]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_the_bytes_do_not_depend_on_the_workers_of_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: None, workers: int
+) -> None:
+    write_raw(tmp_path / "raw")
+    here = digest(ingest(job(tmp_path, "here", launcher="local")))
+    with connected_nodes([{"num_cpus": 1}] * workers, monkeypatch=monkeypatch):
+        assert digest(ingest(job(tmp_path, "there", address="auto"))) == here
+
+
+def once(item: tuple[str, int], key: str, work: Work) -> Facts:
+    """Kills its process at the first call for the item 3."""
+    folder, number = Path(item[0]), item[1]
+    with (folder / f"{number}").open("a") as file:
+        file.write("x")
+    if number == 3 and (folder / "3").stat().st_size == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"number": number}
+
+
+def test_a_killed_process_loses_only_the_steps_in_flight(tmp_path: Path, many: None) -> None:
+    calls = tmp_path / "calls"
+    calls.mkdir()
+    settings = ClusterSettings(storage=str(tmp_path / "storage"))
+    with sharded(tmp_path / "output", settings=settings, size=1) as steps:
+        done = steps.map(once, {f"key-{number}": (str(calls), number) for number in range(8)})
+    assert done == [{"number": number} for number in range(8)]
+    assert sum(path.stat().st_size for path in calls.iterdir()) <= 8 + os.cpu_count()
+
+
+def test_a_finished_step_is_not_computed_again(tmp_path: Path) -> None:
+    settings = ClusterSettings(storage=str(tmp_path / "storage"))
+
+    def run(steps: Steps) -> list[Facts]:
+        return steps.map(failing, {"a": (str(tmp_path), 1), "b": (str(tmp_path), 2)})
+
+    with pytest.raises(RuntimeError), sharded(tmp_path / "output", settings=settings, size=0) as steps:
+        run(steps)
+    (tmp_path / "repaired").touch()
+    with sharded(tmp_path / "output", settings=settings, size=0) as steps:
+        assert run(steps) == [{"calls": 1}, {"calls": 2}]
+
+
+def failing(item: tuple[str, int], key: str, work: Work) -> Facts:
+    """Fails for the item 2 until a file exists."""
+    folder = Path(item[0])
+    with (folder / key).open("a") as file:
+        file.write("x")
+    if item[1] == 2 and not (folder / "repaired").exists():
+        raise RuntimeError
+    return {"calls": (folder / key).stat().st_size}
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from components.cluster import shards
+from components.data.ingestion import duplicates, parts
+from tests.test_shards import ingest, job
+parts.PART_BYTES, duplicates.RANGE_KEYS, shards.PARALLEL_BYTES = 20_000, 60, int(sys.argv[2])
+ingest(job(Path(sys.argv[1]), "out"))
+"""
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_killed_driver_continues_with_the_missing_steps(tmp_path: Path, small: None, processes: bool) -> None:
+    write_raw(tmp_path / "raw", files=20)
+    expected = digest(ingest(job(tmp_path, "here")))
+    command = [sys.executable, "-c", DRIVER, str(tmp_path), "0" if processes else str(2**40)]
+    storage = tmp_path / "out-storage"
+    kept: dict[Path, int] = {}
+    for steps in (3, 25):
+        driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 120
+        while driver.poll() is None and len(finished(storage)) < steps:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        driver.kill()
+        driver.wait()
+        assert not (tmp_path / "out" / "manifest.json").exists()
+        # Steps that an earlier process has finished are as it left them.
+        assert kept.items() <= finished(storage).items()
+        kept = finished(storage)
+        assert len(kept) >= steps
+    subprocess.run(command, cwd=ROOT, check=True)
+    assert digest(tmp_path / "out") == expected
+
+
+def finished(storage: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in storage.glob("shards-*/[!.]*.json")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_node_or_head_loses_only_the_steps_in_flight(tmp_path: Path, small: None) -> None:
+    write_raw(tmp_path / "raw", files=20)
+    expected = digest(ingest(job(tmp_path, "here")))
+    command = [sys.executable, "-c", DRIVER, str(tmp_path), "0"]
+    kept: dict[Path, int] = {}
+    for number, killed in enumerate(("node", "head", "")):
+        folder = tmp_path / f"cluster-{number}"
+        folder.mkdir()
+        cluster = nodes.Cluster(folder, (), {})
+        try:
+            members = {"head": cluster.started[0], "node": cluster.node("first")}
+            cluster.node("second")
+            driver = subprocess.Popen(command, cwd=ROOT, env=cluster.variables, stderr=subprocess.DEVNULL)
+            while killed and driver.poll() is None and len(finished(tmp_path / "out-storage")) < 6 * (number + 1):
+                time.sleep(0.01)
+            if killed:
+                kept = finished(tmp_path / "out-storage")
+                nodes.kill_tree(members[killed].pid)
+            # Without a node the run goes on; without the head it ends.
+            if killed == "node":
+                while driver.poll() is None and len(finished(tmp_path / "out-storage")) < len(kept) + 4:
+                    time.sleep(0.01)
+                driver.kill()
+            assert (driver.wait(300) == 0) == (not killed)
+            assert kept.items() <= finished(tmp_path / "out-storage").items() or not killed
+        finally:
+            cluster.close()
+    assert digest(tmp_path / "out") == expected
+
+
+def test_steps_over_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: None, s3: Any) -> None:
+    s3.create_bucket(Bucket="shards")
+    monkeypatch.setattr(duplicates, "RANGE_KEYS", 150)
+    write_raw(tmp_path / "raw", files=3)
+    here = digest(ingest(job(tmp_path, "here")))
+    # A cluster whose tasks run in this process.
+    monkeypatch.setattr(shards, "map_parallel", shuffled(0))
+    monkeypatch.setattr(shards.ray_cluster, "connected", lambda settings: shards.kept_processes())
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    away = job(tmp_path, "there", address="ray://elsewhere")
+    away = away.model_copy(update={"cluster": away.cluster.model_copy(update={"storage": "s3://shards/work"})})
+    assert digest(ingest(away)) == here
+    # Only the names of folders are left.
+    assert not sum(entry["Size"] for entry in s3.list_objects_v2(Bucket="shards").get("Contents", []))
