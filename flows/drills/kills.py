@@ -7,6 +7,7 @@ import signal
 import time
 from collections import Counter
 from contextlib import suppress
+from random import Random
 
 import psutil
 
@@ -143,16 +144,30 @@ def _at(output: str) -> str:
 
 
 def random_kills(session: Session) -> str:
-    """Kill random processes of a run's tree at random times, starting the run again when it has ended, until the number
-    of kills is reached; then let it finish. The time between two kills grows while no stage is completed."""
-    project, chance = session.project("random-kills", launcher="ray", state="new"), session.chance("random-kills")
+    """Kill random processes of runs, in one new project after the other, until the number of kills is reached; the
+    outputs of each project are compared."""
+    chance, roles = session.chance("random-kills"), Counter[str]()
+    runs, projects, same = 0, 0, ""
+    while roles.total() < session.count:
+        projects += 1
+        project = session.project(f"random-kills-{projects}", launcher="ray", state="new")
+        runs += _killed_until_complete(session, project, chance, roles)
+        same = session.compare(project)
+    met = ", ".join(f"{number} {name}" for name, number in roles.most_common())
+    return f"{roles.total()} kills ({met}) in {runs} runs of {projects} projects; {same}"
+
+
+def _killed_until_complete(session: Session, project: Project, chance: Random, roles: Counter[str]) -> int:
+    """Kill random processes of a run's tree at random times, starting the run again when it has ended, until it is
+    complete or the number of kills is reached; then let it finish. Returns the number of runs. The time between two
+    kills grows while no stage is completed."""
     stages, done = _stages_done(session.undisturbed), _stages_done(project)
-    roles: Counter[str] = Counter()
     pause, runs = session.seconds / stages, 0
     run: Running | None = None
     while roles.total() < session.count:
         if run is None or run.process.poll() is not None:
-            expect(run is None or run.process.returncode != 0, f"the run was complete after {roles.total()} kills")
+            if run is not None and run.process.returncode == 0:
+                return runs
             run, runs = project.retrain(), runs + 1
         deadline = time.monotonic() + chance.uniform(0, pause)
         while time.monotonic() < deadline and run.process.poll() is None:
@@ -173,8 +188,7 @@ def random_kills(session: Session) -> str:
         runs += 1
         if project.retrain().ended(0 if attempt == ATTEMPTS else None).process.returncode == 0:
             break
-    met = ", ".join(f"{number} {name}" for name, number in roles.most_common())
-    return f"{roles.total()} kills ({met}) in {runs} runs; {session.compare(project)}"
+    return runs
 
 
 def _stages_done(project: Project) -> int:

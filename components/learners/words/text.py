@@ -174,7 +174,7 @@ class Counts(NamedTuple):
         return Counts(new[kept], self.values[kept], np.concatenate([[0], np.cumsum(lengths)]))
 
 
-def _counts(texts: Sequence[str], columns: Callable[[str], Iterable[int | None]]) -> Counts:
+def _counts(texts: Sequence[str], columns: Callable[[str], Iterable[Any]]) -> Counts:
     """Counts of the terms of N texts; terms without a column are left out."""
     indices: list[int] = []
     values: list[int] = []
