@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -416,7 +416,7 @@ def main() -> None:
     connection = socket.socket(fileno=os.dup(1))
     # Messages of libraries.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    messages = map(json.loads, connection.makefile("r", encoding="utf-8"))
+    messages = _messages(connection)
     (begin,) = next(messages).values()
     root = Path(begin.pop("root"))
     registry = RegistrySettings.model_validate(begin.pop("registry"))
@@ -438,6 +438,13 @@ def main() -> None:
         what, values = "finish", {"status": "KILLED", "reason": KILLED, "summary": [], "wait_s": GIVE_UP_MS / 1000}
     complete = live.finish(**values)
     print(json.dumps({"problem": "" if complete else masked(live.problem) or "it does not answer"}), flush=True)
+
+
+def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
+    for line in connection.makefile("r", encoding="utf-8"):
+        if not line.endswith("\n"):
+            return  # the retraining was killed while it wrote
+        yield json.loads(line)
 
 
 if __name__ == "__main__":

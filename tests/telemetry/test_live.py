@@ -175,7 +175,8 @@ def test_the_process_ends_the_run_when_the_retraining_is_killed(project: Project
         with here, there:
             process = subprocess.Popen([sys.executable, "-m", "components.pipeline.telemetry"], stdout=there.fileno())
             there.close()
-            here.sendall("".join(json.dumps(message) + "\n" for message in messages).encode())
+            text = "".join(json.dumps(message) + "\n" for message in messages)
+            here.sendall((text if finished else text + '{"ended": {"na').encode())
             here.shutdown(socket.SHUT_WR)
             answer = here.makefile().readline()
         assert (process.wait(), json.loads(answer)) == (0, {"problem": ""})
