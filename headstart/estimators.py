@@ -44,7 +44,7 @@ class _Estimator(BaseEstimator):
         unlabelled: Data = None,
         text: str | Sequence[str] | None = None,
         minutes: float | None = None,
-        folds: int | None = None,
+        folds: int = 5,
         language: str | None = None,
         random_state: int | None = 0,
         verbose: bool = False,

@@ -51,8 +51,6 @@ START: Final = "pretrained"
 CHOSEN: Final = "chosen"
 #: Texts without labels that words models are fitted on.
 FOR_WORDS = 25_000
-#: Labelled rows from which a fit with a start has three folds, each of which costs a training of the encoder.
-ROWS_OF_THREE = 64
 #: Seconds below which a limit of time leaves out the start: importing what trains it takes some.
 LEAST_SECONDS = 15
 Kind = Literal["classification", "multilabel", "regression", "pair", "similarity", "tagging"]
@@ -68,7 +66,7 @@ def fit(
     start: str | Path | None = None,
     unlabelled: Data = None,
     minutes: float | None = None,
-    folds: int | None = None,
+    folds: int = 5,
     language: str | None = None,
     seed: int = 0,
     folder: str | Path | None = None,
@@ -95,8 +93,7 @@ def fit(
             frozen encoder, is always trained, however long that takes. The result depends on the machine and its load
             only if something is left out. None: no clock is read. With and without a limit, a way that takes more than
             5 minutes (a larger limit: more than that limit) at a nominal speed is shortened or left out.
-        folds: of the cross-validation by which everything is chosen; no further labels are needed. None: 3 with a start
-            and at least 64 labelled rows, otherwise 5.
+        folds: of the cross-validation by which everything is chosen; no further labels are needed.
         language: code, such as `th`; None: guessed from the texts.
         seed: of training and of the folds.
         folder: new, empty or of an earlier fit; intermediate results are kept there, and a repeated call continues an
@@ -122,18 +119,17 @@ def fit(
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headstart-fit-"))
         stack.enter_context(_quiet(verbose=verbose))
-        count = folds or (3 if start is not None and len(task.records()) >= ROWS_OF_THREE else 5)
-        work = _Work(Path(folder).absolute(), task, without_labels, folds=count, seed=seed)
+        work = _Work(Path(folder).absolute(), task, without_labels, folds=folds, seed=seed)
         return work.fit(start, minutes=minutes, notes=notes)
 
 
-def _check_numbers(*, folds: int | None, seed: int, minutes: float | None) -> None:
+def _check_numbers(*, folds: int, seed: int, minutes: float | None) -> None:
     """Check arguments of `fit`.
 
     Raises:
         InputError: one is not a number, or too small.
     """
-    for name, value, least in (("folds", 2 if folds is None else folds, 2), ("seed", seed, 0)):
+    for name, value, least in (("folds", folds, 2), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise InputError(f"{name}: {value!r}; give a whole number from {least}")
     if minutes is not None and not minutes > 0:
