@@ -13,7 +13,7 @@ import pytest
 from components.core.artifacts import read_manifest
 from components.core.errors import DataError
 from components.data.formats.corpus import read_documents, shards
-from components.data.ingestion import stage
+from components.data.ingestion import parts
 from components.data.ingestion.documents import DROPPED, Origin, what_became_of
 from components.data.ingestion.stage import IngestJob, ingest
 from components.settings.data import CorpusSource
@@ -59,7 +59,7 @@ def test_every_dropped_document_has_a_row_with_its_reason_and_twin(tmp_path: Pat
 def test_later_runs_append_to_the_table_and_keep_the_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int
 ) -> None:
-    monkeypatch.setattr(stage, "_BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(parts, "_BATCH_ROWS", batch_rows)
     texts = [sentence(seed) for seed in range(4)]
     write_jsonl(tmp_path / "raw" / "m.jsonl", [*texts, texts[0], ""])
     output = run(tmp_path, id="key")

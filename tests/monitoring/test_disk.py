@@ -34,7 +34,9 @@ def test_the_last_outputs_of_a_stage_or_of_another_item_or_the_data_are_the_esti
 
 def test_stages_that_train_are_those_whose_jobs_have_a_cluster() -> None:
     jobs = {name: stage.load()[1] for name, stage in STAGES.items()}
-    assert {name for name, job in jobs.items() if "cluster" in job.model_fields} == TRAINING
+    of_corpora = ("components.data", "components.tokenization")  # they run steps, and keep no checkpoints
+    trained = {name for name, job in jobs.items() if not job.__module__.startswith(of_corpora)}
+    assert {name for name in trained if "cluster" in jobs[name].model_fields} == TRAINING
 
 
 def test_too_little_space_is_refused_with_numbers_and_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
