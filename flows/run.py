@@ -24,6 +24,7 @@ from components.reporting.findings import FOLDER
 from components.settings.imports import Import, localised
 from components.settings.loading import load_params, read_file
 from components.settings.params import Params
+from components.settings.registry import SQLITE
 from flows import summary
 from flows.execution import DVC, read_plan, run_command, run_headstart
 from flows.plan import Plan, Stage
@@ -40,8 +41,7 @@ BEFORE = ("checks",)
 AFTERWARDS = ("register", "promote", "report")
 #: Time limits in seconds of a transfer from an address, and of a check of drift.
 IMPORT_S, DRIFT_S = 6 * 3600.0, 1800.0
-#: The registry is a local database if its address begins so; its state at the end of the last run.
-SQLITE = "sqlite:///"
+#: MLflow's stores of a local database, and the state of the registry at the end of the last run.
 STORES = "components.registry.tracking.local_stores"
 RECORD = "registry.json"
 #: Modules of every run.

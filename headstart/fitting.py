@@ -82,17 +82,14 @@ def fit(
             A list of labels per row: multi-label. One tag per word: tagging. Numbers that are not whole, or more than
             20 different whole numbers with gaps between them: regression. Others: classification.
         kind: of the task, if it is not the one that the labels suggest.
-        group: column of the group (customer, author, thread), or one group per row: rows of one group are not
-            independent, and are in one fold. None, also as a value: the rows are independent. Copies of a text always
-            are in one fold.
+        group: column of the group (customer, author, thread), or one group per row. Rows of one group are in one fold,
+            as copies of a text are. None, also as a value: the rows are independent.
         start: encoder to start from: a published model's folder, an encoder directory, or the name of an installed
             start (`headstart starts`). None: words models only, which need no encoder and take seconds.
         unlabelled: texts without labels, in the same forms as `data`, or a list of paths (.txt: one text a line).
-        minutes: limit of the whole call by the clock. What does not end in time is left out, and the report names it:
-            ways to learn, then words beside the encoder, then further words models. One words model, or for tagging the
-            frozen encoder, is always trained, however long that takes. The result depends on the machine and its load
-            only if something is left out. None: no clock is read. With and without a limit, a way that takes more than
-            5 minutes (a larger limit: more than that limit) at a nominal speed is shortened or left out.
+        minutes: limit of the whole call by the clock. What does not end in time is left out, and the report names it.
+            One words model (tagging: the frozen encoder) is always trained. None: no limit. In any case a way to learn
+            that takes more than 5 minutes, or than a larger limit, at a nominal speed is shortened or left out.
         folds: of the cross-validation by which everything is chosen; no further labels are needed.
         language: code, such as `th`; None: guessed from the texts.
         seed: of training and of the folds.
@@ -104,8 +101,7 @@ def fit(
         The model, with a `report` of what was tried.
 
     Raises:
-        InputError: the data or an argument are wrong (row and column, what to do); it is a HeadstartError and a
-            ValueError.
+        InputError: the data or an argument are wrong; it is a HeadstartError and a ValueError.
         ArtifactError: the start cannot be imported, or `folder` contains files of others.
     """
     _check_numbers(folds=folds, seed=seed, minutes=minutes)

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from components.cluster import launcher as cluster
-from components.cluster import ray_cluster
+from components.cluster import ray_cluster, work
 from components.cluster.distributed import Worker
 from components.core import threads
 from components.core.clock import OutOfTimeError, until
@@ -210,8 +210,8 @@ def test_a_node_that_does_not_share_the_folder_of_checkpoints(tmp_path: Path, mo
         sys.modules, "ray", SimpleNamespace(util=SimpleNamespace(get_node_ip_address=lambda: "10.0.0.7"))
     )
     driver = tmp_path / "checkpoints"
-    mark = ray_cluster._mark(driver)
-    assert ray_cluster._mark(driver) == mark
+    mark = work.mark_folder(driver)
+    assert work.mark_folder(driver) == mark
     supply = ray_cluster._Exchange("hub", (), str(driver), mark)
     assert supply.on_this_node("a job") == "a job"
     # On another node the same path is absent, or another folder.
@@ -220,7 +220,7 @@ def test_a_node_that_does_not_share_the_folder_of_checkpoints(tmp_path: Path, mo
     for _ in range(2):
         with pytest.raises(ConfigError, match=message):
             supply.on_this_node("a job")
-        ray_cluster._mark(driver)
+        work.mark_folder(driver)
 
 
 def test_the_loss_of_a_cluster_is_a_transient_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,15 +18,15 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from components.cluster.inputs import Input, find_inputs, on_this_node, relocated
 from components.cluster.placement import HIDDEN_GPUS, UNKNOWN_GPU, Node, check_gpus, plan_runs, plan_workers
-from components.cluster.work import INPUTS, Work
+from components.cluster.work import fetch_input, mark_folder, mark_of, publish_inputs
 from components.core import errors, threads
-from components.core.artifacts import MANIFEST, read_manifest, write_atomic
 from components.core.errors import ClusterUnavailableError, ConfigError, HeadstartError, TrainingError
 from components.core.measurements import run_id
 from components.core.processors import cores
@@ -42,8 +42,6 @@ Result = TypeVar("Result")
 PROGRESS_SECONDS = 0.5
 #: Seconds for which a run waits for the GPUs of `cluster.gpus`; a cloud starts a node within minutes.
 GPU_WAIT_S = 900.0
-#: File in a folder of checkpoints by which workers recognise that their node shares the folder.
-MARK = ".headstart-storage"
 #: Size of the object store, slightly above Ray's minimum (75 MiB), because it holds no large objects.
 OBJECT_STORE_BYTES = 80 * 2**20
 
@@ -329,16 +327,12 @@ class _Exchange:
 
         if self.inputs is None:
             return job
-        if self.mark and _mark_of(Path(self.storage)) != self.mark:
+        if self.mark and mark_of(Path(self.storage)) != self.mark:
             raise ConfigError(
                 f"cluster.storage {self.storage}: node {ray.util.get_node_ip_address()} does not share this folder; "
                 "set cluster.storage or HEADSTART_STORAGE to s3://bucket/prefix or to a folder that all nodes mount"
             )
-
-        def fetch(digest: str, name: str, target: Path) -> None:
-            _stored(self.storage, digest).fetch(_name_in(name), target)
-
-        return on_this_node(job, self.inputs, fetch)
+        return on_this_node(job, self.inputs, partial(fetch_input, self.storage))
 
 
 class _Hub:
@@ -354,26 +348,6 @@ class _Hub:
     def put(self, key: str, value: Any) -> None:
         """Set the value of a key."""
         self.values[key] = value
-
-
-def _stored(storage: str, digest: str) -> Work:
-    """The folder of an input in the storage."""
-    return Work(f"{storage.rstrip('/')}/{INPUTS}{digest[:32]}", shared=True)
-
-
-def _name_in(name: str) -> str:
-    """The name of a file of an input in its folder of the storage, which has no folders."""
-    return name.replace("/", "..")
-
-
-def _publish(inputs: Sequence[Input], storage: str) -> None:
-    """Copy the inputs to the storage, where nodes without the driver's disk read them; a link if it is on this disk."""
-    for each in inputs:
-        work = _stored(storage, each.digest)
-        if not work.remote:
-            Path(work.address).mkdir(parents=True, exist_ok=True)
-        for name in (*read_manifest(each.path).files, MANIFEST):
-            work.publish(each.path / name, _name_in(name))
 
 
 @contextmanager
@@ -396,35 +370,14 @@ def _exchange(jobs: Sequence[object], settings: ClusterSettings, *, values: bool
     storage, mark = settings.storage, ""
     if not alone and "://" not in storage:
         storage = str(Path(storage).absolute())
-        mark = _mark(Path(storage))
-    _publish(inputs, storage)
+        mark = mark_folder(Path(storage))
+    publish_inputs(inputs, storage)
     try:
         yield _Exchange(name, None if alone else inputs, storage, mark)
     finally:
         with suppress(ray.exceptions.RayError):
             if hub is not None:
                 ray.kill(hub)
-
-
-def _mark(folder: Path) -> str:
-    """The content of the file MARK in a folder of checkpoints: created once, different in another folder.
-
-    Raises:
-        ArtifactError: the folder cannot be written.
-    """
-    if not (content := _mark_of(folder)):
-        with suppress(OSError):  # the file cannot be written either, which has a message
-            folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / MARK, secrets.token_hex(16))
-        content = _mark_of(folder)
-    return content
-
-
-def _mark_of(folder: Path) -> str:
-    try:
-        return (folder / MARK).read_text(encoding="utf-8")
-    except OSError:
-        return ""
 
 
 def _limited(exchange: _Exchange) -> Callable[[Mapping[str, float]], None]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,8 +17,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.fs
 
-from components.cluster.inputs import CACHE_BYTES, node_cache
-from components.core.artifacts import partial_path, private_folder, sync, write_atomic
+from components.cluster.inputs import CACHE_BYTES, Input, node_cache
+from components.core.artifacts import MANIFEST, partial_path, private_folder, read_manifest, sync, write_atomic
 from components.core.errors import StorageError
 
 Facts = dict[str, Any]
@@ -25,6 +26,8 @@ Facts = dict[str, Any]
 #: Beginnings of the names of folders in the storage: work of a stage, and inputs of jobs.
 SHARDS: Final = "shards-"
 INPUTS: Final = "inputs-"
+#: File in a folder of checkpoints by which workers recognise that their node shares the folder.
+MARK: Final = ".headstart-storage"
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,53 @@ class Work:
         private_folder(node_cache())
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+
+def publish_inputs(inputs: Sequence[Input], storage: str) -> None:
+    """Copy inputs of jobs to the storage, where nodes without the driver's disk read them; a link if it is on this
+    disk."""
+    for each in inputs:
+        work = _of_input(storage, each.digest)
+        if not work.remote:
+            Path(work.address).mkdir(parents=True, exist_ok=True)
+        for name in (*read_manifest(each.path).files, MANIFEST):
+            work.publish(each.path / name, _flat(name))
+
+
+def fetch_input(storage: str, digest: str, name: str, target: Path) -> None:
+    """Copy a file of an input from the storage to a path of this node."""
+    _of_input(storage, digest).fetch(_flat(name), target)
+
+
+def _of_input(storage: str, digest: str) -> Work:
+    return Work(f"{storage.rstrip('/')}/{INPUTS}{digest[:32]}", shared=True)
+
+
+def _flat(name: str) -> str:
+    """The name of a file of an input in its folder of the storage, which has no folders."""
+    return name.replace("/", "..")
+
+
+def mark_folder(folder: Path) -> str:
+    """The content of the file MARK in a folder of checkpoints: created once, different in another folder.
+
+    Raises:
+        ArtifactError: the folder cannot be written.
+    """
+    if not (content := mark_of(folder)):
+        with suppress(OSError):  # the file cannot be written either, which has a message
+            folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / MARK, secrets.token_hex(16))
+        content = mark_of(folder)
+    return content
+
+
+def mark_of(folder: Path) -> str:
+    """The content of the file MARK in a folder; empty without one."""
+    try:
+        return (folder / MARK).read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def _link(source: Path, target: Path) -> None:

@@ -121,9 +121,7 @@ def read_yaml(path: Path) -> dict[str, Any] | None:
         ArtifactError: the file is damaged.
     """
     try:
-        # Written in C, if PyYAML has it: dvc.lock is read after every stage.
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:

@@ -23,7 +23,7 @@ SETTLED_NS: Final = 2 * 10**9
 _TABLE = "CREATE TABLE IF NOT EXISTS digests (path TEXT PRIMARY KEY, state TEXT, digest TEXT) WITHOUT ROWID"
 
 
-def digest_files(paths: Sequence[Path], *, cache: Path = CACHE) -> list[str]:
+def kept_digests(paths: Sequence[Path], *, cache: Path = CACHE) -> list[str]:
     """The digests of files, in their order; changed files are read by one thread per core.
 
     Raises:

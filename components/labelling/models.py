@@ -19,14 +19,13 @@ from components.core.artifacts import is_complete
 from components.core.errors import HeadstartError
 from components.data.tasks.data import Fields
 from components.settings.params import Params
+from components.settings.registry import SQLITE
 
 #: Number of features of the champion that are kept; more are projected at random, which keeps distances
 #: (Johnson and Lindenstrauss 1984).
 WIDTH: Final = 384
 #: Inverse strength of the penalty of the regression on features with norm 1.
 STRENGTH: Final = 10.0
-#: Beginning of the address of a database file.
-SQLITE: Final = "sqlite:///"
 Floats = NDArray[np.float32]
 
 

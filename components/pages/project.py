@@ -16,8 +16,7 @@ from components.registry.ledger import Ledger, State, in_words
 from components.registry.tracking import Registry, Version, connect
 from components.settings.loading import load_params
 from components.settings.params import Params
-
-SQLITE = "sqlite:///"
+from components.settings.registry import SQLITE
 
 
 @dataclass(frozen=True)

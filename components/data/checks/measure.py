@@ -20,7 +20,7 @@ import numpy as np
 
 from components.cluster.shards import Facts, Work, digest_of, sharded
 from components.core.artifacts import digest_text, write_atomic
-from components.core.digests import digest_files
+from components.core.digests import kept_digests
 from components.core.errors import ArtifactError, DataError
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading
@@ -335,7 +335,7 @@ def _columns(path: Path, source: TaskSource | None = None) -> list[str]:
 
 def _digests(paths: Sequence[Path]) -> list[str]:
     try:
-        return digest_files(paths)
+        return kept_digests(paths)
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
 

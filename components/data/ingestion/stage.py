@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from components.cluster.shards import Steps, digest_of, sharded
 from components.core.artifacts import Draft, write_atomic, writing
-from components.core.digests import digest_files
+from components.core.digests import kept_digests
 from components.core.errors import DataError
 from components.core.progress import Progress
 from components.data.formats.corpus import KIND, SPLITS, previous
@@ -112,7 +112,7 @@ def ingest(job: IngestJob) -> Path:
     root = Path(job.source.path) if Path(job.source.path).is_dir() else Path(job.source.path).parent
     paths = {path.relative_to(root).as_posix(): path for path in files}
     try:
-        digests = dict(zip(paths, digest_files(list(paths.values())), strict=True))
+        digests = dict(zip(paths, kept_digests(list(paths.values())), strict=True))
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
     columns = [job.source.text] if isinstance(job.source, CorpusSource) else [job.source.source, job.source.target]
