@@ -26,6 +26,7 @@ from components.core.artifacts import MANIFEST, Manifest, read_manifest, write_j
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.models import family as family_named
 from components.models.base import LanguageModel
+from components.settings.training import LanguageModelTraining
 from components.tokenization import Tokenizer, load_tokenizer
 
 KIND: Final = "encoder"
@@ -51,6 +52,23 @@ class Encoder:
     def trained(self) -> bool:
         """False for random weights (initialisation `scratch`); fine-tuning then samples new ones for each seed."""
         return self.manifest is None or bool(self.manifest.facts.get("trained", True))
+
+
+def with_trained_positions(
+    settings: Mapping[str, Any], *, family: str, preset: str | None, training: LanguageModelTraining
+) -> dict[str, Any]:
+    """The settings of a new model with the number of positions that the windows of its training reach: a model must not
+    read at positions that were never trained. Of families without positions unchanged."""
+    member = family_named(family)
+    if "positions" not in member.config.model_fields:
+        return dict(settings)
+    published = member.presets.get(preset or "", {})
+    default = member.config.model_fields["positions"].default
+    positions = {"positions": default, **published, **settings}["positions"]
+    # An invalid number is refused with the other keys.
+    if isinstance(positions, int):
+        positions = min(positions, training.longest(positions))
+    return {**settings, "positions": positions}
 
 
 def build_model(

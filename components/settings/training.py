@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
 from components.settings.section import Fraction, Positive, Section
+
+#: Ratios of a long window to a short one, in the order of preference.
+RATIOS: Final = (4, 2)
 
 
 class Training(Section):
@@ -48,6 +51,10 @@ class LanguageModelTraining(Training):
     discriminative: Annotated[float, Field(gt=0)] = 1.0
     #: Tokens per window (back-propagation through time for recurrent families).
     window: Positive = 64
+    #: Tokens per window of every tenth step, with as many tokens in fewer rows, so that later positions are trained,
+    #: too (Devlin et al. 2019, appendix A.2). A multiple of `window`. null: four windows, or as many as `batch_size`
+    #: and the model's positions allow. A new model has no further positions. Families with positions only.
+    long_window: Positive | None = None
     #: Standard deviation of the window length around `window` (AWD-LSTM, section 5), in tokens. Recurrent families
     #: only; 0 for a constant length.
     window_jitter: Annotated[float, Field(ge=0)] = 5
@@ -62,4 +69,17 @@ class LanguageModelTraining(Training):
     def _one_budget(self) -> LanguageModelTraining:
         if (self.tokens is None) == (self.seconds is None):
             raise ValueError("needs a budget: either tokens or seconds")
+        ratio, rest = divmod(self.long_window or self.window, self.window)
+        if rest or self.batch_size % max(1, ratio):
+            raise ValueError(
+                f"long_window {self.long_window} must be a multiple of window {self.window}, and batch_size "
+                f"{self.batch_size} a multiple of their ratio"
+            )
         return self
+
+    def longest(self, positions: int | None) -> int:
+        """Tokens of the longest window for a model with this number of positions; None: without positions."""
+        if positions is None or self.long_window is not None:
+            return self.window if positions is None else self.long_window or self.window
+        fits = (ratio for ratio in RATIOS if self.batch_size % ratio == 0 and self.window * ratio <= positions)
+        return self.window * next(fits, 1)

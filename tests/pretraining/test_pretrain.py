@@ -38,6 +38,7 @@ from components.training.pretraining.language_model import (
     work,
 )
 from components.training.pretraining.pretrain import ScratchJob, pretrain, published_training, scratch
+from components.training.pretraining.samplers import training_sampler
 from tests.training.helpers import lm_settings, pretrain_job, run_with_kills, same_bits, tokenizer_of, weights
 
 LONG = lm_settings(tokens=4 * 8 * 20)
@@ -224,6 +225,47 @@ def test_a_full_disk_during_a_checkpoint(inputs: Path, tmp_path: Path, monkeypat
             pretrain(job)
     assert not job.output.exists()
     assert same_bits(weights(pretrain(job)), weights(unbroken))
+
+
+POSITIONS = sorted(name for name, family in FAMILIES.items() if "positions" in family.config.model_fields)
+
+
+@pytest.mark.parametrize("family", POSITIONS)
+def test_every_position_of_a_model_is_trained(inputs: Path, tmp_path: Path, family: str) -> None:
+    job = pretrain_job(inputs, family, tmp_path / "pretrained", model={**FAMILIES[family].tiny, "positions": 512})
+    window = job.training.window
+    encoder = load_encoder(pretrain(job))
+    assert encoder.model.max_tokens == job.training.longest(512) > window, "long windows, and no further positions"
+    same = ScratchJob(
+        family=family, model=job.model, tokenizer=job.tokenizer, pretraining=job.training, output=tmp_path / "scratch"
+    )
+    random = load_encoder(scratch(same)).model
+    assert random.max_tokens == encoder.model.max_tokens
+    begun = initial_model(
+        LanguageModelRun(
+            name="run", family=family, model=encoder.model.config.model_dump(exclude={"vocabulary"}),
+            tokens=job.tokens, tokenizer=job.tokenizer, training=job.training,
+        )
+    )  # fmt: skip
+    moved = (encoder.model.position - begun.position).abs().sum(1)  # type: ignore[operator,union-attr]
+    assert bool((moved > 1e-4).all()), "weight decay alone moves a position less"
+
+
+def test_long_windows_have_as_many_tokens_in_every_tenth_step(inputs: Path) -> None:
+    job = pretrain_job(inputs, "roberta", Path("unused"))
+    settings = job.training.model_copy(update={"batch_size": 8, "window": 6})
+    model = FAMILIES["roberta"].build(FAMILIES["roberta"].config(**FAMILIES["roberta"].tiny, vocabulary=100))
+    assert job.tokens is not None
+    sampler = training_sampler("roberta", TokenStore(job.tokens), model=model, settings=settings, pieces=[], seed=0)
+    shapes = [tuple(sampler.batch(step)["tokens"].shape) for step in range(20)]
+    assert shapes == [*[(8, 6)] * 9, (2, 24)] * 2
+    assert sampler.tokens_before(20) == 20 * 48
+    assert [settings.longest(positions) for positions in (None, 6, 11, 12, 23, 24, 512)] == [6, 6, 6, 12, 12, 24, 24]
+    explicit = LanguageModelTraining(tokens=10, rate=0.1, batch_size=6, window=4, long_window=12)
+    assert explicit.longest(512) == 12
+    for wrong in ({"long_window": 10}, {"long_window": 16}):
+        with pytest.raises(ValidationError, match=r"long_window 1\d must be a multiple of window 4"):
+            LanguageModelTraining.model_validate(explicit.model_dump() | wrong)
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))

@@ -61,7 +61,9 @@ def test_windows_cut_only_what_is_longer_than_all_of_them(
     encoder, task = load_encoder(make_encoder("bert")), find_task("classification")
     rows = [(f"{TEXT} {TEXT}",), ("red apple",)]
     whole = settings.model_copy(update={"max_length": 1000})
-    assert share_cut(rows, encoder.tokenizer, encoder.model, whole, task=task) == 0.5, "24 positions"
+    limit = settings.model_copy(update={"max_length": 24})
+    assert share_cut(rows, encoder.tokenizer, encoder.model, limit, task=task) == 0.5
+    assert share_cut(rows, encoder.tokenizer, encoder.model, whole, task=task) == 0, "in windows of the 24 positions"
     windows = whole.model_copy(update={"chunk": 24})
     assert share_cut(rows, encoder.tokenizer, encoder.model, windows, task=task) == 0
     assert share_cut([], encoder.tokenizer, encoder.model, windows, task=task) == 0

@@ -50,9 +50,12 @@ def test_a_text_is_split_into_windows_with_special_pieces(make_encoder: Make) ->
 def test_windows_are_no_longer_than_the_positions_and_recurrent_families_have_none(
     make_encoder: Make, settings: FinetuneSettings
 ) -> None:
-    assert window_size(settings, load_encoder(make_encoder("bert")).model) is None
+    bert = load_encoder(make_encoder("bert")).model
+    assert window_size(settings.model_copy(update={"max_length": 24}), bert) is None
+    assert window_size(settings.model_copy(update={"max_length": 25}), bert) == 24, "without chunk"
+    assert window_size(settings.model_copy(update={"max_length": 25, "layers": "mix"}), bert) is None
     chunked = settings.model_copy(update={"chunk": 70})
-    assert window_size(chunked, load_encoder(make_encoder("bert")).model) == 24
+    assert window_size(chunked, bert) == 24
     assert window_size(chunked, load_encoder(make_encoder("xlnet")).model) == 70
     for family in ("ulmfit", "flair", "elmo", "cove", "transformer-xl", "word2vec"):
         assert window_size(chunked, load_encoder(make_encoder(family)).model) is None

@@ -1,6 +1,7 @@
 """Encoding of one text or two texts as sequences of piece ids, windows over long texts, and how much of a text is read.
 
-For encoders without recurrent state, a text is split into windows of `chunk` pieces, each with the family's special
+For encoders without recurrent state, a text is split into windows of `chunk` pieces or as many as the model has
+positions, each with the family's special
 pieces and encoded independently; the head reads the pooled vectors. Encoders with a state read the whole text chunk by
 chunk (`LanguageModel.set_chunks`).
 """
@@ -120,10 +121,13 @@ def combination(apart: Combine, *, turned: Combine | None = None) -> Callable[..
 
 
 def window_size(settings: FinetuneSettings, encoder: LanguageModel) -> int | None:
-    """Maximum number of pieces of a window, special pieces included; None if a text is one sequence."""
-    if settings.chunk is None or encoder.carries_state:
+    """Maximum number of pieces of a window, special pieces included; None if a text is one sequence. Without `chunk`,
+    texts that exceed the model's positions are read in windows, except by a mix of layers, which reads one sequence."""
+    if encoder.carries_state or (settings.chunk is None and settings.layers == "mix"):
         return None
-    return min(settings.chunk, encoder.max_tokens or settings.chunk)
+    chunk = settings.chunk or settings.max_length
+    most = min(chunk, encoder.max_tokens or chunk)
+    return None if most == settings.max_length else most
 
 
 def windows(pieces: Sequence[int], *, size: int, encoder: LanguageModel) -> list[NDArray[np.int64]]:

@@ -29,7 +29,7 @@ from components.training.optim import ParameterGroup, decayed, discriminative, n
 from components.training.precision import Precision, choose, product_size
 from components.training.pretraining.increments import IncrementText
 from components.training.pretraining.perplexity import heldout_sampler, measure
-from components.training.pretraining.samplers import Tokens, WindowSampler, sampler_for
+from components.training.pretraining.samplers import Sampler, Tokens, training_sampler
 from components.training.pretraining.word_vectors import (
     cooccurrence_vectors,
     initialise_embeddings,
@@ -131,16 +131,7 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     model = initial_model(run).to(world.device)
     settings = run.training
     pieces = load_tokenizer(run.tokenizer).pieces
-    sampler = sampler_for(
-        run.family,
-        run.text(),
-        config=model.config,
-        pieces=pieces,
-        batch_size=settings.batch_size,
-        window=settings.window,
-        seed=run.seed,
-        jitter=settings.window_jitter,
-    )
+    sampler = training_sampler(run.family, run.text(), model=model, settings=settings, pieces=pieces, seed=run.seed)
     heldout = _Heldout(run, model, pieces, world)
     checkpoints = CheckpointStore(run.storage, key=run.key)
     saver = Saver(checkpoints, world)
@@ -165,7 +156,7 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
 def _train(
     run: LanguageModelRun,
     state: TrainingState,
-    sampler: WindowSampler,
+    sampler: Sampler,
     heldout: _Heldout,
     saver: Saver,
     history: TrainingHistory,
@@ -248,7 +239,7 @@ def _fresh_state(model: LanguageModel, settings: LanguageModelTraining, precisio
     return TrainingState.fresh(model, parameter_groups(model, settings), settings=settings, precision=precision)
 
 
-def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Precision, world: World) -> int:
+def _steps_in_time(run: LanguageModelRun, sampler: Sampler, precision: Precision, world: World) -> int:
     """Number of steps of a budget in seconds, from the median time of some steps of a separate model.
 
     `training.seconds` is the only setting whose result depends on time. The number is stored in the first checkpoint.

@@ -61,7 +61,7 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
         ConfigError: invalid sizes of the model, or a window longer than its number of positions.
         TrainingError: training cannot continue.
     """
-    _check(run)
+    rows = _checked_rows(run)
     checkpoints = CheckpointStore(settings.storage, key=f"{run.name.replace(' ', '-')}-{_key(run)}")
     run = run.model_copy(
         update={
@@ -94,7 +94,7 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
                 shown["tok/s"] = f"{tokens:,.0f}"
             bar.advance(advance, **shown)
 
-        cluster.launch(work, run, settings=settings, rows=run.training.batch_size, progress=show)
+        cluster.launch(work, run, settings=settings, rows=rows, progress=show)
     checkpoint = checkpoints.latest()
     if checkpoint is None or checkpoint.step < checkpoint.numbers["progressed"]["steps"]:
         raise TrainingError(f"{checkpoints.name}: the last checkpoint is missing or damaged; run the stage again")
@@ -193,7 +193,8 @@ def write_encoder(
     }
 
 
-def _check(run: LanguageModelRun) -> None:
+def _checked_rows(run: LanguageModelRun) -> int:
+    """Least number of rows of a step, after checks of the inputs."""
     store = TokenStore(run.tokens, "train")
     if store.tokenizer_fingerprint != load_tokenizer(run.tokenizer).fingerprint():
         raise ArtifactError(
@@ -217,12 +218,14 @@ def _check(run: LanguageModelRun) -> None:
             f"{run.name}: {run.family} reads characters and has no table of pieces that could start from word vectors; "
             "remove vectors"
         )
-    window, positions = run.training.window, model.max_tokens
-    if positions is not None and window > positions:
+    positions, longest = model.max_tokens, run.training.longest(model.max_tokens)
+    if positions is not None and longest > positions:
+        key = "window" if run.training.window > positions else "long_window"
         raise ConfigError(
-            f"{run.name}: training.window {window} is longer than the model's {positions} positions; lower it, or "
-            "pretrain a model with more (model.positions)"
+            f"{run.name}: training.{key} {longest} is longer than the model's {positions} positions; lower it, or "
+            "pretrain a model with more (model.positions, training.long_window)"
         )
+    return run.training.batch_size * run.training.window // longest
 
 
 def _key(run: LanguageModelRun) -> str:

@@ -12,7 +12,7 @@ from pydantic import Field
 from components.core.artifacts import digest_files, write_json, writing
 from components.core.errors import ConfigError
 from components.models import family as family_named
-from components.models.encoder import KIND, build_model, count_parameters, save_encoder
+from components.models.encoder import KIND, build_model, count_parameters, save_encoder, with_trained_positions
 from components.settings.cluster import ClusterSettings
 from components.settings.names import VECTORS
 from components.settings.section import Section
@@ -69,6 +69,7 @@ class ScratchJob(ModelJob):
 
     Attributes:
         tokenizer: directory of the tokenizer of downstream texts; None: the tokenizer of the published model.
+        pretraining: settings of the pretraining of the same model, whose windows limit its positions.
         tokens, training: token shards of the text of the word vectors, and settings of the language model on it; None:
             the model has no word vectors.
         start: `scratch`: all weights but the static channel are random, new ones for each seed of fine-tuning;
@@ -76,6 +77,7 @@ class ScratchJob(ModelJob):
     """
 
     tokenizer: Path | None
+    pretraining: LanguageModelTraining | None = None
     tokens: Path | None = None
     training: LanguageModelTraining | None = None
     start: Literal["scratch", "vectors"] = "scratch"
@@ -104,14 +106,15 @@ def pretrain(job: PretrainJob) -> Path:
         return job.output
     if job.tokens is None or job.tokenizer is None:
         raise ConfigError(f"pretrain {job.name or job.family}: there is no text to train on; set data.general")
+    training = published_training(job.training, family=job.family, preset=job.preset)
     run = LanguageModelRun(
         name=f"pretrain {job.name or job.family}",
         family=job.family,
         preset=job.preset,
-        model=job.model,
+        model=with_trained_positions(job.model, family=job.family, preset=job.preset, training=training),
         tokens=job.tokens.absolute(),
         tokenizer=job.tokenizer.absolute(),
-        training=published_training(job.training, family=job.family, preset=job.preset),
+        training=training,
         seed=job.seed,
         code=job.code,
     )
@@ -152,6 +155,9 @@ def scratch(job: ScratchJob) -> Path:
     if job.source is not None:
         imported = _published(job, job.source)
         settings = imported.model.config.model_dump(exclude={"vocabulary"})
+    elif job.pretraining is not None:
+        training = published_training(job.pretraining, family=job.family, preset=job.preset)
+        settings = with_trained_positions(settings, family=job.family, preset=job.preset, training=training)
     if job.tokenizer is not None:
         tokenizer = load_tokenizer(job.tokenizer)
     elif imported is not None:
