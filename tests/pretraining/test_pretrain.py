@@ -232,7 +232,9 @@ POSITIONS = sorted(name for name, family in FAMILIES.items() if "positions" in f
 
 @pytest.mark.parametrize("family", POSITIONS)
 def test_every_position_of_a_model_is_trained(inputs: Path, tmp_path: Path, family: str) -> None:
-    job = pretrain_job(inputs, family, tmp_path / "pretrained", model={**FAMILIES[family].tiny, "positions": 512})
+    job = pretrain_job(
+        inputs, family, tmp_path / "pretrained", model={**FAMILIES[family].tiny, "positions": 512}, training=LONG
+    )
     window = job.training.window
     encoder = load_encoder(pretrain(job))
     assert encoder.model.max_tokens == job.training.longest(512) > window, "long windows, and no further positions"
