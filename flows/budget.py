@@ -17,14 +17,19 @@ from flows.terminal import BudgetError, terminal
 
 
 class Spending:
-    """What a run has cost so far."""
+    """What a run has cost so far.
+
+    Attributes:
+        seconds: in which stages ran; those in which several ran count once.
+    """
 
     def __init__(self, params: Params, *, root: Path) -> None:
         self.params, self.root = params, root
         self.history = History(root)
         self.machine, self.gpus = machine(params.cluster), gpus()
         self.seconds = 0.0
-        self._fresh = True
+        self._fresh: dict[str, bool] = {}
+        self._since = 0.0
         self.remaining = Remaining({})
 
     def expect(self, stages: Mapping[Stage, str]) -> None:
@@ -80,6 +85,7 @@ class Spending:
             BudgetError: it is used up already.
         """
         limit = self.params.budget.hours
+        self._count()
         left = math.inf if limit is None else 3600 * limit - self.seconds
         if left <= 0:
             error = BudgetError(
@@ -88,16 +94,22 @@ class Spending:
             )
             terminal.error(str(error))
             raise error
-        self._fresh = self.history.begin(stage.name)
+        self._fresh[stage.name] = self.history.begin(stage.name)
         return replace(stage, budget_until=None if math.isinf(left) else time.monotonic() + left)
 
     def end(self, stage: Stage, seconds: float, *, completed: bool) -> None:
         """Note that a stage has ended without an error."""
         self.remaining = self.remaining.without(stage.name)
-        self.seconds += seconds
+        self._count()
         duration = None
-        if completed and self._fresh:
+        if self._fresh.pop(stage.name) and completed:
             work, now = work_of(stage.name, self.params, root=self.root), datetime.now(UTC)
             ended = now.isoformat(timespec="seconds")
             duration = Duration(stage.name, self.machine, work.unit, work.amount, seconds, ended)
-        self.history.end(duration)
+        self.history.end(stage.name, duration)
+
+    def _count(self) -> None:
+        """Count the seconds since the last call, if a stage has been running since."""
+        now = time.monotonic()
+        self.seconds += now - self._since if self._fresh else 0.0
+        self._since = now

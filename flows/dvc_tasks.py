@@ -57,4 +57,5 @@ TASKS = Engine(
     run=lambda stage, root: str(stage_task(stage)(stage, root, return_state=True).result()),
     skip=lambda stage: skip_stage.with_options(name=stage.group)(stage),
     add_data=task(name="data version", cache_policy=NO_CACHE)(stages.add_data),
+    concurrent=True,
 )

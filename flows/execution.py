@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from components.core.errors import ERROR_FILE, TransientError
@@ -78,12 +78,14 @@ def run_command(
     limit_s: float,
     show: bool = True,
     beyond: StageError | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Run a command in the repository.
 
     Args:
         source: name of the stage, in front of each line and in the error message.
         beyond: error if the time limit is exceeded; default: one that names the limit of dvc.yaml.
+        variables: further environment variables.
 
     Returns:
         The lines of its output.
@@ -100,9 +102,9 @@ def run_command(
 
     with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
         message = Path(folder) / "error"
-        variables = {**environment(root), ERROR_FILE: str(message)}
+        given = {**environment(root), **(variables or {}), ERROR_FILE: str(message)}
         try:
-            code = processes.run(list(command), directory=root, environment=variables, limit_s=limit_s, on_line=relay)
+            code = processes.run(list(command), directory=root, environment=given, limit_s=limit_s, on_line=relay)
             if not code:
                 return lines
             error = failure(source, code, lines, message=message.read_text("utf-8") if message.is_file() else "")
@@ -110,6 +112,8 @@ def run_command(
             minutes = f"{limit_s / 60:g} minutes"
             limit = f"{source}: exceeded its time limit of {minutes} (dvc.yaml: meta.minutes)"
             error = beyond or StageError(limit, final=False)
+        except processes.CommandStoppedError:
+            raise StageError(f"{source}: ended with the run", final=True) from None
     terminal.error(str(error))
     log(str(error))
     raise error

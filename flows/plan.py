@@ -42,6 +42,7 @@ class Stage:
         force: whether DVC has to run it, because a full rebuild was requested.
         present: whether all of its dependencies exist now.
         budget_until: time of `time.monotonic` at which the budget of the run is used up; None: no limit.
+        measurements: file to which it appends its measurements; empty: none.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Stage:
     force: bool = False
     present: bool = True
     budget_until: float | None = None
+    measurements: str = ""
 
     @property
     def group(self) -> str:

@@ -36,8 +36,10 @@ POLL_S = 0.2
 PIPE_BYTES = 2**20
 #: Environment variable that every process of a run inherits: the pid of the run's process, and the repository.
 MARK = "HEADSTART_RUN"
-#: The worker of the run, if there is one.
+#: The worker of the run, if there is one. It executes the commands of the main thread.
 WORKERS: list[Worker] = []
+#: Set while the commands of other threads have to end.
+STOPPING = threading.Event()
 
 
 Process = Popen[bytes] | Fork
@@ -45,6 +47,10 @@ Process = Popen[bytes] | Fork
 
 class CommandTimeoutError(Exception):
     """The command exceeded its time limit and was ended."""
+
+
+class CommandStoppedError(Exception):
+    """The command was ended, because the run ends (`STOPPING`)."""
 
 
 def mark(root: Path) -> dict[str, str]:
@@ -67,6 +73,7 @@ def run(
 
     Raises:
         CommandTimeoutError: the command took longer than `limit_s` seconds; all of its processes have ended.
+        CommandStoppedError: the run ends; all of its processes have ended.
     """
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", buffering=0) as pipe:
@@ -82,6 +89,8 @@ def run(
             while process.poll() is None:
                 if time.monotonic() > deadline:
                     raise CommandTimeoutError
+                if STOPPING.is_set() and not in_main_thread():
+                    raise CommandStoppedError
                 output.read(wait_s=POLL_S)
         finally:
             end_session(process.pid)
@@ -93,7 +102,7 @@ def run(
 
 def _started(command: Sequence[str], *, directory: Path, environment: Mapping[str, str], output: int) -> Process:
     """A process in a session of its own: a fork of the run's worker, or of this process."""
-    if WORKERS and can_execute(command):
+    if WORKERS and in_main_thread() and can_execute(command):
         with contextlib.suppress(OSError):
             return WORKERS[-1].start(command, directory=directory, environment=environment, output=output)
     return subprocess.Popen(
@@ -115,7 +124,7 @@ def working(root: Path, modules: Sequence[str], *, environment: Mapping[str, str
     Args:
         modules: that it imports in advance.
     """
-    if WORKERS or sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
+    if WORKERS or sys.platform != "linux" or not in_main_thread():
         yield
         return
     worker = Worker(root, environment)
@@ -126,6 +135,11 @@ def working(root: Path, modules: Sequence[str], *, environment: Mapping[str, str
     finally:
         WORKERS.remove(worker)
         worker.close()
+
+
+def in_main_thread() -> bool:
+    """Whether the main thread of this process calls this function."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def prepare(modules: Sequence[str]) -> None:

@@ -8,15 +8,19 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, nullcontext
+from contextvars import copy_context
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from components.core.artifacts import changing_data
 from components.core.errors import ConfigError
+from components.core.measurements import FILE
 from components.pipeline.costs import History
 from components.pipeline.identity import STAGE as IDENTITY
+from components.pipeline.stages import DISTRIBUTED
 from components.settings.loading import load_params
 from flows import processes, summary
 from flows.budget import Spending
@@ -25,6 +29,7 @@ from flows.flow_run import log
 from flows.plan import Plan, Stage
 from flows.repository import data_to_pull, find_root, locked, pipeline_of
 from flows.run import (
+    AFTERWARDS,
     BEGUN,
     begin,
     check_space,
@@ -35,7 +40,7 @@ from flows.run import (
     upcoming,
     wanted,
 )
-from flows.telemetry import Monitor, announce, monitored
+from flows.telemetry import Monitor, Recorded, announce, monitored
 from flows.terminal import BudgetError, StageError, terminal
 
 #: Delays in seconds before the retries of a stage that has crashed.
@@ -56,11 +61,13 @@ class Engine:
             restored) or Skipped. A stage that crashes is repeated.
         skip: notes a stage that is up to date.
         add_data: adds a new version of the data.
+        concurrent: whether `run` may be called by several threads.
     """
 
     run: Callable[[Stage, Path], str]
     skip: Callable[[Stage], object]
     add_data: Callable[[Path], None]
+    concurrent: bool = False
 
 
 def run_pipeline(file: Path, *, engine: Engine, rebuild: bool = False) -> dict[str, list[str]]:
@@ -119,7 +126,8 @@ def act_on_registry(params: Path, *, engine: Engine) -> None:
 def run_stages(
     plan: Plan, *, root: Path, engine: Engine, monitor: Monitor, settled: bool, spending: Spending
 ) -> dict[str, list[str]]:
-    """Run the stages of a plan that are wanted and not up to date.
+    """Run the stages of a plan that are wanted and not up to date: in topological order, or several at the same time if
+    `engine` and `cluster.stages` allow it. After a failure no stage begins, and those that run are waited for.
 
     Args:
         settled: whether the registry is unchanged since the last run; the stages that always run then need not run.
@@ -129,27 +137,109 @@ def run_stages(
     """
     done: dict[str, list[str]] = {"Completed": [], "Cached": [], "Skipped": []}
     changed: set[str] = set()
-    for stage in wanted(plan):
-        # Stages downstream of one that ran are checked by DVC, which skips them if its output is unchanged.
-        if stage.reasons or (stage.always and not settled) or changed.intersection(stage.needs):
-            limited = spending.begin(stage)
-            started = time.monotonic()
-            with monitor.stage(stage) as recorded:
-                outcome = engine.run(limited, root)
-                recorded.append(outcome)
-            spending.end(stage, time.monotonic() - started, completed=outcome == "Completed")
-            if outcome != "Skipped":
-                # The reasons of the stages downstream of `identity` already include the new identities.
-                changed |= {stage.name} - {IDENTITY}
-                left = str(spending.remaining)
-                terminal.done(stage.name, outcome.lower(), time.monotonic() - started, left=left)
-        else:
-            outcome = "Skipped"
-            engine.skip(stage)
-        done[outcome].append(stage.name)
-        if outcome == "Skipped":
-            terminal.done(stage.name, "up to date")
+    left, running = wanted(plan), dict[Future[str], _Running]()
+    failure: Exception | None = None
+    limit = spending.params.cluster.stages_at_once if engine.concurrent else 1
+    with ThreadPoolExecutor(limit, thread_name_prefix="stage") as threads, _stopping(running):
+        while left or running:
+            stage = next_stage(left, [each.stage for each in running.values()]) if len(running) < limit else None
+            if stage is None:
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    ended = running.pop(future)
+                    try:
+                        outcome = ended.end(future, spending)
+                    except Exception as error:
+                        failure = failure or error
+                        left.clear()
+                        continue
+                    done[outcome].append(ended.stage.name)
+                    if outcome != "Skipped":
+                        # The reasons of the stages downstream of `identity` already include the new identities.
+                        changed |= {ended.stage.name} - {IDENTITY}
+                continue
+            left.remove(stage)
+            # Stages downstream of one that ran are checked by DVC, which skips them if its output is unchanged.
+            if stage.reasons or (stage.always and not settled) or changed.intersection(stage.needs):
+                try:
+                    each = _Running.begin(stage, monitor=monitor, spending=spending)
+                except Exception as error:
+                    failure = failure or error
+                    left.clear()
+                    continue
+                running[_submit(threads if limit > 1 else None, engine, each.stage, root)] = each
+            else:
+                engine.skip(stage)
+                done["Skipped"].append(stage.name)
+                terminal.done(stage.name, "up to date")
+    if failure is not None:
+        raise failure
     return done
+
+
+def next_stage(left: Sequence[Stage], running: Sequence[Stage]) -> Stage | None:
+    """The first of the stages that are left, in topological order, that may begin beside those that run."""
+    pending = {stage.name for stage in (*left, *running)}
+    for number, stage in enumerate(left):
+        if pending.intersection(stage.needs) or (stage.group in AFTERWARDS and (number or running)):
+            continue
+        # Workers of a training start together: beside small tasks, which take every free processor, they never would.
+        if all((stage.group in DISTRIBUTED) == (each.group in DISTRIBUTED) for each in running):
+            return stage
+    return None
+
+
+@dataclass
+class _Running:
+    """A stage that runs."""
+
+    stage: Stage
+    started: float
+    recorded: Recorded
+    block: ExitStack
+
+    @classmethod
+    def begin(cls, stage: Stage, *, monitor: Monitor, spending: Spending) -> _Running:
+        limited, started, block = spending.begin(stage), time.monotonic(), ExitStack()
+        recorded = block.enter_context(monitor.stage(stage))
+        return cls(replace(limited, measurements=recorded.measurements), started, recorded, block)
+
+    def end(self, future: Future[str], spending: Spending) -> str:
+        """Record the end; returns the outcome, or raises the error of the stage."""
+        with self.block:
+            self.recorded.outcome = outcome = future.result()
+        seconds = time.monotonic() - self.started
+        spending.end(self.stage, seconds, completed=outcome == "Completed")
+        if outcome == "Skipped":
+            terminal.done(self.stage.name, "up to date")
+        else:
+            terminal.done(self.stage.name, outcome.lower(), seconds, left=str(spending.remaining))
+        return outcome
+
+
+def _submit(threads: Executor | None, engine: Engine, stage: Stage, root: Path) -> Future[str]:
+    """Run a stage in a thread, in the context of the flow; without threads in this one."""
+    if threads is not None:
+        return threads.submit(copy_context().run, engine.run, stage, root)
+    future: Future[str] = Future()
+    try:
+        future.set_result(engine.run(stage, root))
+    except BaseException as error:
+        future.set_exception(error)
+    return future
+
+
+@contextmanager
+def _stopping(running: Mapping[Future[str], _Running]) -> Iterator[None]:
+    """A block that ends the stages that run if it is interrupted."""
+    processes.STOPPING.clear()
+    try:
+        yield
+    except BaseException as error:
+        processes.STOPPING.set()
+        wait(running)
+        for each in running.values():
+            each.block.__exit__(type(error), error, error.__traceback__)
+        raise
 
 
 def reproduce(stage: Stage, root: Path) -> str:
@@ -162,14 +252,16 @@ def reproduce(stage: Stage, root: Path) -> str:
     terminal.begin(stage.name, reasons=stage.reasons, usual_s=usual)
     for reason in stage.reasons[:3]:
         log(f"reason: {reason}")
-    command = (*DVC, "repro", "--single-item", *(["--force"] if stage.force else []), stage.address)
+    # DVC holds its lock while it hashes the outputs of another stage.
+    command = (*DVC, "--wait-for-lock", "repro", "--single-item", *(["--force"] if stage.force else []), stage.address)
     left = math.inf if stage.budget_until is None else stage.budget_until - time.monotonic()
     stop = BudgetError(
         f"{stage.name}: stopped, because the run has used up its budget (params.yaml: budget); "
         "the outputs so far are kept, and the next run resumes this stage"
     )
     limit_s, beyond = (left, stop) if left < stage.limit_s else (stage.limit_s, None)
-    lines = run_command(command, source=stage.name, root=root, limit_s=limit_s, beyond=beyond)
+    variables = {FILE: stage.measurements} if stage.measurements else {}
+    lines = run_command(command, source=stage.name, root=root, limit_s=limit_s, beyond=beyond, variables=variables)
     return next((name for text, name in OUTCOMES.items() if any(map(text.match, lines))), "Completed")
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from components.core.artifacts import digest_text, flatten, private_folder, read
 from components.core.data_version import read_yaml
 from components.core.errors import ArtifactError
 from components.core.masking import masked, masked_values
-from components.core.measurements import FILE, RUN_ID
+from components.core.measurements import RUN_ID
 from components.pipeline.costs import Remaining
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import file_name
@@ -80,6 +81,14 @@ def monitored(params: Path, *, root: Path) -> Iterator[Monitor]:
         raise
 
 
+@dataclass
+class Recorded:
+    """The outcome of a stage, and the file of its measurements; empty: none are recorded."""
+
+    outcome: str = ""
+    measurements: str = ""
+
+
 class Monitor:
     """Records the stages of a retraining, the summary, and the end."""
 
@@ -98,26 +107,26 @@ class Monitor:
         self._files: dict[str, Path] = {}
 
     @contextmanager
-    def stage(self, stage: Stage) -> Iterator[list[str]]:
-        """A stage that may run. The caller appends its outcome to the list.
+    def stage(self, stage: Stage) -> Iterator[Recorded]:
+        """A stage that may run, whose outcome the caller sets.
 
         Raises:
             StageError: raised by the stage.
         """
+        recorded = Recorded()
         if stage.group == IDENTITY or not self._settings.telemetry.is_on:
-            yield []
+            yield recorded
             return
         file = self._measurements(stage)
         history = file.stat().st_size if file.exists() else 0
         self._start()
         self._send("stage", name=stage.name, reasons=stage.reasons, file=str(file), history=history)
-        os.environ[FILE] = str(file)
+        recorded.measurements = str(file)
         self._files[stage.name] = file
-        outcome: list[str] = []
         error, how = "", "Failed"
         try:
-            yield outcome
-            how = outcome[-1]
+            yield recorded
+            how = recorded.outcome
         except StageError as failed:
             error = str(failed)
             raise
@@ -125,7 +134,6 @@ class Monitor:
             error, how = _reason(interrupted), "Interrupted"
             raise
         finally:
-            os.environ.pop(FILE, None)
             ended: dict[str, Any] = {"time": int(1000 * time.time()), "error": error, "metrics": {}, "output": ""}
             if how in ("Completed", "Cached"):
                 ended |= {"metrics": self._metrics(stage), "output": self._output(stage)}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from components.cluster import inputs as node_inputs
 from components.cluster.inputs import (
     MANIFEST,
     Fetch,
@@ -20,6 +21,7 @@ from components.cluster.inputs import (
     on_this_node,
     trim,
 )
+from components.cluster.work import publish_inputs
 from components.core.artifacts import read_manifest, writing
 from components.core.errors import ArtifactError, TrainingError
 from components.settings.section import Section
@@ -91,6 +93,28 @@ def test_another_node_copies_an_input_once(job: Job, tmp_path: Path, state: str)
     assert there.table.is_relative_to(tmp_path / "node") and there.relative == Path("here")
     assert asked == [MANIFEST, "part/0.txt"]
     assert on_this_node(job, inputs, never, cache=tmp_path / "node") == there
+
+
+def test_from_a_folder_that_all_nodes_mount_inputs_are_read_in_place(job: Job, tmp_path: Path) -> None:
+    tokens, storage = job.leaves[0].tokens, tmp_path / "storage"
+    (published,) = publish_inputs(find_inputs(job), str(storage))
+    tokens.rename(tmp_path / "kept")
+    there = on_this_node(job, [published], never, cache=tmp_path / "node")
+    assert there.leaves[0].tokens.is_relative_to(storage)
+    assert read_manifest(there.leaves[0].tokens, verify=True).digest == published.digest
+    assert (there.leaves[1].tokens / "0.txt").read_text() == "some text"
+    # One whose copy was interrupted has no manifest.
+    (there.leaves[0].tokens / MANIFEST).unlink()
+    copied = on_this_node(job, [published], from_folder(tmp_path / "kept", []), cache=tmp_path / "node")
+    assert copied.leaves[0].tokens.is_relative_to(tmp_path / "node")
+
+
+def test_an_input_that_exceeds_the_cache_is_refused(
+    away: tuple[Job, list[Input], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_inputs, "CACHE_BYTES", 8)
+    with pytest.raises(TrainingError, match=r"tokens: cannot be copied .*set HEADSTART_CACHE_GB, or cluster.storage"):
+        on_this_node(away[0], away[1], from_folder(away[2], []), cache=tmp_path / "node")
 
 
 def test_an_input_that_changes_while_it_is_copied_is_refused(job: Job, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Inputs of a job on a node that has no disk in common with the driver.
 
 The inputs are the complete directories (with a manifest) that the job names. A node that has a directory of the same
-path and digest reads it there, memory-mapped, and nothing is copied. Any other node copies it once to its cache,
-under its digest, and checks it before every use. The bytes come from the storage (`components.cluster.ray_cluster`).
+path and digest reads it there, memory-mapped, and nothing is copied. Any other node reads it in the storage if that is
+a folder: the kernel keeps the pages that are in use, as far as there is memory. From a bucket it copies it once to its
+cache, under its digest, and checks it before every use. Parts would not do: the rows of every batch are spread over the
+whole corpus, so each worker needs every shard within a few steps.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,8 +37,9 @@ from components.core.errors import ArtifactError, TrainingError
 
 Job = TypeVar("Job")
 
-#: Size limit of a node's cache in bytes; the least recently used directories are removed first.
-CACHE_BYTES = 50 * 10**9
+#: Size limit of a node's cache in bytes, one for inputs and one for files of steps; the least recently used are removed
+#: first.
+CACHE_BYTES = 10**9 * int(os.environ.get("HEADSTART_CACHE_GB") or 50)
 #: Folders of a node's cache: directories of inputs, files of steps, and files of other kinds.
 CACHES = ("inputs", "shards", "other")
 #: Copies a file of a directory, by the digest of the directory and the name of the file, to a path.
@@ -44,10 +48,11 @@ Fetch = Callable[[str, str, Path], None]
 
 @dataclass(frozen=True)
 class Input:
-    """A directory that a job reads."""
+    """A directory that a job reads; `shared`: the same directory in a folder that all nodes mount."""
 
     path: Path
     digest: str
+    shared: Path | None = None
 
 
 def find_inputs(job: object) -> list[Input]:
@@ -126,11 +131,10 @@ def on_this_node(job: Job, inputs: Sequence[Input], fetch: Fetch, *, cache: Path
 
 def _obtain(wanted: Input, fetch: Fetch, cache: Path) -> Path:
     """The directory of an input on this node."""
-    try:
-        if read_manifest(wanted.path).digest == wanted.digest:
-            return wanted.path
-    except (ArtifactError, OSError):
-        pass  # absent here, or another version
+    for path in (wanted.path, wanted.shared):
+        with suppress(ArtifactError, OSError):  # absent here, or another version
+            if path is not None and read_manifest(path).digest == wanted.digest:
+                return path
     target, locks = cache / "inputs" / wanted.digest, private_folder(cache / "locks")
     # The first worker of a node copies an input; the others wait, and use the copy.
     with locked(locks / wanted.digest):
@@ -148,6 +152,12 @@ def _copy(wanted: Input, fetch: Fetch, target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         fetch(wanted.digest, MANIFEST, Path(folder) / MANIFEST)
         manifest = Manifest(**json.loads((Path(folder) / MANIFEST).read_bytes()))
+    size = sum(entry["bytes"] for entry in manifest.files.values())
+    if size > CACHE_BYTES:
+        raise ArtifactError(
+            f"{size / 1e9:.0f} GB, and the cache of a node has {CACHE_BYTES / 1e9:.0f}; set HEADSTART_CACHE_GB, or "
+            "cluster.storage to a folder that all nodes mount"
+        )
     with writing(target, kind=manifest.kind, replace=False) as draft:
         draft.facts |= manifest.facts
         for name in manifest.files:

@@ -371,9 +371,9 @@ def _exchange(jobs: Sequence[object], settings: ClusterSettings, *, values: bool
     if not alone and "://" not in storage:
         storage = str(Path(storage).absolute())
         mark = mark_folder(Path(storage))
-    publish_inputs(inputs, storage)
+    published = tuple(publish_inputs(inputs, storage))
     try:
-        yield _Exchange(name, None if alone else inputs, storage, mark)
+        yield _Exchange(name, None if alone else published, storage, mark)
     finally:
         with suppress(ray.exceptions.RayError):
             if hub is not None:

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ class Work:
         cache = self._cache()
         path = cache / name.replace("/", "-")
         if not path.is_file():
-            _trim(cache)
+            _trim(cache.parent)
             with partial_path(path) as partial:
                 files, root = self._files()
                 _copy(f"{root}/{name}", str(partial), files, pyarrow.fs.LocalFileSystem())
@@ -107,6 +107,7 @@ class Work:
             if not self.shared:
                 return str(path.absolute())
             if not (target := Path(self.address) / name).is_file():
+                target.parent.mkdir(parents=True, exist_ok=True)
                 _link(path.resolve(), target)
             return name
         files, root = self._files()
@@ -156,29 +157,26 @@ class Work:
         return folder
 
 
-def publish_inputs(inputs: Sequence[Input], storage: str) -> None:
+def publish_inputs(inputs: Sequence[Input], storage: str) -> list[Input]:
     """Copy inputs of jobs to the storage, where nodes without the driver's disk read them; a link if it is on this
-    disk."""
+    disk. Returns them with their places in a folder."""
+    published = []
     for each in inputs:
         work = _of_input(storage, each.digest)
-        if not work.remote:
-            Path(work.address).mkdir(parents=True, exist_ok=True)
+        # The manifest is last: without it the directory is not complete.
         for name in (*read_manifest(each.path).files, MANIFEST):
-            work.publish(each.path / name, _flat(name))
+            work.publish(each.path / name, name)
+        published.append(each if work.remote else replace(each, shared=Path(work.address)))
+    return published
 
 
 def fetch_input(storage: str, digest: str, name: str, target: Path) -> None:
     """Copy a file of an input from the storage to a path of this node."""
-    _of_input(storage, digest).fetch(_flat(name), target)
+    _of_input(storage, digest).fetch(name, target)
 
 
 def _of_input(storage: str, digest: str) -> Work:
     return Work(f"{storage.rstrip('/')}/{INPUTS}{digest[:32]}", shared=True)
-
-
-def _flat(name: str) -> str:
-    """The name of a file of an input in its folder of the storage, which has no folders."""
-    return name.replace("/", "..")
 
 
 def mark_folder(folder: Path) -> str:
@@ -227,8 +225,8 @@ def _reported(where: str) -> Iterator[None]:
 
 
 def _trim(cache: Path) -> None:
-    """Remove the files that were not used for the longest time until the cache is within its bound."""
-    files = sorted(((path.stat(), path) for path in cache.glob("[!.]*")), key=lambda each: -each[0].st_mtime)
+    """Remove the files of steps that were not used for the longest time until the cache is within its bound."""
+    files = sorted(((path.stat(), path) for path in cache.glob("*/[!.]*")), key=lambda each: -each[0].st_mtime)
     size = 0
     for state, path in files:
         size += state.st_size

@@ -26,7 +26,7 @@ from components.settings.params import Params
 from components.settings.training import LanguageModelTraining
 
 FILE = Path(".headstart/durations.jsonl")
-#: Name of the stage that is running; left behind by a killed run.
+#: Names of the stages that are running; left behind by a killed run.
 RUNNING = "durations.running"
 #: Maximum number of durations, and per stage; older ones are dropped.
 KEPT = 2_000
@@ -76,17 +76,13 @@ class History:
     def begin(self, stage: str) -> bool:
         """Note that a stage begins; returns False if its last attempt has not ended, so that it resumes and its
         duration says nothing."""
-        try:
-            fresh = self.marker.read_text(encoding="utf-8") != stage
-        except OSError:
-            fresh = True
-        self.marker.parent.mkdir(parents=True, exist_ok=True)
-        self.marker.write_text(stage, encoding="utf-8")
-        return fresh
+        names = self._running()
+        self._note({*names, stage})
+        return stage not in names
 
-    def end(self, ended: Duration | None) -> None:
+    def end(self, stage: str, ended: Duration | None = None) -> None:
         """Note that a stage has ended, with its duration if it is to be recorded."""
-        self.marker.unlink(missing_ok=True)
+        self._note(self._running() - {stage})
         if ended is None:
             return
         durations = [*self.read(), ended]
@@ -95,6 +91,15 @@ class History:
         kept = [of for of in durations if id(of) not in dropped][-KEPT:]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path, "".join(json.dumps(asdict(of)) + "\n" for of in kept))
+
+    def _running(self) -> set[str]:
+        with suppress(OSError):
+            return {*self.marker.read_text(encoding="utf-8").split()}
+        return set()
+
+    def _note(self, running: set[str]) -> None:
+        self.marker.parent.mkdir(parents=True, exist_ok=True)
+        self.marker.write_text("\n".join(sorted(running)), encoding="utf-8")
 
 
 def gpus() -> int:

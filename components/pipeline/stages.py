@@ -135,3 +135,5 @@ STAGES: dict[str, Stage] = {
 }
 #: Stages that train, and write checkpoints; on GPUs if there are any.
 TRAINING = frozenset(name for name, stage in STAGES.items() if stage.trains)
+#: Stages that train one model on all workers.
+DISTRIBUTED = frozenset(name for name in TRAINING if STAGES[name].function.startswith("training."))

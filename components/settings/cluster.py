@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from components.settings.section import NO_EFFECT, Positive, Section
 
@@ -26,6 +26,9 @@ class ClusterSettings(Section):
     #: the run fails. null: those that exist when a stage starts, else processors. The variable HEADSTART_GPUS takes
     #: precedence.
     gpus: Positive | None = None
+    #: Number of stages that a run of a Prefect server executes at the same time on a cluster: how often the `workers`
+    #: or `gpus` of a training fit into it. The variable HEADSTART_STAGES takes precedence.
+    stages: Positive = 1
     #: `local`, or the address of a Ray cluster. The variable RAY_ADDRESS takes precedence.
     address: str = "local"
     #: Checkpoints and work folders of stages: a folder or s3://bucket/prefix. The variable HEADSTART_STORAGE takes
@@ -33,6 +36,17 @@ class ClusterSettings(Section):
     storage: str = ".headstart/checkpoints"
     #: Wall-clock seconds between two checkpoints.
     checkpoint_seconds: Annotated[float, Field(gt=0)] = 60
+
+    @model_validator(mode="after")
+    def _parts_of_the_cluster(self) -> ClusterSettings:
+        if self.stages > 1 and self.workers == "auto" and self.gpus is None:
+            raise ValueError("stages: above 1 needs the size of a training; set cluster.workers or cluster.gpus")
+        return self
+
+    @property
+    def stages_at_once(self) -> int:
+        """`stages` if there is a cluster; 1 on this machine."""
+        return self.stages if self.launcher == "ray" and self.address != "local" else 1
 
     @property
     def features(self) -> str:

@@ -63,6 +63,7 @@ VARIABLES = {
     "RAY_ADDRESS": ("cluster", "address"),
     "HEADSTART_STORAGE": ("cluster", "storage"),
     "HEADSTART_GPUS": ("cluster", "gpus"),
+    "HEADSTART_STAGES": ("cluster", "stages"),
 }
 
 

@@ -32,13 +32,14 @@ Params = Annotated[
     Path | None,
     typer.Option("--params", help="File of keys that override params.yaml; with the default, a run takes minutes."),
 ]
+Nodes = Annotated[int, typer.Option("--nodes", min=1, help="Ray nodes beside the head, each with a folder of its own.")]
 AsItIs = Annotated[bool, typer.Option("--as-it-is", help="Use params.yaml of the branch without overrides.")]
 
 
 @app.command()
-def up(*, folder: Folder = FOLDER, params: Params = PARAMS, as_it_is: AsItIs = False) -> None:
+def up(*, folder: Folder = FOLDER, params: Params = PARAMS, as_it_is: AsItIs = False, nodes: Nodes = 1) -> None:
     """Start all services and leave them running."""
-    running = _up(folder, None if as_it_is else params)
+    running = _up(folder, None if as_it_is else params, nodes)
     print(f"\ninfra/local-stack run -- COMMAND uses it, infra/local-stack down stops it; logs in {running.layout.logs}")
 
 
@@ -49,13 +50,14 @@ def run(
     folder: Folder = FOLDER,
     params: Params = PARAMS,
     as_it_is: AsItIs = False,
+    nodes: Nodes = 1,
 ) -> None:
     """Run a command in the workspace with the running services, or with services that are started for this command."""
     try:
         running = stack.attach(folder)
         ours = False
     except stack.StackError:
-        running = _up(folder, None if as_it_is else params)
+        running = _up(folder, None if as_it_is else params, nodes)
         ours = True
     try:
         code = _call(command, running) if command else _flow(running)
@@ -87,14 +89,14 @@ def env() -> None:
         print(f"{name}={filled[name]}" if name in filled else line)
 
 
-def _up(folder: Path, params: Path | None) -> stack.Stack:
+def _up(folder: Path, params: Path | None, nodes: int) -> stack.Stack:
     def prepare(running: stack.Stack) -> None:
         stack.push_data(running)
         if params is not None:
             commit_params(running, params)
             running.say(f"origin      {running.layout.origin}, with the overrides of {params.name} in params.yaml")
 
-    running = stack.up(folder, prepare=prepare)
+    running = stack.up(folder, nodes=nodes, prepare=prepare)
     stack.note_uncommitted(running.values, print)
     return running
 

@@ -221,6 +221,7 @@ def push_data(running: Stack) -> None:
 def up(
     folder: Path,
     *,
+    nodes: int = 1,
     prepare: Callable[[Stack], None] = push_data,
     say: Say = print,
 ) -> Stack:
@@ -228,6 +229,7 @@ def up(
 
     Args:
         folder: of the stack.
+        nodes: of Ray, besides the head, each with a folder of its own.
         prepare: called before the workspace is cloned from `Layout.origin`, a bare clone of this checkout's branch.
         say: prints a line.
 
@@ -248,7 +250,7 @@ def up(
     claim_folder(layout.folder)
     layout.logs.mkdir(parents=True)
     layout.empty.touch()
-    given = settings() | {"HEADSTART_REPOSITORY": str(layout.origin)}
+    given = settings() | {"HEADSTART_REPOSITORY": str(layout.origin), "RAY_WORKERS": str(nodes)}
     stack = Stack(layout, given, compose.free_ports(compose.PORTS), say)
     try:
         stack.ray_folder = Path(tempfile.mkdtemp(prefix="hs-ray-"))

@@ -67,7 +67,7 @@ def test_a_run_is_stopped_at_its_budget_and_the_next_one_resumes(
 
 def test_a_run_that_is_expected_to_exceed_the_budget_does_not_start(project: Path, run: Any) -> None:
     here = machine(load_params(project / "params.yaml").cluster)
-    History(project).end(Duration("pretrain", here, "run", 1, 7200))
+    History(project).end("pretrain", Duration("pretrain", here, "run", 1, 7200))
     limit(project, "1.5")
     with pytest.raises(
         BudgetError, match=r"^the run is expected to take 2\.00 hours, and budget\.hours is 1\.5; nothing"
@@ -92,7 +92,7 @@ def plan(project: Path, *arguments: str) -> str:
 
 def test_the_plan_of_a_run(project: Path) -> None:
     here = machine(load_params(project / "params.yaml").cluster)
-    History(project).end(Duration("pretrain", here, "run", 1, 7200))
+    History(project).end("pretrain", Duration("pretrain", here, "run", 1, 7200))
     limit(project, "1")
     shown = plan(project)
     rows = [" ".join(line.split()) for line in shown.splitlines()]

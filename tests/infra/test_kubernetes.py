@@ -85,6 +85,8 @@ def test_gpu_nodes_start_when_trainings_ask_for_them(
     assert group["minReplicas"] == 0 and asked is not None
     held = group["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
     assert 1 <= asked <= group["maxReplicas"] * int(held)
+    stages = only(manifests, "ConfigMap", "headstart")["data"]["HEADSTART_STAGES"]
+    assert int(stages) == group["maxReplicas"] * int(held) // asked, "each training has the GPUs that it asks for"
 
 
 def test_the_server_writes_its_log_where_the_flow_reads_it(manifests: list[dict[str, Any]]) -> None:
@@ -112,7 +114,8 @@ def test_settings_are_those_of_compose(manifests: list[dict[str, Any]], composed
     secret |= {"MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "PREFECT_API_AUTH_STRING"}
     secret |= {"HEADSTART_NOTIFY_WEBHOOK", "HEADSTART_NOTIFY_EMAIL", "HEADSTART_SMTP", "PREFECT_UI_URL"}
     assert set(ours) == set(theirs) - secret | {"RAY_AUTH_TOKEN_PATH"}
-    elsewhere = {"AWS_ENDPOINT_URL", "HEADSTART_GPUS", "HEADSTART_REPOSITORY", "RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"}
+    elsewhere = {"AWS_ENDPOINT_URL", "HEADSTART_REPOSITORY", "RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"}
+    elsewhere |= {"HEADSTART_GPUS", "HEADSTART_STAGES"}
     assert {name for name in ours if ours[name] != theirs.get(name)} == elsewhere
 
 

@@ -22,6 +22,11 @@ def test_environment_variables_take_precedence(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HEADSTART_TRAFFIC", "/traffic")
     params = load_params(PARAMS)
     assert (params.cluster.gpus, str(traffic_folder())) == (2, "/traffic")
+    monkeypatch.setenv("HEADSTART_STAGES", "4")
+    assert load_params(PARAMS).cluster.stages_at_once == 4
+    monkeypatch.delenv("HEADSTART_GPUS")
+    with pytest.raises(ConfigError, match="stages: above 1 needs the size of a training; set cluster.workers"):
+        load_params(PARAMS)
     monkeypatch.setenv("HEADSTART_GPUS", "none")
     with pytest.raises(ConfigError, match=r"cluster.gpus: .*'none'"):
         load_params(PARAMS)

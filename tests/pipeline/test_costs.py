@@ -70,8 +70,8 @@ def test_the_history_is_bounded_and_survives_damage(tmp_path: Path) -> None:
     history = History(tmp_path)
     assert history.read() == [] and history.begin("a")
     for number in range(KEPT_PER_STAGE + 5):
-        history.end(ran("a", 1, number))
-    history.end(ran("b", 1, 7))
+        history.end("a", ran("a", 1, number))
+    history.end("b", ran("b", 1, 7))
     assert [one.seconds for one in history.read() if one.stage == "a"] == list(range(5, KEPT_PER_STAGE + 5))
     with history.path.open("a") as file:
         file.write('{"stage": "torn')
@@ -83,7 +83,7 @@ def test_a_stage_that_resumes_is_noted(tmp_path: Path) -> None:
     assert history.begin("pretrain@a")
     # Killed: no end.
     assert not history.begin("pretrain@a")
-    history.end(None)
+    history.end("pretrain@a")
     assert history.begin("pretrain@a")
 
 
