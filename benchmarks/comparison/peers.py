@@ -10,11 +10,17 @@ processor seconds and memory of learning and of prediction.
 Every cell is learned in a process of its own, forked after the imports, with one thread. Seconds are those of the
 processor (user and system, children included); those of the imports are counted apart, once for the process. Memory is
 the peak of the resident set, imports included.
+
+    python benchmarks/comparison/peers.py SYSTEM --encoder FOLDER --files TRAIN NEW
+
+learns from a csv file with the columns text and label instead, for `benchmarks/first_model.py`: it writes the label of
+the first row of NEW (column text) as soon as it is predicted, then a line of JSON with the labels of all rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import resource
@@ -24,7 +30,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 #: Pairs of SetFit's default strategy (all pairs, the smaller of both kinds repeated) from which R = 20 pairs of each
 #: kind per text are used instead (Tunstall et al. 2022, section 4.2).
@@ -246,6 +252,52 @@ def flair(cell: Cell) -> tuple[Predict, dict[str, Any]]:
     return predict, {"epochs": 10}
 
 
+def autointent(cell: Cell) -> tuple[Predict, dict[str, Any]]:
+    """AutoIntent's preset classic-light over the same encoder: classifiers of frozen features and a rule of decision,
+    chosen by its search. -1: outside of the classes."""
+    from autointent import Dataset, Pipeline
+    from autointent.configs import LoggingConfig, SentenceTransformerEmbeddingConfig
+
+    pipeline = Pipeline.from_preset("classic-light", seed=42 + cell.draw)
+    pipeline.set_config(SentenceTransformerEmbeddingConfig(model_name=cell.encoder))
+    pipeline.set_config(LoggingConfig(project_dir=cell.cache / "autointent"))
+    pairs = zip(joined(cell.train), cell.labels, strict=True)
+    pipeline.fit(Dataset.from_dict({"train": [{"utterance": text, "label": label} for text, label in pairs]}))
+    return lambda: [-1 if label is None else label for label in pipeline.predict(joined(cell.test))], {}
+
+
+def open_autonlu(cell: Cell) -> tuple[Predict, dict[str, Any]]:
+    """OpenAutoNLU with its defaults over the same encoder: SetFit if the smallest class has at most 80 rows, otherwise
+    fine-tuning with a search for settings, and a detector of foreign texts. -1: outside of the classes."""
+    from torch.onnx import symbolic_opset14
+    from torch.onnx._internal.torchscript_exporter import symbolic_opset14 as moved
+
+    # Its optimum imports these for an export that is not made here; in torch 2.13 they have another module.
+    for name in (
+        "_attention_scale",
+        "_causal_attention_mask",
+        "_onnx_symbolic",
+        "_type_utils",
+        "jit_utils",
+        "symbolic_helper",
+    ):
+        setattr(symbolic_opset14, name, getattr(moved, name))
+    from open_autonlu.auto_classes import TextClassificationTrainingPipeline
+
+    path = cell.cache / "open-autonlu.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        names = (f"class-{label}" for label in cell.labels)
+        csv.writer(file).writerows([("text", "label"), *zip(joined(cell.train), names, strict=True)])
+    pipeline = TextClassificationTrainingPipeline(str(path), config_overrides={"model_name_or_path": cell.encoder})
+    pipeline.train()
+
+    def predict() -> list[int]:
+        answers = [answer.most_probable.label for answer in pipeline.method_manager.predict(joined(cell.test), 32)]
+        return [int(name.removeprefix("class-")) if name.startswith("class-") else -1 for name in answers]
+
+    return predict, {"method": pipeline.training_method_cls.__name__}
+
+
 def _flair_row(sentence: Any, text: str, label: int) -> Any:
     row = sentence(text)
     row.add_label("class", str(label))
@@ -287,6 +339,8 @@ SYSTEMS: dict[str, tuple[Learn, tuple[str, ...]]] = {
     "setfit": (setfit, ("setfit",)),
     "flair": (flair, ("flair",)),
     "fastai": (fastai, ("fastai.text.all",)),
+    "autointent": (autointent, ("autointent",)),
+    "open-autonlu": (open_autonlu, ("torch",)),
 }
 
 
@@ -331,18 +385,49 @@ def forked(learn: Learn, cell: Cell) -> dict[str, Any]:
     return json.loads(content) if content else {"error": "the process ended without an answer"}
 
 
+def learn_files(learn: Learn, encoder: str, files: Sequence[Path], protocol: TextIO) -> None:
+    """Learn from the first file; write the label of the first row of the second one, and then those of all its rows."""
+    train, new = files
+    with train.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    with new.open(encoding="utf-8", newline="") as file:
+        texts = [[row["text"]] for row in csv.DictReader(file)]
+    names = sorted({row["label"] for row in rows})
+    with tempfile.TemporaryDirectory() as cache:
+        cell = Cell(
+            name=train.stem,
+            train=[[row["text"]] for row in rows],
+            labels=[names.index(row["label"]) for row in rows],
+            test=texts[:1],
+            encoder=encoder,
+            draw=0,
+            cache=Path(cache),
+        )
+        predict, _ = learn(cell)
+        # -1, which is no label, is the row outside of the classes.
+        names.append("")
+        print(names[predict()[0]], file=protocol, flush=True)
+        # `predict` reads the inputs of the cell.
+        cell.test.extend(texts[1:])
+        print(json.dumps([names[label] for label in predict()]), file=protocol, flush=True)
+
+
 def main() -> None:
-    """Answer requests until standard input ends."""
+    """Answer requests until standard input ends, or learn from files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("system", choices=SYSTEMS)
     parser.add_argument("--encoder", required=True)
+    parser.add_argument("--files", nargs=2, type=Path, metavar=("TRAIN", "NEW"))
     arguments = parser.parse_args()
     learn, modules = SYSTEMS[arguments.system]
+    protocol = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    if arguments.files:
+        learn_files(learn, arguments.encoder, arguments.files, protocol)
+        return
     for module in modules:
         __import__(module)
     imports = processor_seconds()
-    protocol = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
     data: dict[str, Any] = {}
     path = ""
     for line in sys.stdin:

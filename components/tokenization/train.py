@@ -275,6 +275,9 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
     settings = job.settings.model_dump(mode="json")
     recipe = {"kind": job.kind, "settings": settings, "code": job.code}
     before = _previous(job)
+    if before is not None and not job.rebuild and _made_of(before) == (texts.digest, recipe):
+        # A run was killed after this stage: its record says what it did, and stays.
+        return job.record
     decision = _decide(job, texts, recipe=recipe, before=before)
     learned = _shards(texts)
     if decision.learn:
@@ -289,6 +292,7 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
         write_atomic(draft.path / "metrics.json", json.dumps(numbers, indent=1) + "\n")
         draft.facts |= {
             "recipe": recipe,
+            "corpus": texts.digest,
             "tokenizer": made.facts["fingerprint"],
             "learned": learned,
             "fit": {name: made.facts[name] for name in FIT},
@@ -304,6 +308,11 @@ def _previous(job: VocabularyJob) -> Manifest | None:
     except ArtifactError:
         return None
     return record if record.facts["tokenizer"] == made.facts["fingerprint"] else None
+
+
+def _made_of(record: Manifest) -> tuple[str | None, dict[str, Any]]:
+    """Digest of the corpus, and the recipe; records of earlier versions have no digest."""
+    return record.facts.get("corpus"), record.facts["recipe"]
 
 
 def _shards(texts: Manifest) -> dict[str, str]:

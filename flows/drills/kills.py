@@ -153,6 +153,7 @@ def random_kills(session: Session) -> str:
         project = session.project(f"random-kills-{projects}", launcher="ray", state="new")
         runs += _killed_until_complete(session, project, chance, roles)
         same = session.compare(project)
+        session.say(f"  project {projects}: {same}")
     met = ", ".join(f"{number} {name}" for name, number in roles.most_common())
     return f"{roles.total()} kills ({met}) in {runs} runs of {projects} projects; {same}"
 

@@ -93,9 +93,17 @@ def test_a_vocabulary_that_does_not_fit_is_learned_again(
     fresh = made.model_copy(update={"output": tmp_path / "fresh", "record": tmp_path / "fresh-record"})
     fit_vocabulary(fresh)
     assert digest_tree(made.output) == digest_tree(fresh.output)
-    # It fits what it has learned.
+
+
+def test_a_stage_that_is_repeated_after_a_kill_leaves_the_same_record(
+    tmp_path: Path, write_corpus: WriteCorpus
+) -> None:
+    write_corpus(tmp_path / "corpus", train=[OLD])
+    made = job(tmp_path)
     fit_vocabulary(made)
-    assert decision(made) == "no new text"
+    before = digest_tree(made.record)
+    fit_vocabulary(made)
+    assert digest_tree(made.record) == before and numbers(made)["learned"] == 1
 
 
 def test_few_words_are_not_judged_until_there_are_more(
