@@ -188,7 +188,8 @@ def _check_slices(job: PromoteJob) -> None:
 def first_champion(contest: Contest, decision: Mapping[str, Any]) -> tuple[Version, dict[str, Any]] | list[str]:
     """The candidate that is served because no model is shown to be better.
 
-    The candidates are tried from the cheapest on. One is passed over if
+    The challenger, which has the best score of selection, is tried first if its score on test is higher than the best
+    baseline's; otherwise the candidates are tried from the cheapest on. One is passed over if
 
     - it is barred (rolled back, tainted, leaked, or slower than the limit),
     - it is cheaper than the challenger, and the challenger is shown to be better than it,
@@ -207,7 +208,11 @@ def first_champion(contest: Contest, decision: Mapping[str, Any]) -> tuple[Versi
     rank = systems.index(system) if system in systems else len(systems)
     made = [entry["decision"] for entry in contest.state.decisions]
     passed: list[str] = []
-    for number, entry in enumerate(contest.candidates):
+    order = [*range(len(systems))]
+    if rank < len(systems) and _is_ahead(contest, decision):
+        order = [rank, *(number for number in order if number != rank)]
+    for number in order:
+        entry = contest.candidates[number]
         version = contest.version(entry)
         if reason := _passed_over(contest, version, entry, decision, cheaper=number < rank):
             # The decision has the reasons of the challenger.
@@ -244,6 +249,12 @@ def _passed_over(
     return ""
 
 
+def _is_ahead(contest: Contest, decision: Mapping[str, Any]) -> bool:
+    """Whether the challenger, which is not shown to be better than the best baseline, is ahead of it on test."""
+    words = results_of(contest.finetuned, contest.challenger["system"]).name == BASELINES
+    return not words and _may_be_as_good(decision) and decision["gain"] > 0
+
+
 def _may_be_as_good(decision: Mapping[str, Any]) -> bool:
     # The candidate was compared with the best baseline, and is not shown to be worse.
     return decision["verdict"] != "reject" and decision["gain"] is not None
@@ -266,7 +277,7 @@ def _compared_with_chance(
     warnings = evaluation_warnings(contest.evaluation, entry["system"], contest.candidates)
     chance |= {"first": True, "warnings": warnings}
     if chance["verdict"] == "promote":
-        chance["reasons"] = [_because(version, entry, contest.challenger, decision), *chance["reasons"]]
+        chance["reasons"] = [_because(contest, version, entry, decision), *chance["reasons"]]
     if earlier is None or earlier["reasons"] != chance["reasons"]:
         contest.record(version, chance, key=key)
     return chance
@@ -276,9 +287,8 @@ def _named(version: Version, entry: Mapping[str, Any]) -> str:
     return f"{version.label} ({entry['system']})"
 
 
-def _because(
-    version: Version, entry: Mapping[str, Any], challenger: Mapping[str, Any], decision: Mapping[str, Any]
-) -> str:
+def _because(contest: Contest, version: Version, entry: Mapping[str, Any], decision: Mapping[str, Any]) -> str:
+    challenger = contest.challenger
     is_challenger = entry["system"] == challenger["system"]
     other = "it" if is_challenger else f"{challenger['name']}/{challenger['version']} ({challenger['system']})"
     shown = f"{other} is not shown to be better than {decision['against']}"
@@ -286,4 +296,6 @@ def _because(
         shown = f"{other} is not shown to be better: {figures(decision)}"
     if decision["verdict"] == "reject":
         shown = f"{other} is rejected: {decision['reasons'][0]}"
+    if is_challenger and _is_ahead(contest, decision):
+        return f"{_named(version, entry)} is the first champion because it is ahead in selection and on test: {shown}"
     return f"{_named(version, entry)} is the first champion because nothing better is shown: {shown}"

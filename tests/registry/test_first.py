@@ -44,6 +44,10 @@ CHANCE, RIVALS = (WORDS, None), (TUNED, FROZEN)
     [
         # (candidate, opponent) -> verdict; what is not named is inconclusive. The opponent "" is the best baseline.
         (TUNED, {(WORDS, None): "promote"}, (), WORDS, [CHANCE]),
+        # The challenger is ahead of the best baseline on test, too; then it has to be better than chance.
+        ((TUNED, 0.04), {(TUNED, None): "promote", CHANCE: "promote"}, (), TUNED, [(TUNED, None)]),
+        ((TUNED, 0.04), {CHANCE: "promote"}, (), WORDS, [(TUNED, None), CHANCE]),
+        ((TUNED, 0.04), {CHANCE: "promote"}, (TUNED,), WORDS, [CHANCE]),
         # Words are not shown to be better than chance, the frozen encoder is.
         (TUNED, {(FROZEN, None): "promote"}, (), FROZEN, [CHANCE, RIVALS, (FROZEN, ""), (FROZEN, None)]),
         # The challenger is better than the frozen encoder, but not than the best baseline.
@@ -68,12 +72,13 @@ CHANCE, RIVALS = (WORDS, None), (TUNED, FROZEN)
 def test_the_cheapest_candidate_that_is_better_than_chance(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Any,
-    challenger: str,
+    challenger: str | tuple[str, float],
     verdicts: Mapping[tuple[str, str | None], str],
     refused: tuple[str, ...],
     chosen: str | None,
     compared: list[tuple[str, str | None]],
 ) -> None:
+    challenger, gain = (challenger, -0.01) if isinstance(challenger, str) else challenger
     systems = {entry["version"]: entry["system"] for entry in ENTRIES}
     seen: list[tuple[str, str | None]] = []
     counts: list[int] = []
@@ -101,7 +106,7 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
     contest = Contest(PromotionRule(), ledger, "task", tmp_path, tmp_path, state, entry, ENTRIES)
     against = "most frequent class" if challenger == WORDS else f"baseline {WORDS}"
     verdict = verdicts.get((challenger, ""), "inconclusive")
-    result = first_champion(contest, decision(verdict, against))
+    result = first_champion(contest, decision(verdict, against, gain))
     assert seen == compared
     # Comparisons with the constant prediction are counted apart.
     assert counts == list(range(len(counts)))
@@ -112,7 +117,7 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
         version, made = result
         assert systems[version.number] == chosen
         assert made["first"] is True
-        assert made["reasons"][0].startswith(f"m/{version.number} ({chosen}) is the first champion because nothing")
+        assert made["reasons"][0].startswith(f"m/{version.number} ({chosen}) is the first champion because ")
 
 
 def test_words_are_served_until_a_challenger_is_better(pipeline: Pipeline) -> None:
