@@ -84,15 +84,13 @@ def global_batches(run: LanguageModelRun, world: World) -> list[str]:
     settings = run.training
     model = language_model.initial_model(run)
     assert isinstance(model, LanguageModel)
-    sampler = language_model.sampler_for(
+    sampler = language_model.training_sampler(
         run.family,
         run.text(),
-        config=model.config,
+        model=language_model.initial_model(run),
+        settings=settings,
         pieces=load_tokenizer(run.tokenizer).pieces,
-        batch_size=settings.batch_size,
-        window=settings.window,
         seed=run.seed,
-        jitter=settings.window_jitter,
     )
     digests = []
     for step in range(STEPS):

@@ -77,6 +77,11 @@ class LanguageModelTraining(Training):
             )
         return self
 
+    def only_windows(self) -> LanguageModelTraining:
+        """The settings on which `longest` depends; all others have the same values in every run."""
+        sizes = {"window": self.window, "long_window": self.long_window, "batch_size": self.batch_size}
+        return LanguageModelTraining(tokens=1, rate=1.0, **sizes)
+
     def longest(self, positions: int | None) -> int:
         """Tokens of the longest window for a model with this number of positions; None: without positions."""
         if positions is None or self.long_window is not None:

@@ -115,7 +115,7 @@ def scratch(params: Params) -> dict[str, Arguments]:
                 "tokenizer": _of(params, "tokenizer", params.downstream_vocabulary, settings.tokenizer),
                 "tokens": _of(params, "tokens", corpus, settings.tokenizer) if reads else None,
                 "training": learning.training if reads else None,
-                "pretraining": settings.training,
+                "pretraining": settings.training.only_windows(),
                 "start": start,
                 "output": out(params, "encoder", name, start),
                 **_model(settings),

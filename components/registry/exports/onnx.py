@@ -198,7 +198,7 @@ def several_parts(classifier: TextClassifier) -> str:
     if classifier.kind in PAIRS and reads_apart(settings, model.encoder):
         return "it reads two texts as two sequences"
     if model.combine is not None or (settings.chunk is not None and not model.of_units):
-        return "it reads long texts in parts (chunk, or max_length beyond the encoder's positions)"
+        return "it reads long texts in parts (chunk)"
     return ""
 
 

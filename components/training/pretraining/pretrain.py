@@ -69,7 +69,8 @@ class ScratchJob(ModelJob):
 
     Attributes:
         tokenizer: directory of the tokenizer of downstream texts; None: the tokenizer of the published model.
-        pretraining: settings of the pretraining of the same model, whose windows limit its positions.
+        pretraining: settings of the pretraining of the same model, of which only the windows matter: they limit its
+            positions.
         tokens, training: token shards of the text of the word vectors, and settings of the language model on it; None:
             the model has no word vectors.
         start: `scratch`: all weights but the static channel are random, new ones for each seed of fine-tuning;
@@ -156,8 +157,7 @@ def scratch(job: ScratchJob) -> Path:
         imported = _published(job, job.source)
         settings = imported.model.config.model_dump(exclude={"vocabulary"})
     elif job.pretraining is not None:
-        training = published_training(job.pretraining, family=job.family, preset=job.preset)
-        settings = with_trained_positions(settings, family=job.family, preset=job.preset, training=training)
+        settings = with_trained_positions(settings, family=job.family, preset=job.preset, training=job.pretraining)
     if job.tokenizer is not None:
         tokenizer = load_tokenizer(job.tokenizer)
     elif imported is not None:
