@@ -30,7 +30,7 @@ from tests.training.helpers import lm_settings, make_inputs, pretrain_job
 
 #: Several workers store a checkpoint after every tenth step only.
 STEPS, STOP = 12, 10
-TRAINING = lm_settings(tokens=4 * 8 * STEPS, window_jitter=0)
+TRAINING = lm_settings(tokens=4 * 8 * STEPS, window_jitter=0, long_window=8)
 #: Without dropout, whose masks depend on the rank.
 MODEL = {"width": 16, "layers": 2, "positions": 32, "dropout": 0.0, "dropout_attention": 0.0}
 
