@@ -220,7 +220,7 @@ def measure(
     start: str | None,
     *,
     counts: tuple[int, int],
-    peers: dict[str, str],
+    peers: Peers,
     folder: Path,
 ) -> tuple[dict[str, tuple[float, float]], dict[str, First]]:
     """Wall and processor seconds of every step, and what each library takes to its first prediction.

@@ -1,10 +1,10 @@
 """Inputs of a job on a node that has no disk in common with the driver.
 
 The inputs are the complete directories (with a manifest) that the job names. A node that has a directory of the same
-path and digest reads it there, memory-mapped, and nothing is copied. Any other node reads it in the storage if that is
-a folder: the kernel keeps the pages that are in use, as far as there is memory. From a bucket it copies it once to its
-cache, under its digest, and checks it before every use. Parts would not do: the rows of every batch are spread over the
-whole corpus, so each worker needs every shard within a few steps.
+path and digest reads it there, memory-mapped, and nothing is copied. Any other node reads it in the storage, if the
+storage is a folder. If it is a bucket, the node copies the directory once to its cache, under its digest, and checks
+the copy before every use. The whole directory is copied, because the rows of a batch are spread over the corpus: each
+worker reads every shard within a few steps.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from components.core.errors import ArtifactError, TrainingError
 
 Job = TypeVar("Job")
 
-#: Size limit of a node's cache in bytes, one for inputs and one for files of steps; the least recently used are removed
-#: first.
+#: Size limit in bytes of each of a node's two caches, for inputs and for files of steps. The least recently used entries
+#: are removed first.
 CACHE_BYTES = 10**9 * int(os.environ.get("HEADSTART_CACHE_GB") or 50)
 #: Folders of a node's cache: directories of inputs, files of steps, and files of other kinds.
 CACHES = ("inputs", "shards", "other")

@@ -158,8 +158,8 @@ class Work:
 
 
 def publish_inputs(inputs: Sequence[Input], storage: str) -> list[Input]:
-    """Copy inputs of jobs to the storage, where nodes without the driver's disk read them; a link if it is on this
-    disk. Returns them with their places in a folder."""
+    """Copy inputs of jobs to the storage, where nodes without the driver's disk read them. Files on the same disk are
+    linked. Returns the inputs; if the storage is a folder, with their paths in it."""
     published = []
     for each in inputs:
         work = _of_input(storage, each.digest)

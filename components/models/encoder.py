@@ -57,8 +57,8 @@ class Encoder:
 def with_trained_positions(
     settings: Mapping[str, Any], *, family: str, preset: str | None, training: LanguageModelTraining
 ) -> dict[str, Any]:
-    """The settings of a new model with the number of positions that the windows of its training reach: a model must not
-    read at positions that were never trained. Of families without positions unchanged."""
+    """The settings of a new model, with at most as many positions as the longest window of its training has tokens. The
+    model then cannot read at positions that were never trained. Families without positions keep their settings."""
     member = family_named(family)
     if "positions" not in member.config.model_fields:
         return dict(settings)

@@ -188,8 +188,9 @@ def _check_slices(job: PromoteJob) -> None:
 def first_champion(contest: Contest, decision: Mapping[str, Any]) -> tuple[Version, dict[str, Any]] | list[str]:
     """The candidate that is served because no model is shown to be better.
 
-    The challenger, which has the best score of selection, is tried first if its score on test is higher than the best
-    baseline's; otherwise the candidates are tried from the cheapest on. One is passed over if
+    The challenger has the best score of selection. If its score on test is also higher than the best baseline's, it is
+    tried first, then the others from the cheapest on. Otherwise all are tried from the cheapest on. A candidate is
+    passed over if
 
     - it is barred (rolled back, tainted, leaked, or slower than the limit),
     - it is cheaper than the challenger, and the challenger is shown to be better than it,

@@ -26,8 +26,8 @@ class ClusterSettings(Section):
     #: the run fails. null: those that exist when a stage starts, else processors. The variable HEADSTART_GPUS takes
     #: precedence.
     gpus: Positive | None = None
-    #: Number of stages that a run of a Prefect server executes at the same time on a cluster: how often the `workers`
-    #: or `gpus` of a training fit into it. The variable HEADSTART_STAGES takes precedence.
+    #: Maximum number of stages at the same time, in flows of a Prefect server that use a cluster. Choose the number of
+    #: trainings of `workers` or `gpus` for which the cluster has room. The variable HEADSTART_STAGES takes precedence.
     stages: Positive = 1
     #: `local`, or the address of a Ray cluster. The variable RAY_ADDRESS takes precedence.
     address: str = "local"

@@ -51,9 +51,10 @@ class LanguageModelTraining(Training):
     discriminative: Annotated[float, Field(gt=0)] = 1.0
     #: Tokens per window (back-propagation through time for recurrent families).
     window: Positive = 64
-    #: Tokens per window of every tenth step, with as many tokens in fewer rows, so that later positions are trained,
-    #: too (Devlin et al. 2019, appendix A.2). A multiple of `window`. null: four windows, or as many as `batch_size`
-    #: and the model's positions allow. A new model has no further positions. Families with positions only.
+    #: Tokens per window in every tenth step, which has fewer rows and as many tokens as the others, so that later
+    #: positions are trained as well (Devlin et al. 2019, appendix A.2). A multiple of `window`. null: 4 or 2 times
+    #: `window`, if `batch_size` is a multiple of this factor and the model has as many positions; else `window`. A new
+    #: model has no positions beyond it. Only for families with a limited number of positions.
     long_window: Positive | None = None
     #: Standard deviation of the window length around `window` (AWD-LSTM, section 5), in tokens. Recurrent families
     #: only; 0 for a constant length.
@@ -69,6 +70,10 @@ class LanguageModelTraining(Training):
     def _one_budget(self) -> LanguageModelTraining:
         if (self.tokens is None) == (self.seconds is None):
             raise ValueError("needs a budget: either tokens or seconds")
+        return self
+
+    @model_validator(mode="after")
+    def _whole_windows(self) -> LanguageModelTraining:
         ratio, rest = divmod(self.long_window or self.window, self.window)
         if rest or self.batch_size % max(1, ratio):
             raise ValueError(
@@ -84,7 +89,9 @@ class LanguageModelTraining(Training):
 
     def longest(self, positions: int | None) -> int:
         """Tokens of the longest window for a model with this number of positions; None: without positions."""
-        if positions is None or self.long_window is not None:
-            return self.window if positions is None else self.long_window or self.window
+        if positions is None:
+            return self.window
+        if self.long_window is not None:
+            return self.long_window
         fits = (ratio for ratio in RATIOS if self.batch_size % ratio == 0 and self.window * ratio <= positions)
         return self.window * next(fits, 1)

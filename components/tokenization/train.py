@@ -276,7 +276,8 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
     recipe = {"kind": job.kind, "settings": settings, "code": job.code}
     before = _previous(job)
     if before is not None and not job.rebuild and _made_of(before) == (texts.digest, recipe):
-        # A run was killed after this stage: its record says what it did, and stays.
+        # The stage is repeated although it has ended: the run was killed before DVC had recorded its end. The record of
+        # the first execution stays, because this one has nothing to learn.
         return job.record
     decision = _decide(job, texts, recipe=recipe, before=before)
     learned = _shards(texts)

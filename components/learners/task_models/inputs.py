@@ -1,9 +1,9 @@
 """Encoding of one text or two texts as sequences of piece ids, windows over long texts, and how much of a text is read.
 
-For encoders without recurrent state, a text is split into windows of `chunk` pieces or as many as the model has
-positions, each with the family's special
-pieces and encoded independently; the head reads the pooled vectors. Encoders with a state read the whole text chunk by
-chunk (`LanguageModel.set_chunks`).
+For encoders without recurrent state, a text is split into windows of at most `chunk` pieces, or, if it exceeds the
+encoder's positions, of as many pieces as there are positions. Each window has the family's special pieces and is
+encoded independently; the head reads the pooled vectors. Encoders with a state read the whole text chunk by chunk
+(`LanguageModel.set_chunks`).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def combination(apart: Combine, *, turned: Combine | None = None) -> Callable[..
 
 def window_size(settings: FinetuneSettings, encoder: LanguageModel) -> int | None:
     """Maximum number of pieces of a window, special pieces included; None if a text is one sequence. Without `chunk`,
-    texts that exceed the model's positions are read in windows, except by a mix of layers, which reads one sequence."""
+    a `max_length` above the encoder's positions means windows; `layers: mix` reads one sequence and cuts it."""
     if encoder.carries_state or (settings.chunk is None and settings.layers == "mix"):
         return None
     chunk = settings.chunk or settings.max_length

@@ -37,7 +37,7 @@ def sampler_for(name: str, store: Tokens, *, config: ModelConfig, **options: Any
 
 
 class LongWindowSampler(Sampler):
-    """Batches of `short`, and in one of `LONG_EVERY` steps of `long`, which has fewer rows and as many tokens."""
+    """Batches of `short`; every `LONG_EVERY`-th step has a batch of `long`, with fewer rows and as many tokens."""
 
     def __init__(self, short: WindowSampler, long: WindowSampler) -> None:
         self.short, self.long = short, long
