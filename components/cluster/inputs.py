@@ -37,8 +37,8 @@ from components.core.errors import ArtifactError, TrainingError
 
 Job = TypeVar("Job")
 
-#: Size limit in bytes of each of a node's two caches, for inputs and for files of steps. The least recently used entries
-#: are removed first.
+#: Size limit in bytes of each of a node's two caches, for inputs and for files of steps. The least recently used
+#: entries are removed first.
 CACHE_BYTES = 10**9 * int(os.environ.get("HEADSTART_CACHE_GB") or 50)
 #: Folders of a node's cache: directories of inputs, files of steps, and files of other kinds.
 CACHES = ("inputs", "shards", "other")
