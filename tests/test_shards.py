@@ -199,11 +199,13 @@ def test_a_killed_node_or_head_loses_only_the_steps_in_flight(tmp_path: Path, sm
     for number, killed in enumerate(("node", "head", "")):
         folder = tmp_path / f"cluster-{number}"
         folder.mkdir()
-        cluster = nodes.Cluster(folder, (), {})
+        # A driver ends when it has not reached the head for this time, 60 s by default.
+        cluster = nodes.Cluster(folder, (), {"RAY_gcs_rpc_server_reconnect_timeout_s": "15"})
         try:
             members = {"head": cluster.started[0], "node": cluster.node("first")}
             cluster.node("second")
-            driver = subprocess.Popen(command, cwd=ROOT, env=cluster.variables, stderr=subprocess.DEVNULL)
+            with (folder / "driver.log").open("wb") as log:
+                driver = subprocess.Popen(command, cwd=ROOT, env=cluster.variables, stderr=log)
             while killed and driver.poll() is None and len(finished(tmp_path / "out-storage")) < 6 * (number + 1):
                 time.sleep(0.01)
             if killed:
@@ -214,7 +216,12 @@ def test_a_killed_node_or_head_loses_only_the_steps_in_flight(tmp_path: Path, sm
                 while driver.poll() is None and len(finished(tmp_path / "out-storage")) < len(kept) + 4:
                     time.sleep(0.01)
                 driver.kill()
-            assert (driver.wait(300) == 0) == (not killed)
+            try:
+                code = driver.wait(300)
+            except subprocess.TimeoutExpired:
+                driver.kill()
+                pytest.fail(f"{killed or 'nothing'} killed: {(folder / 'driver.log').read_text()}")
+            assert (code == 0) == (not killed)
             assert kept.items() <= finished(tmp_path / "out-storage").items() or not killed
         finally:
             cluster.close()

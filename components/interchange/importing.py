@@ -210,8 +210,9 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
     if vocabulary.size != rows:
         raise ArtifactError(f"{folder}: the tokenizer has {vocabulary.size} pieces, but the model has {rows} rows")
     kind = vocabulary.tokenizer.kind
-    model = build_model(result, vocabulary=rows, settings=settings, tokenizer=kind)
-    model.load_state_dict(inner)
+    with torch.device("meta"):
+        model = build_model(result, vocabulary=rows, settings=settings, tokenizer=kind)
+    model.to_empty(device="cpu").load_state_dict(inner)
     model.remap_vocabulary(torch.tensor(vocabulary.rows))
     model.bind(vocabulary.tokenizer)
     log = [

@@ -247,10 +247,10 @@ def rival_of(
 
 TAG = "latency"
 #: Number of rows whose latency is measured, after WARM_UP rows that are not counted.
-LATENCY_ROWS = 100
+LATENCY_ROWS = 50
 WARM_UP = 5
 #: Passes over these rows. The variation between passes is the error of a comparison.
-ROUNDS = 5
+ROUNDS = 3
 #: Measurements (one per machine) that a tag holds.
 MOST_CONDITIONS = 10
 
