@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +22,6 @@ from components.interchange.huggingface import CONVERTERS, family_of
 from components.interchange.published import Imported
 from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
-from components.models.base import LanguageModel
 from components.models.encoder import KIND, build_model, save_encoder, write_untrained
 from components.tokenization.published import FILES, Vocabulary, read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY
@@ -107,8 +105,8 @@ def import_encoder(
     """Convert a published model and write the encoder directory `output`; returns the log of the mapping.
 
     Args:
-        source: a Hugging Face folder (BERT, RoBERTa, ALBERT, GPT-2, XLNet), a fastai weight file (.pth), or
-            word vectors as text (.txt, .vec, .gz).
+        source: a Hugging Face folder (BERT, DistilBERT, RoBERTa, XLM-RoBERTa, CamemBERT, ALBERT, GPT, GPT-2, XLNet), a
+            fastai weight file (.pth), or word vectors (.txt, .vec, .gz; .bin of word2vec or fastText).
         family: of the result; None: determined from config.json, `ulmfit` for .pth, `word2vec` for vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
 
@@ -204,7 +202,7 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
     tensors = read_tensors(weight_files(folder))
     vocabulary = read_vocabulary(folder)
     try:
-        settings, rows, inner = CONVERTERS[result].from_huggingface(config, tensors)
+        settings, rows, inner, fresh = CONVERTERS[result].from_huggingface(config, tensors)
     except ArtifactError as error:
         raise ArtifactError(f"{folder}: {error}") from error
     if vocabulary.size != rows:
@@ -221,7 +219,7 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
         *_special_log(vocabulary),
         f"{len(tensors)} tensors imported",
     ]
-    if fresh := _fresh(result, model, tensors):
+    if fresh:
         log.append(f"not in the file, initialised as in a new model: {', '.join(fresh)}")
     return Imported(result, model.eval(), vocabulary.tokenizer, digest, log, fresh)
 
@@ -234,10 +232,3 @@ def _special_log(vocabulary: Vocabulary) -> list[str]:
         else f"{pieces[ours]} (id {ours}): not in the published vocabulary, initialised with the mean of all rows"
         for ours, theirs in enumerate(vocabulary.rows[:FIRST_ORDINARY])
     ]
-
-
-def _fresh(family: str, model: LanguageModel, tensors: Mapping[str, Tensor]) -> list[str]:
-    expected = CONVERTERS[family].to_huggingface(model)[1]
-    result = {name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in tensors}
-    # A file of the bare encoder lacks the first part of the names.
-    return [name for name in expected if name not in result and name.partition(".")[2] not in result]

@@ -11,7 +11,7 @@ from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
 
 #: Suffixes of the names of the output bias in published files.
-OUTPUT_BIASES: Final = ("predictions.bias", "lm_head.bias", "lm_loss.bias")
+OUTPUT_BIASES: Final = ("predictions.bias", "lm_head.bias", "lm_loss.bias", "vocab_projector.bias")
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from torch import Tensor
 
 from components.core.errors import ArtifactError, nearest
 from components.core.tables import LazyTable
 
-__all__ = ["CONVERTERS", "MODEL_TYPES", "Converter", "family_of"]
+__all__ = ["CONVERTERS", "MODEL_TYPES", "Converter", "Restored", "family_of"]
+
+
+class Restored(NamedTuple):
+    """A published model as a family's.
+
+    Attributes:
+        settings: keyword arguments of the family's config class without `vocabulary`.
+        vocabulary: number of rows of the embeddings.
+        tensors: of the family's model, float32.
+        fresh: published names of the tensors that the file lacks; they are initialised as in a new model.
+    """
+
+    settings: dict[str, Any]
+    vocabulary: int
+    tensors: dict[str, Tensor]
+    fresh: list[str]
 
 
 @dataclass(frozen=True)
@@ -23,13 +39,12 @@ class Converter:
 
     Attributes:
         to_huggingface: model -> (content of config.json, tensors).
-        from_huggingface: (content of config.json, tensors) -> (settings, vocabulary, tensors of the family's model);
-            `settings` are keyword arguments of the family's config class without `vocabulary`. Raises ArtifactError:
-            config.json has unsupported values, or tensors are missing, surplus or misshapen.
+        from_huggingface: content of config.json, and tensors. Raises ArtifactError: config.json has unsupported values,
+            or tensors are missing, surplus or misshapen.
     """
 
     to_huggingface: Callable[[Any], tuple[dict[str, Any], dict[str, Tensor]]]
-    from_huggingface: Callable[[Mapping[str, Any], Mapping[str, Tensor]], tuple[dict[str, Any], int, dict[str, Tensor]]]
+    from_huggingface: Callable[[Mapping[str, Any], Mapping[str, Tensor]], Restored]
 
 
 #: Family -> converter.
@@ -45,7 +60,10 @@ CONVERTERS: Final[LazyTable[Converter]] = LazyTable(
 #: `model_type` of config.json -> family.
 MODEL_TYPES: Final[dict[str, str]] = {
     "bert": "bert",
+    "distilbert": "bert",
     "roberta": "roberta",
+    "xlm-roberta": "roberta",
+    "camembert": "roberta",
     "albert": "albert",
     "gpt2": "gpt",
     "openai-gpt": "gpt",

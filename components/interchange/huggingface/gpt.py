@@ -13,7 +13,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from components.core.errors import ArtifactError
-from components.interchange.huggingface import Converter
+from components.interchange.huggingface import Converter, Restored
 from components.interchange.huggingface.rules import (
     Keys,
     Reader,
@@ -106,7 +106,7 @@ def to_huggingface(model: GPT) -> tuple[dict[str, Any], Tensors]:
     return config, exported(rules(kind), model, ours.layers)
 
 
-def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:
+def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
     """Implements `Converter.from_huggingface`."""
     kind = config.get("model_type", "gpt2")
     if kind not in KEYS:

@@ -1,8 +1,9 @@
 """BERT, RoBERTa and ALBERT <-> `BertForPreTraining`, `RobertaForMaskedLM` and `AlbertForPreTraining`.
 
-Files without heads, or with the head of masked pieces only, can also be imported. In transformers, RoBERTa's positions
-start at the padding id + 1, so the first rows of the position table are unused, and the embedding of the single segment
-is added to every position. Here, it is part of the position embeddings.
+Files without heads, or with the head of masked pieces only, can also be imported. DistilBERT becomes a BERT whose
+embeddings of segments are zero; XLM-RoBERTa and CamemBERT are RoBERTa with a unigram tokenizer. In transformers,
+RoBERTa's positions start at the padding id + 1, so the first rows of the position table are unused, and the embedding
+of the single segment is added to every position. Here, it is part of the position embeddings.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from components.interchange.huggingface import Converter
+from components.interchange.huggingface import Converter, Restored
 from components.interchange.huggingface.rules import (
     Keys,
     Reader,
@@ -24,6 +25,7 @@ from components.interchange.huggingface.rules import (
     exported,
     module,
     normalised,
+    packed,
     plain,
     restored,
 )
@@ -50,6 +52,19 @@ _BERT_KEYS: Final = Keys(
     fixed={"type_vocab_size": 2, "tie_word_embeddings": True},
     required={"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
     derived=lambda width: {"intermediate_size": 4 * width},
+)
+_DISTIL_KEYS: Final = Keys(
+    numbers={
+        "vocabulary": ("vocab_size", 30522),
+        "width": ("dim", 768),
+        "layers": ("n_layers", 6),
+        "heads": ("n_heads", 12),
+        "positions": ("max_position_embeddings", 512),
+    },
+    values={"dropout": ("dropout", 0.1), "dropout_attention": ("attention_dropout", 0.1)},
+    activation=("activation", "gelu"),
+    fixed={"tie_word_embeddings": True},
+    derived=lambda width: {"hidden_dim": 4 * width},
 )
 _ROBERTA_KEYS: Final = replace(
     _BERT_KEYS,
@@ -137,6 +152,29 @@ _ALBERT_RULES: Final[Sequence[Rule]] = (
 )
 
 
+_DISTIL: Final = "distilbert.transformer.layer.{layer}"
+_DISTIL_RULES: Final[Sequence[Rule]] = (
+    *_embeddings("distilbert."),
+    plain("position", "distilbert.embeddings.position_embeddings.weight"),
+    *(
+        packed(
+            f"blocks.{{layer}}.attention.query_key_value.{kind}",
+            *(f"{_DISTIL}.attention.{part}_lin.{kind}" for part in "qkv"),
+        )
+        for kind in ("weight", "bias")
+    ),
+    *module("blocks.{layer}.attention.output", f"{_DISTIL}.attention.out_lin"),
+    *module("blocks.{layer}.attention_norm", f"{_DISTIL}.sa_layer_norm"),
+    *module("blocks.{layer}.expand", f"{_DISTIL}.ffn.lin1"),
+    *module("blocks.{layer}.contract", f"{_DISTIL}.ffn.lin2"),
+    *module("blocks.{layer}.norm", f"{_DISTIL}.output_layer_norm"),
+    *_head("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+    # No file of the class has them.
+    *module("pooler", "pooler.dense", part="pooler"),
+    *module("next_sentence", "seq_relationship", part="next sentence"),
+)
+
+
 def _roberta_rules(unused: int) -> Sequence[Rule]:
     """The rules for a file whose first `unused` position rows are unused."""
     positions = Rule(
@@ -161,9 +199,7 @@ def _converter(family: str, keys: Keys, rules: Sequence[Rule], *, architecture: 
         config = keys.write(model.config, kind=family, architecture=architecture)
         return config, exported(rules, model, model.config.layers)
 
-    def from_huggingface(
-        config: Mapping[str, Any], tensors: Mapping[str, Tensor]
-    ) -> tuple[dict[str, Any], int, Tensors]:
+    def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
         reader = Reader(config, keys)
         settings = reader.read()
         reader.check()
@@ -172,13 +208,26 @@ def _converter(family: str, keys: Keys, rules: Sequence[Rule], *, architecture: 
     return Converter(to_huggingface, from_huggingface)
 
 
+def _from_bert(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
+    if config.get("model_type") != "distilbert":
+        return _BERT_CONVERTER.from_huggingface(config, tensors)
+    reader = Reader(config, _DISTIL_KEYS)
+    settings = reader.read()
+    reader.check()
+    copies = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
+    named = normalised(tensors, prefix="distilbert.", copies=copies, ignored=_BUFFERS)
+    result = restored("bert", settings, _DISTIL_RULES, named)
+    result.tensors["segment"] = torch.zeros(2, settings["width"])
+    return result
+
+
 def _to_roberta(model: RoBERTa) -> tuple[dict[str, Any], Tensors]:
     positions = model.config.positions + PAD + 1
     config = _ROBERTA_KEYS.write(model.config, kind="roberta", architecture="RobertaForMaskedLM", positions=positions)
     return config, exported(_roberta_rules(PAD + 1), model, model.config.layers)
 
 
-def _from_roberta(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:
+def _from_roberta(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
     reader = Reader({"pad_token_id": 1, **config}, _ROBERTA_KEYS)
     settings, padding = reader.read(), reader["pad_token_id"]
     unused = padding + 1 if isinstance(padding, int) else 0
@@ -190,7 +239,8 @@ def _from_roberta(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> t
     return restored("roberta", settings, _roberta_rules(unused), named)
 
 
-BERT_CONVERTER = _converter("bert", _BERT_KEYS, _BERT_RULES, architecture="BertForPreTraining", head="cls.predictions")
+_BERT_CONVERTER = _converter("bert", _BERT_KEYS, _BERT_RULES, architecture="BertForPreTraining", head="cls.predictions")
+BERT_CONVERTER = Converter(_BERT_CONVERTER.to_huggingface, _from_bert)
 ROBERTA_CONVERTER = Converter(_to_roberta, _from_roberta)
 ALBERT_CONVERTER = _converter(
     "albert", _ALBERT_KEYS, _ALBERT_RULES, architecture="AlbertForPreTraining", head="predictions"

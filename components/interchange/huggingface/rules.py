@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from components.core.errors import ArtifactError, ConfigError
+from components.interchange.huggingface import Restored
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, misfits
 from components.tokenization.special import END, PAD, START
@@ -92,9 +93,8 @@ def exported(rules: Sequence[Rule], model: LanguageModel, layers: int) -> Tensor
 
 def restored(
     family: str, settings: Mapping[str, Any], rules: Sequence[Rule], tensors: Mapping[str, Tensor]
-) -> tuple[dict[str, Any], int, Tensors]:
-    """The result of `Converter.from_huggingface`: settings, vocabulary, and the tensors of a family's model from
-    published ones, float32; missing parts are initialised as in a new model.
+) -> Restored:
+    """The result of `Converter.from_huggingface`; missing parts are initialised as in a new model.
 
     Raises:
         ArtifactError: the settings are invalid for the family, or tensors are missing, surplus or misshapen.
@@ -108,8 +108,8 @@ def restored(
         raise ArtifactError(f"config.json: {error}") from error
     rules = [rule for rule in spread(rules, settings["layers"]) if rule.ours in ours]
     present = {rule.part for rule in rules if any(name in tensors for name in rule.theirs)}
-    fresh = [rule.ours for rule in rules if rule.part is not None and rule.part not in present]
-    rules = [rule for rule in rules if rule.ours not in fresh]
+    missing = [rule for rule in rules if rule.part is not None and rule.part not in present]
+    rules = [rule for rule in rules if rule not in missing]
     expected = {
         name: tuple(tensor.shape)
         for rule in rules
@@ -118,7 +118,8 @@ def restored(
     if problems := misfits(expected, {name: tuple(tensor.shape) for name, tensor in tensors.items()}):
         raise ArtifactError(f"the weights do not fit config.json: {'; '.join(problems)}")
     result = {rule.ours: rule.restore(*(tensors[name].float() for name in rule.theirs)).contiguous() for rule in rules}
-    return settings, vocabulary, result | _fresh(family, settings, ours, fresh)
+    result |= _fresh(family, settings, ours, [rule.ours for rule in missing])
+    return Restored(settings, vocabulary, result, [name for rule in missing for name in rule.theirs])
 
 
 def _fresh(family: str, settings: Mapping[str, Any], ours: Mapping[str, Tensor], names: Sequence[str]) -> Tensors:
@@ -260,7 +261,7 @@ def normalised(
     """
     result: Tensors = {}
     bare = not any(name.startswith(prefix) for name in tensors)
-    heads = ("cls.", "lm_head.", "predictions.", "sop_classifier.")
+    heads = ("cls.", "lm_head.", "predictions.", "sop_classifier.", "vocab_")
     for name, tensor in tensors.items():
         if name.endswith(tuple(ignored)):
             continue

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from components.interchange.huggingface import Converter
+from components.interchange.huggingface import Converter, Restored
 from components.interchange.huggingface.rules import (
     Keys,
     Reader,
@@ -103,7 +103,7 @@ def to_huggingface(model: XLNet) -> tuple[dict[str, Any], Tensors]:
     return config, exported(rules(ours.head_count), model, ours.layers)
 
 
-def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:
+def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
     """Implements `Converter.from_huggingface`."""
     reader = Reader(config, _KEYS)
     settings = reader.read()

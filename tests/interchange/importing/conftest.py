@@ -61,7 +61,7 @@ def unigram_json(special: list[str]) -> dict[str, object]:
 
 def write_tokenizer(family: str, folder: Path) -> int:
     """Write the family's usual files; returns the number of pieces."""
-    if family == "bert":
+    if family in ("bert", "distilbert"):
         # As published: special pieces at their usual ids.
         words = ["[PAD]", *(f"[unused{index}]" for index in range(3)), "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDPIECE]
         (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
@@ -82,14 +82,18 @@ def write_tokenizer(family: str, folder: Path) -> int:
         (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", encoding="utf-8")
         (folder / "tokenizer_config.json").write_text(json.dumps(config))
         return len(names)
-    special = {"albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]}.get(
-        family, ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
-    )
+    special = {
+        "albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+        "xlm-roberta": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        "xlnet": ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"],
+    }[family]
     (folder / "tokenizer.json").write_text(json.dumps(unigram_json(special)))
     roles = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     names = dict(zip(roles, ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), strict=True))
     if family == "xlnet":
         names |= {"cls_token": "<cls>", "sep_token": "<sep>", "mask_token": "<mask>"}
+    if family == "xlm-roberta":
+        names |= {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **names}))
     return len(special) + len(UNIGRAM)
 
@@ -98,6 +102,14 @@ def their_model(family: str, vocabulary: int) -> PreTrainedModel:
     torch.manual_seed(0)
     if family == "bert":
         return transformers.BertForPreTraining(transformers.BertConfig(vocab_size=vocabulary, **SIZES))
+    if family == "distilbert":
+        config = transformers.DistilBertConfig(vocab_size=vocabulary, dim=24, n_layers=2, n_heads=2, hidden_dim=96)
+        return transformers.DistilBertForMaskedLM(config)
+    if family == "xlm-roberta":
+        config = transformers.XLMRobertaConfig(
+            vocab_size=vocabulary, type_vocab_size=1, max_position_embeddings=66, **SIZES
+        )
+        return transformers.XLMRobertaForMaskedLM(config)
     if family == "roberta":
         config = transformers.RobertaConfig(
             vocab_size=vocabulary, type_vocab_size=1, max_position_embeddings=66, **SIZES
@@ -124,7 +136,7 @@ def their_model(family: str, vocabulary: int) -> PreTrainedModel:
     )
 
 
-@pytest.fixture(params=list(CONVERTERS))
+@pytest.fixture(params=[*CONVERTERS, "distilbert", "xlm-roberta"])
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -10,10 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError
+from components.interchange.huggingface import MODEL_TYPES
 from components.interchange.importing import import_encoder, read_published, source_digest
 from components.models.encoder import Encoder, load_encoder
 from components.serving.generation import Sampling, try_model
@@ -23,6 +24,8 @@ from tests.interchange.importing.conftest import TEXTS, SaveFolder
 
 NAMED = {
     "bert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+    "distilbert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+    "xlm-roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
     "albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
     "roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
     "gpt": [None, None, None, "<|endoftext|>", None],
@@ -81,12 +84,24 @@ def test_special_pieces_are_first(family: str, save_folder: SaveFolder) -> None:
     known = [row for row in vocabulary.rows if row >= 0]
     assert sorted(known) == list(range(vocabulary.size))
     facts = encoder.manifest.facts if encoder.manifest else {}
-    assert (facts["trained"], facts["family"], facts["source"]) == (True, family, str(folder))
+    assert (facts["trained"], facts["family"], facts["source"]) == (True, MODEL_TYPES.get(family, family), str(folder))
     assert facts["source_digest"] == source_digest(folder)
     log = (folder.parent / "encoder" / "import.log").read_text()
     assert all(f"{name!r}" in log for name in NAMED[family] if name)
     if family == "gpt":
         assert "[MASK] (id 4): not in the published vocabulary, initialised with the mean of all rows" in log
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "xlm-roberta"])
+def test_predictions_equal_those_of_transformers(kind: str, save_folder: SaveFolder) -> None:
+    folder = save_folder(kind)
+    published = read_published(folder)
+    rows = torch.tensor(read_vocabulary(folder).rows)
+    tokens = torch.randint(FIRST_ORDINARY, len(rows), (2, 7))
+    with torch.no_grad():
+        expected = AutoModelForMaskedLM.from_pretrained(folder).eval()(rows[tokens]).logits
+        torch.testing.assert_close(published.model.predict(tokens)[0], expected[..., rows], atol=1e-5, rtol=1e-5)
+    assert published.learned_output
 
 
 def test_a_folder_of_the_bare_encoder(save_folder: SaveFolder) -> None:
