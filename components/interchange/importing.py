@@ -20,6 +20,7 @@ from components.core.errors import ArtifactError, ConfigError
 from components.core.outputs import named_output
 from components.interchange.huggingface import CONVERTERS, family_of
 from components.interchange.published import Imported
+from components.interchange.vectors_binary import SUFFIX
 from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
 from components.models.encoder import KIND, build_model, save_encoder, write_untrained
@@ -89,8 +90,8 @@ def read_tensors(files: list[Path]) -> dict[str, Tensor]:
     return tensors
 
 
-#: Suffixes of word vectors as text, and of fastai's weights.
-VECTORS: Final = (".txt", ".vec", ".gz")
+#: Suffixes of word vectors, and of fastai's weights.
+VECTORS: Final = (".txt", ".vec", ".gz", SUFFIX)
 FASTAI: Final = (".pth",)
 
 
@@ -185,7 +186,7 @@ def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]
         return "vectors", [source]
     raise ArtifactError(
         f"{source}: unknown format; give a Hugging Face folder, a fastai file (.pth) with its vocabulary, or word "
-        f"vectors as text ({', '.join(VECTORS)})"
+        f"vectors ({', '.join(VECTORS)})"
     )
 
 

@@ -34,6 +34,14 @@ class WordVectors:
     words: list[str]
     vectors: Vectors
 
+    def take(self, rows: NDArray[np.int64]) -> Vectors:
+        """(len(rows), D), the vectors of the words with these indices."""
+        return self.vectors[rows]
+
+    def unseen(self, word: str) -> Vectors | None:
+        """(D,), the vector of a word outside the file; None: it has none."""
+        return None
+
 
 def read_vectors(path: Path) -> WordVectors:
     """Read a file of word vectors, plain or .gz, with or without a header.

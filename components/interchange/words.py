@@ -1,4 +1,4 @@
-"""Import of models with word vocabularies: fastai's AWD-LSTM, and word vectors as text.
+"""Import of models with word vocabularies: fastai's AWD-LSTM, and word vectors.
 
 Published vocabularies use other tokenization rules (spaCy, Stanford ...). Text is split like BERT's; entries that this
 splitting does not produce ("don't", "new_york") keep their rows but are never used. The log has their number.
@@ -22,17 +22,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from components.core.errors import ArtifactError
 from components.data.segmenters import SEGMENTERS, Segmentation
 from components.interchange.published import Imported, unfit
-from components.interchange.vectors_text import UNKNOWN, read_vectors
+from components.interchange.vectors_binary import FastTextVectors, read_any
+from components.interchange.vectors_text import UNKNOWN
 from components.models.encoder import build_model, misfits
 from components.tokenization.bert import backend
 from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, UNK
-from components.tokenization.word import WordTokenizer
+from components.tokenization.word import OpenWordTokenizer, WordTokenizer
 
 #: Marker of fastai -> id of the special piece.
 MARKS: Final = {"xxpad": PAD, "xxunk": UNK, "xxbos": END}
@@ -193,16 +195,20 @@ def from_fastai_file(weights: Path, vocabulary: Path, *, family: str | None, dig
 
 
 def from_vectors(path: Path, *, family: str | None, digest: str) -> Imported:
-    """Import word vectors as the input embeddings of a word2vec model; the output embeddings are zero.
+    """Import word vectors as the input embeddings of a word2vec model, or a file of fastText with n-grams as a fastText
+    model; the output embeddings are zero.
 
     Raises:
         DataError: the file is damaged.
         ConfigError: another family is requested.
     """
-    if family not in (None, "word2vec"):
-        raise unfit(str(family), path, ("word2vec",))
-    read = read_vectors(path)
-    vectors = torch.from_numpy(read.vectors)
+    read = read_any(path)
+    families = ("fasttext", "word2vec") if isinstance(read, FastTextVectors) else ("word2vec",)
+    family = family or families[0]
+    if family not in families:
+        raise unfit(family, path, families)
+    open_words = isinstance(read, FastTextVectors) and family == "fasttext"
+    vectors = torch.from_numpy(read.vectors if open_words else read.take(np.arange(len(read.words))))
     row_of = {word: row for row, word in enumerate(read.words)}
     special = torch.zeros(FIRST_ORDINARY, vectors.shape[1])
     named = {
@@ -213,26 +219,26 @@ def from_vectors(path: Path, *, family: str | None, digest: str) -> Imported:
         if name is not None:
             special[ours] = vectors[row_of[name]]
     ordinary = [word for word in read.words if word not in SPECIAL_PIECES and word not in named.values()]
-    tokenizer = word_tokenizer([*SPECIAL_PIECES, *ordinary])
-    model = build_model(
-        "word2vec",
-        vocabulary=tokenizer.vocab_size,
-        settings={"width": vectors.shape[1]},
-        tokenizer=tokenizer.kind,
-    )
+    tokenizer = word_tokenizer([*SPECIAL_PIECES, *ordinary], kind=OpenWordTokenizer if open_words else WordTokenizer)
     table = torch.cat([special, vectors[[row_of[word] for word in ordinary]]])
-    model.load_state_dict({"input": table, "output": torch.zeros_like(table)})
+    tensors, settings = {"input": table, "output": torch.zeros_like(table)}, {"width": vectors.shape[1]}
+    if isinstance(read, FastTextVectors) and open_words:
+        tensors = {"word": table, "gram": torch.from_numpy(np.array(read.grams)), "output": torch.zeros_like(table)}
+        settings = read.config.model_dump(exclude={"vocabulary"})
+    model = build_model(family, vocabulary=tokenizer.vocab_size, settings=settings, tokenizer=tokenizer.kind)
+    model.load_state_dict(tensors)
     model.bind(tokenizer)
     unknown = f"{named[UNK]!r}" if named[UNK] else "the mean of all vectors"
     log = [
-        f"{path}: {len(read.words)} vectors of {vectors.shape[1]} numbers -> family 'word2vec'",
+        f"{path}: {len(read.words)} vectors of {vectors.shape[1]} numbers -> family {family!r}",
+        *(["words beyond these are composed of their n-grams"] if open_words else []),
         f"[UNK] (id {UNK}): {unknown}",
         *_words_log(tokenizer),
     ]
-    return Imported("word2vec", model.eval(), tokenizer, digest, log)
+    return Imported(family, model.eval(), tokenizer, digest, log)
 
 
-def word_tokenizer(pieces: Sequence[str]) -> WordTokenizer:
+def word_tokenizer(pieces: Sequence[str], *, kind: type[WordTokenizer] = WordTokenizer) -> WordTokenizer:
     """A tokenizer of a word list: lower-cased if all words are, and without accents if no word has any."""
     words = pieces[FIRST_ORDINARY:]
     lowercase = not any(word != word.lower() for word in words)
@@ -240,7 +246,7 @@ def word_tokenizer(pieces: Sequence[str]) -> WordTokenizer:
         unicodedata.category(character) == "Mn" for word in words for character in unicodedata.normalize("NFD", word)
     )
     scripts = any(segmenter.script.search(word) for word in words for segmenter in SEGMENTERS.values())
-    return WordTokenizer(
+    return kind(
         pieces,
         segmentation=Segmentation("auto" if scripts else "none"),
         lowercase=lowercase,
@@ -256,7 +262,7 @@ def _words_log(tokenizer: WordTokenizer) -> list[str]:
         for word in words
     )
     return [
-        f"tokenizer: word, {tokenizer.vocab_size} pieces, {'lower case' if tokenizer.lowercase else 'cased'}"
+        f"tokenizer: {tokenizer.kind}, {tokenizer.vocab_size} pieces, {'lower case' if tokenizer.lowercase else 'cased'}"
         f"{', accents kept' if not tokenizer.strip_accents else ''}, segmenter {tokenizer.segmentation.name}",
         f"{reached} of the first {len(words)} words can occur in tokenized text; the others are never used",
     ]

@@ -84,8 +84,9 @@ class LanguageModelTraining(Training):
 
     def only_windows(self) -> LanguageModelTraining:
         """The settings on which `longest` depends; all others have the same values in every run."""
-        sizes = {"window": self.window, "long_window": self.long_window, "batch_size": self.batch_size}
-        return LanguageModelTraining(tokens=1, rate=1.0, **sizes)
+        return LanguageModelTraining(
+            tokens=1, rate=1.0, window=self.window, long_window=self.long_window, batch_size=self.batch_size
+        )
 
     def longest(self, positions: int | None) -> int:
         """Tokens of the longest window for a model with this number of positions; None: without positions."""

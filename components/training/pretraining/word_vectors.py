@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from components.core import threads
 from components.core.artifacts import digest_files, read_manifest, writing
 from components.core.errors import ArtifactError, ConfigError
-from components.interchange.vectors_text import UNKNOWN, WordVectors, read_vectors
+from components.interchange.vectors_binary import read_any
+from components.interchange.vectors_text import UNKNOWN, WordVectors
 from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY, UNK
 from components.training.pretraining.cooccurrence import CHUNK, count_pairs
@@ -94,15 +95,21 @@ def prepare_vectors(path: Path, tokenizer: Tokenizer, *, digest: str | None, out
         raise ArtifactError(
             f"{path}: its digest is {actual}, expected {digest} (vectors_digest); it is not the file that was specified"
         )
-    read = read_vectors(path)
+    read = read_any(path)
     matched = match(tokenizer, read)
     if not (matched.rows[FIRST_ORDINARY:] >= 0).any():
         raise ConfigError(f"{path}: none of its {len(read.words)} words is a piece of the vocabulary")
-    held = matched.rows >= 0
+    pieces = np.flatnonzero(matched.rows >= 0).tolist()
+    vectors = list(read.take(matched.rows[pieces]))
+    # Words that a file of fastText lacks have the vectors of their n-grams.
+    for index in (np.flatnonzero(matched.rows[FIRST_ORDINARY:] < 0) + FIRST_ORDINARY).tolist():
+        if not tokenizer.continues(index) and (vector := read.unseen(tokenizer.surface(index))) is not None:
+            pieces.append(index)
+            vectors.append(vector)
     with writing(output, kind=KIND) as draft:
         tensors = {
-            "vectors": torch.from_numpy(read.vectors[matched.rows[held]]),
-            "pieces": torch.from_numpy(np.flatnonzero(held)),
+            "vectors": torch.from_numpy(np.stack(vectors)),
+            "pieces": torch.tensor(pieces),
         }
         save_file(tensors, draft.path / FILE)
         draft.facts |= {"source": actual, "width": read.vectors.shape[1]}

@@ -205,6 +205,6 @@ def test_a_requested_family_that_does_not_match(save_folder: SaveFolder) -> None
 
 
 def test_a_file_of_an_unknown_format(tmp_path: Path) -> None:
-    (tmp_path / "model.bin").write_bytes(b"")
+    (tmp_path / "model.onnx").write_bytes(b"")
     with pytest.raises(ArtifactError, match="unknown format; give a Hugging Face folder, a fastai file"):
-        read_published(tmp_path / "model.bin")
+        read_published(tmp_path / "model.onnx")
