@@ -20,7 +20,7 @@ from components.core.errors import ConfigError, HeadstartError, disk_full, missi
 PANELS: Final = {
     "start": "init fit check data",
     "run": "retrain sync schedule plan why stage dvc",
-    "look": "ui champion trace study try",
+    "look": "ui champion trace study lectures try",
     "label": "suggest label label-quality forget",
     "serve": "predict serve drift",
     "registry": "promote rollback export import starts",

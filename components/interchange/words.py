@@ -262,7 +262,8 @@ def _words_log(tokenizer: WordTokenizer) -> list[str]:
         for word in words
     )
     return [
-        f"tokenizer: {tokenizer.kind}, {tokenizer.vocab_size} pieces, {'lower case' if tokenizer.lowercase else 'cased'}"
-        f"{', accents kept' if not tokenizer.strip_accents else ''}, segmenter {tokenizer.segmentation.name}",
+        f"tokenizer: {tokenizer.kind}, {tokenizer.vocab_size} pieces, "
+        f"{'lower case' if tokenizer.lowercase else 'cased'}{'' if tokenizer.strip_accents else ', accents kept'}, "
+        f"segmenter {tokenizer.segmentation.name}",
         f"{reached} of the first {len(words)} words can occur in tokenized text; the others are never used",
     ]

@@ -66,7 +66,7 @@ def measured(name: str, *, processor: str | None = None, **fields: Any) -> Resul
     try:
         return Result(
             name=name,
-            commit=_commit(Path(__file__).parent),
+            commit=commit_of(Path(__file__).parent),
             processor=processor or processor_name(Path("/proc/cpuinfo")),
             cores=cores(),
             date=datetime.datetime.now(datetime.UTC).date(),
@@ -128,7 +128,7 @@ def _estimate(value: float | Sequence[float]) -> list[float]:
     return [float(f"{number:.6g}") for number in numbers]
 
 
-def _commit(folder: Path) -> str | None:
+def commit_of(folder: Path) -> str | None:
     def ask(*arguments: str) -> str:
         command = ["git", "-C", str(folder), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()

@@ -203,11 +203,11 @@ def test_a_commit_is_dirty_if_code_differs_and_not_if_another_result_does(tmp_pa
     git("add", "-A")
     git("commit", "-q", "-m", "first")
     (tmp_path / "docs/results/a.json").write_text("2\n")
-    clean = recording._commit(tmp_path / "components/reporting")
+    clean = recording.commit_of(tmp_path / "components/reporting")
     assert clean is not None
     assert len(clean) == 40
     (tmp_path / "components/reporting/code.py").write_text("2\n")
-    assert recording._commit(tmp_path / "components/reporting") == f"{clean}-dirty"
+    assert recording.commit_of(tmp_path / "components/reporting") == f"{clean}-dirty"
 
 
 def test_a_benchmark_records_its_command_and_keeps_the_figure(

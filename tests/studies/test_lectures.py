@@ -1,0 +1,102 @@
+"""`headstart lectures`: claims and the page."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.reporting.chapters import Chapter, Drawing, Table
+from components.reporting.findings import Findings
+from components.settings.loading import load_params
+from components.studies import lectures
+from components.studies.command import STUDIES
+from components.studies.frame import Outputs
+from components.studies.lectures import CLAIMS, PARAMS, measured, page, store
+
+ROOT = Path(__file__).parents[2]
+#: Claim -> numbers that agree, and numbers that do not.
+HOLDS, NOT = ({"holds": value} for value in (True, False))
+START = {"start": HOLDS, "slope": HOLDS, "asymptote": HOLDS}
+NUMBERS: dict[str, tuple[Any, Any]] = {
+    "vocabulary": tuple(
+        {
+            "general-wordpiece": {"unknown_rate": rate, "pieces_per_word": 1.3},
+            "general-word": {"unknown_rate": 0.05, "pieces_per_word": 1.0},
+        }
+        for rate in (0.001, 0.02)
+    ),
+    "pretrained-vectors": tuple({"t": {"word2vec": {"adapted": {"labels": {"start": of}}}}} for of in (HOLDS, NOT)),
+    "ngrams": tuple({"m": {"model_per_word": of, "ngrams_per_word": 90.0}} for of in (80.0, 100.0)),
+    "effective-context": tuple(
+        {"groups": [{"recl": {"gpt-adapted": {"0.1": 64}, "transformer-xl-adapted": {"0.1": of}}}]} for of in (96, 64)
+    ),
+    "memory": tuple({"cost": {"transformer-xl-adapted": {"times": of}}} for of in (7.0, 0.9)),
+    "contextual": tuple(
+        {"e": {"layers": [{"adjusted_self_similarity": 0.9}, {"adjusted_self_similarity": of}]}} for of in (0.4, 0.95)
+    ),
+    "senses": tuple({"e": {"senses": {"silhouette": of}}} for of in (0.3, 0.05)),
+    "layers": tuple({"scores": {"e": {"first": [0.2], "last": [0.3], "mix": [of]}}} for of in (0.31, 0.25)),
+    "three-benefits": tuple({"t": {"ulmfit": {"adapted": {"labels": START | {"slope": of}}}}} for of in (HOLDS, NOT)),
+    "label-efficiency": tuple(
+        {"t": {"label_efficiency": {"ulmfit": {"adapted": [{"against": {"ulmfit-scratch": of}}]}}}}
+        for of in ({"ratio": None, "at_least_ratio": 25}, {"ratio": 3.0})
+    ),
+    "negative-transfer": tuple(
+        {"transfer": {"t": {"ulmfit": [{"parts": [{"starts": {"adapted": {"hurts": of}, "pretrained": None}}]}]}}}
+        for of in (True, False)
+    ),
+    "transferability": tuple(
+        {"scores": {"BnB": {"0": [0.8]}, "AnB": {"1": [0.7], "2": [of]}, "AnB+": {"1": [0.8], "2": [0.8]}}}
+        for of in (0.5, 0.9)
+    ),
+    "which-source": tuple({"evidence": {"spearman": of}} for of in (0.9, 0.1)),
+    "zero-shot": tuple(
+        {"best_on_dev": ["gpt", "sum"], "accuracy": {"gpt": {"sum": {"mean": of}}}, "guessing": 0.5}
+        for of in (0.55, 0.7)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_claims_name_studies_and_their_options(name: str) -> None:
+    claim = CLAIMS[name]
+    inspect.signature(STUDIES[claim.study].run).bind(None, **claim.options)
+    tasks = load_params(ROOT / PARAMS).data.tasks
+    assert {*claim.examples, claim.options.get("task", "sst2")} <= tasks.keys()
+
+
+@pytest.mark.parametrize("name", [name for name, claim in CLAIMS.items() if claim.agrees])
+def test_agreement_depends_on_the_numbers(name: str) -> None:
+    agrees = CLAIMS[name].agrees
+    assert agrees is not None
+    assert [agrees(numbers) for numbers in NUMBERS[name]] == [True, False]
+
+
+def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chapter = Chapter("Title", ["Lead."], ["Text."], [Table(["a", "b"], [["x|y", "0.5"]])], [Drawing("<svg/>", "Map.")])
+    numbers = NUMBERS["which-source"]
+    runs = iter([Findings(chapter, numbers[0]), Findings(chapter, {"evidence": {}})])
+    monkeypatch.setattr(lectures, "STUDIES", {"which-source": type("S", (), {"run": lambda *_, **__: next(runs)})})
+    claim, done = CLAIMS["which-source"], {}
+    outputs = Outputs(load_params(ROOT / PARAMS))
+    for _ in range(2):
+        # The second time the findings are at hand.
+        store(measured(claim, outputs, params=PARAMS, output=tmp_path, done=done), claim, tmp_path)
+    text = (tmp_path / "lectures.md").read_text()
+    assert "## which-source" in text and "**Agrees.** Lead." in text and "| x\\|y | 0.5 |" in text
+    assert "| Transfer | [which-source](#which-source) | yes |" in text
+    assert "![Map.](lectures/which-source-1.svg)" in text
+    assert (tmp_path / "lectures" / "which-source-1.svg").read_text() == "<svg/>\n"
+    store(measured(claim, outputs, params=Path("mine.yaml"), output=tmp_path, done=done), claim, tmp_path)
+    text = (tmp_path / "lectures.md").read_text()
+    assert "For the reader to judge." in text and "headstart study which-source --params mine.yaml" in text
+
+
+def test_the_committed_page_is_that_of_its_numbers() -> None:
+    entries = json.loads((ROOT / "docs" / "lectures" / "lectures.json").read_text())
+    assert (ROOT / "docs" / "lectures.md").read_text() == page(entries)
+    assert entries.keys() == CLAIMS.keys()
