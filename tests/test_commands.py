@@ -82,6 +82,8 @@ NOT_RUN = {
     r"headstart export artifacts/.*": "needs a finished run",
     r"headstart export --.*": "needs a champion or a trained model",
     r"headstart study (NAME|layers|ngrams|transferability|which-source)\b.*": "needs a finished run",
+    r"headstart study .* --params experiments/.*": "needs a finished run",
+    r"headstart lectures\b.*": "trains models",
     r"headstart data": "reads the documentation of all installed packages, for about a minute",
     r"python benchmarks/.*": "measures for minutes",
 }

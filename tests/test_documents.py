@@ -158,7 +158,8 @@ def test_every_result_is_shown() -> None:
     assert recorded - set(re.findall(r"(?m)^<!-- results:(\S+)", text)) == set()
 
 
-@pytest.mark.parametrize("name", NAMES[:-1])
+# lectures.md is written from docs/lectures/lectures.json.
+@pytest.mark.parametrize("name", [name for name in NAMES[:-1] if name != "docs/lectures.md"])
 def test_no_measured_number_is_written_by_hand(name: str) -> None:
     assert [match[0] for match in MEASURED.finditer(prose((ROOT / name).read_text(encoding="utf-8")))] == []
 

@@ -20,7 +20,7 @@ from components.core.errors import ConfigError, HeadstartError, disk_full, missi
 PANELS: Final = {
     "start": "init fit check data",
     "run": "retrain sync schedule plan why stage dvc",
-    "look": "ui champion trace study lectures try",
+    "look": "ui champion trace study try",
     "label": "suggest label label-quality forget",
     "serve": "predict serve drift",
     "registry": "promote rollback export import starts",
@@ -39,6 +39,9 @@ for _panel, _names in PANELS.items():
     for _name in _names.split():
         _commands[_name].rich_help_panel = _panel
         app.registered_commands.append(_commands.pop(_name))
+# Not of a user's own project: shown by docs/studies.md.
+_commands["lectures"].hidden = True
+app.registered_commands.append(_commands.pop("lectures"))
 assert not _commands, _commands
 
 
