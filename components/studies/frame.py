@@ -94,7 +94,12 @@ class Outputs:
         return self.directory("corpus", name, stage=f"ingest --item {name}")
 
     def split_name(self, encoder: str) -> tuple[str, str]:
-        """`bert-adapted` or `bert/adapted` -> (`bert`, `adapted`); `bert` -> its adapted or else pretrained encoder."""
+        """`bert-adapted` or `bert/adapted` -> (`bert`, `adapted`); `bert` -> its adapted or else pretrained encoder;
+        `bert-adapted-after-sst2` -> (`bert`, `adapted-after-sst2`), fine-tuned on an intermediate task."""
+        before, after, source = encoder.partition("-after-")
+        if after and source in self.params.intermediate_tasks:
+            block, start = self.split_name(before)
+            return block, System(block, start, "after", source).variant
         blocks = [*self.params.pretrain, *self.params.static]
         for start in STAGE_OF:
             for mark in "-/":
@@ -123,8 +128,11 @@ class Outputs:
 
     def encoder_directory(self, name: str, start: str) -> Path:
         """The directory of the encoder of a block and a start."""
-        stage = f"static-{start}" if name in self.params.static else STAGE_OF[start]
-        return self.directory("encoder", name, start, stage=f"{stage} --item {name}")
+        if (system := System.of(name, start)).way:
+            stage = f"intermediate --item {system.group}-{name}-{system.start}"
+        else:
+            stage = f"{f'static-{start}' if name in self.params.static else STAGE_OF[start]} --item {name}"
+        return self.directory("encoder", name, start, stage=stage)
 
     def finetuning(self, block: str) -> FinetuneSettings:
         """The fine-tuning settings of a block."""

@@ -1,4 +1,5 @@
-"""Which pretrained encoder suits a task, ranked before fine-tuning by LogME (`components.studies.logme`).
+"""Which encoder suits a task, ranked before fine-tuning by LogME (`components.studies.logme`): those of language models,
+and those that were then fine-tuned on other tasks (`intermediate_tasks`), which ranks these source tasks.
 
 LogME tells how well the hidden states of an encoder (mean pooling, all layers) explain the labels of a sample of the
 task's train split. If the run has fine-tuned the candidates, the ranking is compared with their dev metrics by
@@ -28,6 +29,7 @@ from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Cloud
 from components.reporting.findings import Findings
 from components.settings.finetune import FinetuneSettings
+from components.settings.systems import System
 from components.studies.frame import STAGE_OF, Budget, Outputs, Study, Task
 from components.studies.frozen import Labelled, layer_vectors, numbers_of
 from components.studies.logme import logme
@@ -52,7 +54,7 @@ def run(
     *,
     task: Task = "",
     encoders: Annotated[
-        str, typer.Option(help="Candidates separated by commas, such as bert-adapted; all trained ones by default.")
+        str, typer.Option(help="Candidates separated by commas, such as bert-adapted; all by default.")
     ] = "",
     budget: Budget = 0,
 ) -> Findings:
@@ -72,7 +74,17 @@ def run(
     run = outputs.params.run
     named = dict.fromkeys(outputs.split_name(of.strip()) for of in encoders.split(",") if of.strip())
     chosen = list(named) or [
-        (block, start) for block in run.families for start in run.starts if STAGE_OF[start] != "scratch"
+        (block, start)
+        for block in run.families
+        for start in [
+            *(start for start in run.starts if STAGE_OF[start] != "scratch"),
+            *(
+                System(block, start, "after", source).variant
+                for source in outputs.params.intermediate_tasks
+                if source != name
+                for start in run.starts
+            ),
+        ]
     ]
     if len(chosen) < 2:
         raise ConfigError("--encoders: at least two candidates are needed")
@@ -115,6 +127,9 @@ def _chapter(
     best = candidates[0].name
     chapter = Chapter(f"{task}: which encoder to start from")
     chapter.lead.append(f"{task}: before fine-tuning, {best} is ranked first.")
+    sources = list(dict.fromkeys(group for of in candidates if (group := System.named(of.name).group)))
+    if len(sources) > 1:
+        chapter.lead.append(f"{task}: source tasks in the order of their best encoder: {', '.join(sources)}.")
     chapter.text.append(f"The ranking uses a labelled sample of train ({how}); dev is used for the metrics only.")
     rows = [[of.name, f"{of.logme:.4f}", "" if of.score is None else f"{of.score:.3f}"] for of in candidates]
     chapter.tables.append(Table(["encoder", "LogME", f"fine-tuned: {score} on dev"], rows, task))
@@ -135,4 +150,4 @@ def _chapter(
     return chapter
 
 
-STUDY = Study("which-source", "Which pretrained encoder suits the task best, judged before fine-tuning?", run)
+STUDY = Study("which-source", "Which encoder or source task suits the task best, judged before fine-tuning?", run)

@@ -75,6 +75,32 @@ def test_the_study(outputs: Outputs, add_task: Callable[..., Any], add_encoder: 
         which_source.run(outputs, encoders=names)
 
 
+def test_source_tasks_are_ranked(outputs: Outputs, add_task: Callable[..., Any], add_encoder: Any) -> None:
+    params = outputs.params
+    outputs.params = params.model_copy(
+        update={
+            "intermediate_tasks": ["aws-service", "aws-type", "aws-code"],
+            "run": params.run.model_copy(update={"families": ["ulmfit"], "starts": ["scratch", "adapted"]}),
+        }
+    )
+    add_task()
+    add_encoder("ulmfit")
+    with pytest.raises(ArtifactError, match="run `headstart stage intermediate --item aws-service-ulmfit-scratch`"):
+        which_source.run(outputs)
+    for seed, source in enumerate(("aws-service", "aws-code")):
+        for start in ("scratch", "adapted"):
+            add_encoder("ulmfit", f"{start}-after-{source}", seed=seed)
+    result = which_source.run(outputs)
+    # The task itself is no source.
+    ranked = [entry["name"] for entry in result.numbers["candidates"]]
+    sources = ("aws-service", "aws-code")
+    assert {*ranked} == {"ulmfit-adapted", *(f"ulmfit-{s}-after-{t}" for s in ("scratch", "adapted") for t in sources)}
+    order = list(dict.fromkeys(name.rpartition("-after-")[2] for name in ranked if "-after-" in name))
+    assert f"source tasks in the order of their best encoder: {', '.join(order)}." in result.chapter.lead[1]
+    named = which_source.run(outputs, encoders="ulmfit-adapted-after-aws-code, ulmfit-adapted").numbers["candidates"]
+    assert {entry["name"] for entry in named} == {"ulmfit-adapted-after-aws-code", "ulmfit-adapted"}
+
+
 def write_task(outputs: Outputs, folder: Path, rows: list[dict[str, Any]], **source: Any) -> None:
     """The task aws-type with these rows in each of its splits."""
     for split in ("train", "dev", "test"):
