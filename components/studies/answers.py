@@ -1,12 +1,14 @@
 """Scores of candidate answers to a prompt under a language model.
 
 Causal models: Radford et al. 2019 (section 3) and Brown et al. 2020 (section 2.4). For masked models, the answer
-replaces [MASK] (Petroni et al. 2019). Long answers are less probable than short ones, so three scores are compared,
-computed from the same log-likelihoods l:
+replaces [MASK] (Petroni et al. 2019). Long answers are less probable than short ones, and models prefer some answers
+whatever the text, so four scores are compared, computed from log-likelihoods l:
 
-    sum      l(answer | prompt)
-    mean     l(answer | prompt) / number of characters
-    prior    l(answer | prompt) - l(answer | empty prompt)
+    sum          l(answer | prompt)
+    mean         l(answer | prompt) / number of characters
+    prior        l(answer | prompt) - l(answer | empty prompt)
+    calibrated   l(answer | prompt) - log of the mean of p(answer | prompt of a text without content), where p sums to 1
+                 over the answers (Zhao et al. 2021, section 5: contextual calibration)
 
 For causal models, the text after the answer counts as a part of it, in l and in the number of characters.
 """
@@ -19,6 +21,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from components.core.errors import ConfigError, DataError
 from components.data.scoring import Scoring
@@ -34,18 +37,20 @@ from components.tokenization.words import encode_words
 
 #: Objectives of language models.
 OBJECTIVES: Final = ("causal", "masked", "permuted")
-SCORES: Final = ("sum", "mean", "prior")
+SCORES: Final = ("sum", "mean", "prior", "calibrated")
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Questions:
-    """The rows of a split with their prompts (before, after) and candidate answers."""
+    """The rows of a split with their prompts (before, after) and candidate answers; `neutral` are prompts of texts
+    without content."""
 
     rows: Split
     prompts: Sequence[tuple[str, str]]
     candidates: Sequence[Sequence[str]]
+    neutral: Sequence[tuple[str, str]]
 
 
 def require_answers(encoder: Encoder) -> None:
@@ -62,15 +67,19 @@ def require_answers(encoder: Encoder) -> None:
 
 
 def answer_scores(
-    encoder: Encoder, prompts: Sequence[tuple[str, str]], candidates: Sequence[Sequence[str]]
+    encoder: Encoder,
+    prompts: Sequence[tuple[str, str]],
+    candidates: Sequence[Sequence[str]],
+    *,
+    neutral: Sequence[tuple[str, str]] = (("", ""),),
 ) -> list[dict[str, Floats]]:
-    """The three scores of the C candidates of each prompt (before, after): score -> (C,)."""
+    """The scores of the C candidates of each prompt (before, after): score -> (C,)."""
     require_answers(encoder)
     causal = family_named(encoder.family).objective == "causal"
     inputs: dict[tuple[str, str, str], Gap] = {}
     for (before, after), words in zip(prompts, candidates, strict=True):
         for answer in words:
-            for key in ((before, answer, after), ("", answer, "")):
+            for key in ((before, answer, after), ("", answer, ""), *((first, answer, last) for first, last in neutral)):
                 if key not in inputs:
                     try:
                         inputs[key] = gap_between(encoder.model, *pieces(encoder.tokenizer, *key), causal=causal)
@@ -83,7 +92,9 @@ def answer_scores(
         sums = np.asarray([total[before, answer, after] for answer in words])
         sizes = np.asarray([max(1, len(answer) + (len(after.strip()) if causal else 0)) for answer in words])
         alone = np.asarray([total["", answer, ""] for answer in words])
-        scores.append({"sum": sums, "mean": sums / sizes, "prior": sums - alone})
+        shares = [softmax([total[first, answer, last] for answer in words]) for first, last in neutral]
+        calibrated = sums - np.log(np.mean(shares, 0))
+        scores.append({"sum": sums, "mean": sums / sizes, "prior": sums - alone, "calibrated": calibrated})
     return scores
 
 
@@ -111,11 +122,10 @@ def pieces(tokenizer: Tokenizer, before: str, answer: str, after: str) -> tuple[
 def accuracy(encoder: Encoder, questions: Questions, scoring: Scoring, *, confidence: float) -> dict[str, Interval]:
     """Score -> accuracy with its interval over rows."""
     rows, clusters = questions.rows, questions.rows.clusters
-    of_prompts = answer_scores(encoder, questions.prompts, questions.candidates)
+    of_prompts = answer_scores(encoder, questions.prompts, questions.candidates, neutral=questions.neutral)
     intervals = {}
     for score in SCORES:
-        weights = [np.exp(row[score] - row[score].max()) for row in of_prompts]
-        shares = [(of / of.sum()).astype(np.float32) for of in weights]
+        shares = [softmax(row[score]).astype(np.float32) for row in of_prompts]
         matrix = scoring.statistics(rows.fields, rows.targets, shares)
         value = np.atleast_1d(scoring.scores(matrix.sum(0))["accuracy"])
         without = left_out(matrix, clusters, scoring.scores)["accuracy"][None]

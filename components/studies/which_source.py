@@ -1,5 +1,5 @@
-"""Which encoder suits a task, ranked before fine-tuning by LogME (`components.studies.logme`): those of language models,
-and those that were then fine-tuned on other tasks (`intermediate_tasks`), which ranks these source tasks.
+"""Which encoder suits a task, ranked before fine-tuning by LogME (`components.studies.logme`): encoders of language
+models, and those that were then fine-tuned on other tasks (`intermediate_tasks`), which ranks these source tasks.
 
 LogME tells how well the hidden states of an encoder (mean pooling, all layers) explain the labels of a sample of the
 task's train split. If the run has fine-tuned the candidates, the ranking is compared with their dev metrics by

@@ -1,5 +1,6 @@
-"""Zero-shot classification: the answer that a language model finds most probable after a prompt, without training
-(`components.studies.answers`).
+"""Zero-shot and few-shot classification: the answer that a language model finds most probable after a prompt, without
+training (`components.studies.answers`). With `shots`, labelled rows with their answers precede the prompt (Brown et al.
+2020, section 2).
 
 Zero-shot is a study and not a start of fine-tuning: it has no label budget and no weights to serve.
 """
@@ -15,7 +16,7 @@ import typer
 from components.core.errors import ConfigError
 from components.data.scoring import Scoring
 from components.data.scoring.intervals import CONFIDENCE, Interval
-from components.data.tasks.data import Split
+from components.data.tasks.data import Fields, Split
 from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.models import family as family_named
@@ -26,6 +27,8 @@ from components.studies.frame import EncoderName, Outputs, Study, Task, bounds
 from components.studies.prompts import Prompt, label_words
 
 KINDS: Final = ("choice", "classification", "pair")
+#: Texts without content (Zhao et al. 2021).
+NEUTRAL: Final = ("N/A", "")
 
 
 def run(
@@ -37,9 +40,10 @@ def run(
         str, typer.Option(help="Template with {text}, {second} (for pairs), and [MASK] in place of the answer.")
     ] = "{text}",
     answers: Annotated[str, typer.Option(help='Answers for labels: "label=words; label=words".')] = "",
+    shots: Annotated[int, typer.Option(help="Rows of train that precede the prompt with their answers.", min=0)] = 0,
     split: Annotated[Literal["dev", "test"], typer.Option(help="Split to answer; choose prompts on dev.")] = "dev",
 ) -> Findings:
-    """Accuracy of every encoder for each of the three scores."""
+    """Accuracy of every encoder for each of the scores."""
     name = outputs.task(task)
     directory = outputs.examples(name)
     facts = read_facts(directory)
@@ -47,9 +51,12 @@ def run(
         raise ConfigError(f"{name}: {facts.kind} has no candidate answers; zero-shot supports {', '.join(KINDS)}")
     template = Prompt.of(prompt, parts=("text", "second") if facts.kind == "pair" else ("text",))
     words = list(label_words(facts.labels, answers).values())
+    if shots and facts.kind == "choice":
+        raise ConfigError("--shots: the answers of a choice differ by row; set it to 0")
+    shown = _demonstrations(read_split(directory, "train"), template, words, shots) if shots else ""
     splits: dict[str, Questions] = {}
     for part in ("dev", split):
-        splits[part] = _questions(read_split(directory, part), template, words, facts.kind)
+        splits[part] = _questions(read_split(directory, part), template, words, facts.kind, shown)
     if not len(splits["dev"].rows):
         raise ConfigError(f"{name}: prompts are chosen on dev; name a file (data.tasks.{name}.dev)")
     scoring = scoring_for(facts.kind, facts.labels)
@@ -66,6 +73,7 @@ def run(
         # Rows without any of the labels have no right answer.
         "rows": sum(target[0] >= 0 for target in asked.rows.targets),
         "prompt": prompt,
+        "shots": shots,
         "answers": words,
         "accuracy": {
             system: {score: of[split][score].as_dict() for score in SCORES} for system, of in measured.items()
@@ -77,9 +85,26 @@ def run(
     return Findings(_chapter(numbers, notes), numbers)
 
 
-def _questions(rows: Split, template: Prompt, words: list[str], kind: str) -> Questions:
+def _demonstrations(train: Split, template: Prompt, words: Sequence[str], shots: int) -> str:
+    """The text before a prompt: rows of train with their answers, one a line; each label in turn."""
+    order = np.random.default_rng(0).permutation(len(train))
+    of_label = [[row for row in order.tolist() if train.targets[row][0] == label] for label in range(len(words))]
+    turns = [rows[turn] for turn in range(shots) for rows in of_label if turn < len(rows)]
+    lines = []
+    for row in turns[:shots]:
+        before, after = template.fill(train.fields[row])
+        lines.append(f"{before} {words[int(train.targets[row][0])]}{after}\n")
+    return "".join(lines)
+
+
+def _questions(rows: Split, template: Prompt, words: list[str], kind: str, shown: str) -> Questions:
+    def fill(parts: Fields) -> tuple[str, str]:
+        before, after = template.fill(parts)
+        return shown + before, after
+
     candidates = [parts[1:] if kind == "choice" else words for parts in rows.fields]
-    return Questions(rows, [template.fill(parts) for parts in rows.fields], candidates)
+    neutral = [fill((text, text)) for text in NEUTRAL]
+    return Questions(rows, [fill(parts) for parts in rows.fields], candidates, neutral)
 
 
 def _measured(
@@ -111,14 +136,16 @@ def _measured(
 def _chapter(numbers: Mapping[str, Any], notes: Sequence[str]) -> Chapter:
     task, split, scores, most = (numbers[key] for key in ("task", "split", "accuracy", "most_frequent"))
     best, score = numbers["best_on_dev"]
+    shown = f"After {numbers['shots']} labelled rows in the prompt" if numbers["shots"] else "Without labels"
     lead = (
-        f"Without labels, {best} answers {scores[best][score]['mean']:.1%} of "
+        f"{shown}, {best} answers {scores[best][score]['mean']:.1%} of "
         f"{task} correctly on {split} ({numbers['rows']} rows, score {score}, both chosen on dev); random guessing "
         f"{numbers['guessing']:.1%}" + (f", the most frequent label {most:.1%}." if most is not None else ".")
     )
     text = (
         f"Prompt: {numbers['prompt']!r}. Accuracy by the log-likelihood of the answer: its sum, its mean per "
-        "character, and its difference to the log-likelihood without a prompt."
+        "character, its difference to the log-likelihood without a prompt, and calibrated by prompts of texts without "
+        "content (Zhao et al. 2021)."
     )
     rows = [[name, *(bounds(of[score]) for score in SCORES)] for name, of in scores.items()]
     table = Table(["encoder", *SCORES], rows, f"{task}: accuracy on {split}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +49,9 @@ def encoder_of(family: str, **settings: str) -> Encoder:
 
 def test_the_scores_of_a_causal_model() -> None:
     encoder = encoder_of("ulmfit")
-    actual = answer_scores(encoder, [("the apple is", "")], [("a fruit", "metal")])[0]
+    actual = answer_scores(encoder, [("the apple is", "")], [("a fruit", "metal")], neutral=[("the", ""), ("old", "")])[
+        0
+    ]
 
     def total(*words: str, last: int) -> float:
         tokens = [END, *(IDS[word] for word in words)]
@@ -60,6 +64,11 @@ def test_the_scores_of_a_causal_model() -> None:
     assert actual["sum"] == pytest.approx(sums, abs=1e-6)
     assert actual["mean"] == pytest.approx([sums[0] / 7, sums[1] / 5], abs=1e-6)
     assert actual["prior"] == pytest.approx([sums[0] - alone[0], sums[1] - alone[1]], abs=1e-6)
+    shares = []
+    for word in ("the", "old"):
+        empty = np.exp([total(word, "a", "fruit", last=2), total(word, "metal", last=1)])
+        shares.append(empty / empty.sum())
+    assert actual["calibrated"] == pytest.approx(sums - np.log(np.mean(shares, 0)), abs=1e-6)
 
 
 def test_the_scores_of_a_masked_model() -> None:
@@ -169,24 +178,47 @@ def test_the_study_of_labels(run_of: Outputs) -> None:
     assert (numbers["guessing"], numbers["most_frequent"]) == (0.5, 0.5)
     encoder = encoder_of("ulmfit")
     rows = [(f"the test {'apple' if number % 2 == 0 else 'iron'} {number} is a", "") for number in range(4)]
-    scores = answer_scores(encoder, rows, [("fruit", "metal")] * 4)
+    neutral = [("N/A is a", ""), (" is a", "")]
+    scores = answer_scores(encoder, rows, [("fruit", "metal")] * 4, neutral=neutral)
     for name in SCORES:
         right = np.mean([row[name].argmax() == number % 2 for number, row in enumerate(scores)])
         entry = numbers["accuracy"]["ulmfit-adapted"][name]
         assert entry["mean"] == pytest.approx(right)
         assert 0 <= entry["low"] <= entry["mean"] <= entry["high"] <= 1
     assert "4 rows" in actual.chapter.lead[0] and "the most frequent label 50.0%" in actual.chapter.lead[0]
-    assert actual.chapter.tables[0].columns == ["encoder", "sum", "mean", "prior"]
+    assert actual.chapter.tables[0].columns == ["encoder", "sum", "mean", "prior", "calibrated"]
+
+
+def test_labelled_rows_precede_the_prompt(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, str]] = []
+    real = answers.answer_scores
+
+    def scores(encoder: Encoder, prompts: list[tuple[str, str]], *others: Any, neutral: Any) -> Any:
+        seen.extend([*prompts, *neutral])
+        return real(encoder, prompts, *others, neutral=neutral)
+
+    monkeypatch.setattr(answers, "answer_scores", scores)
+    options = {"task": "aws-type", "encoder": "ulmfit-adapted", "prompt": "{text} is a [MASK] ."}
+    actual = zero_shot.run(run_of, shots=3, **options)
+    first, second, third, asked = seen[0][0].split("\n")
+    assert re.fullmatch("the train apple [024] is a fruit .", first)
+    assert re.fullmatch("the train iron [135] is a metal .", second)
+    assert re.fullmatch("the train apple [024] is a fruit .", third) and third != first
+    assert (asked, seen[0][1]) == ("the dev apple 0 is a", " .")
+    assert seen[4][0] == "\n".join([first, second, third, "N/A is a"])
+    assert "After 3 labelled rows in the prompt" in actual.chapter.lead[0]
+    with pytest.raises(ConfigError, match="--shots: the answers of a choice differ by row"):
+        zero_shot.run(run_of, shots=1, task="aws-service", encoder="ulmfit-adapted")
 
 
 def test_nothing_is_selected_on_test(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
-    def scores(_: Encoder, prompts: list[tuple[str, str]], candidates: list[list[str]]) -> list[dict[str, np.ndarray]]:
+    def scores(_: Encoder, prompts: list[tuple[str, str]], *__: Any, **___: Any) -> list[dict[str, np.ndarray]]:
         actual = []
         for number, (before, _after) in enumerate(prompts):
             right = np.eye(2)[number % 2]
             # On dev the sum is right and the mean wrong, on test vice versa.
             good, bad = ("sum", "mean") if "dev" in before else ("mean", "sum")
-            actual.append({good: right, bad: -right, "prior": -right})
+            actual.append({good: right, bad: -right, "prior": -right, "calibrated": -right})
         return actual
 
     monkeypatch.setattr(answers, "answer_scores", scores)
