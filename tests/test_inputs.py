@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from components.cluster import inputs as node_inputs
 from components.cluster.inputs import (
     MANIFEST,
     Fetch,
     Input,
+    cache_bytes,
     find_inputs,
     on_this_node,
     trim,
 )
 from components.cluster.work import publish_inputs
 from components.core.artifacts import read_manifest, writing
-from components.core.errors import ArtifactError, TrainingError
+from components.core.errors import ArtifactError, ConfigError, TrainingError
 from components.settings.section import Section
 
 
@@ -112,9 +112,16 @@ def test_from_a_folder_that_all_nodes_mount_inputs_are_read_in_place(job: Job, t
 def test_an_input_that_exceeds_the_cache_is_refused(
     away: tuple[Job, list[Input], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_inputs, "CACHE_BYTES", 8)
+    monkeypatch.setenv("HEADSTART_CACHE_GB", "8e-9")
     with pytest.raises(TrainingError, match=r"tokens: cannot be copied .*set HEADSTART_CACHE_GB, or cluster.storage"):
         on_this_node(away[0], away[1], from_folder(away[2], []), cache=tmp_path / "node")
+
+
+@pytest.mark.parametrize("given", ["fifty", "0", "-1", "nan", "inf"])
+def test_an_invalid_size_of_the_cache(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADSTART_CACHE_GB", given)
+    with pytest.raises(ConfigError, match=f"HEADSTART_CACHE_GB: '{given}' is not a positive number of gigabytes"):
+        cache_bytes()
 
 
 def test_an_input_that_changes_while_it_is_copied_is_refused(job: Job, tmp_path: Path) -> None:

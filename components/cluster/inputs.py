@@ -33,13 +33,10 @@ from components.core.artifacts import (
     sweep,
     writing,
 )
-from components.core.errors import ArtifactError, TrainingError
+from components.core.errors import ArtifactError, ConfigError, TrainingError
 
 Job = TypeVar("Job")
 
-#: Size limit in bytes of each of a node's two caches, for inputs and for files of steps. The least recently used
-#: entries are removed first.
-CACHE_BYTES = 10**9 * int(os.environ.get("HEADSTART_CACHE_GB") or 50)
 #: Folders of a node's cache: directories of inputs, files of steps, and files of other kinds.
 CACHES = ("inputs", "shards", "other")
 #: Copies a file of a directory, by the digest of the directory and the name of the file, to a path.
@@ -153,9 +150,9 @@ def _copy(wanted: Input, fetch: Fetch, target: Path) -> None:
         fetch(wanted.digest, MANIFEST, Path(folder) / MANIFEST)
         manifest = Manifest(**json.loads((Path(folder) / MANIFEST).read_bytes()))
     size = sum(entry["bytes"] for entry in manifest.files.values())
-    if size > CACHE_BYTES:
+    if size > (most := cache_bytes()):
         raise ArtifactError(
-            f"{size / 1e9:.0f} GB, and the cache of a node has {CACHE_BYTES / 1e9:.0f}; set HEADSTART_CACHE_GB, or "
+            f"{size / 1e9:.0f} GB, and the cache of a node has {most / 1e9:.0f}; set HEADSTART_CACHE_GB, or "
             "cluster.storage to a folder that all nodes mount"
         )
     with writing(target, kind=manifest.kind, replace=False) as draft:
@@ -169,14 +166,30 @@ def _copy(wanted: Input, fetch: Fetch, target: Path) -> None:
         raise ArtifactError("its files changed meanwhile; run the stage again")
 
 
-def trim(cache: Path, *, keep: Collection[Path] = (), most: int = CACHE_BYTES) -> None:
+def cache_bytes() -> int:
+    """Size limit of each of a node's two caches, for inputs and for files of steps, in bytes (HEADSTART_CACHE_GB, 50). The
+    least recently used entries are removed first.
+
+    Raises:
+        ConfigError: the variable is not a positive number.
+    """
+    given = os.environ.get("HEADSTART_CACHE_GB") or "50"
+    try:
+        if (gigabytes := float(given)) > 0:
+            return int(1e9 * gigabytes)
+    except (ValueError, OverflowError):
+        pass
+    raise ConfigError(f"HEADSTART_CACHE_GB: {given!r} is not a positive number of gigabytes")
+
+
+def trim(cache: Path, *, keep: Collection[Path] = (), most: int | None = None) -> None:
     """Remove the least recently used directories of a cache until it has at most `most` bytes, except those in use."""
     sweep(cache)
     directories = []
     for manifest in cache.glob(f"[!.]*/{MANIFEST}"):
         size = sum(file.stat().st_size for file in manifest.parent.rglob("*") if file.is_file())
         directories.append((manifest.stat().st_mtime, size, manifest.parent))
-    kept = 0
+    kept, most = 0, cache_bytes() if most is None else most
     for _, size, directory in sorted(directories, reverse=True):
         kept += size
         if kept > most and directory not in keep:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.fs
 
-from components.cluster.inputs import CACHE_BYTES, Input, node_cache
+from components.cluster.inputs import Input, cache_bytes, node_cache
 from components.core.artifacts import MANIFEST, partial_path, private_folder, read_manifest, sync, write_atomic
 from components.core.errors import StorageError
 
@@ -227,8 +227,8 @@ def _reported(where: str) -> Iterator[None]:
 def _trim(cache: Path) -> None:
     """Remove the files of steps that were not used for the longest time until the cache is within its bound."""
     files = sorted(((path.stat(), path) for path in cache.glob("*/[!.]*")), key=lambda each: -each[0].st_mtime)
-    size = 0
+    size, most = 0, cache_bytes()
     for state, path in files:
         size += state.st_size
-        if size > CACHE_BYTES:
+        if size > most:
             path.unlink(missing_ok=True)
