@@ -167,7 +167,7 @@ def _copy(wanted: Input, fetch: Fetch, target: Path) -> None:
 
 
 def cache_bytes() -> int:
-    """Size limit of each of a node's two caches, for inputs and for files of steps, in bytes (HEADSTART_CACHE_GB, 50). The
+    """Size limit in bytes of each of a node's two caches, for inputs and for files of steps (HEADSTART_CACHE_GB). The
     least recently used entries are removed first.
 
     Raises:
