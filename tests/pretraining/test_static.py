@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from components.core.artifacts import read_manifest
 from components.models.encoder import load_encoder
 from components.settings.derive import StaticSettings
 from components.tokenization.special import FIRST_ORDINARY
-from components.training.pretraining.static import StaticJob, encode_pieces, static, with_words
+from components.training.pretraining import static as module
+from components.training.pretraining.static import StaticJob, cut_passages, encode_pieces, fit_means, static, with_words
 from tests.tokenization.conftest import WriteCorpus
 
 TEXTS = ["the apple is red", "the pear is a small pear", "gold and zinc and iron", "the apple is here"] * 3
@@ -96,6 +98,62 @@ def test_every_kind_of_tokenizer_can_be_a_teacher(
     assert bool(vectors.isfinite().all()) and bool(vectors[FIRST_ORDINARY:].any(1).all())
     if load_encoder(teacher).tokenizer.kind != "wordpiece":
         assert written.tokenizer.pieces[FIRST_ORDINARY:] == ["is", "the", "and", "apple"]
+
+
+def test_passages_are_cut_at_spaces_and_evenly_spaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PASSAGE", 8)
+    assert cut_passages(["one two three", "", "  ", "abcdefghijk", "ab"]) == [
+        "one two",
+        "three",
+        "abcdefgh",
+        "ijk",
+        "ab",
+    ]
+    monkeypatch.setattr(module, "PASSAGES", 3)
+    assert cut_passages(["a", "b", "c", "d", "e"]) == ["a", "c", "e"]
+
+
+def test_the_second_step_is_the_solution_of_the_normal_equations() -> None:
+    random = np.random.default_rng(0)
+    shares = random.random((40, 12)) * (random.random((40, 12)) < 0.5)
+    shares[:, 11] = 0  # no passage has it
+    shares /= shares.sum(1, keepdims=True)
+    means, table = random.standard_normal((40, 5)), random.standard_normal((12, 3)).astype(np.float32)
+    actual = fit_means(sparse.csr_array(shares), torch.from_numpy(means), torch.from_numpy(table)).numpy()
+    centred = means - means.mean(0)
+    _, _, directions = np.linalg.svd(centred, full_matrices=False)
+    signs = np.sign(directions[np.arange(5), np.abs(directions).argmax(1)])
+    targets = centred @ (directions * signs[:, None])[:3].T
+    inputs = np.hstack([shares @ table, np.ones((40, 1))])
+    mapped = np.linalg.solve(inputs.T @ inputs, inputs.T @ targets)
+    start = table @ mapped[:3] + mapped[3]
+    expected = start + np.linalg.solve(shares.T @ shares + 0.01 * np.eye(12), shares.T @ (targets - shares @ start))
+    expected[[0, 2, 3, 4]] = 0
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+    np.testing.assert_allclose(actual[11], start[11], atol=1e-5)
+
+
+def test_texts_of_the_domain_teach_the_means_of_the_encoder(
+    make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teacher = load_encoder(make_encoder("bert"))
+    ids = [teacher.tokenizer.encode_batch([text])[0].tolist() for text in TEXTS[:4]]
+    with torch.no_grad():
+        means = [
+            teacher.model.hidden_states(torch.tensor([teacher.model.special_tokens(row)]), torch.tensor([len(row) + 2]))
+            for row in ids
+        ]
+    targets = torch.stack([states[-1][0].mean(0) for states in means])
+
+    def errors(output: Path) -> float:
+        vectors = load_encoder(output).model.vectors()
+        texts = torch.stack([vectors[row].mean(0) for row in ids])
+        # Distances between texts, which do not depend on the directions of the components.
+        return float((torch.cdist(texts, texts) - torch.cdist(targets, targets)).abs().max())
+
+    first = errors(static(job(make_encoder("bert"), corpus, tmp_path / "first", width=8)))
+    monkeypatch.setattr(module, "LEAST_PASSAGES", 2)
+    assert errors(static(job(make_encoder("bert"), corpus, tmp_path / "second", width=8))) < first / 5
 
 
 def test_a_word_is_encoded_by_all_of_its_pieces(make_encoder: Callable[..., Path], corpus: Path) -> None:

@@ -6,22 +6,30 @@ Simple but Tough-to-Beat Baseline for Sentence Embeddings, section 3): for every
     e(v) = mean over positions of the encoder's last layer for "[CLS] v [SEP]"
     t(v) = a / (a + p(v)) * (first D principal components of e(v))
 
-The vector of a text is then the mean of its t(v). The result is an encoder directory of the family word2vec.
+The vector of a text is then the mean of its t(v). In a second step, as in model2vec's training on texts without
+labels, the vectors learn to give the encoder's means of N passages of the domain: with X (N, V) the shares of the
+pieces in each passage, and Y (N, D) the first principal components of the encoder's means of the passages,
 
-Shape suffixes: V pieces, W words, T positions, E width of the encoder, D width of the vectors.
+    T = argmin |X T - Y|^2 + PRIOR |T - T0|^2
+
+where T0 are the vectors of the first step after the linear map that is closest to Y. The problem is linear, so it is
+solved by conjugate gradients instead of stochastic descent. The result is an encoder directory of the family word2vec.
+
+Shape suffixes: V pieces, W words, T positions, E width of the encoder, D width of the vectors, N passages.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor
 
 from components.core import threads
@@ -35,6 +43,7 @@ from components.settings.params import STATIC_FAMILY
 from components.settings.section import Section
 from components.settings.tokenizer import WordSettings
 from components.tokenization import Tokenizer
+from components.tokenization.base import Ids
 from components.tokenization.bert import count_words
 from components.tokenization.special import FIRST_ORDINARY, UNK
 from components.tokenization.train import choose_segmentation, count_pieces, sample
@@ -48,6 +57,15 @@ from components.training.rng import counter_seed
 BATCH_PIECES: Final = 2048
 #: Minimum number of occurrences of a word that gets a vector of its own.
 LEAST_COUNT: Final = 3
+#: Passages of the second step, evenly spaced in the sample, and their length in characters. With fewer than
+#: LEAST_PASSAGES the vectors stay those of the first step.
+PASSAGES: Final = 10_000
+PASSAGE: Final = 300
+LEAST_PASSAGES: Final = 1_000
+#: Weight of the first step: a piece in one passage of ten pieces has as much evidence.
+PRIOR: Final = 0.01
+#: Steps of the conjugate gradients.
+STEPS: Final = 60
 #: a of the weight a / (a + p) of a piece, p its relative frequency in the domain corpus (smooth inverse frequency).
 #: Arora et al. 2017 use 1e-3 to 1e-4 for vectors that are compared as they are; a trained head also uses what frequent
 #: words say.
@@ -99,6 +117,8 @@ def static(job: StaticJob) -> Path:
         table_VD = reduce(vectors_VE, width=job.settings.width)
         weights_V = piece_weights(frequencies, smoothing=SMOOTHING)
         table_VD = table_VD * torch.from_numpy(weights_V).float()[:, None]
+        if len(passages := cut_passages(texts)) >= LEAST_PASSAGES:
+            table_VD = learn_means(teacher, tokenizer, table_VD, passages, name=f"static {job.name}")
         settings: dict[str, Any] = {"width": table_VD.shape[1]}
     else:
         settings = {"width": min(job.settings.width, _width(teacher.model))}
@@ -179,26 +199,102 @@ def encode_pieces(teacher: Encoder, tokenizer: Tokenizer, *, name: str) -> Tenso
     ids = {piece: index for index, piece in enumerate(teacher.tokenizer.pieces)}
     others = [piece for piece in tokenizer.pieces[FIRST_ORDINARY:] if piece not in ids]
     spelt = dict(zip(others, encode_words(teacher.tokenizer, [[piece] for piece in others]), strict=True))
-    model = teacher.model.eval()
-    most = model.max_tokens
-    room = None if most is None else most - len(model.special_tokens([]))
-    rows: dict[int, list[tuple[int, list[int]]]] = defaultdict(list)
+    room, sequences = _room(teacher.model), {}
     for index, piece in enumerate(tokenizer.pieces):
         if index == UNK or index >= FIRST_ORDINARY:
             pieces = [ids[piece]] if piece in ids else spelt[piece].ids.tolist()[:room]
-            sequence = model.special_tokens(pieces or [UNK])
-            rows[len(sequence)].append((index, sequence))
-    results = torch.zeros(tokenizer.vocab_size, _width(model))
-    with Progress(name, total=tokenizer.vocab_size, unit="pieces") as bar, torch.inference_mode():
-        for length, group in sorted(rows.items()):
+            sequences[index] = teacher.model.special_tokens(pieces or [UNK])
+    return _mean_states(teacher.model, sequences, rows=tokenizer.vocab_size, name=name)
+
+
+def _room(model: LanguageModel) -> int | None:
+    """Maximum number of pieces of a text; None: no limit."""
+    return None if model.max_tokens is None else model.max_tokens - len(model.special_tokens([]))
+
+
+def _mean_states(model: LanguageModel, sequences: Mapping[int, Sequence[int]], *, rows: int, name: str) -> Tensor:
+    """(rows, E) float32: the mean of the last layer over each sequence, by its row; other rows are 0."""
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for row, sequence in sequences.items():
+        by_length[len(sequence)].append(row)
+    results = torch.zeros(rows, _width(model.eval()))
+    with Progress(name, total=len(sequences), unit="sequences") as bar, torch.inference_mode():
+        for length, group in sorted(by_length.items()):
             size = max(1, BATCH_PIECES // length)
-            for start in range(0, len(group), size):
-                indices, sequences = zip(*group[start : start + size], strict=True)
-                tokens_BT = torch.tensor(sequences)
-                hidden_BTE = model.hidden_states(tokens_BT, torch.full((len(sequences),), length))[-1]
-                results[list(indices)] = hidden_BTE.float().mean(1)
-                bar.advance(len(indices))
+            for chosen in (group[start : start + size] for start in range(0, len(group), size)):
+                tokens_BT = torch.tensor([sequences[row] for row in chosen])
+                hidden_BTE = model.hidden_states(tokens_BT, torch.full((len(chosen),), length))[-1]
+                results[chosen] = hidden_BTE.float().mean(1)
+                bar.advance(len(chosen))
     return results
+
+
+def cut_passages(texts: Sequence[str]) -> list[str]:
+    """At most PASSAGES passages of at most PASSAGE characters, evenly spaced, cut at spaces where there are some."""
+    passages = []
+    for text in texts:
+        start = 0
+        while start < len(text):
+            end = start + PASSAGE
+            if end < len(text):
+                space = text.rfind(" ", start + 1, end + 1)
+                end = space if space > start else end
+            if passage := text[start:end].strip():
+                passages.append(passage)
+            start = end
+    chosen = np.linspace(0, len(passages) - 1, min(PASSAGES, len(passages))).astype(np.int64)
+    return [passages[number] for number in chosen]
+
+
+def learn_means(
+    teacher: Encoder, tokenizer: Tokenizer, table_VD: Tensor, passages: Sequence[str], *, name: str
+) -> Tensor:
+    """(V, D) float32: the vectors after the second step. Special pieces other than UNK stay 0."""
+    room = _room(teacher.model)
+    read = teacher.tokenizer.encode_batch(passages)
+    sequences = {row: teacher.model.special_tokens(ids[:room].tolist() or [UNK]) for row, ids in enumerate(read)}
+    means_NE = _mean_states(teacher.model, sequences, rows=len(passages), name=f"{name} passages")
+    return fit_means(_shares(tokenizer.encode_batch(passages), pieces=len(table_VD)), means_NE, table_VD)
+
+
+@threads.limited(1)
+def fit_means(shares_NV: sparse.csr_array, means_NE: Tensor, table_VD: Tensor) -> Tensor:
+    """The vectors (V, D) after the second step, from the shares of the pieces in passages, and the encoder's means."""
+    centred = means_NE.double() - means_NE.double().mean(0)
+    targets_ND = (centred @ principal_directions(centred.t() @ centred, table_VD.shape[1])).numpy()
+    before_VD = table_VD.double().numpy()
+    # The shares of a passage sum to 1, so that a constant in every row is the intercept.
+    inputs = np.hstack([shares_NV @ before_VD, np.ones((len(centred), 1))])
+    map_D1D = np.linalg.lstsq(inputs, targets_ND, rcond=None)[0]
+    result = before_VD @ map_D1D[:-1] + map_D1D[-1]
+    # Pieces that no passage has keep the vectors of the first step.
+    used = np.unique(shares_NV.indices)
+    result[used] = _ridge(shares_NV[:, used], targets_ND, result[used])
+    result[[index for index in range(FIRST_ORDINARY) if index != UNK]] = 0
+    return torch.from_numpy(result).float()
+
+
+def _shares(encoded: Sequence[Ids], *, pieces: int) -> sparse.csr_array:
+    """(N, V): the share of each piece in each passage."""
+    lengths = np.asarray([len(ids) for ids in encoded])
+    rows, columns = np.repeat(np.arange(len(encoded)), lengths), np.concatenate(encoded)
+    values = np.repeat(1.0 / np.maximum(lengths, 1), lengths)
+    return sparse.csr_array((values, (rows, columns)), shape=(len(encoded), pieces))
+
+
+def _ridge(x: sparse.csr_array, y: NDArray[np.float64], start: NDArray[np.float64]) -> NDArray[np.float64]:
+    """argmin |x t - y|^2 + PRIOR |t - start|^2, by conjugate gradients (Hestenes and Stiefel 1952)."""
+    transposed = x.T.tocsr()
+    change, residual = np.zeros_like(start), transposed @ (y - x @ start)
+    direction, size = residual.copy(), (residual**2).sum(0)
+    for _ in range(STEPS):
+        image = transposed @ (x @ direction) + PRIOR * direction
+        step = size / np.maximum((direction * image).sum(0), np.finfo(np.float64).tiny)
+        change += step * direction
+        residual -= step * image
+        size, before = (residual**2).sum(0), size
+        direction = residual + size / np.maximum(before, np.finfo(np.float64).tiny) * direction
+    return start + change
 
 
 @threads.limited(1)
