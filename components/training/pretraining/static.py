@@ -199,20 +199,20 @@ def encode_pieces(teacher: Encoder, tokenizer: Tokenizer, *, name: str) -> Tenso
     ids = {piece: index for index, piece in enumerate(teacher.tokenizer.pieces)}
     others = [piece for piece in tokenizer.pieces[FIRST_ORDINARY:] if piece not in ids]
     spelt = dict(zip(others, encode_words(teacher.tokenizer, [[piece] for piece in others]), strict=True))
-    room, sequences = _room(teacher.model), {}
+    room, sequences = room_of(teacher.model), {}
     for index, piece in enumerate(tokenizer.pieces):
         if index == UNK or index >= FIRST_ORDINARY:
             pieces = [ids[piece]] if piece in ids else spelt[piece].ids.tolist()[:room]
             sequences[index] = teacher.model.special_tokens(pieces or [UNK])
-    return _mean_states(teacher.model, sequences, rows=tokenizer.vocab_size, name=name)
+    return mean_states(teacher.model, sequences, rows=tokenizer.vocab_size, name=name)
 
 
-def _room(model: LanguageModel) -> int | None:
+def room_of(model: LanguageModel) -> int | None:
     """Maximum number of pieces of a text; None: no limit."""
     return None if model.max_tokens is None else model.max_tokens - len(model.special_tokens([]))
 
 
-def _mean_states(model: LanguageModel, sequences: Mapping[int, Sequence[int]], *, rows: int, name: str) -> Tensor:
+def mean_states(model: LanguageModel, sequences: Mapping[int, Sequence[int]], *, rows: int, name: str) -> Tensor:
     """(rows, E) float32: the mean of the last layer over each sequence, by its row; other rows are 0."""
     by_length: dict[int, list[int]] = defaultdict(list)
     for row, sequence in sequences.items():
@@ -250,11 +250,11 @@ def learn_means(
     teacher: Encoder, tokenizer: Tokenizer, table_VD: Tensor, passages: Sequence[str], *, name: str
 ) -> Tensor:
     """(V, D) float32: the vectors after the second step. Special pieces other than UNK stay 0."""
-    room = _room(teacher.model)
+    room = room_of(teacher.model)
     read = teacher.tokenizer.encode_batch(passages)
     sequences = {row: teacher.model.special_tokens(ids[:room].tolist() or [UNK]) for row, ids in enumerate(read)}
-    means_NE = _mean_states(teacher.model, sequences, rows=len(passages), name=f"{name} passages")
-    return fit_means(_shares(tokenizer.encode_batch(passages), pieces=len(table_VD)), means_NE, table_VD)
+    means_NE = mean_states(teacher.model, sequences, rows=len(passages), name=f"{name} passages")
+    return fit_means(piece_shares(tokenizer.encode_batch(passages), pieces=len(table_VD)), means_NE, table_VD)
 
 
 @threads.limited(1)
@@ -274,7 +274,7 @@ def fit_means(shares_NV: sparse.csr_array, means_NE: Tensor, table_VD: Tensor) -
     return torch.from_numpy(result).float()
 
 
-def _shares(encoded: Sequence[Ids], *, pieces: int) -> sparse.csr_array:
+def piece_shares(encoded: Sequence[Ids], *, pieces: int) -> sparse.csr_array:
     """(N, V): the share of each piece in each passage."""
     lengths = np.asarray([len(ids) for ids in encoded])
     rows, columns = np.repeat(np.arange(len(encoded)), lengths), np.concatenate(encoded)
