@@ -18,7 +18,7 @@ from components.core import threads
 
 @pytest.mark.parametrize(
     "name",
-    ["few_labels", "scale"],
+    ["few_labels", "scale", "static_vectors"],
 )
 def test_benchmarks_that_share_code_start_from_the_command_line(name: str, tmp_path: Path) -> None:
     benchmarks = Path(__file__).parents[1] / "benchmarks"

@@ -18,6 +18,8 @@ from torch import Tensor
 from components.core.artifacts import Draft, digest_files
 from components.core.errors import ArtifactError, ConfigError
 from components.core.outputs import named_output
+from components.interchange.characters import CHARACTERS, from_flair
+from components.interchange.characters import FILES as FLAIR_FILES
 from components.interchange.huggingface import CONVERTERS, family_of
 from components.interchange.published import Imported
 from components.interchange.vectors_binary import SUFFIX
@@ -107,7 +109,8 @@ def import_encoder(
 
     Args:
         source: a Hugging Face folder (BERT, DistilBERT, RoBERTa, XLM-RoBERTa, CamemBERT, ALBERT, GPT, GPT-2, XLNet), a
-            fastai weight file (.pth), or word vectors (.txt, .vec, .gz; .bin of word2vec or fastText).
+            folder of flair's models, a fastai weight file (.pth), or word vectors (.txt, .vec, .gz; .bin of word2vec
+            or fastText).
         family: of the result; None: determined from config.json, `ulmfit` for .pth, `word2vec` for vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
 
@@ -160,6 +163,8 @@ def read_published(
         return from_fastai_file(files[0], files[1], family=family, digest=content)
     if result == "vectors":
         return from_vectors(source, family=family, digest=content)
+    if result == "flair":
+        return from_flair(source, family=family, digest=content)
     return _from_huggingface(source, family, content)
 
 
@@ -173,6 +178,8 @@ def source_digest(source: Path, *, vocabulary: Path | None = None) -> str:
 
 
 def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]:
+    if (source / CHARACTERS).is_file():
+        return "flair", [source / name for name in FLAIR_FILES]
     if source.is_dir():
         return "huggingface", [source / "config.json", *weight_files(source), *(source / name for name in FILES)]
     if not source.exists():

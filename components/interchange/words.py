@@ -28,7 +28,7 @@ from torch import Tensor
 
 from components.core.errors import ArtifactError
 from components.data.segmenters import SEGMENTERS, Segmentation
-from components.interchange.published import Imported, unfit
+from components.interchange.published import NEVER, Imported, unfit
 from components.interchange.vectors_binary import FastTextVectors, read_any
 from components.interchange.vectors_text import UNKNOWN
 from components.models.encoder import build_model, misfits
@@ -38,8 +38,6 @@ from components.tokenization.word import OpenWordTokenizer, WordTokenizer
 
 #: Marker of fastai -> id of the special piece.
 MARKS: Final = {"xxpad": PAD, "xxunk": UNK, "xxbos": END}
-#: Output bias of pieces without a counterpart.
-NEVER: Final = -50.0
 #: Word with which fastai pads the vocabulary to a multiple of 8; the only one that may occur more than once.
 FILLER: Final = "xxfake"
 #: Copies of the embedding under other names.
