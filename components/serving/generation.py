@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from components.core.errors import ConfigError, DataError, nearest
+from components.interchange.published import OUTPUT_BIASES
 from components.models import family as family_named
 from components.models.base import LanguageModel
 from components.models.cove import CoVe
@@ -79,19 +80,17 @@ def generate(
 ) -> list[int]:
     """Ids that continue `prompt`: at most `length`, up to END. Special pieces are not sampled.
 
-    Each piece takes one step of the model, which carries its state.
+    Each piece takes one step of the model, which carries its state. Where the positions of the model end, it reads the
+    last half of them again as the beginning of a window.
     """
-    room = model.max_tokens
-    if room is not None and len(prompt) + length > room:
-        raise ConfigError(
-            f"{len(prompt)} pieces of text and {length} to generate exceed the model's {room} positions; "
-            "shorten the text or lower --length"
-        )
+    room, context = model.max_tokens, list(prompt)
+    if room is not None and len(context) > room:
+        context = context[-max(1, room // 2) :]
     generator = torch.Generator().manual_seed(seed)
     model.eval()
     device = next(model.parameters()).device
     written: list[int] = []
-    logits, carry = model.predict(torch.tensor([list(prompt)], device=device))
+    logits, carry = model.predict(torch.tensor([context], device=device))
     while len(written) < length:
         last_V = logits[0, -1].float().cpu()
         last_V[[id_ for id_ in range(FIRST_ORDINARY) if id_ != END]] = -torch.inf
@@ -99,7 +98,13 @@ def generate(
         if sampled == END:
             break
         written.append(sampled)
-        if len(written) < length:
+        context.append(sampled)
+        if len(written) == length:
+            break
+        if room is not None and len(context) > room:
+            context = context[-max(1, room // 2) :]
+            logits, carry = model.predict(torch.tensor([context], device=device))
+        else:
             logits, carry = model.predict(torch.tensor([[sampled]], device=device), carry)
     return written
 
@@ -258,8 +263,8 @@ def try_model(
 def require_output_layer(encoder: Encoder) -> None:
     """Refuse an encoder that was imported without its output layer: a newly initialised one predicts nothing useful."""
     fresh = encoder.manifest.facts.get("fresh", []) if encoder.manifest else []
-    if lacking := [name for name in fresh if "predictions" in name or "lm_head" in name or "lm_loss" in name]:
+    if lacking := [name for name in fresh if name.endswith(OUTPUT_BIASES)]:
         raise ConfigError(
-            f"{encoder.family}: imported without its output layer ({lacking[0]} ...), so it cannot fill gaps; adapt it "
+            f"{encoder.family}: imported without its output layer ({lacking[0]}), so it cannot fill gaps; adapt it "
             "first, which trains that layer"
         )

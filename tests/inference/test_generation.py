@@ -124,10 +124,13 @@ def test_generation_is_a_function_of_the_seed() -> None:
     assert min(once) >= FIRST_ORDINARY
 
 
-def test_the_number_of_positions_is_a_limit() -> None:
-    assert len(generate(Counting(99, room=6), [5, 6], length=4, sampling=Sampling())) == 4
-    with pytest.raises(ConfigError, match=r"3 pieces of text and 4 to generate exceed the model's 6 positions"):
-        generate(Counting(99, room=6), [5, 6, 7], length=4, sampling=Sampling())
+def test_beyond_the_positions_a_new_window_begins() -> None:
+    model = Counting(99, room=6)
+    assert generate(model, [5, 6, 7], length=6, sampling=Sampling()) == [8, 9, 10, 11, 12, 13]
+    assert model.read == [[5, 6, 7], [8], [9], [10], [9, 10, 11], [12]]
+    long = Counting(99, room=6)
+    assert generate(long, [5, 6, 7, 8, 9, 10, 11], length=2, sampling=Sampling()) == [12, 13]
+    assert long.read == [[9, 10, 11], [12]]
 
 
 def test_special_pieces_after_the_text_are_not_part_of_the_prompt() -> None:
