@@ -80,8 +80,8 @@ def read_vocabulary(folder: Path) -> Vocabulary:
             raise ArtifactError(f"{folder}: add_prefix_space is not supported")
         return _byte_pairs(folder / "vocab.json", _json(folder / "vocab.json"), merges, settings, marks=False)
     hint = ""
-    if (folder / "spiece.model").is_file():
-        hint = "; spiece.model alone is not read: save the model's tokenizer.json with transformers"
+    if alone := next((path.name for path in sorted(folder.glob("*.model"))), None):
+        hint = f"; {alone} alone is not read: save the model's tokenizer.json with transformers"
     raise ArtifactError(
         f"{folder}: no tokenizer found; expected tokenizer.json, vocab.txt, or vocab.json with merges.txt{hint}"
     )

@@ -166,6 +166,10 @@ def change(folder: Path, **values: object) -> None:
         (lambda folder: (folder / "model.safetensors").write_bytes(b"\x08"), "not readable as safetensors"),
         (lambda folder: (folder / "vocab.txt").unlink(), "no tokenizer found; expected tokenizer.json, vocab.txt"),
         (
+            lambda folder: (folder / "vocab.txt").rename(folder / "sentencepiece.bpe.model"),
+            "sentencepiece.bpe.model alone is not read: save the model's tokenizer.json",
+        ),
+        (
             lambda folder: (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n"),
             r"the tokenizer has 6 pieces, but the model has \d+ rows",
         ),
