@@ -34,7 +34,7 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
     if any(name.endswith(OUTPUT_BIASES) for name in facts.get("fresh", [])) and not tags:
         settings["unit_length"] = True
     if tags:
-        # With few steps, slots are learned only at a higher rate (docs/experiments-log.md).
+        # With few steps, slots are learned only at a higher rate.
         settings |= {"epochs": 12, "training": {**training, "rate": 4 * training["rate"]}, "words": "none"}
     chosen = FinetuneSettings.model_validate(settings)
     return chosen.model_copy(update=_reading(encoder, rows, chosen, kind=kind))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import platform
 import shlex
 import subprocess
 import sys
@@ -60,18 +61,22 @@ def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "",
 
 
 def measured(name: str, *, processor: str | None = None, **fields: Any) -> Result:
-    """A result with the current commit, processor, number of cores and date."""
+    """A result with the current commit, processor, number of cores and date.
+
+    Raises:
+        DataError: the code is in no git checkout, or a field violates the schema.
+    """
     given: dict[str, Any] = {"seeds": [], "selection": "none", "confidence": None} | fields
     given |= {key: list(value) for key, value in given.items() if isinstance(value, tuple | range)}
+    given |= {
+        "name": name,
+        "commit": commit_of(Path(__file__).parent),
+        "processor": processor or processor_name(Path("/proc/cpuinfo")) or platform.machine(),
+        "cores": cores(),
+        "date": datetime.datetime.now(datetime.UTC).date(),
+    }
     try:
-        return Result(
-            name=name,
-            commit=commit_of(Path(__file__).parent),
-            processor=processor or processor_name(Path("/proc/cpuinfo")),
-            cores=cores(),
-            date=datetime.datetime.now(datetime.UTC).date(),
-            **given,
-        )
+        return Result.model_validate(given)
     except ValidationError as error:
         raise DataError(f"{name}: {'; '.join(entry['msg'] for entry in error.errors())}") from error
 

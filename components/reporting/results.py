@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from components.core.artifacts import read_json
 from components.core.errors import ArtifactError, DataError
@@ -66,31 +66,36 @@ class Result(Section):
     """One file of `docs/results`.
 
     Attributes:
-        commit: git commit of the code, with the suffix `-dirty` if files differed from it; null: not recorded.
-        processor: processor or card, with the instruction set of its bf16 products; null: not recorded.
-        cores: processors that the command could use; null: not recorded.
+        commit: git commit of the code, with the suffix `-dirty` if files differed from it.
+        processor: processor or card, with the instruction set of its bf16 products.
+        cores: processors that the command could use.
         seeds: seeds of the runs whose mean is shown; empty for deterministic measurements.
         selection: split on which the numbers were computed; `none` for measurements without a split, such as speed.
-        transcribed: whether the numbers were copied from a hand-written document.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     name: FileName
     title: str
     command: str
-    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}(-dirty)?$")] | None
-    processor: str | None
-    cores: Annotated[int, Field(gt=0)] | None
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}(-dirty)?$")]
+    processor: str
+    cores: Annotated[int, Field(gt=0)]
     seeds: list[int]
-    date: datetime.date | None
+    date: datetime.date
     selection: Literal["dev", "test", "none"]
     confidence: Annotated[float, Field(gt=0, lt=1)] | None
-    transcribed: bool = False
     row_title: str
     notes: str = ""
     figure: Plot | None = None
     columns: list[Column] = Field(min_length=1)
     values: list[Row] = Field(min_length=1)
+
+    @field_validator("commit", mode="before")
+    @classmethod
+    def _committed(cls, commit: object) -> object:
+        if commit is None:
+            raise ValueError("no commit; run the measuring command with --record in a git checkout")
+        return commit
 
     @model_validator(mode="after")
     def _consistent(self) -> Result:
@@ -145,14 +150,8 @@ class Result(Section):
             parts.append(f"{len(self.seeds)} seeds" if len(self.seeds) > 1 else "1 seed")
         if self.confidence is not None:
             parts.append(f"{self.confidence:.0%} intervals")
-        machine = self.processor or "processor not recorded"
-        if self.cores is not None:
-            machine += f", {self.cores} core{'s' if self.cores > 1 else ''}"
-        parts += [f"`{self.command}`", machine]
-        parts.append(f"commit {self.commit[:7]}" if self.commit else "commit not recorded")
-        parts.append(self.date.isoformat() if self.date else "date not recorded")
-        if self.transcribed:
-            parts.append("transcribed")
+        machine = f"{self.processor}, {self.cores} core{'s' if self.cores > 1 else ''}"
+        parts += [f"`{self.command}`", machine, f"commit {self.commit[:7]}", self.date.isoformat()]
         return "; ".join(parts) + "." + (f" {self.notes}" if self.notes else "")
 
     def drawing(self) -> str:

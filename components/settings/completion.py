@@ -26,8 +26,8 @@ OWN: Final = "ulmfit"
 _OWN_MODEL: Final = {"embedding": 320, "hidden": 640, "layers": 2, "static": 320}
 #: Budget of a training in tokens.
 _TOKENS: Final = 3_000_000
-#: Maximum number of passes over a text of families that predict the next piece: with more, the held-out loss rises
-#: (docs/experiments-log.md).
+#: Maximum number of passes over a text of families that predict the next piece: with more, the held-out loss of a
+#: short text rises.
 PASSES: Final = 4
 #: An imported model is adapted with a smaller rate.
 _IMPORTED_RATE: Final = 0.0003

@@ -84,6 +84,7 @@ def test_a_file_is_unchanged_after_reading_and_writing() -> None:
         ({"columns": [{"name": "5", "title": "5", "format": ".q"}, VALID["columns"][1]]}, "is not a number format"),
         ({"confidence": None}, "confidence: required with intervals"),
         ({"commit": "main"}, "commit"),
+        ({"commit": None}, "no commit; run the measuring command with --record"),
         ({"selection": "train"}, "selection"),
         ({"name": "other"}, "must equal the name of the file"),
         ({"figure": {"x": "labels", "y": "F1", "rows": ["t5"]}}, "figure: unknown row 't5'"),
@@ -177,6 +178,7 @@ def test_an_evaluation_is_recorded_with_commit_processor_and_date(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(recording, "commit_of", lambda _: "0123abc")
     folder = evaluation(tmp_path / "evaluation")
     done = CliRunner().invoke(app, ["--record", "trec", "--evaluation", str(folder), "--score", "accuracy"])
     assert done.output.strip() == "docs/results/trec.json"
@@ -185,10 +187,13 @@ def test_an_evaluation_is_recorded_with_commit_processor_and_date(
     cell = [0.6, 0.5, 0.7]
     assert result.values[0].estimates == {"5": cell, "-1": cell, "registered": cell}
     assert [column.title for column in result.columns] == ["5 labels a class", "all labels a class", "registered model"]
-    assert (result.selection, result.seeds, result.command, result.transcribed) == ("test", [0, 1], "make run", False)
-    assert result.date is not None and result.cores
+    assert (result.selection, result.seeds, result.command) == ("test", [0, 1], "make run")
+    assert result.commit == "0123abc" and result.processor
     with pytest.raises(DataError, match="no score 'f1'; known: accuracy"):
         recording.of_evaluation(folder, "trec", command="make run", score="f1")
+    monkeypatch.setattr(recording, "commit_of", lambda _: None)
+    with pytest.raises(DataError, match="trec: .*no commit; run the measuring command"):
+        recording.of_evaluation(folder, "trec", command="make run")
 
 
 def test_a_commit_is_dirty_if_code_differs_and_not_if_another_result_does(tmp_path: Path) -> None:
@@ -214,6 +219,7 @@ def test_a_benchmark_records_its_command_and_keeps_the_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(recording, "commit_of", lambda _: "0123abc")
     monkeypatch.setattr(sys, "argv", [f"{tmp_path}/benchmarks/x.py", "--record", "x", "/elsewhere/a b"])
     described = {"title": "Speed", "row_title": "model", "confidence": 0.95}
     described["columns"] = [Column(name="5", title="5 labels")]

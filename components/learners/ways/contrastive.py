@@ -31,8 +31,7 @@ from components.training.windows import Sampler
 
 
 class Contrastive(Way):
-    """Training of the encoder on pairs. With few labels, the end of the schedule was the better choice on the data sets
-    of docs/experiments-log.md."""
+    """Training of the encoder on pairs. The end of the schedule is preferred: few labels cannot order its points."""
 
     refits_head = True
     prefers_end = True
