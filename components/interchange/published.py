@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from components.core.errors import ConfigError, nearest
+from components.models import family as family_named
 from components.models.base import LanguageModel
+from components.models.encoder import build_model
 from components.tokenization import Tokenizer
 
 #: Output bias of pieces without a counterpart.
@@ -36,6 +39,35 @@ class Imported:
     def learned_output(self) -> bool:
         """Whether the source has an output layer over the vocabulary; embedding models lack it."""
         return not any(name.endswith(OUTPUT_BIASES) for name in self.fresh)
+
+
+def fixed_keys(family: str, settings: Mapping[str, Any]) -> list[str]:
+    """The keys of a model's settings that published weights determine."""
+    free = family_named(family).config.of_training()
+    return [key for key in settings if key not in free]
+
+
+def with_settings(imported: Imported, settings: Mapping[str, Any], *, source: Path) -> Imported:
+    """The imported model with other dropout rates and penalties, and the same weights.
+
+    Args:
+        settings: keys of the family's config class.
+
+    Raises:
+        ConfigError: the source determines a key, or a value is invalid.
+    """
+    if not settings:
+        return imported
+    if fixed := fixed_keys(imported.family, settings):
+        raise ConfigError(
+            f"{source}: the model determines {', '.join(fixed)}; remove it from the settings of the model"
+        )
+    config = imported.model.config.model_dump(exclude={"vocabulary"}) | dict(settings)
+    vocabulary, kind = imported.model.config.vocabulary, imported.tokenizer.kind
+    model = build_model(imported.family, vocabulary=vocabulary, settings=config, tokenizer=kind)
+    model.load_state_dict(imported.model.state_dict())
+    model.bind(imported.tokenizer)
+    return replace(imported, model=model.eval())
 
 
 def unfit(family: str, source: Path, takers: tuple[str, ...]) -> ConfigError:

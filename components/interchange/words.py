@@ -32,12 +32,17 @@ from components.interchange.published import NEVER, Imported, unfit
 from components.interchange.vectors_binary import FastTextVectors, read_any
 from components.interchange.vectors_text import UNKNOWN
 from components.models.encoder import build_model, misfits
+from components.models.ulmfit import FAMILY, AWDLSTMConfig
 from components.tokenization.bert import backend
 from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, UNK
 from components.tokenization.word import OpenWordTokenizer, WordTokenizer
 
 #: Marker of fastai -> id of the special piece.
 MARKS: Final = {"xxpad": PAD, "xxunk": UNK, "xxbos": END}
+#: Dropout rates and penalties, which a weight file lacks: those with which fastai trains and fine-tunes its weights.
+REGULARISATION: Final = {
+    key: value for key, value in FAMILY.presets["awd-lstm-1152"].items() if key in AWDLSTMConfig.of_training()
+}
 #: Word with which fastai pads the vocabulary to a multiple of 8; the only one that may occur more than once.
 FILLER: Final = "xxfake"
 #: Copies of the embedding under other names.
@@ -55,7 +60,7 @@ class FastaiModel:
 
 
 def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> FastaiModel:
-    """Convert fastai's tensors and words.
+    """Convert fastai's tensors and words. Dropout rates and penalties are `REGULARISATION`.
 
     Raises:
         ArtifactError: tensors are missing, surplus or misshapen; the softmax is not tied to the embedding; the
@@ -92,7 +97,8 @@ def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> Fasta
         tensors |= {f"lstms.{layer}.{part}": parts[part].clone() for part in ("weight_ih", "weight_hh")}
         tensors[f"lstms.{layer}.bias"] = parts["bias_ih"] + parts["bias_hh"]
     hidden = lstms[0]["weight_hh"].shape[1]
-    return FastaiModel({"embedding": table.shape[1], "hidden": hidden, "layers": len(lstms)}, pieces, tensors)
+    settings = REGULARISATION | {"embedding": table.shape[1], "hidden": hidden, "layers": len(lstms)}
+    return FastaiModel(settings, pieces, tensors)
 
 
 def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:

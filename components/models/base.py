@@ -43,7 +43,15 @@ class ModelConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    #: Keys beside those that begin with `dropout` on which only training depends.
+    penalties: ClassVar[tuple[str, ...]] = ()
+
     vocabulary: int
+
+    @classmethod
+    def of_training(cls) -> list[str]:
+        """The keys on which only training depends: dropout rates and penalties. Trained weights fit any value."""
+        return [name for name in cls.model_fields if name.startswith("dropout") or name in cls.penalties]
 
 
 @dataclass
@@ -120,6 +128,18 @@ class LanguageModel(nn.Module, ABC):
             ConfigError: the family does not predict the next piece of a text in one direction.
         """
         raise ConfigError(f"{type(self).__name__} has no causal language model of whole texts; set lm_weight to 0")
+
+    def activation_penalty(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
+        """The regularisation of activations that the config sets, a scalar, of whole texts.
+
+        Args:
+            hidden: what `hidden_states` returned.
+            lengths: (B,) tokens of each text, without padding.
+
+        Raises:
+            ConfigError: the family has no such regularisation.
+        """
+        raise ConfigError(f"{type(self).__name__} has no activation regularisation; set activation_penalty to 0")
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         """One vector per text from a layer, (B, T, D) -> (B, D): the last state (causal models), the first position

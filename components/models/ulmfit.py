@@ -61,10 +61,13 @@ class AWDLSTMConfig(ModelConfig):
         dropout_input: dropout rate of the embedding's output (dropouti).
         dropout_weight: DropConnect rate of the hidden-to-hidden weights (wdrop).
         dropout_hidden: dropout rate between layers (dropouth).
-        dropout_output: dropout rate of the last layer's output (dropout).
+        dropout_output: dropout rate of the last layer's output before the softmax (dropout); features of a text have
+            none, as in fastai, where it is the rate of the classifier's first dropout layer.
         activation: AR, weight of the mean square of the output after dropout (alpha).
         slowness: TAR, weight of the mean square of the output's change from step to step (beta).
     """
+
+    penalties = ("activation", "slowness")
 
     direction: Literal["forward", "backward"] = "forward"
     embedding: Size = 256
@@ -132,7 +135,6 @@ class AWDLSTM(LanguageModel):
         turned_BT = turned(lengths, tokens.shape[1]) if self.backward else None
         read_BT = tokens if turned_BT is None else tokens.gather(1, turned_BT)
         outputs, _ = self._run(read_BT.t(), (), self.texts(lengths))
-        outputs[-1] = self.drop_output(outputs[-1])
         if self.static is not None:
             static_TBS = F.embedding(read_BT.t(), self.static).to(outputs[0].dtype)
             outputs[0] = torch.cat([outputs[0], static_TBS], dim=-1)
@@ -141,8 +143,18 @@ class AWDLSTM(LanguageModel):
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         pairs = preceding if self.backward else following
-        states_ND, targets_N = pairs(hidden[-1], batch["tokens"], batch["lengths"])
+        dropped_BTD = self.drop_output(hidden[-1].transpose(0, 1)).transpose(0, 1)
+        states_ND, targets_N = pairs(dropped_BTD, batch["tokens"], batch["lengths"])
         return counted(linear_cross_entropy(states_ND, self.embedding, self.bias, targets_N), targets_N)
+
+    def activation_penalty(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
+        # The dropout of the output belongs to the softmax; as in fastai, AR then has the same states as TAR.
+        last_BTD = hidden[-1].float()
+        inside_BT = torch.arange(last_BTD.shape[1], device=lengths.device) < lengths[:, None]
+        penalty = self.config.activation * last_BTD[inside_BT].square().mean()
+        if self.config.slowness and bool(inside_BT[:, 1:].any()):
+            penalty = penalty + self.config.slowness * last_BTD.diff(dim=1)[inside_BT[:, 1:]].square().mean()
+        return penalty
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return hidden[:, 0] if self.backward else super().summary(hidden, lengths)

@@ -39,6 +39,7 @@ def _models(params: Params) -> list[str]:
     import torch
 
     from components.interchange.importing import source_digest
+    from components.interchange.published import fixed_keys
     from components.models import FAMILIES
     from components.models.encoder import build_model
 
@@ -72,8 +73,14 @@ def _models(params: Params) -> list[str]:
                 )
         if settings.source is None:
             continue
-        if settings.preset or settings.model:
-            problems.append(f"pretrain.{name}: the source determines the sizes of the model; remove preset and model")
+        if settings.preset:
+            problems.append(f"pretrain.{name}.preset: the source determines the sizes of the model; remove it")
+        if family in FAMILIES and (fixed := fixed_keys(family, settings.model)):
+            free = ", ".join(FAMILIES[family].config.of_training()) or "none"
+            problems.append(
+                f"pretrain.{name}.model: the source determines {', '.join(fixed)}; remove them (keys beside a source: "
+                f"{free})"
+            )
         try:
             digest = source_digest(Path(settings.source))
             if settings.digest is not None and digest != settings.digest:

@@ -103,8 +103,9 @@ class FinetuneSettings(ReadingSettings):
     #: to one length; `batch` norm; `none`; or `auto`, of linear heads that are solved on features: the best of fixed,
     #: block and length, chosen with the penalty (the default with `method: auto`).
     head_norm: Literal["fixed", "block", "length", "auto", "batch", "none"] = "fixed"
-    #: Dropout rate before each linear layer of the head.
-    head_dropout: Fraction = 0.1
+    #: Dropout rate before each linear layer of the head: one for all, or one for each in order (ULMFiT: [0.4, 0.1], the
+    #: pooled features and the hidden layer). Heads of tagging have one rate.
+    head_dropout: Fraction | list[Fraction] = 0.1
     #: Maximum number of steps of the head on the frozen encoder's features; 0: the head keeps its random
     #: initialisation.
     head_steps: Annotated[int, Field(ge=0)] = 200
@@ -119,11 +120,17 @@ class FinetuneSettings(ReadingSettings):
     #: Discriminative learning rates: the rate of a layer group is the rate of the group above divided by this factor
     #: (ULMFiT, section 3.2: 2.6).
     discriminative: Annotated[float, Field(ge=1)] = 2.6
+    #: What has the full rate: the head and the top layer group (`top`), or the head alone (`head`), so that the top
+    #: layer group has the rate of the head divided by `discriminative`, as in the published code of ULMFiT.
+    discriminative_from: Literal["top", "head"] = "top"
     #: Order in which layer groups are unfrozen: from the top down, cumulatively (`gradual`; ULMFiT, section 3.3); each
     #: alone from the bottom up, then all (`chain_thaw`; Felbo et al. 2017); or all at once (`none`).
     unfreezing: Literal["gradual", "chain_thaw", "none"] = "gradual"
     #: Epochs between the unfreezing of two layer groups; 0 trains all from the first step.
     unfreeze_epochs: Annotated[float, Field(ge=0)] = 1
+    #: Learning rate schedule: one over all steps (`whole`), or one in each interval between two changes of the trained
+    #: layer groups (`stages`), as in the published code of ULMFiT.
+    unfreeze_schedule: Literal["whole", "stages"] = "whole"
     #: Epochs of fine-tuning.
     epochs: Annotated[float, Field(gt=0)] = 8
     #: Minimum number of steps, if `epochs` amounts to fewer.
@@ -139,10 +146,19 @@ class FinetuneSettings(ReadingSettings):
     tagger: Literal["linear", "crf", "bilstm_crf"] = "linear"
     #: Factor on the encoder's dropout rates.
     dropout: Annotated[float, Field(ge=0)] = 1.0
+    #: Factor on the encoder's activation regularisation (AR and TAR: `activation` and `slowness` of the model), which is
+    #: added to the loss. Only ULMFiT (fastai: 1).
+    activation_penalty: Annotated[float, Field(ge=0)] = 0.0
     #: Training of head and encoder.
     training: Training
     #: Overrides for an encoder with random weights.
     scratch: ScratchSettings = ScratchSettings()
+
+    @property
+    def head_dropouts(self) -> tuple[float, float]:
+        """Dropout rates before the first and the last linear layer of the head."""
+        rates = self.head_dropout if isinstance(self.head_dropout, list) else [self.head_dropout]
+        return rates[0], rates[-1]
 
     @property
     def own_task_tokens(self) -> bool:
@@ -161,6 +177,16 @@ class FinetuneSettings(ReadingSettings):
             if self.method == "auto" and name not in self.model_fields_set:
                 # Set without validation, which would not end.
                 self.__dict__[name] = "auto"
+        return self
+
+    @model_validator(mode="after")
+    def _rates_of_head(self) -> FinetuneSettings:
+        layers = 1 if self.head_hidden == 0 else 2
+        if isinstance(self.head_dropout, list) and len(self.head_dropout) != layers:
+            raise ValueError(
+                f"head_dropout has {len(self.head_dropout)} rates, but with head_hidden {self.head_hidden} the head has "
+                f"{layers} linear layer{'s' if layers > 1 else ''}; give one number, or one rate for each"
+            )
         return self
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -204,6 +205,7 @@ def train(
     seed: int,
     world: World | None = None,
     compiled: bool = False,
+    in_stages: bool = False,
 ) -> Iterator[StepReport]:
     """Take the steps from `state.step` to `total_steps`; each item of the iterator is one step.
 
@@ -214,6 +216,7 @@ def train(
         state: changed in place. Between two steps the caller may store it, evaluate the model or stop.
         total_steps: also the length of the learning-rate schedule.
         compiled: whether the loss is compiled (`is_compiled`).
+        in_stages: whether the schedule starts anew whenever the trained groups change (`stages_of`).
 
     Raises:
         TrainingError: the loss or the gradient is no longer finite.
@@ -226,10 +229,12 @@ def train(
     be_deterministic(device)
     refuse_tf32(device)
     read_every = 1 if device.type == "cpu" else READ_EVERY
+    starts = stages_of(state.groups, total_steps) if in_stages else [0]
     for step, batch in _batches(sampler, state.step, total_steps, world):
         if not model.training:
             model.train()
-        share = SCHEDULES[settings.schedule](step, total_steps, warmup=WARMUP, final=FINAL_RATE)
+        begins, ends = stage_at(step, starts, total_steps)
+        share = SCHEDULES[settings.schedule](step - begins, ends - begins, warmup=WARMUP, final=FINAL_RATE)
         rate = settings.rate * share * sampler.rate_scale(step)
         for options, group in zip(state.optimizer.param_groups, state.groups, strict=True):
             options["lr"] = rate * group.scale
@@ -249,6 +254,17 @@ def train(
         value, norm = _update(state, loss, clip=settings.clip, is_read=is_read, rate=rate) or (None, None)
         tokens = sampler.tokens_before(step + 1) - sampler.tokens_before(step)
         yield StepReport(step=state.step, loss=value, rate=rate, gradient_norm=norm, tokens=tokens)
+
+
+def stages_of(groups: Sequence[ParameterGroup], total: int) -> list[int]:
+    """The steps below `total` at which training of some group begins, ascending; the first is 0."""
+    return sorted({0} | {first for group in groups for first, _ in group.spans if first < total})
+
+
+def stage_at(step: int, starts: Sequence[int], total: int) -> tuple[int, int]:
+    """First step of the stage of a step, and the step after its last one; `starts` as from `stages_of`."""
+    number = bisect_right(starts, step)
+    return starts[number - 1], starts[number] if number < len(starts) else total
 
 
 def _update(

@@ -69,14 +69,16 @@ def discriminative(
     head: Sequence[nn.Parameter] = (),
     head_scale: float = 1.0,
     factor: float = DISCRIMINATIVE,
+    below_head: bool = False,
     unfreezing: Unfreezing = "gradual",
     unfreeze_every: int = 0,
 ) -> list[ParameterGroup]:
     """Parameter groups with discriminative learning rates and gradual unfreezing.
 
     The top layer group has the full learning rate, each lower group the rate of the group above it divided by `factor`
-    (Howard and Ruder 2018, section 3.2), and the head the full rate times `head_scale`. For the first `unfreeze_every`
-    steps only the head, if there is one, is trained; then
+    (Howard and Ruder 2018, section 3.2), and the head the full rate times `head_scale`. With `below_head` the head is
+    the group above the top layer group, whose rate is then the full rate divided by `factor` (train_clas.py of the
+    published code, and fastai). For the first `unfreeze_every` steps only the head, if there is one, is trained; then
 
         gradual     every `unfreeze_every` steps one more group is unfrozen, from the top (Howard and Ruder 2018,
                     section 3.3)
@@ -97,7 +99,7 @@ def discriminative(
         position = bool(head) + (len(layers) - 1 - depth if alone else depth)
         begins = position * every
         spans: tuple[Span, ...] = ((begins, begins + every), (whole, None)) if alone else ((begins, None),)
-        groups += decayed(parameters, scale=factor**-depth, spans=spans)
+        groups += decayed(parameters, scale=factor ** -(depth + below_head), spans=spans)
     return groups
 
 

@@ -18,7 +18,9 @@ from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import ExampleSampler
 from components.models.encoder import load_encoder
 from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
 from components.tokenization.special import MASK
+from components.training.loop import slanted_triangular
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 Make = Callable[..., Path]
@@ -95,6 +97,44 @@ def test_chain_thaw_follows_the_layer_groups(make_job, in_process, monkeypatch) 
     alone.append((False, False, False, True))
     expected = [flags for flags in alone for _ in range(3)] + [(True,) * 4] * 6
     assert [flags for _, flags in longest] == expected
+
+
+def test_rates_start_anew_in_each_stage_below_that_of_the_head(make_job, in_process, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    rates: list[tuple[float, list[float]]] = []
+    real = runs.train
+
+    def watched(state, *arguments, **named):  # type: ignore[no-untyped-def]
+        for report in real(state, *arguments, **named):
+            matrices = [
+                options["lr"] for options, group in zip(state.optimizer.param_groups, state.groups, strict=True)
+            ]
+            rates.append((report.rate, [rate / report.rate for rate in dict.fromkeys(matrices)]))
+            yield report
+
+    monkeypatch.setattr(runs, "train", watched)
+    # Three steps per epoch; embedding and two LSTMs: three stages of 30 steps, then one of 30.
+    changes = {"unfreeze_epochs": 10, "epochs": 40, "discriminative_from": "head", "unfreeze_schedule": "stages"}
+    training = Training(rate=0.01, batch_size=4, precision="float32", schedule="slanted_triangular")
+    finetune(make_job(**changes, training=training, discriminative=2.6, head_scale=1.0))
+    stage = [0.01 * slanted_triangular(step, 30, warmup=0.1, final=0) for step in range(30)]
+    assert [rate for rate, _ in rates[:120]] == pytest.approx(stage * 4)
+    assert rates[3][1] == pytest.approx([1, 1 / 2.6, 2.6**-2, 2.6**-3])
+
+
+def test_the_penalty_of_activations_is_part_of_the_loss(make_encoder: Make, settings: FinetuneSettings) -> None:
+    encoder = make_encoder("ulmfit")
+    plain, sampler = batches(encoder, settings)
+    model, _ = batches(encoder, settings.model_copy(update={"activation_penalty": 0.5}))
+    for each in (plain, model):
+        each.encoder.config = each.encoder.config.model_copy(update={"activation": 2.0, "slowness": 1.0})
+    batch = sampler.batch(1)
+    hidden = model.encoder.hidden_states(batch["tokens"], batch["lengths"])
+    penalty = model.encoder.activation_penalty(hidden, batch["lengths"])
+    assert penalty.item() > 0
+    torch.testing.assert_close(model.losses(batch).loss, plain.losses(batch).loss + 0.5 * penalty)
+    others, sampler = batches(make_encoder("bert"), settings.model_copy(update={"activation_penalty": 0.5}))
+    with pytest.raises(ConfigError, match="BERT has no activation regularisation; set activation_penalty to 0"):
+        others.losses(sampler.batch(0))
 
 
 @pytest.mark.parametrize(

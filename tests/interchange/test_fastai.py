@@ -114,7 +114,11 @@ def ours(found: FastaiModel, tokens: Tensor) -> Tensor:
 def test_same_states_and_same_loss(theirs: FastaiLanguageModel, state: State) -> None:
     assert {"0.rnns.2.weight_hh_l0_raw", "0.rnns.0.module.weight_hh_l0", "1.decoder.bias"} <= state.keys()
     found = from_fastai(state, WORDS)
-    assert found.settings == {"embedding": EMBEDDING, "hidden": HIDDEN, "layers": 3}
+    assert found.settings == {
+        "embedding": EMBEDDING, "hidden": HIDDEN, "layers": 3,
+        "dropout_embedding": 0.02, "dropout_input": 0.25, "dropout_weight": 0.2, "dropout_hidden": 0.15,
+        "dropout_output": 0.1, "activation": 2.0, "slowness": 1.0,
+    }  # fmt: skip
     assert found.pieces[:7] == [*SPECIAL_PIECES, "xxmaj", "the"]
     model = built(found)
     stream = torch.randint(0, 9, (4, 12))

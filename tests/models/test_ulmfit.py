@@ -106,3 +106,22 @@ def test_a_backward_model_is_a_forward_model_of_the_reversed_text() -> None:
 def test_a_backward_model_does_not_predict() -> None:
     with pytest.raises(ConfigError, match="direction: a backward model predicts the piece before a text; use the forw"):
         small(direction="backward").predict(torch.tensor([[7]]))
+
+
+def test_activation_regularisation_of_texts_is_of_fastai_and_leaves_padding_out() -> None:
+    model = small(activation=2.0, slowness=3.0, dropout_output=0.5).train()
+    lengths = torch.tensor([4, 2, 1])
+    torch.manual_seed(3)
+    states = torch.randn(3, 5, 6)
+    real = [states[row, :length] for row, length in enumerate(lengths.tolist())]
+    # RNNRegularizer of fastai: alpha * out.pow(2).mean() + beta * (raw[:, 1:] - raw[:, :-1]).pow(2).mean().
+    changes = torch.cat([text[1:] - text[:-1] for text in real])
+    expected = 2.0 * torch.cat(real).square().mean() + 3.0 * changes.square().mean()
+    torch.testing.assert_close(model.activation_penalty([states], lengths), expected)
+    alone = model.activation_penalty([states[2:]], lengths[2:])
+    torch.testing.assert_close(alone, 2.0 * states[2, :1].square().mean())
+    # The last layer's states of a text have no dropout of the output: it belongs to the softmax.
+    tokens = torch.randint(5, VOCABULARY, (3, 5))
+    torch.testing.assert_close(
+        model.hidden_states(tokens, lengths)[-1], model.eval().hidden_states(tokens, lengths)[-1]
+    )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from pydantic import ValidationError
+from torch import Tensor, nn
 
 from components.core.errors import ConfigError
-from components.learners.task_models.heads import FixedNorm
+from components.learners.task_models.heads import ClassificationHead, FixedNorm
 from components.learners.task_models.pooling import Features, ScalarMix, masked_max, masked_mean
 from components.models.base import at_columns
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
 
 # Two texts of two pieces and one; the values at padding must have no influence.
 HIDDEN = torch.tensor([[[1.0, -2.0], [3.0, -4.0]], [[-5.0, 6.0], [99.0, 99.0]]])
@@ -109,3 +112,18 @@ def test_fixed_norm_standardises_and_leaves_constants_finite() -> None:
     norm = FixedNorm(2)
     norm.fit(torch.tensor([[1.0, 7.0], [3.0, 7.0]]))
     assert norm(torch.tensor([[3.0, 7.0], [5.0, 8.0]])).tolist() == [[1.0, 0.0], [3.0, 1.0]]
+
+
+def test_each_linear_layer_of_a_head_has_its_dropout() -> None:
+    training = Training(rate=0.1, batch_size=2)
+    settings = FinetuneSettings(training=training, head_hidden=5, head_dropout=[0.4, 0.1])
+    head = ClassificationHead.of(settings, 3, 2)
+    assert isinstance(head.hidden, nn.Sequential) and isinstance(head.hidden[-1], nn.Dropout)
+    assert (head.dropout.p, head.hidden[-1].p) == (0.4, 0.1)
+    both = ClassificationHead.of(settings.model_copy(update={"head_dropout": 0.3}), 3, 2)
+    assert isinstance(both.hidden, nn.Sequential) and isinstance(both.hidden[-1], nn.Dropout)
+    assert (both.dropout.p, both.hidden[-1].p) == (0.3, 0.3)
+    with pytest.raises(
+        ValidationError, match="head_dropout has 2 rates, but with head_hidden 0 the head has 1 linear layer;"
+    ):
+        FinetuneSettings(training=training, head_dropout=[0.4, 0.1])

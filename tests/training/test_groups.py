@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -37,6 +38,9 @@ def test_discriminative_rates_and_gradual_unfreezing() -> None:
     ]
     slow = discriminative([low, top], head=head, head_scale=0.01, factor=2.0)
     assert [scale for _, scale, _ in table(slow, members)] == [0.01, 1.0, 0.5]
+    # fastai: slice(lr / 2.6**4, lr) over embeddings, three LSTMs and the head.
+    published = discriminative(layers(4), head=head, factor=2.6, below_head=True)
+    assert [group.scale for group in published] == pytest.approx([1, 1 / 2.6, 2.6**-2, 2.6**-3, 2.6**-4])
     # Without a head the top layer is trained from the first step; without unfreezing all are.
     assert [group.spans for group in discriminative([low, top], unfreeze_every=10)] == [((0, None),), ((10, None),)]
     for everything in ({}, {"unfreezing": "none", "unfreeze_every": 10}, {"unfreezing": "chain_thaw"}):

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
 
-from components.training.loop import SCHEDULES, slanted_triangular
+from components.training.loop import SCHEDULES, slanted_triangular, stage_at, stages_of
+from components.training.optim import discriminative
+
+
+def layers(count: int) -> list[list[nn.Parameter]]:
+    return [[nn.Parameter(torch.ones(2, 2))] for _ in range(count)]
 
 
 def rates(name: str, total: int, *, warmup: float, final: float = 0.0) -> list[float]:
@@ -32,3 +39,14 @@ def test_slanted_triangular_follows_the_formula() -> None:
     assert rates("slanted_triangular", 20, warmup=0.1) == pytest.approx([expected(step) for step in range(20)])
     assert slanted_triangular(0, 20, warmup=0.1, final=0) == pytest.approx(1 / 32)
     assert slanted_triangular(2, 20, warmup=0.1, final=0) == 1
+
+
+def test_the_schedule_starts_anew_with_each_unfrozen_group() -> None:
+    groups = discriminative(layers(3), head=layers(1)[0], unfreeze_every=20)
+    starts = stages_of(groups, 100)
+    assert starts == [0, 20, 40, 60]
+    assert [stage_at(step, starts, 100) for step in (0, 19, 20, 59, 60, 99)] == [
+        (0, 20), (0, 20), (20, 40), (40, 60), (60, 100), (60, 100)
+    ]  # fmt: skip
+    # Groups that the training does not reach begin no stage.
+    assert stages_of(groups, 40) == [0, 20]

@@ -220,6 +220,7 @@ class Run:
             total_steps=self.steps,
             seed=counter_seed(self.spec.seed, "finetune"),
             world=world,
+            in_stages=self.settings.unfreeze_schedule == "stages",
         )
         forecast = Forecast(self.spec.members[0].rounds, steps=last - self.state.step)
         for report in reports:

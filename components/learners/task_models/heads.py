@@ -189,17 +189,18 @@ class TextHead(Head):
         outputs: int,
         *,
         hidden: int = 0,
-        dropout: float = 0.1,
+        dropout: float | tuple[float, float] = 0.1,
         norm: Norm = "fixed",
     ) -> None:
         super().__init__()
+        before_first, before_last = dropout if isinstance(dropout, tuple) else (dropout, dropout)
         self.norm = make_norm(norm, features)
         self.chooses_norm = norm == "auto"
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(before_first)
         self.hidden: nn.Module = nn.Identity()
         if hidden:
             between = make_norm("batch" if norm == "batch" else "none", hidden)
-            self.hidden = nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), between, nn.Dropout(dropout))
+            self.hidden = nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), between, nn.Dropout(before_last))
         self.output = nn.Linear(hidden or features, outputs)
 
     @classmethod
@@ -209,7 +210,7 @@ class TextHead(Head):
             features,
             outputs,
             hidden=settings.head_hidden,
-            dropout=settings.head_dropout,
+            dropout=settings.head_dropouts,
             norm=settings.head_norm,
         )
 

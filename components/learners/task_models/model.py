@@ -155,7 +155,8 @@ class TaskModel(nn.Module):
         return outputs
 
     def losses(self, batch: Batch, carry: Carry = (), *, loss_of: VectorLoss | None = None) -> Losses:
-        """Loss on a batch of labelled rows, plus lm_weight * mean negative log-likelihood per piece.
+        """Loss on a batch of labelled rows, plus lm_weight * mean negative log-likelihood per piece, plus
+        activation_penalty * the encoder's activation regularisation.
 
         Args:
             batch: of labelled rows.
@@ -174,6 +175,8 @@ class TaskModel(nn.Module):
             total, pieces = self.encoder.text_loss(batch, hidden)
             loss = loss + self.lm_weight * total / pieces.clamp(min=1)
             sums["tokens"] = (total.detach(), pieces)
+        if self.settings.activation_penalty:
+            loss = loss + self.settings.activation_penalty * self.encoder.activation_penalty(hidden, batch["lengths"])
         return Losses(loss, sums)
 
     def own_parameters(self, *, head: bool = True) -> list[nn.Parameter]:

@@ -45,7 +45,7 @@ class Answering(CalibratedHead):
 
     def __init__(self, features: int, settings: FinetuneSettings) -> None:
         super().__init__(
-            features, 2, hidden=settings.head_hidden, dropout=settings.head_dropout, norm=settings.head_norm
+            features, 2, hidden=settings.head_hidden, dropout=settings.head_dropouts, norm=settings.head_norm
         )
         self.longest = LONGEST_ANSWER
         # Added to the score of no answer; fitted on dev and stored with the weights.

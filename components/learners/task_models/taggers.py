@@ -83,7 +83,7 @@ class Tagger(ImitatingHead):
             features,
             len(labels),
             hidden=0 if recurrent else settings.head_hidden,
-            dropout=settings.head_dropout,
+            dropout=settings.head_dropouts,
             norm=settings.head_norm,
         )
         self.lstm: BiLSTM | None = None

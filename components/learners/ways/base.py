@@ -126,6 +126,7 @@ class Way:
             head=[parameter for model in models for parameter in model.own_parameters(head=not self.refits_head)],
             head_scale=settings.head_scale,
             factor=settings.discriminative,
+            below_head=settings.discriminative_from == "head",
             unfreezing=settings.unfreezing,
             unfreeze_every=unfreeze_every,
         )

@@ -33,7 +33,8 @@ class ModelJob(Section):
     Attributes:
         name: of the block in `pretrain`, for progress lines and checkpoints; default: the family.
         family, preset, model: the model; `model` holds keys of the family's config class, which override the preset.
-        source, digest: a published model, and its expected SHA-256.
+        source, digest: a published model, and its expected SHA-256; `model` then has dropout rates and penalties
+            only.
     """
 
     name: str = ""
@@ -203,8 +204,10 @@ def scratch(job: ScratchJob) -> Path:
 def _published(job: PretrainJob | ScratchJob, source: Path) -> Imported:
     """The published model, checked against the job."""
     from components.interchange.importing import read_published
+    from components.interchange.published import with_settings
 
     imported = read_published(source, family=job.family, digest=job.digest)
+    imported = with_settings(imported, job.model, source=source)
     if job.tokenizer is None:
         return imported
     kind = load_tokenizer(job.tokenizer).kind

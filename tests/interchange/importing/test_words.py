@@ -15,7 +15,9 @@ from components.interchange.vectors_text import read_vectors, write_vectors
 from components.models.encoder import build_model, load_encoder
 from components.models.static import StaticVectors
 from components.registry.exports.exporting import export_encoder
+from components.settings.training import LanguageModelTraining
 from components.tokenization.special import SPECIAL_PIECES
+from components.training.pretraining.pretrain import PretrainJob, pretrain
 
 
 @pytest.fixture
@@ -51,6 +53,26 @@ def test_a_fastai_file_becomes_an_encoder(fastai_file: Path, tmp_path: Path) -> 
         ):
             torch.testing.assert_close(ours, other)
     assert "3 of the first 3 words can occur in tokenized text" in log[-1]
+
+
+def test_dropouts_and_penalties_beside_a_fastai_file(fastai_file: Path, tmp_path: Path) -> None:
+    def job(**model: float) -> PretrainJob:
+        training = LanguageModelTraining(tokens=1, rate=0.1, batch_size=1)
+        output = tmp_path / "-".join(["encoder", *model])
+        return PretrainJob(
+            family="ulmfit", source=fastai_file, model=model, output=output, tokens=None, tokenizer=None,
+            training=training,
+        )  # fmt: skip
+
+    published = load_encoder(pretrain(job())).model
+    assert (published.config.dropout_input, published.config.activation) == (0.25, 2.0)
+    model = load_encoder(pretrain(job(dropout_input=0.4, slowness=0.0))).model
+    changed = {"dropout_input": 0.4, "slowness": 0.0}
+    assert model.config == published.config.model_copy(update=changed)
+    assert model.drop_input.probability == 0.4
+    torch.testing.assert_close(model.state_dict(), published.state_dict(), rtol=0, atol=0)
+    with pytest.raises(ConfigError, match=r"lm.pth: the model determines hidden; remove it from the settings"):
+        pretrain(job(hidden=7))
 
 
 def test_a_fastai_file_without_its_vocabulary(fastai_file: Path, tmp_path: Path) -> None:
