@@ -12,7 +12,7 @@ from components.settings.section import Positive, Section
 class StaticSettings(Section):
     """Word vectors from an encoder: every piece of its vocabulary, encoded alone, reduced by principal components and
     weighted by its frequency (model2vec: Tulkens and van Dongen 2024), then fitted to the encoder's means of passages
-    of the domain. The block has the initialisations of the encoder: `adapted` are the vectors of the adapted encoder."""
+    of the domain. The block has the initialisations of the encoder: `adapted` are the vectors of the adapted one."""
 
     #: Block of `pretrain`: the encoder, trained or imported.
     teacher: str
