@@ -267,6 +267,11 @@ class ELMo(BidirectionalModel):
         outputs, carry = self.forwards(x_BTP.transpose(0, 1), carry)
         return F.linear(self.drop(outputs[-1]).transpose(0, 1).float(), self.output, self.bias), carry
 
+    def predict_backward(self, tokens: Tensor) -> Tensor:
+        x_BTP = self._vectors(tokens.flip(1), unseen=True)
+        outputs, _ = self.backwards(x_BTP.transpose(0, 1), ())
+        return F.linear(self.drop(outputs[-1]).transpose(0, 1).float(), self.output, self.bias).flip(1)
+
     def _loss_sum(self, outputs_TBP: Tensor, targets_BT: Tensor) -> Tensor:
         return linear_cross_entropy(
             self.drop(outputs_TBP).flatten(0, 1), self.output, self.bias, targets_BT.t().reshape(-1)

@@ -107,6 +107,14 @@ def test_prediction_uses_the_forward_half_and_its_carry(model: ELMo) -> None:
     torch.testing.assert_close(whole, F.linear(top, model.output, model.bias))
 
 
+def test_backward_prediction_reads_the_later_words_only(model: ELMo) -> None:
+    tokens = words(2, 6)
+    logits = model.predict_backward(tokens)
+    back = model.hidden_states(tokens, torch.tensor([6, 6]))[-1][..., WIDTH:]
+    torch.testing.assert_close(logits, F.linear(back, model.output, model.bias))
+    torch.testing.assert_close(model.predict_backward(tokens[:, 2:]), logits[:, 2:])
+
+
 def test_vectors_of_unseen_words_come_from_their_characters(model: ELMo, tokenizer: OpenWordTokenizer) -> None:
     (ids,) = tokenizer.encode_batch(["the catalogue sat"])
     tokens, lengths = torch.from_numpy(ids).long().unsqueeze(0), torch.tensor([3])
