@@ -255,7 +255,8 @@ def try_model(
     """Columns and rows: continuations of a text, candidates for its gaps, a translation, or the nearest words.
 
     Args:
-        text: the prompt; with [MASK] or ___ for masked families, ELMo and FLAIR; an expression of words for word vectors.
+        text: the prompt; with [MASK] or ___ for masked families, ELMo and FLAIR; an expression of words for word
+            vectors.
         length: maximum number of pieces to generate (causal families and translators).
         count: number of continuations, of candidates per gap, or of words.
     """
