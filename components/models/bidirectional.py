@@ -9,6 +9,8 @@ Shape suffixes: B batch rows, T positions, H width of one direction, N pairs of 
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,11 @@ class BidirectionalModel(LanguageModel):
     the reversed text. The carry is the forward model's state, then the backward model's."""
 
     carries_state = True
+
+    @abstractmethod
+    def predict_backward(self, tokens: Tensor) -> Tensor:
+        """Logits (B, T, V) of the piece before each position, given this and all later ones; `tokens` (B, T) in reading
+        order, without padding."""
 
     def joint_losses(self, forward: tuple[Tensor, Carry], backward: tuple[Tensor, Carry], targets_BT: Tensor) -> Losses:
         """Combine the directions' (summed loss in nats, state after the window) into the losses of one batch."""

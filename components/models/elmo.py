@@ -29,7 +29,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Rate, Size
+from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Rate, Size, at_columns, remapped
 from components.models.bidirectional import BidirectionalModel
 from components.models.layers.chunks import Texts, joined, turn, turned
 from components.models.layers.dropout import Dropout
@@ -159,6 +159,8 @@ class ELMoConfig(ModelConfig):
         layers: number of LSTMs in each direction.
         clip: maximum absolute value of cells and LSTM outputs.
         dropout: rate on every LSTM's input and on the last one's output.
+        static: width of word vectors of the text that are not trained and are joined to the states of every layer, so
+            that a task reads [GloVe(w); ELMo(w)] (section 3.3). The language model does not read them. 0: none.
     """
 
     characters: Size = 16
@@ -169,6 +171,7 @@ class ELMoConfig(ModelConfig):
     layers: Size = 2
     clip: Annotated[float, Field(gt=0)] = 3.0
     dropout: Rate = 0.1
+    static: Annotated[int, Field(ge=0)] = 0
 
 
 class Direction(nn.Module):
@@ -201,6 +204,7 @@ class ELMo(BidirectionalModel):
 
     config: ELMoConfig
     spelling: Tensor
+    static: Tensor | None
     piece_parameters = ("output", "bias")
 
     def __init__(self, config: ELMoConfig) -> None:
@@ -217,6 +221,7 @@ class ELMo(BidirectionalModel):
         nn.init.normal_(self.output, std=config.projection**-0.5)
         # (V, C) characters of each piece; empty until `bind`. Not stored: it is derived from the pieces.
         self.register_buffer("spelling", torch.empty(0, WORD_CHARACTERS, dtype=torch.int16), persistent=False)
+        self.register_buffer("static", torch.zeros(config.vocabulary, config.static) if config.static else None)
         self._tokenizer: Tokenizer | None = None
 
     def bind(self, tokenizer: Tokenizer) -> None:
@@ -240,13 +245,37 @@ class ELMo(BidirectionalModel):
         x_BTP = self._vectors(tokens, unseen=True)
         forward, _ = self.forwards(x_BTP.transpose(0, 1), (), self.texts(lengths))
         backward, _ = self.backwards(turn(x_BTP, turned_BT).transpose(0, 1), (), self.texts(lengths))
-        return [
+        states = [
             torch.cat([x_BTP, x_BTP], dim=-1),
             *(
                 joined(ahead_TBP.transpose(0, 1), back_TBP.transpose(0, 1), turned_BT)
                 for ahead_TBP, back_TBP in zip(forward, backward, strict=True)
             ),
         ]
+        if self.static is None:
+            return states
+        # Words outside the vocabulary have the vector of UNK.
+        rows_BT = tokens.masked_fill(tokens >= len(self.static), UNK)
+        static_BTS = F.embedding(rows_BT, self.static).to(x_BTP.dtype)
+        return [torch.cat([static_BTS, state_BTD], dim=-1) for state_BTD in states]
+
+    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        static_BTS, states_BTD = self._parts(hidden)
+        # The mean of the word vectors, without the special pieces at both ends.
+        columns_T = torch.arange(hidden.shape[1], device=hidden.device)
+        inside_BT1 = ((columns_T > 0) & (columns_T < lengths.unsqueeze(1) - 1)).unsqueeze(-1)
+        mean_BS = (static_BTS * inside_BT1).sum(1) / (lengths - 2).clamp(min=1).unsqueeze(1)
+        return torch.cat([mean_BS.to(hidden.dtype), super().summary(states_BTD, lengths)], dim=-1)
+
+    def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
+        static_BTS, states_BTD = self._parts(hidden)
+        return torch.cat([at_columns(static_BTS, units[..., 0]), super().unit_states(states_BTD, units)], dim=-1)
+
+    def static_vectors(self) -> Tensor | None:
+        return self.static
+
+    def _parts(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        return hidden[..., : self.config.static], hidden[..., self.config.static :]
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [
@@ -259,6 +288,8 @@ class ELMo(BidirectionalModel):
 
     def remap_vocabulary(self, rows: Tensor) -> None:
         super().remap_vocabulary(rows)
+        if self.static is not None:
+            self.static = remapped(self.static, rows).data
         # New pieces are spelt as UNK until `bind`.
         self.spelling = self.spelling[torch.where(rows < 0, UNK, rows).to(self.spelling.device)]
 
@@ -266,6 +297,11 @@ class ELMo(BidirectionalModel):
         x_BTP = self._vectors(tokens, unseen=True)
         outputs, carry = self.forwards(x_BTP.transpose(0, 1), carry)
         return F.linear(self.drop(outputs[-1]).transpose(0, 1).float(), self.output, self.bias), carry
+
+    def predict_backward(self, tokens: Tensor) -> Tensor:
+        x_BTP = self._vectors(tokens.flip(1), unseen=True)
+        outputs, _ = self.backwards(x_BTP.transpose(0, 1), ())
+        return F.linear(self.drop(outputs[-1]).transpose(0, 1).float(), self.output, self.bias).flip(1)
 
     def _loss_sum(self, outputs_TBP: Tensor, targets_BT: Tensor) -> Tensor:
         return linear_cross_entropy(

@@ -225,6 +225,11 @@ class FLAIR(BidirectionalModel):
         outputs, carry = self.forwards(tokens.t(), carry)
         return F.linear(outputs[-1].transpose(0, 1).float(), self.forwards.output, self.forwards.bias), carry
 
+    def predict_backward(self, tokens: Tensor) -> Tensor:
+        outputs, _ = self.backwards(tokens.flip(1).t(), ())
+        logits_BTV = F.linear(outputs[-1].transpose(0, 1).float(), self.backwards.output, self.backwards.bias)
+        return logits_BTV.flip(1)
+
 
 FAMILY = ModelFamily(
     name="flair",

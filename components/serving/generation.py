@@ -9,6 +9,7 @@ Shape suffixes: T positions, V vocabulary, M gaps, D width.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +23,16 @@ from components.core.errors import ConfigError, DataError, nearest
 from components.interchange.published import OUTPUT_BIASES
 from components.models import family as family_named
 from components.models.base import LanguageModel
+from components.models.bidirectional import BidirectionalModel
 from components.models.cove import CoVe
 from components.models.encoder import Encoder, load_encoder
 from components.models.static import StaticVectors
 from components.tokenization import Tokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, MASK, SPECIAL_PIECES, UNK
 
-#: Marks a gap in a text.
+#: Marks a gap in a text; three or more underscores do so too.
 GAP: Final = "[MASK]"
+GAPS: Final = re.compile(r"\[MASK\]|_{3,}")
 
 #: Pieces or words with their probabilities or cosines, best first.
 Scored = list[tuple[str, float]]
@@ -122,8 +125,8 @@ def continue_text(
 
 @torch.no_grad()
 def fill_gaps(model: LanguageModel, tokenizer: Tokenizer, text: str, *, count: int = 5) -> list[Scored]:
-    """The `count` most probable pieces with their probabilities, for each [MASK] in `text`."""
-    parts = text.split(GAP)
+    """The `count` most probable pieces with their probabilities, for each gap in `text`."""
+    parts = GAPS.split(text)
     if len(parts) == 1:
         raise DataError(f"{text!r}: has no gap; write {GAP} in place of a word")
     if tokenizer.leads_with_space:
@@ -143,6 +146,34 @@ def fill_gaps(model: LanguageModel, tokenizer: Tokenizer, text: str, *, count: i
     return [
         [(tokenizer.pieces[id_], probability) for id_, probability in zip(ids, values, strict=True)]
         for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+
+
+@torch.no_grad()
+def fill_between(model: BidirectionalModel, tokenizer: Tokenizer, text: str, *, count: int = 5) -> Scored:
+    """The `count` most probable pieces for the gap of `text`, with p(w | left, right).
+
+        p(w | left, right) is proportional to p_forward(w | left) p_backward(w | right)
+
+    normalised over the ordinary pieces: words of ELMo, characters of FLAIR.
+
+    Raises:
+        DataError: the text has more than one gap, or none.
+    """
+    parts = GAPS.split(text)
+    if len(parts) != 2:
+        raise DataError(f"{text!r}: has {len(parts) - 1} gaps; write one {GAP} or ___, each direction reads up to it")
+    left, right = (known_ids(tokenizer, part if tokenizer.kind == "char" else part.strip()) for part in parts)
+    device = next(model.parameters()).device
+    around = model.special_tokens([*left, MASK, *right])
+    gap = around.index(MASK)
+    forward, _ = model.eval().predict(torch.tensor([around[:gap]], device=device))
+    backward = model.predict_backward(torch.tensor([around[gap + 1 :]], device=device))
+    scores_V = forward[0, -1].double().log_softmax(0) + backward[0, 0].double().log_softmax(0)
+    scores_V[:FIRST_ORDINARY] = -torch.inf
+    best = scores_V.softmax(0).cpu().topk(min(count, tokenizer.vocab_size - FIRST_ORDINARY))
+    return [
+        (tokenizer.pieces[id_], value) for id_, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
 
 
@@ -229,7 +260,8 @@ def try_model(
     """Columns and rows: continuations of a text, candidates for its gaps, a translation, or the nearest words.
 
     Args:
-        text: the prompt; with [MASK] for masked families, an expression of words for word vectors.
+        text: the prompt; with [MASK] or ___ for masked families, ELMo and FLAIR; an expression of words for word
+            vectors.
         length: maximum number of pieces to generate (causal families and translators).
         count: number of continuations, of candidates per gap, or of words.
     """
@@ -238,6 +270,10 @@ def try_model(
     encoder = load_encoder(Path(directory))
     model, tokenizer = encoder.model, encoder.tokenizer
     objective = family_named(encoder.family).objective
+    if isinstance(model, BidirectionalModel) and GAPS.search(text):
+        return ["piece", "probability"], [
+            (piece, f"{probability:.4f}") for piece, probability in fill_between(model, tokenizer, text, count=count)
+        ]
     if objective == "causal":
         copies = 1 if sampling.temperature == 0 else count
         texts = [

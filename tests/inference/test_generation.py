@@ -11,11 +11,13 @@ from torch import Tensor
 from components.core.errors import ConfigError, DataError
 from components.data.segmenters import Segmentation
 from components.models.base import Carry, LanguageModel
+from components.models.bidirectional import BidirectionalModel
 from components.models.encoder import build_model
 from components.models.static import StaticVectors
 from components.serving.generation import (
     Sampling,
     continue_text,
+    fill_between,
     fill_gaps,
     generate,
     nearest_to,
@@ -177,6 +179,51 @@ def test_texts_without_a_gap_or_too_long() -> None:
         fill_gaps(Gaps(10), word_tokenizer(*WORDS), "king")
     with pytest.raises(ConfigError, match=r"5 pieces exceed the model's 4 positions"):
         fill_gaps(Gaps(10, room=4), word_tokenizer(*WORDS), "king [MASK] man")
+
+
+class BothSides(BidirectionalModel):
+    """Predicts the words queen, man and woman with p(. | left) and p(. | right), and special pieces with more."""
+
+    ahead = torch.tensor([0.1, 0.6, 0.3])
+    back = torch.tensor([0.5, 0.1, 0.4])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.read: list[list[int]] = []
+
+    def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
+        return self._at(tokens, self.ahead, -1), ()
+
+    def predict_backward(self, tokens: Tensor) -> Tensor:
+        return self._at(tokens, self.back, 0)
+
+    def _at(self, tokens: Tensor, probabilities_W: Tensor, position: int) -> Tensor:
+        self.read.append(tokens[0].tolist())
+        logits = torch.zeros(1, tokens.shape[1], 10)
+        logits[0, position] = torch.cat([torch.full((6,), -50.0), probabilities_W.log(), torch.tensor([-50.0])])
+        logits[0, position, MASK] = 20.0
+        return logits
+
+    losses = hidden_states = layer_groups = None  # type: ignore[assignment]
+
+
+def test_a_gap_is_filled_from_both_sides() -> None:
+    """p(w | left) p(w | right), normalised: queen 0.05, man 0.06, woman 0.12 of 0.23."""
+    for text in ("king ___ apple king", "king [MASK] apple king"):
+        model = BothSides()
+        best = fill_between(model, word_tokenizer(*WORDS), text, count=3)
+        assert model.read == [[END, 5], [9, 5, END]]
+        assert [word for word, _ in best] == ["woman", "man", "queen"]
+        assert [value for _, value in best] == pytest.approx([0.12 / 0.23, 0.06 / 0.23, 0.05 / 0.23])
+
+
+def test_a_gap_at_an_end_is_between_the_special_pieces() -> None:
+    model = BothSides()
+    fill_between(model, word_tokenizer(*WORDS), "___")
+    assert model.read == [[END], [END]]
+    with pytest.raises(DataError, match="has 2 gaps; write one"):
+        fill_between(model, word_tokenizer(*WORDS), "___ king ___")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.data.segmenters import Segmentation
+from components.learners.task_models.pooling import Features
 from components.models.elmo import ELMo, spell, spelling_table
 from components.models.encoder import build_model
 from components.tokenization.special import END, SPECIAL_PIECES, UNK
@@ -107,6 +108,14 @@ def test_prediction_uses_the_forward_half_and_its_carry(model: ELMo) -> None:
     torch.testing.assert_close(whole, F.linear(top, model.output, model.bias))
 
 
+def test_backward_prediction_reads_the_later_words_only(model: ELMo) -> None:
+    tokens = words(2, 6)
+    logits = model.predict_backward(tokens)
+    back = model.hidden_states(tokens, torch.tensor([6, 6]))[-1][..., WIDTH:]
+    torch.testing.assert_close(logits, F.linear(back, model.output, model.bias))
+    torch.testing.assert_close(model.predict_backward(tokens[:, 2:]), logits[:, 2:])
+
+
 def test_vectors_of_unseen_words_come_from_their_characters(model: ELMo, tokenizer: OpenWordTokenizer) -> None:
     (ids,) = tokenizer.encode_batch(["the catalogue sat"])
     tokens, lengths = torch.from_numpy(ids).long().unsqueeze(0), torch.tensor([3])
@@ -174,3 +183,35 @@ def test_special_tokens_and_summary(model: ELMo) -> None:
     assert model.special_tokens([7, 8]) == [END, 7, 8, END]
     hidden = torch.arange(40.0).view(1, 5, 8)
     assert model.summary(hidden, torch.tensor([5])).tolist() == [[24, 25, 26, 27, 12, 13, 14, 15]]
+
+
+def test_a_mix_of_layers_is_beside_the_static_vectors(model: ELMo, tokenizer: OpenWordTokenizer) -> None:
+    """[GloVe(w); sum_j s_j h_j] of each word; the static vectors have no gradient and are stored with the model."""
+    stacked = build_model("elmo", vocabulary=VOCABULARY, settings=model.config.model_dump() | {"static": 3})
+    assert isinstance(stacked, ELMo)
+    table = torch.randn(VOCABULARY, 3)
+    stacked.load_state_dict({**model.state_dict(), "static": table})
+    stacked.bind(tokenizer)
+    stacked.eval()
+    tokens, units = torch.tensor([[END, 6, VOCABULARY - 1, END]]), torch.tensor([[[1, 1], [2, 2]]])
+    lengths, weights = torch.tensor([4]), torch.tensor([0.2, 0.3, 0.5])
+    plain, states = model.hidden_states(tokens, lengths), stacked.hidden_states(tokens, lengths)
+    features = Features(
+        layers="mix",
+        pooling="mean",
+        widths=[layer.shape[-1] for layer in states],
+        summary=stacked.summary,
+        unit_states=stacked.unit_states,
+    )
+    assert features.mix is not None
+    features.mix.scores.data.copy_(weights.log())
+    mixed = features.mixed(features.of_units(states, units))
+    contextual = sum(weight * layer[:, 1:3] for weight, layer in zip(weights, plain, strict=True))
+    torch.testing.assert_close(mixed, torch.cat([table[tokens[:, 1:3]], contextual], dim=-1))
+    summary = stacked.summary(states[-1], lengths)
+    expected = torch.cat([table[tokens[:, 1:3]].mean(1), model.summary(plain[-1], lengths)], dim=-1)
+    torch.testing.assert_close(summary, expected)
+    mixed.sum().backward()
+    assert stacked.static is not None
+    assert not stacked.static.requires_grad
+    torch.testing.assert_close(stacked.state_dict()["static"], table)

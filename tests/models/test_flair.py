@@ -43,6 +43,13 @@ def test_hidden_states_of_each_direction(model: FLAIR) -> None:
         torch.testing.assert_close(top[row, :length, 6:], run(model.backwards, text.flip(0)).flip(0))
 
 
+def test_backward_prediction_uses_the_backward_model(model: FLAIR) -> None:
+    tokens = torch.randint(5, VOCABULARY, (2, 6))
+    back = model.hidden_states(tokens, torch.tensor([6, 6]))[-1][..., 6:]
+    expected = F.linear(back, model.backwards.output, model.backwards.bias)
+    torch.testing.assert_close(model.predict_backward(tokens), expected)
+
+
 def test_summary_is_between_the_special_pieces(model: FLAIR) -> None:
     hidden = torch.arange(40.0).view(1, 5, 8)
     # Forward half at the last but one position, backward half at the second.
