@@ -40,8 +40,8 @@ class TryFlags:
 @app.command("try")
 @flags
 def try_(options: TryFlags) -> None:
-    """Continue a text, fill in its [MASK] or ___, or list the nearest words to "king - man + woman"; or measure the perplexity
-    of a file, comparable between vocabularies."""
+    """Continue a text, fill in its [MASK] or ___, or list the nearest words to "king - man + woman"; or measure the
+    perplexity of a file, comparable between vocabularies."""
     from components.serving.generation import Sampling, try_model
     from components.serving.perplexity import measure_file
 

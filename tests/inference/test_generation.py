@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -208,22 +209,29 @@ class BothSides(BidirectionalModel):
     losses = hidden_states = layer_groups = None  # type: ignore[assignment]
 
 
+def counted_tokenizer() -> WordTokenizer:
+    """Frequencies that are 2, 1 and 8 with add-one smoothing, of queen, man and woman."""
+    tokenizer = word_tokenizer(*WORDS)
+    tokenizer.frequencies = np.array([0, 0, 0, 0, 0, 0, 1, 0, 7, 0])
+    return tokenizer
+
+
 def test_a_gap_is_filled_from_both_sides() -> None:
-    """p(w | left) p(w | right), normalised: queen 0.05, man 0.06, woman 0.12 of 0.23."""
+    """p(w | left) p(w | right) / p(w): queen 0.05 / 2, man 0.06 / 1, woman 0.12 / 8, normalised."""
     for text in ("king ___ apple king", "king [MASK] apple king"):
         model = BothSides()
-        best = fill_between(model, word_tokenizer(*WORDS), text, count=3)
+        best = fill_between(model, counted_tokenizer(), text, count=3)
         assert model.read == [[END, 5], [9, 5, END]]
-        assert [word for word, _ in best] == ["woman", "man", "queen"]
-        assert [value for _, value in best] == pytest.approx([0.12 / 0.23, 0.06 / 0.23, 0.05 / 0.23])
+        assert [word for word, _ in best] == ["man", "queen", "woman"]
+        assert [value for _, value in best] == pytest.approx([0.6, 0.25, 0.15])
 
 
 def test_a_gap_at_an_end_is_between_the_special_pieces() -> None:
     model = BothSides()
-    fill_between(model, word_tokenizer(*WORDS), "___")
+    fill_between(model, counted_tokenizer(), "___")
     assert model.read == [[END], [END]]
     with pytest.raises(DataError, match="has 2 gaps; write one"):
-        fill_between(model, word_tokenizer(*WORDS), "___ king ___")
+        fill_between(model, counted_tokenizer(), "___ king ___")
 
 
 @pytest.fixture

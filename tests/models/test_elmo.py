@@ -186,7 +186,7 @@ def test_special_tokens_and_summary(model: ELMo) -> None:
 
 
 def test_a_mix_of_layers_is_beside_the_static_vectors(model: ELMo, tokenizer: OpenWordTokenizer) -> None:
-    """[GloVe(w); sum_j s_j h_j] of each word; the static vectors have no gradient and are stored with the model."""
+    """[GloVe(w); gamma sum_j s_j h_j] of each word; the static vectors have no gradient and are stored."""
     stacked = build_model("elmo", vocabulary=VOCABULARY, settings=model.config.model_dump() | {"static": 3})
     assert isinstance(stacked, ELMo)
     table = torch.randn(VOCABULARY, 3)
@@ -202,12 +202,14 @@ def test_a_mix_of_layers_is_beside_the_static_vectors(model: ELMo, tokenizer: Op
         widths=[layer.shape[-1] for layer in states],
         summary=stacked.summary,
         unit_states=stacked.unit_states,
+        static=3,
     )
     assert features.mix is not None
     features.mix.scores.data.copy_(weights.log())
+    features.mix.gamma.data.fill_(2.5)
     mixed = features.mixed(features.of_units(states, units))
     contextual = sum(weight * layer[:, 1:3] for weight, layer in zip(weights, plain, strict=True))
-    torch.testing.assert_close(mixed, torch.cat([table[tokens[:, 1:3]], contextual], dim=-1))
+    torch.testing.assert_close(mixed, torch.cat([table[tokens[:, 1:3]], 2.5 * contextual], dim=-1))
     summary = stacked.summary(states[-1], lengths)
     expected = torch.cat([table[tokens[:, 1:3]].mean(1), model.summary(plain[-1], lengths)], dim=-1)
     torch.testing.assert_close(summary, expected)

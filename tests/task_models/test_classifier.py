@@ -16,7 +16,7 @@ from components.learners.task_models.classifier import load_classifier, save_cla
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import collate
-from components.models.encoder import load_encoder
+from components.models.encoder import build_model, load_encoder
 from components.settings.finetune import FinetuneSettings
 
 TEXTS = ["the old apple", "a very small horse is here", "zinc", "\u0000\u0001", "plum " * 300]
@@ -47,6 +47,31 @@ def test_a_loaded_classifier_gives_the_same_answers_in_batches_of_any_size(saved
         np.testing.assert_allclose(row, expected, atol=1e-5)
     np.testing.assert_allclose(classifier.predict(TEXTS, 2), actual, atol=1e-5)
     assert classifier.predict([]).shape == (0, 2)
+
+
+def test_elmos_static_vectors_are_stored_with_the_classifier(
+    make_encoder, settings: FinetuneSettings, tmp_path: Path
+) -> None:
+    folder = make_encoder("elmo")
+    plain = load_encoder(folder)
+    sizes = plain.model.config.model_dump(exclude={"vocabulary"}) | {"static": 3}
+    encoder = build_model("elmo", vocabulary=plain.tokenizer.vocab_size, settings=sizes)
+    table = encoder.static_vectors()
+    assert table is not None
+    table.copy_(torch.randn(table.shape))
+    encoder.bind(plain.tokenizer)
+    changed = settings.model_copy(update={"layers": "mix", "pooling": "concat", "method": "features"})
+    model = TaskModel(encoder, task=find_task("classification"), settings=changed, labels=["no", "yes"]).eval()
+    directory = tmp_path / "stacked"
+    save_classifier(directory, model, family="elmo", tokenizer=folder / "tokenizer", facts={"task": "things"})
+    classifier = load_classifier(directory)
+    (encoded,) = classifier.encode([(TEXTS[0],)])
+    with torch.inference_mode():
+        expected = model(collate([encoded])).softmax(1)
+        table.zero_()
+        without = model(collate([encoded])).softmax(1)
+    np.testing.assert_allclose(classifier.predict(TEXTS[:1]), expected, atol=1e-5)
+    assert not torch.allclose(expected, without, atol=1e-4)
 
 
 def test_texts_are_truncated_to_the_limit_of_the_encoder(saved) -> None:

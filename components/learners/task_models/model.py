@@ -68,6 +68,7 @@ class TaskModel(nn.Module):
         if settings.own_task_tokens:
             encoder.add_task_tokens()
         hidden, length = states_of_pieces([UNK], encoder)
+        table = encoder.static_vectors()
         with torch.no_grad():
             self.features = Features(
                 layers=settings.layers,
@@ -76,6 +77,7 @@ class TaskModel(nn.Module):
                 widths=[layer.shape[-1] for layer in hidden],
                 summary=encoder.summary,
                 unit_states=encoder.unit_states,
+                static=0 if table is None else table.shape[1],
             )
             if self.of_units:
                 kept = self.features.of_units(hidden, length.new_zeros(1, 1, 2))

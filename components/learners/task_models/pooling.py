@@ -67,18 +67,29 @@ def masked_max(hidden: Tensor, lengths: Tensor) -> Tensor:
 
 
 class ScalarMix(nn.Module):
-    """gamma * sum_j softmax(s)_j h_j over the embedding and all layers (Peters et al. 2018, equation 1)."""
+    """gamma * sum_j softmax(s)_j h_j over the embedding and all layers (Peters et al. 2018, equation 1).
 
-    def __init__(self, layers: int) -> None:
+    Args:
+        static: width of the word vectors at the begin of every layer's state. They are equal in all layers, so the
+            weights leave them as they are; gamma does not scale them.
+        width: D, the width of a layer's state.
+    """
+
+    def __init__(self, layers: int, *, static: int = 0, width: int = 0) -> None:
         super().__init__()
+        self.static, self.width = static, width
         self.scores = nn.Parameter(torch.zeros(layers))
         self.gamma = nn.Parameter(torch.ones(()))
 
     def forward(self, hidden: Sequence[Tensor]) -> Tensor:
-        """L hidden states (S, T, D) -> (S, T, D)."""
+        """L hidden states (S, T, D), or pools of them side by side (S, P * D) -> the same shape."""
         weights = self.scores.softmax(0)
         mixed = torch.stack([weight * layer.float() for weight, layer in zip(weights, hidden, strict=True)]).sum(0)
-        return self.gamma * mixed
+        if not self.static:
+            return self.gamma * mixed
+        blocks = mixed.unflatten(-1, (-1, self.width))
+        scaled = self.gamma * blocks[..., self.static :]
+        return torch.cat([blocks[..., : self.static], scaled], dim=-1).flatten(-2)
 
 
 class Features(nn.Module):
@@ -95,6 +106,7 @@ class Features(nn.Module):
     Args:
         unit_length: whether each pooled vector is scaled to length 1.
         widths: D of the embedding and of every layer, lowest first.
+        static: width of the word vectors at the begin of every state, which `mix` does not scale.
 
     Raises:
         ConfigError: the choice adds up layers of different widths, or needs layers above the embedding and the model
@@ -110,6 +122,7 @@ class Features(nn.Module):
         widths: Sequence[int],
         summary: Callable[[Tensor, Tensor], Tensor],
         unit_states: Callable[[Tensor, Tensor], Tensor],
+        static: int = 0,
     ) -> None:
         super().__init__()
         self.layers = layers
@@ -125,7 +138,7 @@ class Features(nn.Module):
                 f"layers: {layers!r} adds up layers, but they are {', '.join(map(str, added))} wide; "
                 "choose all, concat_last_four or last, or equal widths in the model"
             )
-        self.mix = ScalarMix(len(widths)) if layers == "mix" else None
+        self.mix = ScalarMix(len(widths), static=static, width=widths[0]) if layers == "mix" else None
 
     def select(self, hidden: Sequence[Tensor]) -> list[Tensor]:
         """The chosen hidden states, each (S, T, D); all of them for `mix` and `all`."""
