@@ -184,8 +184,8 @@ class FinetuneSettings(ReadingSettings):
         layers = 1 if self.head_hidden == 0 else 2
         if isinstance(self.head_dropout, list) and len(self.head_dropout) != layers:
             raise ValueError(
-                f"head_dropout has {len(self.head_dropout)} rates, but with head_hidden {self.head_hidden} the head has "
-                f"{layers} linear layer{'s' if layers > 1 else ''}; give one number, or one rate for each"
+                f"head_dropout has {len(self.head_dropout)} rates, but with head_hidden {self.head_hidden} the head "
+                f"has {layers} linear layer{'s' if layers > 1 else ''}; give one number, or one rate for each"
             )
         return self
 
