@@ -104,7 +104,7 @@ class FinetuneSettings(ReadingSettings):
     #: block and length, chosen with the penalty (the default with `method: auto`).
     head_norm: Literal["fixed", "block", "length", "auto", "batch", "none"] = "fixed"
     #: Dropout rate before each linear layer of the head: one for all, or one for each in order (ULMFiT: [0.4, 0.1], the
-    #: pooled features and the hidden layer). Heads of tagging have one rate.
+    #: pooled features and the hidden layer).
     head_dropout: Fraction | list[Fraction] = 0.1
     #: Maximum number of steps of the head on the frozen encoder's features; 0: the head keeps its random
     #: initialisation.
