@@ -104,7 +104,7 @@ class FinetuneSettings(ReadingSettings):
     #: block and length, chosen with the penalty (the default with `method: auto`).
     head_norm: Literal["fixed", "block", "length", "auto", "batch", "none"] = "fixed"
     #: Dropout rate before each linear layer of the head: one for all, or one for each in order (ULMFiT: [0.4, 0.1], the
-    #: pooled features and the hidden layer). Heads of tagging have one rate.
+    #: pooled features and the hidden layer).
     head_dropout: Fraction | list[Fraction] = 0.1
     #: Maximum number of steps of the head on the frozen encoder's features; 0: the head keeps its random
     #: initialisation.
@@ -146,19 +146,13 @@ class FinetuneSettings(ReadingSettings):
     tagger: Literal["linear", "crf", "bilstm_crf"] = "linear"
     #: Factor on the encoder's dropout rates.
     dropout: Annotated[float, Field(ge=0)] = 1.0
-    #: Factor on the encoder's activation regularisation (AR and TAR: `activation` and `slowness` of the model), which
-    #: is added to the loss. Only ULMFiT (fastai: 1).
+    #: Factor on the encoder's activation regularisation (AR and TAR: `activation` and `slowness` of the model) in the
+    #: loss. Only ULMFiT (fastai: 1).
     activation_penalty: Annotated[float, Field(ge=0)] = 0.0
     #: Training of head and encoder.
     training: Training
     #: Overrides for an encoder with random weights.
     scratch: ScratchSettings = ScratchSettings()
-
-    @property
-    def head_dropouts(self) -> tuple[float, float]:
-        """Dropout rates before the first and the last linear layer of the head."""
-        rates = self.head_dropout if isinstance(self.head_dropout, list) else [self.head_dropout]
-        return rates[0], rates[-1]
 
     @property
     def own_task_tokens(self) -> bool:

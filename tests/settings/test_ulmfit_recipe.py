@@ -34,6 +34,8 @@ def test_the_experiment_is_the_whole_recipe() -> None:
         assert (tuned.method, tuned.unfreezing, tuned.unfreeze_epochs) == ("finetune", "gradual", 1)
         assert (tuned.layers, tuned.pooling, tuned.head_hidden, tuned.head_norm) == ("last", "concat", 50, "batch")
         assert tuned.chunks_learned * tuned.chunk >= tuned.max_length, "BPT3C: all chunks receive gradients"
+        assert (tuned.head_dropout, tuned.discriminative_from) == ([0.4, 0.1], "head")
+        assert (tuned.unfreeze_schedule, tuned.activation_penalty) == ("stages", 1)
         assert tuned.head_steps == 0, "the head learns in the first epoch of gradual unfreezing"
     assert directions == ["forward", "backward"]
     assert list(params.evaluate.ensembles.values()) == [params.run.families]

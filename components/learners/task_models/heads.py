@@ -180,6 +180,12 @@ class Head(nn.Module, ABC):
         return answer()
 
 
+def dropouts_of(settings: FinetuneSettings) -> tuple[float, float]:
+    """Dropout rates before the first and the last linear layer of a head."""
+    rates = settings.head_dropout if isinstance(settings.head_dropout, list) else [settings.head_dropout]
+    return rates[0], rates[-1]
+
+
 class TextHead(Head):
     """Normalisation, dropout, linear layer; with `hidden`, a ReLU layer in between (Howard and Ruder 2018, 3.3)."""
 
@@ -210,7 +216,7 @@ class TextHead(Head):
             features,
             outputs,
             hidden=settings.head_hidden,
-            dropout=settings.head_dropouts,
+            dropout=dropouts_of(settings),
             norm=settings.head_norm,
         )
 

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.learners.task_models.heads import CalibratedHead
+from components.learners.task_models.heads import CalibratedHead, dropouts_of
 from components.learners.task_models.pooling import Inside, mask
 from components.models.base import Batch
 from components.models.layers.host import is_fixed, on_host
@@ -45,7 +45,7 @@ class Answering(CalibratedHead):
 
     def __init__(self, features: int, settings: FinetuneSettings) -> None:
         super().__init__(
-            features, 2, hidden=settings.head_hidden, dropout=settings.head_dropouts, norm=settings.head_norm
+            features, 2, hidden=settings.head_hidden, dropout=dropouts_of(settings), norm=settings.head_norm
         )
         self.longest = LONGEST_ANSWER
         # Added to the score of no answer; fitted on dev and stored with the weights.

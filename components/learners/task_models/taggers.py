@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.data.scoring.spans import B, E, I, O, S, Tags, read_tags
-from components.learners.task_models.heads import ImitatingHead, divergence_at
+from components.learners.task_models.heads import ImitatingHead, divergence_at, dropouts_of
 from components.learners.task_models.pooling import Inside, mask
 from components.models.base import Batch
 from components.models.layers.chunks import Texts
@@ -83,7 +83,7 @@ class Tagger(ImitatingHead):
             features,
             len(labels),
             hidden=0 if recurrent else settings.head_hidden,
-            dropout=settings.head_dropouts,
+            dropout=dropouts_of(settings),
             norm=settings.head_norm,
         )
         self.lstm: BiLSTM | None = None
