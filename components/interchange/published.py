@@ -60,7 +60,8 @@ def with_settings(imported: Imported, settings: Mapping[str, Any], *, source: Pa
         return imported
     if fixed := fixed_keys(imported.family, settings):
         raise ConfigError(
-            f"{source}: the model determines {', '.join(fixed)}; remove it from the settings of the model"
+            f"{source}: the source determines {', '.join(fixed)}; remove {'it' if len(fixed) == 1 else 'them'} "
+            "(pretrain.<name>.model)"
         )
     config = imported.model.config.model_dump(exclude={"vocabulary"}) | dict(settings)
     vocabulary, kind = imported.model.config.vocabulary, imported.tokenizer.kind

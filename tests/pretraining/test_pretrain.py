@@ -451,7 +451,11 @@ def test_a_published_model_that_differs_from_its_settings(inputs: Path, tmp_path
         pretrain(job)
     with pytest.raises(ConfigError, match="its model_type 'bert' belongs to the family 'bert', not 'ulmfit'"):
         pretrain(pretrain_job(inputs, "ulmfit", tmp_path, source=published, model={}))
-    other = pretrain_job(inputs, "bert", tmp_path, source=published, tokenizer=inputs / "tokenizer" / "general-char")
+    sized = pretrain_job(inputs, "bert", tmp_path, source=published, model={"width": 32, "dropout": 0.2})
+    with pytest.raises(ConfigError, match=r"published: the source determines width; remove it \(.*model\)"):
+        pretrain(sized)
+    tokenizer = inputs / "tokenizer" / "general-char"
+    other = pretrain_job(inputs, "bert", tmp_path, source=published, model={}, tokenizer=tokenizer)
     with pytest.raises(ConfigError, match="its tokenizer is of kind 'wordpiece'; .* instead of 'char'"):
         pretrain(other)
     assert not job.output.exists()
