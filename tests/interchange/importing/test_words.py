@@ -71,7 +71,7 @@ def test_dropouts_and_penalties_beside_a_fastai_file(fastai_file: Path, tmp_path
     assert model.config == published.config.model_copy(update=changed)
     assert model.drop_input.probability == 0.4
     torch.testing.assert_close(model.state_dict(), published.state_dict(), rtol=0, atol=0)
-    with pytest.raises(ConfigError, match=r"lm.pth: the model determines hidden; remove it from the settings"):
+    with pytest.raises(ConfigError, match=r"lm.pth: the source determines hidden; remove it"):
         pretrain(job(hidden=7))
 
 
