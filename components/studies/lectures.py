@@ -244,7 +244,7 @@ CLAIMS: Final[Mapping[str, Claim]] = {
             "Layers become specific from the bottom to the top: the more frozen layers of another task, the lower the "
             "score; trained further, they do not hurt (Yosinski et al. 2014).",
             "transferability",
-            {"task": "trec", "other": "sst2", "encoder": "ulmfit", "budget": 50, "epochs": 5},
+            {"task": "trec", "other": "sst2", "encoder": "ulmfit", "budget": 20, "epochs": 4},
             agrees=_specific_above,
             examples=["trec"],
         ),
