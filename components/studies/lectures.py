@@ -212,7 +212,7 @@ CLAIMS: Final[Mapping[str, Claim]] = {
             "As features for names, the embedding layer is worst, and a learned mix of all layers is not worse than "
             "the last one (Peters et al. 2018; Devlin et al. 2019, table 7).",
             "layers",
-            {"task": "wnut17", "encoder": "elmo-pretrained"},
+            {"task": "wnut17", "encoder": "elmo-pretrained", "budget": 200},
             agrees=_upper_layers,
             examples=["wnut17"],
         ),
