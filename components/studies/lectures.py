@@ -334,7 +334,8 @@ def page(entries: Mapping[str, Mapping[str, Any]]) -> str:
             lines += [*_markdown(Table(**table)), ""]
         for number, caption in enumerate(entry["captions"], 1):
             lines += [f"![{caption}]({FOLDER}/{claim.name}-{number}.svg)", ""]
-        measured_by = f"`{entry['command']}`; {entry['processor']}; commit {(entry['commit'] or 'unknown')[:7]}"
+        commit, mark, _ = (entry["commit"] or "unknown").partition("-")
+        measured_by = f"`{entry['command']}`; {entry['processor']}; commit {commit[:7]}{mark and '-dirty'}"
         lines += [*entry["text"], "", f"<sub>{measured_by}; {entry['date']}; {entry['seconds']} s.</sub>"]
     return "\n".join(lines) + "\n"
 
