@@ -18,7 +18,9 @@ from components.settings.registry import find_repository
 from components.settings.tasks import SPLITS
 
 #: `model_type` of a Hugging Face folder -> family, where the names differ.
-MODEL_TYPES: Final = {"openai-gpt": "gpt", "gpt2": "gpt"}
+MODEL_TYPES: Final = {
+    "openai-gpt": "gpt", "gpt2": "gpt", "distilbert": "bert", "xlm-roberta": "roberta", "camembert": "roberta"
+}  # fmt: skip
 #: Kinds of tokenizers that an imported model can have.
 _PUBLISHED: Final = ("wordpiece", "bpe", "unigram")
 #: The model that is trained if text is given and no model: the model of `make run`.
