@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from components.core.outputs import named_output
 from components.interchange.characters import CHARACTERS, from_flair
 from components.interchange.characters import FILES as FLAIR_FILES
 from components.interchange.huggingface import CONVERTERS, family_of
-from components.interchange.published import Imported
+from components.interchange.published import Imported, with_settings
 from components.interchange.vectors_binary import SUFFIX
 from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
@@ -144,12 +145,18 @@ def write_imported(imported: Imported, *, source: Path, draft: Draft) -> None:
 
 
 def read_published(
-    source: Path, *, family: str | None = None, vocabulary: Path | None = None, digest: str | None = None
+    source: Path,
+    *,
+    family: str | None = None,
+    vocabulary: Path | None = None,
+    digest: str | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Imported:
     """Convert a published model of any format; arguments and errors as in `import_encoder`.
 
     Args:
         digest: expected SHA-256 of the source; None: not verified.
+        settings: dropout rates and penalties of the model (`with_settings`).
     """
     if family is not None:
         family_named(family)
@@ -160,12 +167,14 @@ def read_published(
             f"{source}: its digest is {content}, expected {digest}; it is not the model that was specified"
         )
     if result == "fastai":
-        return from_fastai_file(files[0], files[1], family=family, digest=content)
-    if result == "vectors":
-        return from_vectors(source, family=family, digest=content)
-    if result == "flair":
-        return from_flair(source, family=family, digest=content)
-    return _from_huggingface(source, family, content)
+        imported = from_fastai_file(files[0], files[1], family=family, digest=content)
+    elif result == "vectors":
+        imported = from_vectors(source, family=family, digest=content)
+    elif result == "flair":
+        imported = from_flair(source, family=family, digest=content)
+    else:
+        imported = _from_huggingface(source, family, content)
+    return with_settings(imported, settings or {}, source=source)
 
 
 def source_digest(source: Path, *, vocabulary: Path | None = None) -> str:

@@ -204,10 +204,8 @@ def scratch(job: ScratchJob) -> Path:
 def _published(job: PretrainJob | ScratchJob, source: Path) -> Imported:
     """The published model, checked against the job."""
     from components.interchange.importing import read_published
-    from components.interchange.published import with_settings
 
-    imported = read_published(source, family=job.family, digest=job.digest)
-    imported = with_settings(imported, job.model, source=source)
+    imported = read_published(source, family=job.family, digest=job.digest, settings=job.model)
     if job.tokenizer is None:
         return imported
     kind = load_tokenizer(job.tokenizer).kind
