@@ -83,7 +83,7 @@ NOT_RUN = {
     r"headstart export --.*": "needs a champion or a trained model",
     r"headstart study (NAME|layers|ngrams|transferability|which-source)\b(?!.*/lectures/).*": "needs a finished run",
     r"headstart study .* --params experiments/lectures/.*": "needs a finished run",
-    r"headstart try DIR .*": "needs a trained model",
+    r'headstart try DIR "i am ___ excited"': "needs a bidirectional model",
     r"headstart lectures\b.*": "trains models",
     r"headstart data": "reads the documentation of all installed packages, for about a minute",
     r"python benchmarks/.*": "measures for minutes",

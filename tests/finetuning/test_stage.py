@@ -251,7 +251,7 @@ def test_the_encoder_reads_no_split_twice_with_the_same_weights(make_job, in_pro
 
     monkeypatch.setattr(member, "answers", counted)
     monkeypatch.setattr(member, "FixedBatches", Counted)
-    job = make_job(epochs=6)
+    job = make_job(epochs=4)
     records = json.loads((finetune(job) / "runs.json").read_text())
     learned = sum(record["best_step"] > 0 for record in records)
     assert 0 < learned < len(records)
