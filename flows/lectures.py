@@ -59,9 +59,10 @@ def command(
         store(entry, claim, folder)
         verdict = {True: "agrees", False: "does not agree", None: "for the reader to judge"}[entry["agrees"]]
         print(f"{claim.name}: {verdict}; {' '.join(entry['lead'])}", flush=True)
-    print(f"page: {folder / PAGE}")
-    if failed and params == PARAMS:
-        raise ConfigError(f"not measured: {', '.join(failed)}")
+    if len(failed) < len(claims):
+        print(f"page: {folder / PAGE}")
+    if failed and (params == PARAMS or len(failed) == len(claims)):
+        raise ConfigError(f"not measured: {', '.join(failed)}; the reasons are above")
 
 
 if __name__ == "__main__":

@@ -155,8 +155,9 @@ def fill_between(model: BidirectionalModel, tokenizer: Tokenizer, text: str, *, 
 
         p(w | left, right) is proportional to p_forward(w | left) p_backward(w | right) / p(w)
 
-    by Bayes' rule, if both sides are independent given w; p(w) is the frequency in the tokenizer's text. Normalised
-    over the ordinary pieces: words of ELMo, characters of FLAIR.
+    by Bayes' rule, if both sides are independent given w; p(w) is the frequency in the tokenizer's text, and the same
+    for all pieces of an imported tokenizer, which has none. Normalised over the ordinary pieces: words of ELMo,
+    characters of FLAIR.
 
     Raises:
         DataError: the text has more than one gap, or none.
@@ -171,7 +172,9 @@ def fill_between(model: BidirectionalModel, tokenizer: Tokenizer, text: str, *, 
     forward, _ = model.eval().predict(torch.tensor([around[:gap]], device=device))
     backward = model.predict_backward(torch.tensor([around[gap + 1 :]], device=device))
     scores_V = forward[0, -1].double().log_softmax(0) + backward[0, 0].double().log_softmax(0)
-    scores_V = scores_V.cpu() - torch.from_numpy(tokenizer.log_frequencies()).double()
+    scores_V = scores_V.cpu()
+    if tokenizer.frequencies is not None:
+        scores_V -= torch.from_numpy(tokenizer.log_frequencies()).double()
     scores_V[:FIRST_ORDINARY] = -torch.inf
     best = scores_V.softmax(0).topk(min(count, tokenizer.vocab_size - FIRST_ORDINARY))
     return [

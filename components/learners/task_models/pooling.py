@@ -70,7 +70,7 @@ class ScalarMix(nn.Module):
     """gamma * sum_j softmax(s)_j h_j over the embedding and all layers (Peters et al. 2018, equation 1).
 
     Args:
-        static: width of the word vectors at the begin of every layer's state. They are equal in all layers, so the
+        static: width of the word vectors at the beginning of every layer's state. They are equal in all layers, so the
             weights leave them as they are; gamma does not scale them.
         width: D, the width of a layer's state.
     """
@@ -106,7 +106,7 @@ class Features(nn.Module):
     Args:
         unit_length: whether each pooled vector is scaled to length 1.
         widths: D of the embedding and of every layer, lowest first.
-        static: width of the word vectors at the begin of every state, which `mix` does not scale.
+        static: width of the word vectors at the beginning of every state, which `mix` does not scale.
 
     Raises:
         ConfigError: the choice adds up layers of different widths, or needs layers above the embedding and the model
