@@ -25,6 +25,7 @@ from components.studies.frame import Outputs, Study
 #: Name -> "module:attribute". A study is a file that ends in `STUDY = Study(...)`, and a line of this table.
 STUDIES: LazyTable[Study] = LazyTable(
     {
+        "ablation": "components.studies.ablation:STUDY",
         "benefits": "components.studies.benefits:STUDY",
         "contextuality": "components.studies.contextuality:STUDY",
         "effective-context": "components.studies.effective_context:STUDY",
