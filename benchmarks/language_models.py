@@ -29,6 +29,7 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from components.data.scoring.intervals import CONFIDENCE, interval
 from components.reporting.recording import add_record_option, record
 from components.reporting.results import Column
 
@@ -162,7 +163,14 @@ def main() -> None:
         title=f"Language models ({arguments.block}) after {arguments.tokens:,} tokens of {arguments.corpus} text",
         row_title="recipe",
         columns=[Column(name=key, title=title, format=form) for key, (title, form) in COLUMNS.items()],
-        values=values,
+        values={
+            recipe: {
+                key: list(interval(np.asarray(numbers), confidence=CONFIDENCE).as_dict().values())
+                for key, numbers in of.items()
+            }
+            for recipe, of in values.items()
+        },
+        confidence=CONFIDENCE,
         seeds=list(range(arguments.seeds)),
         selection="dev",
     )
