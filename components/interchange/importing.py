@@ -21,6 +21,8 @@ from components.core.errors import ArtifactError, ConfigError
 from components.core.outputs import named_output
 from components.interchange.characters import CHARACTERS, from_flair
 from components.interchange.characters import FILES as FLAIR_FILES
+from components.interchange.elmo import SUFFIX as ELMO
+from components.interchange.elmo import from_elmo_file, options_file
 from components.interchange.huggingface import CONVERTERS, family_of
 from components.interchange.published import Imported, plain_tensors, with_settings
 from components.interchange.transformer_xl import MODEL_TYPE as TRANSFO_XL
@@ -112,9 +114,10 @@ def import_encoder(
 
     Args:
         source: a Hugging Face folder (BERT, DistilBERT, RoBERTa, XLM-RoBERTa, CamemBERT, ALBERT, GPT, GPT-2, XLNet,
-            Transformer-XL), a folder of flair's models, a fastai weight file (.pth), or word vectors (.txt, .vec, .gz;
-            .bin of word2vec or fastText).
-        family: of the result; None: determined from config.json, `ulmfit` for .pth, `word2vec` for vectors.
+            Transformer-XL), a folder of flair's models, a fastai weight file (.pth), ELMo's weights (.hdf5), or word
+            vectors (.txt, .vec, .gz; .bin of word2vec or fastText).
+        family: of the result; None: determined from config.json, `ulmfit` for .pth, `elmo` for .hdf5, `word2vec` for
+            vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
 
     Raises:
@@ -170,6 +173,8 @@ def read_published(
         )
     if result == "fastai":
         imported = from_fastai_file(files[0], files[1], family=family, digest=content)
+    elif result == ELMO:
+        imported = from_elmo_file(source, family=family, digest=content)
     elif result == "vectors":
         imported = from_vectors(source, family=family, digest=content)
     elif result == TRANSFO_XL:
@@ -209,11 +214,13 @@ def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]
         if not words.is_file():
             raise ArtifactError(f"{words}: does not exist; name the vocabulary of {source.name} with --vocabulary")
         return "fastai", [source, words]
+    if source.suffix == ELMO:
+        return ELMO, [source, options_file(source)]
     if source.suffix in VECTORS:
         return "vectors", [source]
     raise ArtifactError(
-        f"{source}: unknown format; give a Hugging Face folder, a fastai file (.pth) with its vocabulary, or word "
-        f"vectors ({', '.join(VECTORS)})"
+        f"{source}: unknown format; give a Hugging Face folder, a fastai file (.pth) with its vocabulary, ELMo's "
+        f"weights ({ELMO}), or word vectors ({', '.join(VECTORS)})"
     )
 
 

@@ -20,7 +20,7 @@ from components.tokenization import Tokenizer
 #: Output bias of pieces without a counterpart.
 NEVER: Final = -50.0
 #: Suffixes of the names of the output bias in published files.
-OUTPUT_BIASES: Final = ("predictions.bias", "lm_head.bias", "lm_loss.bias", "vocab_projector.bias")
+OUTPUT_BIASES: Final = ("predictions.bias", "lm_head.bias", "lm_loss.bias", "vocab_projector.bias", "softmax/b")
 
 
 @dataclass(frozen=True)
