@@ -74,7 +74,8 @@ def import_(
     vocabulary: Annotated[Path | None, typer.Option(help="Vocabulary of a fastai file, .json.")] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Convert a published model to an encoder directory: a Hugging Face folder, a fastai file, or text word vectors."""
+    """Convert a published model to an encoder directory: a Hugging Face folder, flair's folder, a file of fastai or
+    ELMo, or word vectors."""
     from components.interchange.importing import import_encoder
 
     for line in import_encoder(

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from components.core.errors import ArtifactError
 from components.data.segmenters import Segmentation
-from components.interchange.published import NEVER, Imported, unfit
+from components.interchange.published import NEVER, Imported, chosen_rows, unfit
 from components.models.encoder import build_model, misfits
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, UNK
@@ -98,9 +98,9 @@ def _converted(path: Path, items: int, rows: Tensor) -> tuple[dict[str, Any], di
     ):
         raise ArtifactError(f"{path}: does not fit {CHARACTERS}, or is another model: {'; '.join(problems)}")
     result = {
-        "embedding": _chosen(given["encoder.weight"], rows, 0.0),
-        "output": _chosen(given["decoder.weight"], rows, 0.0),
-        "bias": _chosen(given["decoder.bias"], rows, NEVER),
+        "embedding": chosen_rows(given["encoder.weight"], rows, 0.0),
+        "output": chosen_rows(given["decoder.weight"], rows, 0.0),
+        "bias": chosen_rows(given["decoder.bias"], rows, NEVER),
     }
     for layer in range(layers):
         result |= {f"lstms.{layer}.{part}": given[f"rnn.{part}_l{layer}"] for part in ("weight_ih", "weight_hh")}
@@ -122,10 +122,3 @@ def _shapes(items: int, embedding: int, hidden: int, layers: int) -> dict[str, t
             f"rnn.bias_hh_l{layer}": (4 * hidden,),
         }
     return shapes
-
-
-def _chosen(table: Tensor, rows: Tensor, missing: float) -> Tensor:
-    """The rows of a table; `missing` where there is none."""
-    result = torch.full((len(rows), *table.shape[1:]), missing)
-    result[rows >= 0] = table[rows[rows >= 0]]
-    return result

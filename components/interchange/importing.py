@@ -21,8 +21,12 @@ from components.core.errors import ArtifactError, ConfigError
 from components.core.outputs import named_output
 from components.interchange.characters import CHARACTERS, from_flair
 from components.interchange.characters import FILES as FLAIR_FILES
+from components.interchange.elmo import SUFFIX as ELMO
+from components.interchange.elmo import from_elmo_file, options_file
 from components.interchange.huggingface import CONVERTERS, family_of
-from components.interchange.published import Imported, with_settings
+from components.interchange.published import Imported, plain_tensors, with_settings
+from components.interchange.transformer_xl import MODEL_TYPE as TRANSFO_XL
+from components.interchange.transformer_xl import from_transfo_xl, vocabulary_file
 from components.interchange.vectors_binary import SUFFIX
 from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
@@ -79,7 +83,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_tensors(files: list[Path]) -> dict[str, Tensor]:
-    """All tensors of safetensors files, by name.
+    """All tensors of safetensors files, or of one file of `torch.save`, by name.
 
     Raises:
         ArtifactError: a file is damaged.
@@ -87,7 +91,7 @@ def read_tensors(files: list[Path]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for path in files:
         try:
-            tensors |= load_file(path)
+            tensors |= load_file(path) if path.suffix == ".safetensors" else plain_tensors(path)
         except (SafetensorError, OSError) as error:
             raise ArtifactError(f"{path}: not readable as safetensors ({error}); download it again") from error
     return tensors
@@ -109,10 +113,11 @@ def import_encoder(
     """Convert a published model and write the encoder directory `output`; returns the log of the mapping.
 
     Args:
-        source: a Hugging Face folder (BERT, DistilBERT, RoBERTa, XLM-RoBERTa, CamemBERT, ALBERT, GPT, GPT-2, XLNet), a
-            folder of flair's models, a fastai weight file (.pth), or word vectors (.txt, .vec, .gz; .bin of word2vec
-            or fastText).
-        family: of the result; None: determined from config.json, `ulmfit` for .pth, `word2vec` for vectors.
+        source: a Hugging Face folder (BERT, DistilBERT, RoBERTa, XLM-RoBERTa, CamemBERT, ALBERT, GPT, GPT-2, XLNet,
+            Transformer-XL), a folder of flair's models, a fastai weight file (.pth), ELMo's weights (.hdf5), or word
+            vectors (.txt, .vec, .gz; .bin of word2vec or fastText).
+        family: of the result; None: determined from config.json, `ulmfit` for .pth, `elmo` for .hdf5, `word2vec` for
+            vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
 
     Raises:
@@ -168,8 +173,13 @@ def read_published(
         )
     if result == "fastai":
         imported = from_fastai_file(files[0], files[1], family=family, digest=content)
+    elif result == ELMO:
+        imported = from_elmo_file(source, family=family, digest=content)
     elif result == "vectors":
         imported = from_vectors(source, family=family, digest=content)
+    elif result == TRANSFO_XL:
+        config, tensors = read_config(source), read_tensors(files[1:-1])
+        imported = from_transfo_xl(source, config, tensors, family=family, digest=content)
     elif result == "flair":
         imported = from_flair(source, family=family, digest=content)
     else:
@@ -189,6 +199,12 @@ def source_digest(source: Path, *, vocabulary: Path | None = None) -> str:
 def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]:
     if (source / CHARACTERS).is_file():
         return "flair", [source / name for name in FLAIR_FILES]
+    if (source / "config.json").is_file() and read_config(source).get("model_type") == TRANSFO_XL:
+        # The installed transformers cannot convert this pickle.
+        pickled = source / PICKLES[0]
+        plain = pickled.is_file() and not (source / WEIGHTS).is_file()
+        weights = [pickled] if plain else weight_files(source)
+        return TRANSFO_XL, [source / "config.json", *weights, vocabulary_file(source)]
     if source.is_dir():
         return "huggingface", [source / "config.json", *weight_files(source), *(source / name for name in FILES)]
     if not source.exists():
@@ -198,11 +214,13 @@ def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]
         if not words.is_file():
             raise ArtifactError(f"{words}: does not exist; name the vocabulary of {source.name} with --vocabulary")
         return "fastai", [source, words]
+    if source.suffix == ELMO:
+        return ELMO, [source, options_file(source)]
     if source.suffix in VECTORS:
         return "vectors", [source]
     raise ArtifactError(
-        f"{source}: unknown format; give a Hugging Face folder, a fastai file (.pth) with its vocabulary, or word "
-        f"vectors ({', '.join(VECTORS)})"
+        f"{source}: unknown format; give a Hugging Face folder, a fastai file (.pth) with its vocabulary, ELMo's "
+        f"weights ({ELMO}), or word vectors ({', '.join(VECTORS)})"
     )
 
 

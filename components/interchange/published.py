@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from components.core.errors import ConfigError, nearest
+import torch
+from torch import Tensor
+
+from components.core.errors import ArtifactError, ConfigError, nearest
 from components.models import family as family_named
 from components.models.base import LanguageModel
 from components.models.encoder import build_model
@@ -16,7 +20,7 @@ from components.tokenization import Tokenizer
 #: Output bias of pieces without a counterpart.
 NEVER: Final = -50.0
 #: Suffixes of the names of the output bias in published files.
-OUTPUT_BIASES: Final = ("predictions.bias", "lm_head.bias", "lm_loss.bias", "vocab_projector.bias")
+OUTPUT_BIASES: Final = ("predictions.bias", "lm_head.bias", "lm_loss.bias", "vocab_projector.bias", "softmax/b")
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,41 @@ class Imported:
     def learned_output(self) -> bool:
         """Whether the source has an output layer over the vocabulary; embedding models lack it."""
         return not any(name.endswith(OUTPUT_BIASES) for name in self.fresh)
+
+
+def chosen_rows(table: Tensor, rows: Tensor, missing: float) -> Tensor:
+    """The rows of a table (V, ...); `missing` where the row is -1."""
+    result = torch.full((len(rows), *table.shape[1:]), missing)
+    result[rows >= 0] = table[rows[rows >= 0]]
+    return result
+
+
+def plain_tensors(path: Path, *, remedy: str = "download it again") -> dict[str, Tensor]:
+    """The tensors by name in a file of `torch.save`, which may be nested in an entry `model`.
+
+    Raises:
+        ArtifactError: as of `plain_content`, or the file has other content.
+    """
+    content = plain_content(path, remedy=remedy)
+    state = content.get("model", content) if isinstance(content, dict) else content
+    if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
+        raise ArtifactError(f"{path}: expected the tensors of a model by name")
+    return state
+
+
+def plain_content(path: Path, *, remedy: str) -> Any:
+    """The content of a file of `torch.save`: only tensors and plain containers are unpickled.
+
+    Raises:
+        ArtifactError: the file is damaged or has other content; the message ends with the remedy.
+    """
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: does not exist") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ArtifactError(f"{path}: does not consist of tensors only; {remedy} ({reason})") from error
 
 
 def fixed_keys(family: str, settings: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,6 @@ of words as .json. The order of the gates is the same; the two biases of a gate 
 from __future__ import annotations
 
 import json
-import pickle
 import re
 import unicodedata
 from collections import Counter
@@ -28,7 +27,7 @@ from torch import Tensor
 
 from components.core.errors import ArtifactError
 from components.data.segmenters import SEGMENTERS, Segmentation
-from components.interchange.published import NEVER, Imported, unfit
+from components.interchange.published import NEVER, Imported, chosen_rows, plain_tensors, unfit
 from components.interchange.vectors_binary import FastTextVectors, read_any
 from components.interchange.vectors_text import UNKNOWN
 from components.models.encoder import build_model, misfits
@@ -87,12 +86,8 @@ def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> Fasta
     if problems := [*surplus, *_shape_problems(table, bias, lstms)]:
         raise ArtifactError(f"not an AWD-LSTM of fastai: {'; '.join(sorted(problems))}")
     pieces, rows = _our_pieces(vocabulary, len(table))
-    given = torch.tensor(rows) >= 0
-    embedding = torch.zeros(len(rows), table.shape[1])
-    output = torch.full((len(rows),), NEVER)
-    embedding[given] = table[[row for row in rows if row >= 0]]
-    output[given] = bias[[row for row in rows if row >= 0]]
-    tensors = {"embedding": embedding, "bias": output}
+    chosen = torch.tensor(rows)
+    tensors = {"embedding": chosen_rows(table, chosen, 0.0), "bias": chosen_rows(bias, chosen, NEVER)}
     for layer, parts in lstms.items():
         tensors |= {f"lstms.{layer}.{part}": parts[part].clone() for part in ("weight_ih", "weight_hh")}
         tensors[f"lstms.{layer}.bias"] = parts["bias_ih"] + parts["bias_hh"]
@@ -114,21 +109,13 @@ def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
         )
     try:
         words = json.loads(vocabulary.read_text(encoding="utf-8"))
-        held = torch.load(weights, map_location="cpu", weights_only=True)
+        state = plain_tensors(weights, remedy="save it with learn.save(..., with_opt=False)")
     except FileNotFoundError as error:
         raise ArtifactError(f"{error.filename}: does not exist") from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        raise ArtifactError(
-            f"{weights}: does not consist of tensors only; save it with learn.save(..., with_opt=False) "
-            f"({str(error).splitlines()[0] if str(error) else type(error).__name__})"
-        ) from error
     except ValueError as error:
         raise ArtifactError(f"{vocabulary}: not readable as JSON ({error})") from error
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ArtifactError(f"{vocabulary}: expected a list of words")
-    state = held.get("model", held) if isinstance(held, dict) else held
-    if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
-        raise ArtifactError(f"{weights}: expected the tensors of a model by name")
     try:
         return from_fastai(state, words)
     except ArtifactError as error:
@@ -194,7 +181,7 @@ def from_fastai_file(weights: Path, vocabulary: Path, *, family: str | None, dig
     model = build_model("ulmfit", vocabulary=len(read.pieces), settings=read.settings, tokenizer=tokenizer.kind)
     model.load_state_dict(read.tensors)
     model.bind(tokenizer)
-    log = [f"{weights}: fastai's AWD-LSTM -> family 'ulmfit', {read.settings}", *_words_log(tokenizer)]
+    log = [f"{weights}: fastai's AWD-LSTM -> family 'ulmfit', {read.settings}", *words_log(tokenizer)]
     return Imported("ulmfit", model.eval(), tokenizer, digest, log)
 
 
@@ -237,7 +224,7 @@ def from_vectors(path: Path, *, family: str | None, digest: str) -> Imported:
         f"{path}: {len(read.words)} vectors of {vectors.shape[1]} numbers -> family {family!r}",
         *(["words beyond these are composed of their n-grams"] if open_words else []),
         f"[UNK] (id {UNK}): {unknown}",
-        *_words_log(tokenizer),
+        *words_log(tokenizer),
     ]
     return Imported(family, model.eval(), tokenizer, digest, log)
 
@@ -258,7 +245,8 @@ def word_tokenizer(pieces: Sequence[str], *, kind: type[WordTokenizer] = WordTok
     )
 
 
-def _words_log(tokenizer: WordTokenizer) -> list[str]:
+def words_log(tokenizer: WordTokenizer) -> list[str]:
+    """Lines about an imported vocabulary: how it splits text, and how many words it can produce."""
     cutter = backend(tokenizer.backend.model, lowercase=tokenizer.lowercase, strip_accents=tokenizer.strip_accents)
     words = tokenizer.pieces[FIRST_ORDINARY : FIRST_ORDINARY + REACHED]
     reached = sum(

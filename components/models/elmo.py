@@ -38,7 +38,7 @@ from components.models.layers.linear import Linear
 from components.models.layers.lstm import ProjectedLSTM
 from components.models.layers.softmax import linear_cross_entropy
 from components.tokenization import Tokenizer
-from components.tokenization.special import SPECIAL_PIECES, UNK
+from components.tokenization.special import END, SPECIAL_PIECES, START, UNK
 
 #: Characters per word, begin and end included (Peters et al. 2018); bytes of UTF-8, as in the published code.
 WORD_CHARACTERS: Final = 50
@@ -158,6 +158,9 @@ class ELMoConfig(ModelConfig):
         projection: width of each LSTM's output and of the word vectors.
         layers: number of LSTMs in each direction.
         clip: maximum absolute value of cells and LSTM outputs.
+        residual: whether an LSTM's input is added to its output, from the second layer on.
+        sentences: whether a text is between [CLS] and [SEP], as the published models read sentences, instead of between
+            two [SEP], as documents are in pretraining here.
         dropout: rate on every LSTM's input and on the last one's output.
         static: width of word vectors of the text that are not trained and are joined to the states of every layer, so
             that a task reads [GloVe(w); ELMo(w)] (section 3.3). The language model does not read them. 0: none.
@@ -170,6 +173,8 @@ class ELMoConfig(ModelConfig):
     projection: Size = 128
     layers: Size = 2
     clip: Annotated[float, Field(gt=0)] = 3.0
+    residual: bool = True
+    sentences: bool = False
     dropout: Rate = 0.1
     static: Annotated[int, Field(ge=0)] = 0
 
@@ -184,6 +189,7 @@ class Direction(nn.Module):
             for _ in range(config.layers)
         )
         self.drop = Dropout(config.dropout)
+        self.residual = config.residual
 
     def forward(self, x_TBP: Tensor, carry: Carry, texts: Texts | None = None) -> tuple[list[Tensor], Carry]:
         """Outputs (T, B, P) of every layer, and the state after the window."""
@@ -192,7 +198,7 @@ class Direction(nn.Module):
         for index, lstm in enumerate(self.lstms):
             x_TBP = self.drop(x_TBP)
             out_TBP, state = lstm(x_TBP, carry[2 * index : 2 * index + 2], texts=texts)
-            x_TBP = out_TBP + x_TBP if index else out_TBP
+            x_TBP = out_TBP + x_TBP if index and self.residual else out_TBP
             outputs.append(x_TBP)
             states += state
         return outputs, tuple(states)
@@ -270,6 +276,9 @@ class ELMo(BidirectionalModel):
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
         static_BTS, states_BTD = self._parts(hidden)
         return torch.cat([at_columns(static_BTS, units[..., 0]), super().unit_states(states_BTD, units)], dim=-1)
+
+    def special_tokens(self, pieces: list[int]) -> list[int]:
+        return [START, *pieces, END] if self.config.sentences else super().special_tokens(pieces)
 
     def static_vectors(self) -> Tensor | None:
         return self.static

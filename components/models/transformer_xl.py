@@ -60,12 +60,18 @@ class TransformerXLConfig(RelativeConfig):
         tied_biases: whether all layers share u and v.
         cutoffs: first ids of the softmax's clusters after the first; needs a vocabulary sorted by frequency (words).
         divide: factor between the widths of consecutive clusters.
+        output_projection: whether the softmax has another projection of the first cluster than the embedding, as the
+            published weights have.
+        same_length: whether every position attends to `memory` positions only, itself included, so that all have the
+            same context (the published evaluation; in evaluation, `evaluation_memory` positions).
     """
 
     evaluation_memory: Count | None = None
     tied_biases: bool = True
     cutoffs: tuple[Size, ...] = ()
     divide: Size = 1
+    output_projection: bool = False
+    same_length: bool = False
     dropout_attention: Rate = 0.0
 
     @model_validator(mode="after")
@@ -93,7 +99,12 @@ class TransformerXL(LanguageModel):
         # state is close to that piece's row, whose logit is then about 0.02 D. The scripts for WikiText-103 and larger
         # data use 0.005.
         self.pieces = TiedVocabulary(
-            config.vocabulary, config.width, cutoffs=config.cutoffs, divide=config.divide, std=0.005
+            config.vocabulary,
+            config.width,
+            cutoffs=config.cutoffs,
+            divide=config.divide,
+            output_projection=config.output_projection,
+            std=0.005,
         )
         self.blocks = nn.ModuleList(
             RelativeBlock(config, activation="relu", eps=1e-5, biased=not config.tied_biases)
@@ -206,7 +217,10 @@ class TransformerXL(LanguageModel):
     def _scope(self, segment: int, keys: int, device: torch.device) -> Scope:
         config = self.config
         encoding = sinusoids(distances(segment, keys, ahead=False, clamp=config.clamp, device=device), config.width)
-        hidden_TS = torch.arange(keys, device=device) > torch.arange(keys - segment, keys, device=device).unsqueeze(1)
+        ahead_TS = torch.arange(keys, device=device) - torch.arange(keys - segment, keys, device=device).unsqueeze(1)
+        hidden_TS = ahead_TS > 0
+        if config.same_length and self.memory:
+            hidden_TS |= ahead_TS <= -self.memory
         return Scope(segment, self.drop(encoding), hidden_TS)
 
     def _remembered(self, carry: Carry, inputs: list[Tensor]) -> Carry:

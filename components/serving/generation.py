@@ -273,6 +273,7 @@ def try_model(
     if count < 1 or length < 1:
         raise ConfigError("count and length must be at least 1")
     encoder = load_encoder(Path(directory))
+    require_output_layer(encoder)
     model, tokenizer = encoder.model, encoder.tokenizer
     objective = family_named(encoder.family).objective
     if isinstance(model, BidirectionalModel) and GAPS.search(text):
@@ -287,7 +288,6 @@ def try_model(
         ]
         return ["seed", "text"], [(str(seed + copy), written) for copy, written in enumerate(texts)]
     if objective in ("masked", "permuted"):
-        require_output_layer(encoder)
         gaps = fill_gaps(model, tokenizer, text, count=count)
         return ["gap", "piece", "probability"], [
             (str(gap), piece, f"{probability:.4f}") for gap, best in enumerate(gaps, 1) for piece, probability in best
@@ -306,6 +306,6 @@ def require_output_layer(encoder: Encoder) -> None:
     fresh = encoder.manifest.facts.get("fresh", []) if encoder.manifest else []
     if lacking := [name for name in fresh if name.endswith(OUTPUT_BIASES)]:
         raise ConfigError(
-            f"{encoder.family}: imported without its output layer ({lacking[0]}), so it cannot fill gaps; adapt it "
+            f"{encoder.family}: imported without its output layer ({lacking[0]}), so it cannot predict; adapt it "
             "first, which trains that layer"
         )

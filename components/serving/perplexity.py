@@ -78,6 +78,7 @@ def measure_file(directory: Path, file: Path, *, text: str = "text", most: int |
 
 def measure_texts(encoder: Encoder, texts: Iterable[str], *, most: int | None = None, where: str = "texts") -> Measured:
     """Measure an encoder on documents; see `measure_file`. No more documents than needed are read."""
+    require_output_layer(encoder)
     model, tokenizer = encoder.model, encoder.tokenizer
     read, encoded = _first(tokenizer, texts, most=most)
     if not any(encoded):
@@ -87,7 +88,6 @@ def measure_texts(encoder: Encoder, texts: Iterable[str], *, most: int | None = 
         nats = -float(text_log_probs(model, stream).sum())
         pieces = len(stream)
     else:
-        require_output_layer(encoder)
         nats = -sum(float(pseudo_log_probs(model, ids).sum()) for ids in encoded)
         pieces = sum(map(len, encoded))
     return Measured(

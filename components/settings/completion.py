@@ -19,7 +19,8 @@ from components.settings.tasks import SPLITS
 
 #: `model_type` of a Hugging Face folder -> family, where the names differ.
 MODEL_TYPES: Final = {
-    "openai-gpt": "gpt", "gpt2": "gpt", "distilbert": "bert", "xlm-roberta": "roberta", "camembert": "roberta"
+    "openai-gpt": "gpt", "gpt2": "gpt", "distilbert": "bert", "xlm-roberta": "roberta", "camembert": "roberta",
+    "transfo-xl": "transformer-xl",
 }  # fmt: skip
 #: Kinds of tokenizers that an imported model can have.
 _PUBLISHED: Final = ("wordpiece", "bpe", "unigram")

@@ -58,9 +58,8 @@ def require_answers(encoder: Encoder) -> None:
     objective = family_named(encoder.family).objective
     if objective not in OBJECTIVES:
         raise ConfigError(f"the family {encoder.family!r} has no language model, which zero-shot needs")
-    if objective != "causal":
-        require_output_layer(encoder)
-    elif encoder.model.backward:
+    require_output_layer(encoder)
+    if objective == "causal" and encoder.model.backward:
         raise ConfigError(
             f"{encoder.family}: a backward model cannot predict the answer after a prompt; use the forward model"
         )

@@ -127,6 +127,11 @@ class Tokenizer(ABC):
         """Read the pieces from the vocabulary file."""
 
     @classmethod
+    def _class_for(cls, settings: dict[str, Any]) -> type[Tokenizer]:
+        # The class of this kind that has these keyword arguments.
+        return cls
+
+    @classmethod
     def _read_rules(cls, directory: Path) -> dict[str, Any]:
         # Subclasses read their keyword arguments from the vocabulary file (merges, scores).
         return {}
@@ -201,7 +206,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         kind, settings, stored = config["kind"], dict(config["settings"]), config["fingerprint"]
         if kind not in KINDS:
             raise ArtifactError(f"{directory / CONFIG}: unknown kind of tokenizer {kind!r}; known: {', '.join(KINDS)}")
-        cls = KINDS[kind]
+        cls = KINDS[kind]._class_for(settings)
         frequencies = None
         if config["frequencies"]:
             frequencies = np.load(directory / config["frequencies"], allow_pickle=False)

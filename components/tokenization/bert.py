@@ -82,6 +82,10 @@ class BertWordsTokenizer(LibraryTokenizer):
         """The library's model of `vocabulary`, piece -> id."""
 
     def decode(self, ids: Iterable[int]) -> str:
+        scripts = [] if self.segmentation.name == "none" else [segmenter.script for segmenter in SEGMENTERS.values()]
+        return join_words(self._words(ids), scripts=scripts)
+
+    def _words(self, ids: Iterable[int]) -> list[str]:
         words: list[str] = []
         for id_ in ids:
             piece = self.spelling(id_)
@@ -91,8 +95,7 @@ class BertWordsTokenizer(LibraryTokenizer):
                 words[-1] += self.surface(id_)
             else:
                 words.append(piece)
-        scripts = [] if self.segmentation.name == "none" else [segmenter.script for segmenter in SEGMENTERS.values()]
-        return join_words(words, scripts=scripts)
+        return words
 
     def _settings(self) -> dict[str, Any]:
         return {"lowercase": self.lowercase, "strip_accents": self.strip_accents}

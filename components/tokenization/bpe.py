@@ -1,8 +1,9 @@
-"""Byte-level BPE: lossless encoding of any text.
+"""Byte-pair encoding (Sennrich, Haddow and Birch 2016).
 
-Byte-pair encoding (Sennrich, Haddow and Birch 2016) over UTF-8 bytes, as in GPT-2 (Radford et al. 2019): a text is
-split into words with their leading space, numbers, punctuation and white space; the bytes of each part, written as 256
-printable characters, are merged by the learned rules.
+Byte-level BPE encodes any text without loss, as in GPT-2 (Radford et al. 2019): a text is split into words with their
+leading space, numbers, punctuation and white space; the bytes of each part, written as 256 printable characters, are
+merged by the learned rules. The BPE of GPT (Radford et al. 2018) merges the characters of BERT's words; it is only
+imported.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,8 @@ from tokenizers import Tokenizer as Backend
 from components.core.artifacts import write_atomic
 from components.data.segmenters import Segmentation
 from components.settings.tokenizer import BytePairSettings
-from components.tokenization.bert import BertWordsTokenizer
+from components.tokenization.base import Tokenizer
+from components.tokenization.bert import BertWords, BertWordsTokenizer
 from components.tokenization.distinct import (
     VOCABULARY,
     Bytes,
@@ -29,7 +31,7 @@ from components.tokenization.distinct import (
     count_distinct,
     starts_of_texts_too,
 )
-from components.tokenization.special import FIRST_ORDINARY, OMITTED, SPECIAL_PIECES
+from components.tokenization.special import FIRST_ORDINARY, OMITTED, SPECIAL_PIECES, UNK
 from components.tokenization.wordpiece import check_size, repeated
 
 #: Inserted between segmented words: a Unicode noncharacter, which does not occur in text and can be removed again.
@@ -82,11 +84,7 @@ class BytePairTokenizer(LibraryTokenizer):
         self.merges = [(left, right) for left, right in merges]
         self.marks = marks
         vocabulary = {piece: index for index, piece in enumerate(self.pieces)}
-        try:
-            model = models.BPE(vocabulary, self.merges, unk_token="[UNK]")
-        except Exception as error:  # the library raises plain Exception: a merge refers to an unknown piece
-            raise ValueError(f"merges do not fit the pieces: {error}") from error
-        self.backend = Backend(model)
+        self.backend = Backend(_merging(vocabulary, self.merges))
         self.backend.pre_tokenizer = pre_tokenizer(marks=marks, segmentation=segmentation)
         self._distinct = DistinctWordEncoder(
             self._encode_words, cut=_cut if segmentation.name == "none" else _cut_segmented, stripped=False
@@ -115,12 +113,68 @@ class BytePairTokenizer(LibraryTokenizer):
         write_atomic(directory / VOCABULARY, self.backend.to_str(pretty=True) + "\n")
 
     @classmethod
+    def _class_for(cls, settings: dict[str, Any]) -> type[Tokenizer]:
+        return WordPairTokenizer if "lowercase" in settings else cls
+
+    @classmethod
     def _read_rules(cls, directory: Path) -> dict[str, Any]:
-        return {"merges": json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))["model"]["merges"]}
+        return {"merges": _merges(directory)}
 
     @classmethod
     def _read_vocabulary(cls, directory: Path) -> list[str]:
         return BertWordsTokenizer._read_vocabulary(directory)
+
+
+#: Suffix of pieces at the end of a word.
+WORD_END: Final = "</w>"
+
+
+class WordPairTokenizer(BertWordsTokenizer):
+    """BPE over the characters of BERT's words, as GPT has it: the last piece of a word ends with `WORD_END`.
+
+    Characters without a piece are UNK. `continues` is true of pieces without the mark, which are never a whole word.
+
+    Args:
+        merges: pairs of pieces in order of priority.
+    """
+
+    kind = "bpe"
+
+    def __init__(self, pieces: Sequence[str], *, merges: Sequence[Sequence[str]], **others: Unpack[BertWords]) -> None:
+        self.merges = [(left, right) for left, right in merges]
+        super().__init__(pieces, **others)
+
+    def _model(self, vocabulary: dict[str, int]) -> models.Model:
+        return _merging(vocabulary, self.merges, end_of_word_suffix=WORD_END)
+
+    def continues(self, id_: int) -> bool:
+        return id_ >= FIRST_ORDINARY and not self.pieces[id_].endswith(WORD_END)
+
+    def surface(self, id_: int) -> str:
+        return self.pieces[id_].removesuffix(WORD_END)
+
+    def _words(self, ids: Iterable[int]) -> list[str]:
+        pieces = (f"[UNK]{WORD_END}" if id_ == UNK else self.pieces[id_] for id_ in ids if id_ not in OMITTED)
+        return [word for word in "".join(pieces).split(WORD_END) if word]
+
+    def _rules(self) -> list[tuple[str, str]]:
+        return self.merges
+
+    @classmethod
+    def _read_rules(cls, directory: Path) -> dict[str, Any]:
+        return {"merges": _merges(directory)}
+
+
+def _merging(vocabulary: dict[str, int], merges: list[tuple[str, str]], **options: str) -> models.Model:
+    try:
+        return models.BPE(vocabulary, merges, unk_token="[UNK]", **options)
+    except Exception as error:  # the library raises plain Exception: a merge refers to an unknown piece
+        raise ValueError(f"merges do not fit the pieces: {error}") from error
+
+
+def _merges(directory: Path) -> list[list[str]]:
+    merges: list[list[str]] = json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))["model"]["merges"]
+    return merges
 
 
 #: Minimum frequency of a merged pair.

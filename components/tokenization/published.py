@@ -1,8 +1,8 @@
 """Import of published tokenizers: the same segmentation of every text, with the special pieces first.
 
 The first of these files is read: tokenizer.json (format of the `tokenizers` library), vocab.txt (WordPiece), vocab.json
-with merges.txt (byte-level BPE). tokenizer_config.json and special_tokens_map.json name the
-special pieces.
+with merges.txt (BPE: GPT's if a piece ends with `WORD_END`, else byte-level). tokenizer_config.json and
+special_tokens_map.json name the special pieces.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from components.core.artifacts import digest_files
 from components.core.errors import ArtifactError
 from components.data.segmenters import Segmentation
 from components.tokenization import Tokenizer
-from components.tokenization.bpe import BytePairTokenizer, pre_tokenizer
+from components.tokenization.bert import BertWords
+from components.tokenization.bpe import WORD_END, BytePairTokenizer, WordPairTokenizer, pre_tokenizer
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.unigram import WORDS, UnigramTokenizer
 from components.tokenization.wordpiece import LONGEST_WORD, WordPieceTokenizer
 
 #: (special piece, keys of the published settings that name its counterpart, usual names in order of preference). A
-#: published piece is used once, for the first match: GPT-2's only special piece becomes [SEP].
+#: published piece is used once, for the first match: GPT-2's only special piece becomes [SEP], as does GPT's line feed,
+#: which separates passages in its training text and which BERT's words never contain.
 NAMES: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = (
-    ("[SEP]", ("sep_token", "eos_token"), ("[SEP]", "<sep>", "</s>", "<|endoftext|>")),
+    ("[SEP]", ("sep_token", "eos_token"), ("[SEP]", "<sep>", "</s>", "<|endoftext|>", f"\n{WORD_END}")),
     ("[CLS]", ("cls_token",), ("[CLS]", "<cls>", "<s>")),
     ("[MASK]", ("mask_token",), ("[MASK]", "<mask>")),
     ("[PAD]", ("pad_token",), ("[PAD]", "<pad>")),
@@ -78,7 +80,10 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         merges = [line.split(" ") for line in lines if line and not line.startswith("#version")]
         if settings.get("add_prefix_space"):
             raise ArtifactError(f"{folder}: add_prefix_space is not supported")
-        return _byte_pairs(folder / "vocab.json", _json(folder / "vocab.json"), merges, settings, marks=False)
+        vocabulary = _json(folder / "vocab.json")
+        bert = BertWords(segmentation=Segmentation("none"), lowercase=True, strip_accents=True)
+        split = bert if any(piece.endswith(WORD_END) for piece in vocabulary) else None
+        return _pairs(folder / "vocab.json", vocabulary, merges, settings, words=split)
     hint = ""
     if alone := next((path.name for path in sorted(folder.glob("*.model"))), None):
         hint = f"; {alone} alone is not read: save the model's tokenizer.json with transformers"
@@ -109,7 +114,7 @@ def _from_library(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
     content = _json(path)
     try:
         model, normalizer, cutter = content["model"], content["normalizer"], content["pre_tokenizer"]
-        kind, entries = model.get("type", "WordPiece"), model["vocab"]
+        kind, entries = model.get("type", "BPE" if "merges" in model else "WordPiece"), model["vocab"]
         if kind == "Unigram":
             pieces = [(str(piece), float(score)) for piece, score in entries]
             if model.get("byte_fallback") or cutter is None:
@@ -130,14 +135,17 @@ def _from_library(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
                 raise ArtifactError(f"{path}: WordPiece without BERT's pre-tokenizer is not supported")
             return _word_pieces(path, vocabulary, normalizer or {}, settings)
         if kind == "BPE":
+            merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+            if model.get("end_of_word_suffix") == WORD_END and (cutter or {}).get("type") == "BertPreTokenizer":
+                words = _bert_words(path, normalizer or {})
+                return _pairs(path, vocabulary, merges, settings, words=words)
             marks = _marks(cutter)
             if normalizer is not None or marks is None:
                 raise ArtifactError(
                     f"{path}: only byte-level BPE with GPT-2's pre-tokenizer is supported, without normaliser and "
-                    "add_prefix_space"
+                    f"add_prefix_space, and BPE with {WORD_END} over BERT's words"
                 )
-            merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
-            return _byte_pairs(path, vocabulary, merges, settings, marks=marks)
+            return _pairs(path, vocabulary, merges, settings, marks=marks)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{path}: damaged ({error!r}); fetch it again") from error
     raise ArtifactError(f"{path}: vocabulary of type {kind!r}; WordPiece, BPE and Unigram are supported")
@@ -163,32 +171,41 @@ def _marks(cutter: Mapping[str, Any] | None) -> bool | None:
 def _word_pieces(
     path: Path, vocabulary: Mapping[str, int], rules: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Vocabulary:
-    if rules.get("type") != "BertNormalizer" or not (rules["clean_text"] and rules["handle_chinese_chars"]):
-        raise ArtifactError(f"{path}: WordPiece without BERT's normaliser is not supported")
-    lowercase, strip = bool(rules["lowercase"]), rules.get("strip_accents")
     order, named = _order(path, list(vocabulary), vocabulary, settings)
-    tokenizer = WordPieceTokenizer(
-        _pieces(order, vocabulary),
-        segmentation=Segmentation("none"),
-        lowercase=lowercase,
-        strip_accents=lowercase if strip is None else bool(strip),
-    )
+    tokenizer = WordPieceTokenizer(_pieces(order, vocabulary), **_bert_words(path, rules))
     return Vocabulary(tokenizer, order, named, len(vocabulary))
 
 
-def _byte_pairs(
+def _bert_words(path: Path, rules: Mapping[str, Any]) -> BertWords:
+    """The arguments of a tokenizer of BERT's words for a normaliser in the notation of the library."""
+    if rules.get("type") != "BertNormalizer" or not (rules["clean_text"] and rules["handle_chinese_chars"]):
+        raise ArtifactError(f"{path}: words without BERT's normaliser are not supported")
+    lowercase, strip = bool(rules["lowercase"]), rules.get("strip_accents")
+    return {
+        "segmentation": Segmentation("none"),
+        "lowercase": lowercase,
+        "strip_accents": lowercase if strip is None else bool(strip),
+    }
+
+
+def _pairs(
     path: Path,
     vocabulary: Mapping[str, int],
     merges: Sequence[Sequence[str]],
     settings: Mapping[str, Any],
     *,
-    marks: bool,
+    marks: bool = False,
+    words: BertWords | None = None,
 ) -> Vocabulary:
+    """BPE over the characters of `words`; byte-level BPE if that is None."""
     order, named = _order(path, list(vocabulary), vocabulary, settings)
+    pieces = _pieces(order, vocabulary)
+    tokenizer: Tokenizer
     try:
-        tokenizer = BytePairTokenizer(
-            _pieces(order, vocabulary), merges=merges, segmentation=Segmentation("none"), marks=marks
-        )
+        if words is None:
+            tokenizer = BytePairTokenizer(pieces, merges=merges, segmentation=Segmentation("none"), marks=marks)
+        else:
+            tokenizer = WordPairTokenizer(pieces, merges=merges, **words)
     except ValueError as error:
         raise ArtifactError(f"{path}: {error}") from error
     return Vocabulary(tokenizer, order, named, len(vocabulary))

@@ -22,6 +22,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"tied_biases": False, "clamp": 4},
     {"cutoffs": [10, 25]},
     {"cutoffs": [10, 25], "divide": 2},
+    {"cutoffs": [10, 25], "divide": 2, "output_projection": True, "same_length": True},
 ]
 
 

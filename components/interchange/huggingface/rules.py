@@ -92,9 +92,15 @@ def exported(rules: Sequence[Rule], model: LanguageModel, layers: int) -> Tensor
 
 
 def restored(
-    family: str, settings: Mapping[str, Any], rules: Sequence[Rule], tensors: Mapping[str, Tensor]
+    family: str,
+    settings: Mapping[str, Any],
+    rules: Sequence[Rule],
+    tensors: Mapping[str, Tensor],
+    *,
+    file: str = "config.json",
 ) -> Restored:
-    """The result of `Converter.from_huggingface`; missing parts are initialised as in a new model.
+    """The result of `Converter.from_huggingface`; missing parts are initialised as in a new model. `file` is the file
+    of the settings, for messages.
 
     Raises:
         ArtifactError: the settings are invalid for the family, or tensors are missing, surplus or misshapen.
@@ -105,7 +111,7 @@ def restored(
         with torch.device("meta"):
             ours = build_model(family, vocabulary=vocabulary, settings=settings).state_dict()
     except ConfigError as error:
-        raise ArtifactError(f"config.json: {error}") from error
+        raise ArtifactError(f"{file}: {error}") from error
     rules = [rule for rule in spread(rules, settings["layers"]) if rule.ours in ours]
     present = {rule.part for rule in rules if any(name in tensors for name in rule.theirs)}
     missing = [rule for rule in rules if rule.part is not None and rule.part not in present]
@@ -116,7 +122,7 @@ def restored(
         for name, tensor in zip(rule.theirs, rule.export(ours[rule.ours]), strict=True)
     }
     if problems := misfits(expected, {name: tuple(tensor.shape) for name, tensor in tensors.items()}):
-        raise ArtifactError(f"the weights do not fit config.json: {'; '.join(problems)}")
+        raise ArtifactError(f"the weights do not fit {file}: {'; '.join(problems)}")
     result = {rule.ours: rule.restore(*(tensors[name].float() for name in rule.theirs)).contiguous() for rule in rules}
     result |= _fresh(family, settings, ours, [rule.ours for rule in missing])
     return Restored(settings, vocabulary, result, [name for rule in missing for name in rule.theirs])

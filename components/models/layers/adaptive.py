@@ -7,6 +7,7 @@ Grave, Joulin, Cisse, Grangier and Jegou 2017 (Efficient softmax approximation f
 
 where G has a row for every cluster but the first. The loss computes a rare cluster only for the targets in it. With
 `divide`, the rows of cluster i have width D / divide^i, and a projection P_i is used in the softmax and the embedding.
+The published weights of Transformer-XL have another P_0 in the softmax (`output_projection`).
 
 The vocabulary must be sorted by frequency, as word vocabularies are.
 
@@ -32,11 +33,20 @@ class TiedVocabulary(nn.Module):
         cutoffs: first id of every cluster after the first, increasing; those beyond the vocabulary are ignored. Without
             any, a plain tied softmax.
         divide: factor between the widths of consecutive clusters.
+        output_projection: whether the softmax multiplies x by a matrix (D, D) of its own before the first cluster,
+            instead of P_0.
         std: of the initial rows.
     """
 
     def __init__(
-        self, vocabulary: int, width: int, *, cutoffs: Sequence[int] = (), divide: int = 1, std: float = 0.02
+        self,
+        vocabulary: int,
+        width: int,
+        *,
+        cutoffs: Sequence[int] = (),
+        divide: int = 1,
+        output_projection: bool = False,
+        std: float = 0.02,
     ) -> None:
         super().__init__()
         self.cutoffs, self.divide, self.width = tuple(cutoffs), divide, width
@@ -53,6 +63,7 @@ class TiedVocabulary(nn.Module):
             self.cluster = nn.Parameter(torch.empty(clusters - 1, widths[0]))
             self.cluster_bias = nn.Parameter(torch.zeros(clusters - 1))
             nn.init.normal_(self.cluster, std=std)
+        self.output_projection = nn.Parameter(torch.eye(width)) if output_projection else None
         for table in self.tables:
             nn.init.normal_(table, std=std)
         for projection in self.projections:
@@ -86,7 +97,7 @@ class TiedVocabulary(nn.Module):
         unless it knows the targets (`layers.host`).
         """
         if self.clusters == 1:
-            return linear_cross_entropy(x_ND, self.tables[0], self.bias, targets_N)
+            return linear_cross_entropy(self._narrowed(x_ND, 0), self.tables[0], self.bias, targets_N)
         first = self.bounds[1]
         known_N, device = on_host(targets_N).contiguous(), targets_N.device
         cluster_N = torch.bucketize(known_N, torch.tensor(self.bounds[1:-1]), right=True)
@@ -106,7 +117,7 @@ class TiedVocabulary(nn.Module):
         """(..., D) -> (..., V), float32; with clusters, log probabilities."""
         x = x.to(self.bias.dtype)
         if self.clusters == 1:
-            return F.linear(x, self.tables[0], self.bias).float()
+            return F.linear(self._narrowed(x, 0), self.tables[0], self.bias).float()
         head = F.linear(self._narrowed(x, 0), *self._head()).float().log_softmax(-1)
         first = self.bounds[1]
         parts = [head[..., :first]]
@@ -138,16 +149,34 @@ class TiedVocabulary(nn.Module):
             # Only new clusters keep these random weights; the fixed seed makes them equal on all workers and after a
             # resume.
             torch.manual_seed(0)
-            new = TiedVocabulary(len(rows), self.width, cutoffs=self.cutoffs, divide=self.divide).to(self.bias)
+            new = TiedVocabulary(
+                len(rows),
+                self.width,
+                cutoffs=self.cutoffs,
+                divide=self.divide,
+                output_projection=self.output_projection is not None,
+            ).to(self.bias)
         new.bias = remapped(self.bias, rows)
         for index in range(min(self.clusters, new.clusters) - 1):
             new.cluster[index], new.cluster_bias[index] = self.cluster[index], self.cluster_bias[index]
         for old, projection in zip(self.projections, new.projections, strict=False):
             projection.copy_(old)
+        if self.output_projection is not None and new.output_projection is not None:
+            new.output_projection.copy_(self._output_for(new))
         wide_VD = remapped(self.embed(torch.arange(len(self.bias), device=rows.device)), rows)
         for index, table in enumerate(new.tables):
             table[:] = new._nearest(wide_VD[new.bounds[index] : new.bounds[index + 1]], index)
         return new
+
+    def _output_for(self, new: TiedVocabulary) -> Tensor:
+        """The output projection for a remapped vocabulary: the logits of rows of width D stay the same if the rows of
+        one of the two have no projection."""
+        assert self.output_projection is not None
+        if self.projections and not new.projections:
+            return torch.linalg.pinv(self.projections[0].float()) @ self.output_projection.float()
+        if new.projections and not self.projections:
+            return new.projections[0] @ self.output_projection
+        return self.output_projection
 
     def _head(self) -> tuple[Tensor, Tensor]:
         return torch.cat([self.tables[0], self.cluster]), torch.cat([self.bias[: self.bounds[1]], self.cluster_bias])
@@ -156,6 +185,8 @@ class TiedVocabulary(nn.Module):
         return rows @ self.projections[index] if self.projections else rows
 
     def _narrowed(self, x: Tensor, index: int) -> Tensor:
+        if index == 0 and self.output_projection is not None:
+            return F.linear(x, self.output_projection)
         return F.linear(x, self.projections[index]) if self.projections else x
 
     def _nearest(self, wide: Tensor, index: int) -> Tensor:

@@ -28,6 +28,18 @@ WORDPIECE = [
     *("##" + letter for letter in LETTERS),
     *"42,!'()",
 ]
+#: GPT's BPE lacks the characters 4 and "!".
+GPT = [*LETTERS, *"02,'()", *(f"{letter}</w>" for letter in LETTERS), *(f"{mark}</w>" for mark in "02,'()")]
+GPT_MERGES = [
+    ("t", "h"),
+    ("th", "e</w>"),
+    ("i", "s"),
+    ("l", "is"),
+    ("lis", "t</w>"),
+    ("a", "m"),
+    ("n", "am"),
+    ("e", "d</w>"),
+]
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 96}
 
 #: Of an added token.
@@ -67,6 +79,13 @@ def write_tokenizer(family: str, folder: Path) -> int:
         (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
         (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "tokenizer_class": "BertTokenizer"}')
         return len(words)
+    if family == "openai-gpt":
+        names = ["<unk>", *GPT, *(f"{left}{right}" for left, right in GPT_MERGES), "\n</w>"]
+        (folder / "vocab.json").write_text(json.dumps({name: index for index, name in enumerate(names)}))
+        merges = "\n".join(f"{left} {right}" for left, right in GPT_MERGES)
+        (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", encoding="utf-8")
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "OpenAIGPTTokenizer"}')
+        return len(names)
     if family in ("roberta", "gpt"):
         from tests.tokenization.test_bpe import PLAIN
 
@@ -118,6 +137,9 @@ def their_model(family: str, vocabulary: int) -> PreTrainedModel:
     if family == "albert":
         config = transformers.AlbertConfig(vocab_size=vocabulary, embedding_size=16, **SIZES)
         return transformers.AlbertForPreTraining(config)
+    if family == "openai-gpt":
+        config = transformers.OpenAIGPTConfig(vocab_size=vocabulary, n_embd=24, n_layer=2, n_head=2, n_positions=64)
+        return transformers.OpenAIGPTLMHeadModel(config)
     if family == "gpt":
         end = vocabulary - 1
         return transformers.GPT2LMHeadModel(
@@ -136,7 +158,7 @@ def their_model(family: str, vocabulary: int) -> PreTrainedModel:
     )
 
 
-@pytest.fixture(params=[*CONVERTERS, "distilbert", "xlm-roberta"])
+@pytest.fixture(params=[*CONVERTERS, "distilbert", "xlm-roberta", "openai-gpt"])
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -10,14 +10,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError
 from components.interchange.huggingface import MODEL_TYPES
 from components.interchange.importing import import_encoder, read_published, source_digest
+from components.interchange.tokenizer_json import write_tokenizer
 from components.models.encoder import Encoder, load_encoder
 from components.serving.generation import Sampling, try_model
+from components.tokenization import load_tokenizer
 from components.tokenization.published import read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from tests.interchange.importing.conftest import TEXTS, SaveFolder
@@ -29,6 +31,7 @@ NAMED = {
     "albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
     "roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
     "gpt": [None, None, None, "<|endoftext|>", None],
+    "openai-gpt": [None, "<unk>", None, "\n</w>", None],
     "xlnet": ["<pad>", "<unk>", "<cls>", "<sep>", "<mask>"],
 }
 
@@ -75,6 +78,32 @@ def test_text_is_tokenized_like_the_published_tokenizer(family: str, save_folder
         assert [vocabulary.rows[id_] for id_ in ids] == other(text, add_special_tokens=False)["input_ids"]
 
 
+def test_pairs_of_gpt_are_read_from_every_form_and_stored(save_folder: SaveFolder, tmp_path: Path) -> None:
+    folder = save_folder("openai-gpt")
+    first = read_vocabulary(folder)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "json")
+    content = json.loads((tmp_path / "json" / "tokenizer.json").read_text())
+    del content["model"]["type"]  # as in files of older versions
+    (tmp_path / "json" / "tokenizer.json").write_text(json.dumps(content))
+    again = read_vocabulary(tmp_path / "json")
+    assert (again.rows, again.tokenizer.fingerprint()) == (first.rows, first.tokenizer.fingerprint())
+    first.tokenizer.save(tmp_path / "saved")
+    tokenizer = load_tokenizer(tmp_path / "saved")
+    ids = tokenizer.encode_batch(["The LISTED names, (4!)"])[0].tolist()
+    assert [tokenizer.pieces[id_] for id_ in ids] == [
+        "the</w>", "lis", "t", "ed</w>", "nam", "e", "s</w>", ",</w>", "(</w>", "[UNK]", "[UNK]", ")</w>"
+    ]  # fmt: skip
+    assert tokenizer.decode(ids) == "the listed names, ([UNK] [UNK])"
+    assert [tokenizer.continues(id_) for id_ in ids[:4]] == [False, True, True, False]
+    assert [tokenizer.surface(id_) for id_ in ids[:4]] == ["the", "lis", "t", "ed"]
+    log = write_tokenizer(tmp_path / "json", tokenizer, imported(folder).model)
+    assert log == [] and read_vocabulary(tmp_path / "json").tokenizer.fingerprint() == tokenizer.fingerprint()
+    content["model"]["merges"] = [["t", "t"]]
+    (tmp_path / "json" / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ArtifactError, match=r"tokenizer.json: merges do not fit the pieces: .*`tt`"):
+        read_vocabulary(tmp_path / "json")
+
+
 def test_special_pieces_are_first(family: str, save_folder: SaveFolder) -> None:
     folder = save_folder(family)
     encoder = imported(folder)
@@ -92,15 +121,17 @@ def test_special_pieces_are_first(family: str, save_folder: SaveFolder) -> None:
         assert "[MASK] (id 4): not in the published vocabulary, initialised with the mean of all rows" in log
 
 
-@pytest.mark.parametrize("kind", ["bert", "distilbert", "xlm-roberta"])
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "xlm-roberta", "openai-gpt"])
 def test_predictions_equal_those_of_transformers(kind: str, save_folder: SaveFolder) -> None:
     folder = save_folder(kind)
     published = read_published(folder)
     rows = torch.tensor(read_vocabulary(folder).rows)
     tokens = torch.randint(FIRST_ORDINARY, len(rows), (2, 7))
     with torch.no_grad():
-        expected = AutoModelForMaskedLM.from_pretrained(folder).eval()(rows[tokens]).logits
-        torch.testing.assert_close(published.model.predict(tokens)[0], expected[..., rows], atol=1e-5, rtol=1e-5)
+        auto = AutoModelForCausalLM if kind == "openai-gpt" else AutoModelForMaskedLM
+        expected = auto.from_pretrained(folder).eval()(rows[tokens]).logits
+        ours = published.model.predict(tokens)[0][..., rows >= 0]
+        torch.testing.assert_close(ours, expected[..., rows[rows >= 0]], atol=1e-5, rtol=1e-5)
     assert published.learned_output
 
 
@@ -176,7 +207,7 @@ def change(folder: Path, **values: object) -> None:
         (lambda folder: (folder / "vocab.txt").write_text("a\nb\na\n"), "vocab.txt: 'a' occurs twice"),
         (
             lambda folder: (folder / "tokenizer_config.json").write_text('{"tokenize_chinese_chars": false}'),
-            "WordPiece without BERT's normaliser is not supported",
+            "words without BERT's normaliser are not supported",
         ),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json: damaged"),
         (

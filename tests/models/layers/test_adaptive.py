@@ -108,3 +108,22 @@ def test_another_vocabulary(cutoffs: tuple[int, ...], divide: int, size: int) ->
     torch.testing.assert_close(new.bias[0], module.bias[19])
     torch.testing.assert_close(new.bias[-1], module.bias.mean())
     assert all(torch.equal(left, right) for left, right in zip(new.parameters(), module.remapped(origin).parameters(), strict=True))  # noqa: E501  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after"), [(20, 6), (6, 20), (20, 20)])
+def test_logits_of_the_first_cluster_with_an_output_projection_survive_another_vocabulary(
+    before: int, after: int
+) -> None:
+    """With and without clusters on either side."""
+    torch.manual_seed(0)
+    module = TiedVocabulary(before, WIDTH, cutoffs=CUTOFFS, divide=2, output_projection=True)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    x = torch.randn(4, WIDTH)
+    new = module.remapped(torch.arange(after) % before)
+    # Both are log probabilities up to a constant of x.
+    expected, actual = (each.logits(x)[:, :6].log_softmax(-1) for each in (module, new))
+    torch.testing.assert_close(actual, expected, atol=2e-3, rtol=1e-3)
+    targets = torch.tensor([0, 3, 5, after - 1])
+    loss = nn.functional.cross_entropy(new.logits(x), targets, reduction="sum")
+    torch.testing.assert_close(new.loss_sum(x, targets), loss)
