@@ -15,6 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -22,6 +23,7 @@ import numpy as np
 import typer
 
 from components.core.errors import ConfigError, DataError, HeadstartError, nearest
+from components.core.progress import Progress
 from components.data.formats.rows import open_rows
 from components.data.scoring import bleu
 from components.data.scoring.base import Floats
@@ -89,12 +91,13 @@ def run(
                 raise
             notes.append(f"{name} is skipped: {error}.")
     results, samples = [], []
-    for system, loaded in encoders.items():
-        for each in asked:
+    with Progress("prompts", total=len(encoders) * len(asked), unit="task") as bar:
+        for (system, loaded), each in product(encoders.items(), asked):
             result, shown, remarks = _measured(system, loaded, each)
             results.append(result)
             samples += shown
             notes += remarks
+            bar.advance()
     numbers = {"shots": shots, "seeds": seeds if shots else 1, "results": results}
     return Findings(_chapter(numbers, samples, notes), numbers)
 
@@ -219,7 +222,7 @@ def _chapter(numbers: Mapping[str, Any], samples: Sequence[Sequence[str]], notes
         better = [of["task"] for of in scored if of["generated"]["low"] > of["trivial"]]
         named = f": {', '.join(better)}" if better else ""
         lead.append(
-            f"{system}, {shots} demonstrations: the generated answers are better than trivial ones in {len(better)} of "
+            f"{system}, demonstrations: {shots}: generated answers are better than trivial ones in {len(better)} of "
             f"{len(scored)} tasks{named}."
         )
     rows = []
@@ -228,7 +231,7 @@ def _chapter(numbers: Mapping[str, Any], samples: Sequence[Sequence[str]], notes
         row += [bounds(of["calibrated"]), "" if of["trivial"] is None else f"{of['trivial']:.3f}"]
         chosen = of.get("chosen", {})
         row += [bounds(chosen[name]) if chosen else "" for name in ("sum", "calibrated")]
-        rows.append([*row, *([f"{of['guessing']:.3f}", f"{of['perplexity']:,.1f}"] if chosen else ["", ""])])
+        rows.append([*row, *([f"{of['guessing']:.3f}", f"{of['perplexity']:.4g}"] if chosen else ["", ""])])
     shown = Table(["encoder", "task", "end of the question", "generated", "answer"], samples, "Samples")
     return Chapter("Prompts", lead, [EXPLANATION, *notes], [Table(COLUMNS, rows), shown])
 

@@ -177,7 +177,8 @@ def _passage(text: str) -> Item | None:
     spans = sentence(text[:end], segmentation).spans
     if len(spans) < LEAST_WORDS or not of_letters(word := text[slice(*spans[-1])]):
         return None
-    return Item(text[: spans[-1][0]].strip(), (word,))
+    # One line, because a line break ends a demonstration.
+    return Item(" ".join(text[: spans[-1][0]].split()), (word,))
 
 
 def unscramble(source: Source, rng: np.random.Generator) -> list[PromptTask]:
