@@ -84,7 +84,7 @@ def run(
     for name in [task] if task else _possible(source.pairs):
         try:
             tasks = TASKS[name](source, np.random.default_rng(0))
-            asked += [_asked(one, shots=shots, items=items, seeds=seeds, choices=choices) for one in tasks]
+            asked += [_asked(each, shots=shots, items=items, seeds=seeds, choices=choices) for each in tasks]
         except HeadstartError as error:
             # What a person has named is not skipped.
             if task or name in FROM_FILE:
@@ -148,7 +148,7 @@ def _measured(system: str, encoder: Encoder, asked: Asked) -> tuple[dict[str, An
     if task.right is None:
         result["trivial"] = float(score(statistics([item.question for item in items], items).sum(0)))
     elif task.closed:
-        result["trivial"] = max(Counter(one for item in items for one in item.answers).values()) / len(items)
+        result["trivial"] = max(Counter(answer for item in items for answer in item.answers).values()) / len(items)
     notes = []
     if longer := truncated(encoder, prompts[0], length=length):
         notes.append(
@@ -202,7 +202,9 @@ def _chosen(
     """Shares of the items whose correct answer is the most probable candidate, and the perplexity of that answer. A
     tie is a wrong answer."""
     scores = [
-        answer_scores(encoder, [(one, "") for one in of], asked.candidates, neutral=[(one, "") for one in without])
+        answer_scores(
+            encoder, [(prompt, "") for prompt in of], asked.candidates, neutral=[(text, "") for text in without]
+        )
         for of, without in zip(prompts, neutral, strict=True)
     ]
     chosen = {}

@@ -103,10 +103,10 @@ def test_scrambled_words(outputs: Outputs, add_corpus: Any) -> None:
         task.name.removeprefix("unscramble: "): {item.answers[0]: item.question for item in task.items}
         for task in tasks_of("unscramble", corpus=lambda: outputs.corpus("domain"))
     }
-    cycled, one, two, inserted, backward = made.values()
+    cycled, outer, outer_two, inserted, backward = made.values()
     for word, text in cycled.items():
         assert text in word + word and len(text) == len(word) and text != word
-    for kept, scrambled in ((1, one), (2, two)):
+    for kept, scrambled in ((1, outer), (2, outer_two)):
         for word, text in scrambled.items():
             assert sorted(text) == sorted(word) and text != word
             assert (text[:kept], text[-kept:]) == (word[:kept], word[-kept:])
@@ -116,8 +116,8 @@ def test_scrambled_words(outputs: Outputs, add_corpus: Any) -> None:
     assert backward["objects"] == "stcejbo"
     # A palindrome, equal letters, and a word of four letters whose two inner ones are kept or the only ones moved.
     assert set(words) - backward.keys() == {"level", "aaaa"}
-    assert set(words) - cycled.keys() == {"aaaa"} and set(words) - two.keys() == {"level", "aaaa", "iron"}
-    assert inserted.keys() == set(words) and one["iron"] == "iorn"
+    assert set(words) - cycled.keys() == {"aaaa"} and set(words) - outer_two.keys() == {"level", "aaaa", "iron"}
+    assert inserted.keys() == set(words) and outer["iron"] == "iorn"
 
 
 def test_last_words(outputs: Outputs, add_corpus: Any) -> None:
@@ -215,7 +215,7 @@ def test_a_prompt_loses_its_beginning_at_the_last_position(outputs: Outputs, add
 
 @pytest.fixture
 def run_of(outputs: Outputs, add_encoder: Any, add_corpus: Any) -> Outputs:
-    """A run with one causal model, 12 frequent words and 12 passages."""
+    """A run with a causal model, 8 frequent words and 8 passages."""
     words = ["inevitably", "corruption", "opponent", "succession", "objects", "forward", "measure", "station"]
     add_corpus(
         "domain",

@@ -33,7 +33,8 @@ def statistics(translations: Sequence[str], references: Sequence[Sequence[str]])
     lengths of the translation and of the reference."""
     measure = metric()
     scores = [
-        measure.corpus_score([text], [[one] for one in of]) for text, of in zip(translations, references, strict=True)
+        measure.corpus_score([text], [[reference] for reference in of])
+        for text, of in zip(translations, references, strict=True)
     ]
     return np.asarray([[*of.counts, *of.totals, of.sys_len, of.ref_len] for of in scores], dtype=np.float64)
 
