@@ -82,6 +82,7 @@ NOT_RUN = {
     r"headstart export artifacts/.*": "needs a finished run",
     r"headstart export --.*": "needs a champion or a trained model",
     r"headstart study (NAME|layers|ngrams|transferability|which-source)\b(?!.*/lectures/).*": "needs a finished run",
+    r"headstart study prompts\b.*": "needs a finished run",
     r"headstart study .* --params experiments/lectures/.*": "needs a finished run",
     r'headstart try DIR "i am ___ excited"': "needs a bidirectional model",
     r"headstart lectures\b.*": "trains models",

@@ -38,6 +38,8 @@ from components.tokenization.words import encode_words
 #: Objectives of language models.
 OBJECTIVES: Final = ("causal", "masked", "permuted")
 SCORES: Final = ("sum", "mean", "prior", "calibrated")
+#: Texts without content (Zhao et al. 2021).
+NEUTRAL: Final = ("N/A", "")
 
 Floats = NDArray[np.float64]
 

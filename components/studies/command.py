@@ -34,6 +34,7 @@ STUDIES: LazyTable[Study] = LazyTable(
         "negative-transfer": "components.studies.negative_transfer:STUDY",
         "neighbours": "components.studies.neighbours:STUDY",
         "ngrams": "components.studies.ngrams:STUDY",
+        "prompts": "components.studies.prompt_study:STUDY",
         "transferability": "components.studies.transferability:STUDY",
         "vocabulary": "components.studies.vocabulary:STUDY",
         "which-source": "components.studies.which_source:STUDY",

@@ -14,7 +14,6 @@ import typer
 from numpy.typing import NDArray
 
 from components.core.errors import ConfigError, DataError
-from components.models import family as family_named
 from components.models.encoder import Encoder
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
@@ -86,18 +85,11 @@ def run(
 
 
 def _groups(outputs: Outputs, encoder: str) -> dict[tuple[str, str], dict[str, Encoder]]:
-    """(corpus, tokenizer) -> the forward causal encoders; a backward model predicts the previous piece."""
+    """(corpus, tokenizer) -> the causal encoders."""
     groups: dict[tuple[str, str], dict[str, Encoder]] = {}
-    for block, start in outputs.chosen(encoder):
-        loaded = outputs.encoder(block, start)
-        if family_named(loaded.family).objective == "causal" and not loaded.model.backward:
-            key = ("domain" if start == "adapted" else "general", outputs.block(block).tokenizer)
-            groups.setdefault(key, {})[f"{block}-{start}"] = loaded
-    if not groups:
-        raise ConfigError(
-            f"{encoder or ', '.join(outputs.params.run.families)}: not a causal language model; this study needs a "
-            "causal family, such as ulmfit, gpt or transformer-xl"
-        )
+    for block, start, loaded in outputs.causal(encoder):
+        key = ("domain" if start == "adapted" else "general", outputs.block(block).tokenizer)
+        groups.setdefault(key, {})[f"{block}-{start}"] = loaded
     return groups
 
 

@@ -12,6 +12,7 @@ import typer
 from components.core.artifacts import MANIFEST, read_json, read_manifest
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.data.scoring.intervals import Interval
+from components.models import family as family_named
 from components.models.encoder import Encoder, load_encoder
 from components.reporting import evaluations
 from components.reporting.figures import Line
@@ -143,6 +144,26 @@ class Outputs:
     def chosen(self, encoder: str = "") -> list[tuple[str, str]]:
         """(block, start) of the named encoder; of one encoder of each of run.families if `encoder` is empty."""
         return [self.split_name(name) for name in ([encoder] if encoder else self.params.run.families)]
+
+    def causal(self, encoder: str = "") -> list[tuple[str, str, Encoder]]:
+        """(block, start, encoder) of the forward causal language models among `chosen`; a backward model predicts the
+        previous piece.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        loaded = [(block, start, self.encoder(block, start)) for block, start in self.chosen(encoder)]
+        models = [
+            (block, start, each)
+            for block, start, each in loaded
+            if family_named(each.family).objective == "causal" and not each.model.backward
+        ]
+        if not models:
+            raise ConfigError(
+                f"{encoder or ', '.join(self.params.run.families)}: not a causal language model; this study needs a "
+                "causal family, such as ulmfit, gpt or transformer-xl"
+            )
+        return models
 
 
 def bounds(interval: Mapping[str, float] | Interval, form: str = ".3f") -> str:

@@ -22,13 +22,11 @@ from components.data.tasks.kinds import scoring_for
 from components.models import family as family_named
 from components.reporting.chapters import Chapter, Table
 from components.reporting.findings import Findings
-from components.studies.answers import OBJECTIVES, SCORES, Questions, accuracy, require_answers, unknown_words
+from components.studies.answers import NEUTRAL, OBJECTIVES, SCORES, Questions, accuracy, require_answers, unknown_words
 from components.studies.frame import EncoderName, Outputs, Study, Task, bounds
 from components.studies.prompts import Prompt, label_words
 
 KINDS: Final = ("choice", "classification", "pair")
-#: Texts without content (Zhao et al. 2021).
-NEUTRAL: Final = ("N/A", "")
 
 
 def run(

@@ -99,11 +99,12 @@ def add_encoder(outputs: Outputs, tokenizer_directory: Path) -> Callable[..., to
 def add_corpus(outputs: Outputs) -> Callable[..., None]:
     """`add_corpus("domain", ["A text.", ...])` writes an output of the stage `ingest`."""
 
-    def add(name: str, texts: Sequence[str]) -> None:
+    def add(name: str, texts: Sequence[str], heldout: Sequence[str] = ()) -> None:
         with writing(outputs.out / "corpus" / name, kind=corpus.KIND) as draft:
-            columns = [list(map(str, range(len(texts)))), list(texts), ["file"] * len(texts)]
-            pq.write_table(pa.table(columns, schema=corpus.SCHEMA), draft.path / "train-0.parquet")
-            draft.facts["shards"] = {"train": ["train-0.parquet"], "heldout": []}
+            for split, documents in (("train", texts), ("heldout", heldout)):
+                columns = [list(map(str, range(len(documents)))), list(documents), ["file"] * len(documents)]
+                pq.write_table(pa.table(columns, schema=corpus.SCHEMA), draft.path / f"{split}-0.parquet")
+            draft.facts["shards"] = {"train": ["train-0.parquet"], "heldout": ["heldout-0.parquet"]}
 
     return add
 

@@ -1,0 +1,377 @@
+"""The study prompts: items of the tasks, answers against direct computation, and the study with given answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from components.core.errors import ArtifactError, ConfigError, DataError
+from components.data.segmenters import Segmentation
+from components.models.encoder import Encoder
+from components.studies import prompt_study
+from components.studies.frame import Outputs
+from components.studies.prompt_answers import continuations, truncated
+from components.studies.prompt_tasks import (
+    SUMS,
+    TASKS,
+    Item,
+    PromptTask,
+    Source,
+    contains,
+    first_line,
+    first_number,
+    first_sentence,
+    first_word,
+    frequent_words,
+    is_equal,
+    is_exact_match,
+)
+from components.tokenization.char import CharTokenizer
+from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
+
+PASSAGES = [f"The old {word} is here and there. It is very small and it is a red {word}." for word in ("bank", "river")]
+TEXTS = ["Apple apple iron, iron zinc; money! The river is 1234 x.", "apple money"]
+
+
+@pytest.fixture
+def tokenizer_directory(tmp_path: Path) -> Path:
+    """Characters, so that the encoders of this file know every answer."""
+    characters = [*SPECIAL_PIECES, *string.ascii_letters, *string.digits, *string.punctuation, " "]
+    CharTokenizer(characters, segmentation=Segmentation("none")).save(tmp_path / "tokenizer")
+    return tmp_path / "tokenizer"
+
+
+def tasks_of(name: str, count: int = 40, **source: Any) -> list[PromptTask]:
+    made = Source(**{"corpus": lambda: Path(), "pairs": None, "count": count} | source)
+    return TASKS[name](made, np.random.default_rng(0))
+
+
+def test_what_counts_as_an_answer() -> None:
+    assert [first_word(text) for text in (" = casino, of", "don't go", "...")] == ["casino", "don't", ""]
+    assert [first_number(text) for text in (" 98.", " -19\nQ", " - 28", "1,204", "no 3", "")] == [
+        *("98", "-19", "-28", "1204", "", "")
+    ]
+    assert [first_line(text) for text in ("\n St. Louis \nQ: b", "  a b ", "")] == ["St. Louis", "a b", ""]
+    assert first_sentence(" One. Two.\nThree.") == "One. Two."
+    assert [first_sentence(text) for text in ("One is here. Two", "one", "")] == ["One is here.", "one", ""]
+    assert is_equal("Bank", ["bank"]) and not is_equal("banks", ["bank"])
+    assert is_exact_match("the Bank!", ["river", "bank"]) and not is_exact_match("old bank", ["bank"])
+    assert contains("Two Whatpus.", ["whatpu"]) and not contains("Two.", ["whatpu"])
+
+
+def test_prompts_with_and_without_demonstrations() -> None:
+    task = PromptTask("t", [], ("Q: ", "\nA:"), first_word, is_equal, intro="Answer:\n")
+    assert task.prompt("c", []) == "Answer:\nQ: c\nA:"
+    shown = [Item("a", ("1", "one")), Item("b", ("2",), "two")]
+    assert task.prompt("c", shown) == "Answer:\nQ: a\nA: 1\nQ: b\nA: two\nQ: c\nA:"
+
+
+def test_sums_are_correct() -> None:
+    tasks = tasks_of("sums")
+    assert [task.name for task in tasks] == [f"sums: {name}" for name in SUMS]
+    for task, limit in zip(tasks, (100, 100, 1000, 1000, 10), strict=True):
+        assert len({item.question for item in task.items}) == 40
+        for item in task.items:
+            expression = item.question.replace("plus", "+").replace("minus", "-")
+            assert re.fullmatch(r"\d+ [+-] \d+" if limit > 10 else r"\d[-+*]\(\d[-+*]\d\)", expression)
+            assert item.answers == (str(eval(expression)),)
+            assert all(int(number) < limit for number in re.findall(r"\d+", expression))
+        assert max(int(number) for item in task.items for number in re.findall(r"\d+", item.question)) >= 0.9 * limit
+    assert any(item.answers[0].startswith("-") for item in tasks[1].items)
+    assert tasks[0].prompt("98 plus 45", [Item("48 plus 76", ("124",))]) == (
+        "Q: What is 48 plus 76?\nA: 124\nQ: What is 98 plus 45?\nA:"
+    )
+
+
+def test_frequent_words() -> None:
+    assert frequent_words(TEXTS) == ["apple", "iron", "money", "zinc", "river"]
+
+
+def test_scrambled_words(outputs: Outputs, add_corpus: Any) -> None:
+    words = ["inevitably", "corruption", "opponent", "succession", "objects", "level", "aaaa", "iron"]
+    add_corpus("domain", [" ".join(words)])
+    made = {
+        task.name.removeprefix("unscramble: "): {item.answers[0]: item.question for item in task.items}
+        for task in tasks_of("unscramble", corpus=lambda: outputs.corpus("domain"))
+    }
+    cycled, outer, outer_two, inserted, backward = made.values()
+    for word, text in cycled.items():
+        assert text in word + word and len(text) == len(word) and text != word
+    for kept, scrambled in ((1, outer), (2, outer_two)):
+        for word, text in scrambled.items():
+            assert sorted(text) == sorted(word) and text != word
+            assert (text[:kept], text[-kept:]) == (word[:kept], word[-kept:])
+    for word, text in inserted.items():
+        assert text[::2] == word and len(text) == 2 * len(word) - 1
+        assert not any(mark.isalnum() for mark in text[1::2])
+    assert backward["objects"] == "stcejbo"
+    # A palindrome, equal letters, and a word of four letters whose two inner ones are kept or the only ones moved.
+    assert set(words) - backward.keys() == {"level", "aaaa"}
+    assert set(words) - cycled.keys() == {"aaaa"} and set(words) - outer_two.keys() == {"level", "aaaa", "iron"}
+    assert inserted.keys() == set(words) and outer["iron"] == "iorn"
+
+
+def test_last_words(outputs: Outputs, add_corpus: Any) -> None:
+    long = "There is a bank. " * 12 + "It ends here. It is not read."
+    left_out = ["The red bank is old.", "The small river is very old and it is here in 1900.", PASSAGES[0]]
+    add_corpus("domain", [], [*PASSAGES, *left_out, long])
+    (task,) = tasks_of("last-word", corpus=lambda: outputs.corpus("domain"))
+    assert {item.question: item.answers for item in task.items} == {
+        "The old bank is here and there. It is very small and it is a red": ("bank",),
+        "The old river is here and there. It is very small and it is a red": ("river",),
+        # 12 sentences of four words, and one that reaches 50 words.
+        "There is a bank. " * 12 + "It ends": ("here",),
+    }
+    first, second = task.items[:2]
+    assert task.prompt(first.question, []) == first.question
+    assert task.prompt(first.question, [second]) == (
+        f"{second.question} ____. -> {second.answers[0]}\n{first.question} ____. ->"
+    )
+
+
+def test_pairs_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("source\ttarget\nthe bank\tla banque\nthe river\tla rivière\nthe bank\tla  rive\n")
+    (task,) = tasks_of("translation", pairs=path)
+    assert {item.question: item.answers for item in task.items} == {
+        "the bank": ("la banque", "la rive"),
+        "the river": ("la rivière",),
+    }
+    assert task.prompt("red", [Item("old", ("vieux",))]) == "old = vieux\nred ="
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(json.dumps({"question": "Who?", "answer": 3}) + "\n")
+    (task,) = tasks_of("closed-book", pairs=path)
+    assert task.items == [Item("Who?", ("3",))]
+    with pytest.raises(DataError, match=r"pairs.jsonl, line 1: no column 'source'; known: answer, question"):
+        tasks_of("translation", pairs=path)
+    path.write_text(json.dumps({"question": " ", "answer": "a"}) + "\n")
+    with pytest.raises(DataError, match=r"pairs.jsonl, line 1: question is empty; remove the row"):
+        tasks_of("closed-book", pairs=path)
+    with pytest.raises(ConfigError, match="--pairs: missing; name a file with the columns question and answer"):
+        tasks_of("closed-book")
+    with pytest.raises(DataError, match=r"none\.tsv: does not exist"):
+        tasks_of("closed-book", pairs=tmp_path / "none.tsv")
+
+
+def stepwise(encoder: Encoder, text: str, neutral: Sequence[str], length: int) -> tuple[str, str]:
+    """Greedy answers, plain and calibrated, from one pass over the whole text per piece."""
+
+    def probabilities(ids: list[int]) -> torch.Tensor:
+        with torch.no_grad():
+            logits = encoder.model.eval().predict(torch.tensor([ids]))[0][0, -1].double()
+        logits[[id_ for id_ in range(FIRST_ORDINARY) if id_ != END]] = -torch.inf
+        return logits.softmax(0)
+
+    def ids_of(text: str) -> list[int]:
+        return [END, *encoder.tokenizer.encode_batch([text])[0].tolist()]
+
+    answers = []
+    without = sum(probabilities(ids_of(each)) for each in neutral) / len(neutral)
+    for subtracted in (0.0, without):
+        ids, written = ids_of(text), []
+        while len(written) < length:
+            piece = int((probabilities(ids) - (0.0 if written else subtracted)).argmax())
+            if piece == END:
+                break
+            written.append(piece)
+            ids.append(piece)
+        answers.append(encoder.tokenizer.decode(written))
+    return answers[0], answers[1]
+
+
+@pytest.mark.parametrize("name", ["ulmfit", "transformer-xl"])
+def test_answers_equal_those_of_one_pass_per_piece(outputs: Outputs, add_encoder: Any, name: str) -> None:
+    add_encoder(name)
+    encoder = outputs.encoder(name, "adapted")
+    with torch.no_grad():
+        for parameter in encoder.model.parameters():
+            parameter.mul_(4)
+    prompts = ["the old apple is", "a red bank", "very small river there", "zinc"]
+    neutral = ["the", ""]
+    actual = continuations(encoder, prompts, neutral, length=4)
+    assert actual == [stepwise(encoder, prompt, neutral, 4) for prompt in prompts]
+    assert any(plain != calibrated for plain, calibrated in actual)
+
+
+def test_a_prompt_loses_its_beginning_at_the_last_position(outputs: Outputs, add_encoder: Any) -> None:
+    add_encoder("gpt")
+    encoder = outputs.encoder("gpt", "adapted")
+    # 8 positions: the special piece, 5 pieces of the prompt, and 2 of the answer.
+    fitting, longer = "river", "the river"
+    assert continuations(encoder, [longer], ["", "a"], length=2) == continuations(
+        encoder, [fitting], ["", "a"], length=2
+    )
+    assert (truncated(encoder, [fitting, longer], length=2), truncated(encoder, [fitting], length=3)) == (1, 1)
+
+
+@pytest.fixture
+def run_of(outputs: Outputs, add_encoder: Any, add_corpus: Any) -> Outputs:
+    """A run with a causal model, 8 frequent words and 8 passages."""
+    words = ["inevitably", "corruption", "opponent", "succession", "objects", "forward", "measure", "station"]
+    add_corpus(
+        "domain",
+        [" ".join(words)],
+        [f"The old bank is here and there. It is very small and number {n} is {word}." for n, word in enumerate(words)],
+    )
+    add_encoder("ulmfit")
+    return outputs
+
+
+def given(
+    monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], tuple[str, str]]
+) -> list[tuple[Sequence[str], Sequence[str]]]:
+    """Replace the model by a function prompt -> (greedy, calibrated); returns the prompts of each call."""
+    calls: list[tuple[Sequence[str], Sequence[str]]] = []
+
+    def replacement(_: Encoder, prompts: Sequence[str], neutral: Sequence[str], *, length: int) -> Any:
+        calls.append((prompts, neutral))
+        return [answer(prompt) for prompt in prompts]
+
+    monkeypatch.setattr(prompt_study, "continuations", replacement)
+    return calls
+
+
+def added(prompt: str) -> tuple[str, str]:
+    """The correct answer to the last sum; calibrated, it is correct if the first number is even."""
+    left, right = map(int, re.findall(r"(\d+) plus (\d+)", prompt)[-1])
+    return f" {left + right}\nQ: What", f" {left + right + left % 2}"
+
+
+def test_demonstrations_are_never_asked(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = given(monkeypatch, added)
+    monkeypatch.setattr(prompt_study, "TASKS", {"sums": lambda *given: TASKS["sums"](*given)[:1]})
+    prompt_study.run(run_of, task="sums", encoder="ulmfit", shots=3, items=5, seeds=4, choices=0)
+    assert len(calls) == 4
+    asked, shown = set(), []
+    for prompts, neutral in calls:
+        assert len(prompts) == 5
+        lines = [prompt.split("\n") for prompt in prompts]
+        assert {tuple(of[:6]) for of in lines} == {tuple(neutral[0].split("\n")[:6])}, "one draw for a seed"
+        assert neutral[0].endswith("\nQ: What is N/A?\nA:") and neutral[1].endswith("\nQ: What is ?\nA:")
+        asked |= {of[6] for of in lines}
+        shown.append(tuple(lines[0][:6:2]))
+        assert lines[0][1] == f"A: {sum(map(int, re.findall('[0-9]+', lines[0][0])))}"
+    assert len(asked) == 5 and len(set(shown)) == 4
+    assert not asked & {question for of in shown for question in of}
+
+
+def test_the_shares_of_correct_answers(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, added)
+    monkeypatch.setattr(prompt_study, "TASKS", {"sums": lambda *given: TASKS["sums"](*given)[:1]})
+    actual = prompt_study.run(run_of, task="sums", encoder="ulmfit", items=40, choices=0)
+    (result,) = actual.numbers["results"]
+    assert actual.numbers["seeds"] == 1, "without demonstrations the seeds do not differ"
+    assert result["generated"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
+    items = tasks_of("sums")[0].items
+    even = np.asarray([int(item.question.split()[0]) % 2 == 0 for item in items])
+    calibrated = result["calibrated"]
+    assert calibrated["mean"] == pytest.approx(even.mean())
+    # The jackknife of a mean is its standard error.
+    error = even.std(ddof=1) / np.sqrt(40)
+    assert calibrated["mean"] - calibrated["low"] == pytest.approx(2.02 * error, rel=0.01)
+    answers = [item.answers[0] for item in items]
+    assert result["trivial"] == max(map(answers.count, answers)) / 40
+    assert "chosen" not in result
+    table, samples = actual.chapter.tables
+    assert table.rows[0][:5] == ["ulmfit-adapted", "sums: 2 digits, plus", "0", "40", "1.000"]
+    assert [row[2:] for row in samples.rows] == [
+        [item.question, item.answers[0], item.answers[0]] for item in items[:2]
+    ]
+    assert "better than trivial ones in 1 of 1 tasks: sums: 2 digits, plus." in actual.chapter.lead[0]
+
+
+def test_translations(run_of: Outputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "pairs.tsv"
+    rows = [(f"the old bank {n} is here", f"la vieille banque {n} est ici") for n in range(12)]
+    path.write_text("".join("\t".join(row) + "\n" for row in [("source", "target"), *rows]))
+    given(monkeypatch, lambda prompt: (f" {dict(rows)[prompt.split(chr(10))[-1][:-2]]}\nthe", " la"))
+    actual = prompt_study.run(run_of, task="translation", encoder="ulmfit", pairs=str(path), shots=2, seeds=2, items=8)
+    (result,) = actual.numbers["results"]
+    assert (result["items"], result["generated"]["mean"]) == (8, pytest.approx(1.0))
+    assert result["calibrated"]["mean"] < 0.1
+    # The number alone is copied: 1 of 5 words.
+    assert 0 < result["trivial"] < 0.2
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+    with pytest.raises(ConfigError, match="needs the package sacrebleu"):
+        prompt_study.run(run_of, encoder="ulmfit", pairs=str(path))
+
+
+def test_the_choice_among_answers(run_of: Outputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps({"question": f"q{n}", "answer": f"a{n}"}) + "\n" for n in range(8)))
+    given(monkeypatch, lambda prompt: ("", ""))
+    seen: list[Any] = []
+
+    def scores(_: Encoder, prompts: Any, candidates: Any, *, neutral: Any) -> list[dict[str, np.ndarray]]:
+        seen.append((prompts, candidates, neutral))
+        # The sum is best for the correct answer of every second item, and equal for the others' candidates.
+        return [{"sum": np.array([-1.0, -2.0 + n % 2, -3.0]), "calibrated": np.array([3, 2, 1])} for n in range(8)]
+
+    monkeypatch.setattr(prompt_study, "answer_scores", scores)
+    actual = prompt_study.run(run_of, task="closed-book", encoder="ulmfit", pairs=str(path), choices=3)
+    (result,) = actual.numbers["results"]
+    assert result["chosen"]["sum"]["mean"] == 0.5 and result["chosen"]["calibrated"]["mean"] == 1.0
+    assert result["guessing"] == pytest.approx(1 / 3) and result["perplexity"] == pytest.approx(np.e)
+    assert result["generated"]["mean"] == 0 and result["trivial"] == 1 / 8
+    ((prompts, candidates, neutral),) = seen
+    assert neutral == [("Q: N/A\nA:", ""), ("Q: \nA:", "")]
+    for (prompt, after), of in zip(prompts, candidates, strict=True):
+        assert after == "" and prompt == f"Q: q{of[0][1:]}\nA:"
+        assert len(set(of)) == 3 and set(of) <= {f"a{n}" for n in range(8)}
+
+
+def test_all_tasks_of_a_run(run_of: Outputs, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps({"question": f"is {n}", "answer": f"é{n}"}) + "\n" for n in range(9)))
+    actual = prompt_study.run(run_of, encoder="ulmfit", pairs=str(path), shots=1, items=4, seeds=2, choices=2)
+    names = [result["task"] for result in actual.numbers["results"]]
+    assert [name.partition(":")[0] for name in names] == [
+        *("last-word", *["unscramble"] * 5, *["sums"] * 5, "new-word", "closed-book")
+    ]
+    results = dict(zip(names, actual.numbers["results"], strict=True))
+    assert all(0 <= result["generated"]["mean"] <= 1 and result["items"] == 4 for result in results.values())
+    assert "chosen" not in results["new-word"] and results["last-word"]["guessing"] == 0.5
+    assert results["last-word"]["perplexity"] > 1
+    assert [row[1] for row in actual.chapter.tables[1].rows].count("new-word") == 4
+    assert "closed-book: 5 of 5 answers have unknown words ('é" in " ".join(actual.chapter.text)
+    json.dumps(actual.numbers, allow_nan=False)
+
+
+def test_what_cannot_be_asked_is_skipped_unless_named(outputs: Outputs, add_encoder: Any, add_corpus: Any) -> None:
+    add_encoder("gpt")
+    with pytest.raises(ArtifactError, match="corpus/domain: missing; run `headstart stage ingest --item domain`"):
+        prompt_study.run(outputs, task="last-word", encoder="gpt")
+    add_corpus("domain", ["bank river"])
+    with pytest.raises(DataError, match="no held-out document has 10 words and ends with a word"):
+        prompt_study.run(outputs, task="last-word", encoder="gpt")
+    message = "new-word: 12 items are too few for 12 demonstrations and 2 questions"
+    with pytest.raises(DataError, match=message):
+        prompt_study.run(outputs, task="new-word", encoder="gpt", shots=12)
+    actual = prompt_study.run(outputs, encoder="gpt", shots=12, items=2, seeds=1, choices=0)
+    text = " ".join(actual.chapter.text)
+    assert {result["task"].partition(":")[0] for result in actual.numbers["results"]} == {"sums"}
+    assert "last-word is skipped: " in text and "unscramble is skipped: " in text and message in text
+    assert "gpt-adapted: 2 of 2 prompts of sums: 2 digits, plus exceed the model's 8 positions" in text
+
+
+def test_messages_about_unsuitable_options(run_of: Outputs, add_encoder: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--task: unknown task 'sum'; did you mean 'sums'"):
+        prompt_study.run(run_of, task="sum")
+    add_encoder("bert")
+    with pytest.raises(ConfigError, match="bert: not a causal language model; this study needs a causal family"):
+        prompt_study.run(run_of, encoder="bert")
+    path = tmp_path / "pairs.tsv"
+    path.write_text("text\tlabel\na b\tc\nd e\tf\n")
+    with pytest.raises(
+        DataError, match=r"has the columns text, label; needs source and target, or question and answer"
+    ):
+        prompt_study.run(run_of, encoder="ulmfit", pairs=str(path))
