@@ -27,14 +27,7 @@ from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear, compute_dtype
 from components.models.layers.packing import packing
 from components.models.layers.relative import sinusoids
-from components.models.layers.transformer import (
-    INITIAL_STD,
-    Activation,
-    Block,
-    DecoderBlock,
-    TransformerConfig,
-    check_length,
-)
+from components.models.layers.transformer import Activation, Block, DecoderBlock, TransformerConfig, check_length
 from components.models.translation import Memory, State, TranslationModel
 
 
@@ -67,8 +60,8 @@ class Transformer(TranslationModel):
         self.decoder = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
         self.drop = Dropout(config.dropout)
-        # With small rows the bias determines the first predictions.
-        nn.init.normal_(self.embedding, std=INITIAL_STD)
+        # Half of the usual D^-0.5: the bias determines the first predictions, and words do not vanish beside positions.
+        nn.init.normal_(self.embedding, std=0.5 * config.width**-0.5)
         for module in self.modules():
             if isinstance(module, Linear):
                 nn.init.xavier_uniform_(module.weight)
