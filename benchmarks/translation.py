@@ -1,6 +1,6 @@
 """BLEU of the translation networks of experiments/cove, CoVe's LSTMs and the Transformer, on held-out pairs.
 
-    python benchmarks/translation.py FOLDER [--tokens 1000000] [--seeds 3] [--record NAME]
+    python benchmarks/translation.py FOLDER [--tokens 800000] [--seeds 3] [--record NAME]
 
 The built-in pairs must exist (`headstart data`). Corpus, tokenizer and models have the settings of the experiment,
 except for the budget: `--tokens` source pieces. FOLDER keeps what is computed; a repeated call continues there.
@@ -40,7 +40,7 @@ def main() -> None:
     """Train every network with every seed, and print the means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--tokens", type=int, default=1_000_000)
+    parser.add_argument("--tokens", type=int, default=800_000)
     parser.add_argument("--seeds", type=int, default=3)
     add_record_option(parser)
     options = parser.parse_args()
@@ -67,8 +67,8 @@ def main() -> None:
     pairs = json.loads((options.folder / "tokens" / "general-parallel" / "metrics.json").read_text())
     record(
         options.record,
-        title=f"Greedy translations of {pairs['heldout']['documents']} held-out pairs of {pairs['train']['documents']:,} "
-        f"others, after {options.tokens:,} source pieces",
+        title=f"Greedy translations of {pairs['heldout']['documents']} held-out pairs, after {options.tokens:,} pieces of "
+        f"the sources of {pairs['train']['documents']:,} other pairs",
         row_title="network",
         columns=list(COLUMNS),
         values=values,
