@@ -67,8 +67,8 @@ def main() -> None:
     pairs = json.loads((options.folder / "tokens" / "general-parallel" / "metrics.json").read_text())
     record(
         options.record,
-        title=f"Greedy translations of {pairs['heldout']['documents']} held-out pairs, after {options.tokens:,} pieces of "
-        f"the sources of {pairs['train']['documents']:,} other pairs",
+        title=f"Greedy translations of {pairs['heldout']['documents']} held-out pairs, after {options.tokens:,} pieces "
+        f"of the sources of {pairs['train']['documents']:,} other pairs",
         row_title="network",
         columns=list(COLUMNS),
         values=values,

@@ -156,9 +156,8 @@ def _language_models(
     columns.append("general: before, after")
     if any("bleu" in of for of in models.values()):
         columns.append("BLEU")
-        rows = [
-            [*row, f"{of['bleu']:.1f}" if "bleu" in of else ""] for row, of in zip(rows, models.values(), strict=True)
-        ]
+        cells = (f"{of['bleu']:.1f}" if "bleu" in of else "" for of in models.values())
+        rows = [[*row, cell] for row, cell in zip(rows, cells, strict=True)]
     chapter.tables.append(Table(columns, rows))
     chapter.text.append(
         "Perplexity per word is measured on held-out text of the last training corpus, BLEU on its held-out pairs. "

@@ -69,15 +69,8 @@ def peer_of(model: Transformer) -> nn.Transformer:
 
 def embedded(model: Transformer, ids: list[int]) -> Tensor:
     """(1, T, D): sqrt(D) E[w] + [sin(t / 10000^(2i/D)); cos(...)]."""
-    places = [
-        [
-            function(torch.tensor(place / 10000 ** (2 * i / WIDTH)))
-            for function in (torch.sin, torch.cos)
-            for i in range(8)
-        ]
-        for place in range(len(ids))
-    ]
-    return (4 * model.embedding[ids] + torch.tensor(places)).unsqueeze(0)
+    angles = torch.tensor([[place / 10000 ** (i / 8) for i in range(8)] for place in range(len(ids))])
+    return (4 * model.embedding[ids] + torch.cat([angles.sin(), angles.cos()], 1)).unsqueeze(0)
 
 
 def logits(model: Transformer, peer: nn.Transformer, source: list[int], words: list[int]) -> Tensor:

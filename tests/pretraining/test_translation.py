@@ -138,8 +138,7 @@ def test_translations_belong_to_their_pairs_and_unknown_words_match_nothing(
     assert len(sampler.translations(model, TOKENIZER)) == SCORED
     assert sampler.scores(model, TOKENIZER) == {"bleu": pytest.approx(100)}
     # The reference has six words, of which the last is unknown.
-    unknown = TranslationSampler(
-        PairStore([([5, 6, 7, 8, 9, UNK], [5, 6, 7, 8, 9, UNK])]), **options | {"batch_size": 1}
-    )
+    text = [5, 6, 7, 8, 9, UNK]
+    unknown = TranslationSampler(PairStore([(text, text)]), **options | {"batch_size": 1})
     assert unknown.translations(model, TOKENIZER) == ["a b c d e"]
     assert unknown.scores(model, TOKENIZER) == {"bleu": pytest.approx(100 * math.exp(1 - 6 / 5))}
