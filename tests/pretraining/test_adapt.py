@@ -111,7 +111,7 @@ def test_a_translation_model_is_adapted_to_the_domains_pairs(
     options = {"batch_size": 4, "window": 8, "seed": 0, "config": encoder.model.config}
     heldout = sampler_for(family, TokenStore(tokens / "general-parallel", "heldout"), **options)
     assert heldout.scores(encoder.model, encoder.tokenizer) == {"bleu": before["bleu"]}
-    assert before["bleu"] != before["before_bleu"]
+    assert 0 <= before["before_bleu"] < 3
     job = adapt_job(inputs, family, pretrained, tmp_path, training=longer)
     assert job.general_corpus.name == "general-parallel"
     metrics = json.loads((adapt(job) / "metrics.json").read_text())
