@@ -31,6 +31,8 @@ NETWORKS: Final = {"cove": "LSTMs (cove)", "transformer": "Transformer (transfor
 INPUTS: Final = ("ingest", "ingest-parallel", "tokenizer-parallel", "tokenize-parallel")
 COLUMNS: Final = (
     Column(name="bleu", title="BLEU", format=".1f"),
+    Column(name="lowest", title="lowest seed", format=".1f"),
+    Column(name="highest", title="highest seed", format=".1f"),
     Column(name="perplexity", title="perplexity per piece", format=".2f"),
     Column(name="parameters", title="parameters", format=",.0f"),
 )
@@ -63,7 +65,10 @@ def main() -> None:
                 STAGES["pretrain"].run(arguments | further)
             rows.append(json.loads((output / "metrics.json").read_text()))
             print(title, seed, {key: rows[-1][key] for key in ("bleu", "perplexity", "loss", "seconds")}, flush=True)
-        values[title] = {column.name: float(np.mean([row[column.name] for row in rows])) for column in COLUMNS}
+        scores = [row["bleu"] for row in rows]
+        values[title] = {"lowest": min(scores), "highest": max(scores)} | {
+            name: float(np.mean([row[name] for row in rows])) for name in ("bleu", "perplexity", "parameters")
+        }
     pairs = json.loads((options.folder / "tokens" / "general-parallel" / "metrics.json").read_text())
     record(
         options.record,
