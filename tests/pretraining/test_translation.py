@@ -14,6 +14,7 @@ from components.core.errors import DataError
 from components.data.segmenters import Segmentation
 from components.models.encoder import build_model
 from components.models.translation import TranslationModel
+from components.serving.generation import translate_text
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, START, UNK
 from components.tokenization.word import WordTokenizer
 from components.training.loop import TrainingState
@@ -111,6 +112,8 @@ def test_networks_learn_to_reverse_texts(family: str) -> None:
     losses_until(state, sampler, settings, steps=300, until=300, world=World())
     assert sampler.scores(model.eval(), TOKENIZER)["bleu"] > 97
     assert sampler.translations(model, TOKENIZER)[:2] == [TOKENIZER.decode(text[::-1]) for text in texts[:2]]
+    reverse = TOKENIZER.decode(texts[0][::-1])
+    assert translate_text(model, TOKENIZER, TOKENIZER.decode(texts[0]), length=10) == reverse
 
 
 def test_the_values_of_bleu() -> None:
