@@ -87,7 +87,9 @@ class ClusterUnavailableError(TrainingError, TransientError):
 
 
 #: Packages of the extra `pipeline` (pyproject.toml) that code imports.
-PIPELINE_PACKAGES = frozenset(("prefect", "dvc", "ray", "mlflow", "boto3", "botocore", "networkx", "tzlocal"))
+PIPELINE_PACKAGES = frozenset(
+    ("prefect", "dvc", "ray", "mlflow", "boto3", "botocore", "networkx", "tzlocal", "sacrebleu")
+)
 
 
 def missing_package(name: str) -> ConfigError:

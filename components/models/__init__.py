@@ -24,6 +24,7 @@ FAMILIES: LazyTable[ModelFamily[Any]] = LazyTable(
         "glove": "components.models.glove:FAMILY",
         "fasttext": "components.models.fasttext:FAMILY",
         "cove": "components.models.cove:FAMILY",
+        "transformer": "components.models.transformer:FAMILY",
         "transformer-xl": "components.models.transformer_xl:FAMILY",
         "xlnet": "components.models.xlnet:FAMILY",
     }

@@ -266,6 +266,12 @@ def last_states(hidden: Tensor, lengths: Tensor) -> Tensor:
     return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
 
 
+def mean_states(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """The mean (B, D) of (B, T, D) over each text, without padding."""
+    inside_BT1 = (torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]).unsqueeze(-1)
+    return hidden.masked_fill(~inside_BT1, 0).sum(1) / lengths[:, None].to(hidden.dtype)
+
+
 def at_columns(hidden: Tensor, columns: Tensor) -> Tensor:
     """The states (B, U, D) at columns (B, U) of (B, T, D); -1 selects column 0."""
     return hidden.gather(1, columns.clamp(min=0).unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))

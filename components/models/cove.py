@@ -11,7 +11,7 @@ The decoder's layers are initialised with the last states of the encoder's layer
 and target have separate tables over one vocabulary.
 
 Shape suffixes: B batch rows, T source positions, U target positions, D width of the word vectors, H width of the
-encoder's and the decoder's states, G = 4 H gates, N targets, V vocabulary.
+encoder's and the decoder's states, G = 4 H gates.
 """
 
 from __future__ import annotations
@@ -20,26 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import (
-    Batch,
-    Carry,
-    LanguageModel,
-    Losses,
-    ModelConfig,
-    ModelFamily,
-    Rate,
-    Size,
-    at_columns,
-    count_tensor,
-)
+from components.models.base import ModelConfig, ModelFamily, Rate, Size, at_columns
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear, compute_dtype
 from components.models.layers.lstm import BiLSTM, cell
-from components.models.layers.softmax import linear_cross_entropy
-from components.tokenization.special import END, START
-
-#: h and c of every layer, then h~.
-DecoderState = tuple[Tensor, ...]
+from components.models.translation import Memory, State, TranslationModel
 
 
 class CoVeConfig(ModelConfig):
@@ -62,7 +47,8 @@ class CoVeConfig(ModelConfig):
 
 
 class Decoder(nn.Module):
-    """LSTM layers with input feeding and global attention, without the output layer."""
+    """LSTM layers with input feeding and global attention, without the output layer. The state is h and c of every
+    layer, then h~."""
 
     def __init__(self, config: CoVeConfig) -> None:
         super().__init__()
@@ -87,7 +73,7 @@ class Decoder(nn.Module):
                 # Forget bias 1, as in `layers.lstm`.
                 nn.init.ones_(linear.bias[width : 2 * width])
 
-    def start(self, lasts: list[Tensor]) -> DecoderState:
+    def start(self, lasts: list[Tensor]) -> State:
         """The state before the first word, from the encoder's last states, (B, H) per layer."""
         zeros_BH = torch.zeros_like(lasts[0])
         return (*[part for last_BH in lasts for part in (last_BH, zeros_BH)], zeros_BH)
@@ -103,9 +89,7 @@ class Decoder(nn.Module):
         gates: Tensor = self.word(self.drop(F.embedding(tokens, self.embedding)))
         return gates
 
-    def step(
-        self, word_BG: Tensor, state: DecoderState, memory_BTH: Tensor, mask_BT: Tensor
-    ) -> tuple[Tensor, DecoderState]:
+    def step(self, word_BG: Tensor, state: State, memory_BTH: Tensor, mask_BT: Tensor) -> tuple[Tensor, State]:
         """One step: returns h~ (B, H), from which the next word is predicted, and the state after it."""
         *layers, x_BH = state
         after: list[Tensor] = []
@@ -119,25 +103,25 @@ class Decoder(nn.Module):
         mixed_BH = torch.tanh(self.mix(torch.cat([context_BH, x_BH], dim=-1)))
         return mixed_BH, (*after, mixed_BH)
 
-    def forward(self, tokens_BU: Tensor, lasts: list[Tensor], memory_BTH: Tensor, mask_BT: Tensor) -> Tensor:
-        """h~ (B, U, H) under teacher forcing: each step reads the reference's previous word."""
-        mixed_BUH: Tensor = self._unroll(self, tokens_BU, self.start(lasts), memory_BTH, mask_BT)
-        return mixed_BUH
+    def forward(self, tokens_BU: Tensor, state: State, memory_BTH: Tensor, mask_BT: Tensor) -> tuple[Tensor, State]:
+        """h~ (B, U, H) under teacher forcing: each step reads the reference's previous word; and the state at the
+        end."""
+        result: tuple[Tensor, State] = self._unroll(self, tokens_BU, state, memory_BTH, mask_BT)
+        return result
 
 
-def _unrolled(decoder: Decoder, tokens_BU: Tensor, state: DecoderState, memory_BTH: Tensor, mask_BT: Tensor) -> Tensor:
+def _unrolled(
+    decoder: Decoder, tokens_BU: Tensor, state: State, memory_BTH: Tensor, mask_BT: Tensor
+) -> tuple[Tensor, State]:
     outputs = []
     for word_BG in decoder.gates(tokens_BU).unbind(1):
         mixed_BH, state = decoder.step(word_BG, state, memory_BTH, mask_BT)
         outputs.append(mixed_BH)
-    return torch.stack(outputs, dim=1)
+    return torch.stack(outputs, dim=1), state
 
 
-class CoVe(LanguageModel):
-    """A translation model; tasks use its encoder only.
-
-    `losses` reads `tokens` (B, T) and `lengths` (B,) of the sources, `decoder_tokens` (B, U), `targets` and `places`
-    (N,), `whole` (B, 2): see `components.training.pretraining.translation`. It has no carry.
+class CoVe(TranslationModel):
+    """The translation model of LSTMs.
 
     `hidden_states` are the word vectors (B, T, D) and, for each layer, [word vectors; states] (B, T, D + H); the last
     is [E[w]; CoVe(w)].
@@ -163,21 +147,23 @@ class CoVe(LanguageModel):
         nn.init.normal_(self.embedding, std=0.1)
         nn.init.normal_(self.output, std=0.1 / width**0.5)
 
-    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        memory_BTH, mask_BT, lasts = self._memory(batch["tokens"], batch["lengths"])
-        mixed_BUH = self.drop(self.decoder(batch["decoder_tokens"], lasts, memory_BTH, mask_BT))
-        # `places` are indices in the global batch. Every row has a target at its first position, so the first entry is
-        # the offset of this worker's rows.
-        indices_N = batch["places"] - batch["places"][0]
-        picked_NH = mixed_BUH.flatten(0, 1).index_select(0, indices_N)
-        total = linear_cross_entropy(picked_NH, self.output, self.bias, batch["targets"])
-        # Workers have different numbers of targets. The quotient of the numbers of rows is the number of workers, so
-        # the mean of the workers' losses is the mean over all targets of the global batch.
-        targets, rows = batch["whole"][0]
-        return Losses(
-            loss=total * (rows / len(batch["tokens"])) / targets,
-            sums={"tokens": (total.detach(), count_tensor(len(indices_N), total))},
+    def read(self, tokens: Tensor, lengths: Tensor) -> Memory:
+        """The top layer's states (B, T, H), each layer's last states (B, H), and the mask (B, T) of the former."""
+        _, *layers = self._encode(tokens, lengths, fixed_words=self.config.fixed_words)
+        rows, half = torch.arange(len(tokens), device=tokens.device), self.config.hidden
+        lasts = (
+            torch.cat([states_BTH[rows, lengths - 1, :half], states_BTH[:, 0, half:]], dim=-1) for states_BTH in layers
         )
+        mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
+        return layers[-1], *lasts, mask_BT
+
+    def decode(self, tokens: Tensor, memory: Memory, state: State = ()) -> tuple[Tensor, State]:
+        memory_BTH, *lasts, mask_BT = memory
+        mixed_BUH, state = self.decoder(tokens, state or self.decoder.start(lasts), memory_BTH, mask_BT)
+        return self.drop(mixed_BUH), state
+
+    def output_table(self) -> nn.Parameter:
+        return self.output
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         words_BTD, *layers = self._encode(tokens, lengths)
@@ -204,32 +190,8 @@ class CoVe(LanguageModel):
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [[self.embedding], *(list(layer.parameters()) for layer in self.layers)]
 
-    def special_tokens(self, pieces: list[int]) -> list[int]:
-        # Sources end with END.
-        return [*pieces, END]
-
     def piece_embedding(self) -> nn.Parameter:
         return self.embedding
-
-    @torch.no_grad()
-    def translate(self, tokens: Tensor, lengths: Tensor, *, most: int = 64) -> Tensor:
-        """Translate by greedy decoding until every row has ended.
-
-        Returns:
-            (B, U) int64, U <= `most`; filled with END after a row's last word.
-        """
-        memory_BTH, mask_BT, lasts = self._memory(tokens, lengths)
-        state = self.decoder.start(lasts)
-        word_B = torch.full((len(tokens),), START, device=tokens.device)
-        ended_B = torch.zeros_like(word_B, dtype=torch.bool)
-        words: list[Tensor] = []
-        while len(words) < most and not ended_B.all():
-            mixed_BH, state = self.decoder.step(self.decoder.gates(word_B), state, memory_BTH, mask_BT)
-            best_B = torch.addmm(self.bias, mixed_BH.to(self.output.dtype), self.output.t()).argmax(-1)
-            word_B = best_B.masked_fill(ended_B, END)
-            ended_B = ended_B | (word_B == END)
-            words.append(word_B)
-        return torch.stack(words, dim=1)
 
     def _encode(self, tokens: Tensor, lengths: Tensor, *, fixed_words: bool = False) -> list[Tensor]:
         """Word vectors (B, T, D) and the states (B, T, H) of every layer."""
@@ -238,16 +200,6 @@ class CoVe(LanguageModel):
         for layer in self.layers:
             outputs.append(self.drop(layer(outputs[-1], self.texts(lengths))))
         return outputs
-
-    def _memory(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """The decoder's input: the top layer's states (B, T, H), their mask (B, T), each layer's last states (B, H)."""
-        _, *layers = self._encode(tokens, lengths, fixed_words=self.config.fixed_words)
-        rows, half = torch.arange(len(tokens), device=tokens.device), self.config.hidden
-        lasts = [
-            torch.cat([states_BTH[rows, lengths - 1, :half], states_BTH[:, 0, half:]], dim=-1) for states_BTH in layers
-        ]
-        mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
-        return layers[-1], mask_BT, lasts
 
 
 FAMILY = ModelFamily(

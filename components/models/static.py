@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.core.errors import DataError, nearest
-from components.models.base import LanguageModel, ModelConfig, Size
+from components.models.base import LanguageModel, ModelConfig, Size, mean_states
 from components.tokenization.special import END
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ class StaticVectors(LanguageModel):
         return [self.embed(tokens)]
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        inside_BT1 = (torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]).unsqueeze(-1)
-        return hidden.masked_fill(~inside_BT1, 0).sum(1) / lengths[:, None].to(hidden.dtype)
+        return mean_states(hidden, lengths)
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
         # No special pieces, which would be part of the mean; END represents an empty text.

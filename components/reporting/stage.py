@@ -153,10 +153,15 @@ def _language_models(
         for name, of in models.items()
     ]
     columns = ["model", "parameters", "tokens", "time", "tokens/s", "precision", "perplexity per word"]
-    chapter.tables.append(Table([*columns, "general: before, after"], rows))
+    columns.append("general: before, after")
+    if any("bleu" in of for of in models.values()):
+        columns.append("BLEU")
+        cells = (f"{of['bleu']:.1f}" if "bleu" in of else "" for of in models.values())
+        rows = [[*row, cell] for row, cell in zip(rows, cells, strict=True)]
+    chapter.tables.append(Table(columns, rows))
     chapter.text.append(
-        "Perplexity per word is measured on held-out text of the last training corpus. The "
-        "last column is the perplexity on general text before and after adaptation; an increase is forgetting."
+        "Perplexity per word is measured on held-out text of the last training corpus, BLEU on its held-out pairs. "
+        "`general` is the perplexity on general text before and after adaptation; an increase is forgetting."
     )
     for start in trained:
         lines = {

@@ -24,9 +24,9 @@ from components.interchange.published import OUTPUT_BIASES
 from components.models import family as family_named
 from components.models.base import LanguageModel
 from components.models.bidirectional import BidirectionalModel
-from components.models.cove import CoVe
 from components.models.encoder import Encoder, load_encoder
 from components.models.static import StaticVectors
+from components.models.translation import TranslationModel
 from components.tokenization import Tokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, MASK, SPECIAL_PIECES, UNK
 
@@ -182,7 +182,7 @@ def fill_between(model: BidirectionalModel, tokenizer: Tokenizer, text: str, *, 
     ]
 
 
-def translate_text(model: CoVe, tokenizer: Tokenizer, text: str, *, length: int) -> str:
+def translate_text(model: TranslationModel, tokenizer: Tokenizer, text: str, *, length: int) -> str:
     """The translation of a text with greedy decoding, at most `length` pieces."""
     (pieces,) = tokenizer.encode_batch([text])
     if not len(pieces):
@@ -292,7 +292,7 @@ def try_model(
         return ["gap", "piece", "probability"], [
             (str(gap), piece, f"{probability:.4f}") for gap, best in enumerate(gaps, 1) for piece, probability in best
         ]
-    if isinstance(model, CoVe):
+    if isinstance(model, TranslationModel):
         return ["translation"], [(translate_text(model, tokenizer, text, length=length),)]
     if isinstance(model, StaticVectors):
         return ["word", "cosine"], [

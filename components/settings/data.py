@@ -49,8 +49,8 @@ class DataSettings(Section):
     domain: CorpusSource | None = None
     #: Text without labels, beside the texts of the train splits: paths, or blocks as of `domain`.
     unlabelled: list[Annotated[CorpusSource, BeforeValidator(_as_source)]] = []
-    #: Translation pairs for the family `cove`: `general` for pretraining and `domain` for adaptation. Both may name the
-    #: same folder. Empty: the pipeline has no stages for pairs.
+    #: Translation pairs for the families `cove` and `transformer`: `general` for pretraining and `domain` for
+    #: adaptation. Both may name the same folder. Empty: the pipeline has no stages for pairs.
     parallel: dict[Literal["general", "domain"], ParallelSource] = {}
     #: Task name -> labelled data.
     tasks: dict[BlockName, TaskSource] = Field(min_length=1)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from components.core.errors import DataError, TrainingError
-from components.models.base import Batch, ModelConfig
+from components.models.base import Batch, LanguageModel, ModelConfig
+
+if TYPE_CHECKING:
+    from components.tokenization import Tokenizer
 
 Ids = NDArray[np.int64]
 
@@ -101,6 +104,11 @@ class WindowSampler(Sampler):
 
     def tokens_before(self, step: int) -> int:
         return step * self.batch_size * self.window
+
+    def scores(self, model: LanguageModel, tokenizer: Tokenizer) -> dict[str, float]:
+        """Scores of the objective beside its loss, by name, on documents of the store; empty if it has none. The model
+        is in evaluation mode."""
+        return {}
 
     def _rows(self, rank: int, world: int) -> range:
         if self.batch_size % world:

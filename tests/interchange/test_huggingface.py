@@ -165,7 +165,7 @@ def test_an_untied_output_layer_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("bert", {"hidden_act": "relu"}, "hidden_act is 'relu', only 'gelu' or 'gelu_new' or"),
+        ("bert", {"hidden_act": "silu"}, "hidden_act is 'silu', only 'gelu' or 'gelu_new' or"),
         ("bert", {"intermediate_size": 48}, "intermediate_size is 48, only 64 is supported"),
         ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key', only"),
         ("bert", {"hidden_size": "wide"}, "hidden_size is 'wide', expected a positive whole number"),

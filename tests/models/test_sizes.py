@@ -27,6 +27,9 @@ from components.models.encoder import build_model
         ("elmo", "elmo-original", 100, 93_600_896 + 100 * 513),
         # Two models of the size of flair's news-forward, whose LSTM has a second bias.
         ("flair", "flair", 275, 2 * 18_195_583),
+        # Vaswani et al. 2017, table 3: 65 and 213 million with about 37,000 pieces.
+        ("transformer", "base", 37_000, 63_119_496),
+        ("transformer", "big", 37_000, 214_282_376),
         # Encoder: two layers with 4 gates of 300 in two directions.
         ("cove", "cove", 100, 8 * 300 * (600 + 1) + 8 * 300 * (900 + 1) + 7_686_100),
     ],

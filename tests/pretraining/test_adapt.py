@@ -17,6 +17,7 @@ from components.tokenization import load_tokenizer, overlap
 from components.tokenization.store import TokenStore
 from components.training.pretraining.adapt import adapt
 from components.training.pretraining.pretrain import pretrain
+from components.training.pretraining.samplers import sampler_for
 from tests.training.helpers import adapt_job, lm_settings, pretrain_job, run_with_kills, same_bits, weights
 
 LONG = lm_settings(tokens=4 * 8 * 20)
@@ -95,15 +96,23 @@ def test_perplexity_before_and_after(inputs: Path, tmp_path: Path) -> None:
     assert metrics["general_after_perplexity_per_word"] > 1.5 * metrics["general_before_perplexity_per_word"]
 
 
-def test_a_translation_model_is_adapted_to_the_domains_pairs(inputs: Path, tmp_path: Path) -> None:
-    longer = lm_settings(tokens=4 * 8 * 100, rate=0.02)
-    pretrained = pretrain(pretrain_job(inputs, "cove", tmp_path, training=longer))
+@pytest.mark.parametrize(("family", "rate"), [("cove", 0.02), ("transformer", 0.005)])
+def test_a_translation_model_is_adapted_to_the_domains_pairs(
+    inputs: Path, family: str, rate: float, tmp_path: Path
+) -> None:
+    longer = lm_settings(tokens=4 * 8 * 100, rate=rate)
+    pretrained = pretrain(pretrain_job(inputs, family, tmp_path, training=longer))
     before = json.loads((pretrained / "metrics.json").read_text())
     # A target has seven words and END; the perplexity is that of the target's pieces, not the source's.
     held = json.loads((inputs / "tokens" / "general-parallel" / "metrics.json").read_text())["heldout"]
     assert held["targets"] == held["documents"] * 8 < held["tokens"]
     assert before["perplexity_per_word"] == pytest.approx(before["perplexity"] ** (8 / 7))
-    job = adapt_job(inputs, "cove", pretrained, tmp_path, training=longer)
+    encoder, tokens = load_encoder(pretrained), inputs / "tokens"
+    options = {"batch_size": 4, "window": 8, "seed": 0, "config": encoder.model.config}
+    heldout = sampler_for(family, TokenStore(tokens / "general-parallel", "heldout"), **options)
+    assert heldout.scores(encoder.model, encoder.tokenizer) == {"bleu": before["bleu"]}
+    assert 0 <= before["before_bleu"] < 3
+    job = adapt_job(inputs, family, pretrained, tmp_path, training=longer)
     assert job.general_corpus.name == "general-parallel"
     metrics = json.loads((adapt(job) / "metrics.json").read_text())
     assert metrics["perplexity"] < metrics["before_perplexity"]

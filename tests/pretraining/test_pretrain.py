@@ -243,6 +243,9 @@ def test_every_position_of_a_model_is_trained(inputs: Path, tmp_path: Path, fami
     )
     random = load_encoder(scratch(same)).model
     assert random.max_tokens == encoder.model.max_tokens
+    if not hasattr(encoder.model, "position"):
+        # Sinusoids are not trained.
+        return
     begun = initial_model(
         LanguageModelRun(
             name="run", family=family, model=encoder.model.config.model_dump(exclude={"vocabulary"}),

@@ -1,14 +1,26 @@
-"""Batches of translation pairs: complete pairs of similar length, each once per epoch."""
+"""Batches of translation pairs: complete pairs of similar length, each once per epoch; BLEU of both networks."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
+from components.cluster.distributed import World
 from components.core.errors import DataError
-from components.tokenization.special import END, START
-from components.training.pretraining.translation import TranslationSampler
-from tests.training.helpers import PairStore, numbered_pairs, numbered_store
+from components.data.segmenters import Segmentation
+from components.models.encoder import build_model
+from components.models.translation import TranslationModel
+from components.serving.generation import translate_text
+from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, START, UNK
+from components.tokenization.word import WordTokenizer
+from components.training.loop import TrainingState
+from components.training.pretraining.language_model import parameter_groups
+from components.training.pretraining.translation import SCORED, TranslationSampler, bleu
+from tests.training.helpers import PairStore, lm_settings, losses_until, numbered_pairs, numbered_store
 
 
 def test_pairs_are_complete_and_each_occurs_once_per_epoch() -> None:
@@ -68,3 +80,68 @@ def test_long_pairs_are_truncated_to_the_window() -> None:
 def test_a_corpus_without_pairs() -> None:
     with pytest.raises(DataError, match=r"contains no pairs; a translation family needs data\.parallel"):
         TranslationSampler(numbered_store(), batch_size=4, window=8, seed=0, vocabulary=500)
+
+
+WORDS = [chr(ord("a") + index) for index in range(11)]
+TOKENIZER = WordTokenizer(
+    [*SPECIAL_PIECES, *WORDS], segmentation=Segmentation("none"), lowercase=True, strip_accents=True
+)
+NETWORKS: dict[str, dict[str, Any]] = {
+    "cove": {"embedding": 24, "hidden": 32, "layers": 1, "dropout": 0},
+    "transformer": {"width": 64, "heads": 4, "layers": 1, "positions": 8, "dropout": 0, "dropout_attention": 0},
+}
+
+
+def network(family: str) -> TranslationModel:
+    torch.manual_seed(0)
+    model = build_model(family, vocabulary=TOKENIZER.vocab_size, settings=NETWORKS[family])
+    assert isinstance(model, TranslationModel)
+    return model
+
+
+@pytest.mark.parametrize("family", list(NETWORKS))
+def test_networks_learn_to_reverse_texts(family: str) -> None:
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(FIRST_ORDINARY, TOKENIZER.vocab_size, rng.integers(3, 7)).tolist() for _ in range(200)]
+    store = PairStore([(text, text[::-1]) for text in texts])
+    sampler = TranslationSampler(store, batch_size=25, window=7, seed=0, vocabulary=TOKENIZER.vocab_size)
+    model = network(family)
+    assert sampler.scores(model.eval(), TOKENIZER)["bleu"] < 5
+    settings = lm_settings(batch_size=25, window=7, rate=0.01, clip=1.0)
+    state = TrainingState.fresh(model, parameter_groups(model, settings), settings=settings)
+    losses_until(state, sampler, settings, steps=300, until=300, world=World())
+    assert sampler.scores(model.eval(), TOKENIZER)["bleu"] > 97
+    assert sampler.translations(model, TOKENIZER)[:2] == [TOKENIZER.decode(text[::-1]) for text in texts[:2]]
+    reverse = TOKENIZER.decode(texts[0][::-1])
+    assert translate_text(model, TOKENIZER, TOKENIZER.decode(texts[0]), length=10) == reverse
+
+
+def test_the_values_of_bleu() -> None:
+    for translation, reference, expected in (
+        ("a b c d e", "a b c d e", 100),
+        # 4 of 5 words, 3 of 4 pairs, 2 of 3 triples and 1 of 2 sequences of four: (1 / 5)^(1 / 4).
+        ("a b c d f", "a b c d e", 100 * 0.2**0.25),
+        # All n-grams match; the brevity penalty is e^(1 - 6 / 4).
+        ("a b c d", "a b c d e f", 100 * math.exp(-0.5)),
+    ):
+        assert bleu([translation], [reference], TOKENIZER) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("family", list(NETWORKS))
+def test_translations_belong_to_their_pairs_and_unknown_words_match_nothing(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that repeats the source. Pairs are translated in batches in the order of their lengths."""
+    model, rng = network(family).eval(), np.random.default_rng(0)
+    monkeypatch.setattr(model, "translate", lambda tokens, lengths, most: tokens)
+    texts = [rng.integers(FIRST_ORDINARY, TOKENIZER.vocab_size, rng.integers(4, 7)).tolist() for _ in range(SCORED)]
+    same = PairStore([(text, text) for text in [*texts, [7, 8]]])
+    options = {"batch_size": 4, "window": 7, "seed": 0, "vocabulary": TOKENIZER.vocab_size}
+    sampler = TranslationSampler(same, **options)
+    assert len(sampler.translations(model, TOKENIZER)) == SCORED
+    assert sampler.scores(model, TOKENIZER) == {"bleu": pytest.approx(100)}
+    # The reference has six words, of which the last is unknown.
+    text = [5, 6, 7, 8, 9, UNK]
+    unknown = TranslationSampler(PairStore([(text, text)]), **options | {"batch_size": 1})
+    assert unknown.translations(model, TOKENIZER) == ["a b c d e"]
+    assert unknown.scores(model, TOKENIZER) == {"bleu": pytest.approx(100 * math.exp(1 - 6 / 5))}

@@ -14,7 +14,7 @@ from components.core.errors import ArtifactError
 from components.reporting import findings
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
-from components.reporting.stage import ReportJob, report
+from components.reporting.stage import ReportJob, _language_models, report
 
 
 def interval(mean: float) -> dict[str, Any]:
@@ -214,3 +214,12 @@ def test_a_missing_output_is_named_with_its_stage(job: ReportJob) -> None:
     (job.out / "metrics" / "adapt" / "ulmfit.json").unlink()
     with pytest.raises(ArtifactError, match="ulmfit.json: missing; run the stage adapt first"):
         report(job)
+
+
+def test_translation_models_have_a_column_for_bleu() -> None:
+    numbers = {"parameters": 1, "tokens": 2, "seconds": 3.0, "tokens_per_second": 4.0, "precision": "bf16"}
+    for further, expected in (({"bleu": 18.855}, ["18.9", ""]), ({}, None)):
+        chapter = _language_models({"cove-pretrained": numbers | further, "ulmfit-pretrained": numbers}, {}, [])
+        (table,) = chapter.tables
+        assert ("BLEU" in table.columns) == (expected is not None)
+        assert expected is None or (table.columns[-1], [row[-1] for row in table.rows]) == ("BLEU", expected)

@@ -301,7 +301,7 @@ def test_translations(run_of: Outputs, tmp_path: Path, monkeypatch: pytest.Monke
     # The number alone is copied: 1 of 5 words.
     assert 0 < result["trivial"] < 0.2
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
-    with pytest.raises(ConfigError, match="needs the package sacrebleu"):
+    with pytest.raises(ConfigError, match="the package sacrebleu is not installed"):
         prompt_study.run(run_of, encoder="ulmfit", pairs=str(path))
 
 

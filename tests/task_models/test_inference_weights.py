@@ -104,7 +104,7 @@ def test_integer_products_are_exact() -> None:
     np.testing.assert_allclose(actual, torch.nn.functional.linear(x, weight, bias), atol=0.6)
 
 
-TRANSFORMERS = ["bert", "roberta", "albert", "gpt", "transformer-xl", "xlnet"]
+TRANSFORMERS = ["bert", "roberta", "albert", "gpt", "transformer", "transformer-xl", "xlnet"]
 
 
 @pytest.mark.parametrize("classifier", TRANSFORMERS, indirect=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from components.core.errors import ConfigError
+from components.core.errors import missing_package
 from components.data.scoring.base import Floats
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def metric() -> BLEU:
     try:
         from sacrebleu.metrics import BLEU
     except ImportError as error:
-        raise ConfigError("BLEU needs the package sacrebleu: pip install sacrebleu") from error
+        raise missing_package("sacrebleu") from error
     return BLEU()
 
 

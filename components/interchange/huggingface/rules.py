@@ -153,6 +153,7 @@ ACTIVATIONS: Final = {
     "gelu_python": "gelu",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
+    "relu": "relu",
 }
 
 

@@ -1,4 +1,4 @@
-"""Multi-head self-attention: bidirectional, causal, and causal within a band.
+"""Multi-head attention: bidirectional, causal, and causal within a band; from one sequence to another.
 
 Vaswani et al. 2017, section 3.2: softmax(Q K^T / sqrt(K)) V per head, concatenated and projected. The band is the local
 pattern of the Sparse Transformer (Child et al. 2019), used by GPT-3 in every other layer: t attends to t - w + 1 .. t.
@@ -28,21 +28,63 @@ SHORT: Final = 256
 Past = tuple[Tensor, ...]
 
 
-class SelfAttention(nn.Module):
-    """Self-attention; queries, keys and values are one matrix product.
+class Attention(nn.Module):
+    """softmax(Q K^T / sqrt(K)) V per head; subclasses project Q, K, V and the `output`.
 
     Args:
         dropout: rate on the attention weights.
+    """
+
+    output: Linear
+
+    def __init__(self, heads: int, *, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = Dropout(dropout)
+
+    def _split(self, projected: Tensor, parts: int) -> Tensor:
+        """(B, T, parts D) -> (parts, B, N, T, K)."""
+        rows, length, width = projected.shape
+        return projected.view(rows, length, parts, self.heads, width // parts // self.heads).permute(2, 0, 3, 1, 4)
+
+    def _join(self, mixed_BNTK: Tensor) -> Tensor:
+        output: Tensor = self.output(mixed_BNTK.transpose(1, 2).flatten(2))
+        return output
+
+    def _mix(
+        self, q_BNTK: Tensor, k_BNSK: Tensor, v_BNSK: Tensor, mask: Tensor | None, *, causal: bool = False
+    ) -> Tensor:
+        """softmax(Q K^T / sqrt(K)) V; `mask`, broadcast to (B, N, T, S), is True where attention is allowed."""
+        rate = self.dropout.rate
+        # On the CPU the fused kernel does not support dropout, and torch's fallback samples more random bits than
+        # `Dropout`. For short rows in bfloat16 the kernel's backward pass takes three times as long as separate
+        # operators.
+        slow = rate or (q_BNTK.requires_grad and q_BNTK.dtype == torch.bfloat16 and k_BNSK.shape[2] <= SHORT)
+        if q_BNTK.is_cuda or not slow:
+            return F.scaled_dot_product_attention(
+                q_BNTK, k_BNSK, v_BNSK, attn_mask=mask, dropout_p=rate, is_causal=causal
+            )
+        scores_BNTS = (q_BNTK / math.sqrt(q_BNTK.shape[-1])) @ k_BNSK.transpose(-1, -2)
+        if causal:
+            mask = causal_mask(q_BNTK.shape[2], k_BNSK.shape[2], device=q_BNTK.device)
+        if mask is not None:
+            scores_BNTS = scores_BNTS.masked_fill(~mask, torch.finfo(scores_BNTS.dtype).min)
+        return self.dropout(scores_BNTS.softmax(-1)) @ v_BNSK
+
+
+class SelfAttention(Attention):
+    """Self-attention; queries, keys and values are one matrix product.
+
+    Args:
         causal: whether a position attends only to itself and earlier ones.
         band: w, number of positions that a position attends to, itself included (causal only); 0 for all.
     """
 
     def __init__(self, width: int, heads: int, *, dropout: float, causal: bool = False, band: int = 0) -> None:
-        super().__init__()
-        self.heads, self.causal, self.band = heads, causal, band
+        super().__init__(heads, dropout=dropout)
+        self.causal, self.band = causal, band
         self.query_key_value = Linear(width, 3 * width)
         self.output = Linear(width, width)
-        self.dropout = Dropout(dropout)
 
     def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D).
@@ -67,14 +109,8 @@ class SelfAttention(nn.Module):
         return self._join(mixed_BNTK), (k_BNSK[:, :, first:], v_BNSK[:, :, first:])
 
     def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        rows, length, width = x_BTD.shape
-        packed = self.query_key_value(x_BTD).view(rows, length, 3, self.heads, width // self.heads)
-        q_BNTK, k_BNTK, v_BNTK = packed.permute(2, 0, 3, 1, 4)
+        q_BNTK, k_BNTK, v_BNTK = self._split(self.query_key_value(x_BTD), 3)
         return q_BNTK, k_BNTK, v_BNTK
-
-    def _join(self, mixed_BNTK: Tensor) -> Tensor:
-        output: Tensor = self.output(mixed_BNTK.transpose(1, 2).flatten(2))
-        return output
 
     def _attend(self, q_BNTK: Tensor, k_BNTK: Tensor, v_BNTK: Tensor, mask: Tensor | None) -> Tensor:
         length = q_BNTK.shape[2]
@@ -101,25 +137,25 @@ class SelfAttention(nn.Module):
         mixed = mixed.view(rows, chunks, heads, band, width).transpose(1, 2)
         return mixed.flatten(2, 3)[:, :, :length]
 
-    def _mix(
-        self, q_BNTK: Tensor, k_BNSK: Tensor, v_BNSK: Tensor, mask: Tensor | None, *, causal: bool = False
-    ) -> Tensor:
-        """softmax(Q K^T / sqrt(K)) V; `mask`, broadcast to (B, N, T, S), is True where attention is allowed."""
-        rate = self.dropout.rate
-        # On the CPU the fused kernel does not support dropout, and torch's fallback samples more random bits than
-        # `Dropout`. For short rows in bfloat16 the kernel's backward pass takes three times as long as separate
-        # operators.
-        slow = rate or (q_BNTK.requires_grad and q_BNTK.dtype == torch.bfloat16 and k_BNSK.shape[2] <= SHORT)
-        if q_BNTK.is_cuda or not slow:
-            return F.scaled_dot_product_attention(
-                q_BNTK, k_BNSK, v_BNSK, attn_mask=mask, dropout_p=rate, is_causal=causal
-            )
-        scores_BNTS = (q_BNTK / math.sqrt(q_BNTK.shape[-1])) @ k_BNSK.transpose(-1, -2)
-        if causal:
-            mask = causal_mask(q_BNTK.shape[2], k_BNSK.shape[2], device=q_BNTK.device)
-        if mask is not None:
-            scores_BNTS = scores_BNTS.masked_fill(~mask, torch.finfo(scores_BNTS.dtype).min)
-        return self.dropout(scores_BNTS.softmax(-1)) @ v_BNSK
+
+class CrossAttention(Attention):
+    """Attention of a decoder to the states of an encoder, whose keys and values are computed once (section 3.2.3)."""
+
+    def __init__(self, width: int, heads: int, *, dropout: float) -> None:
+        super().__init__(heads, dropout=dropout)
+        self.query = Linear(width, width)
+        self.key_value = Linear(width, 2 * width)
+        self.output = Linear(width, width)
+
+    def read(self, states_BSD: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, N, S, K) of the encoder's states."""
+        k_BNSK, v_BNSK = self._split(self.key_value(states_BSD), 2)
+        return k_BNSK, v_BNSK
+
+    def forward(self, x_BTD: Tensor, k_BNSK: Tensor, v_BNSK: Tensor, mask_BS: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D); no position attends where the mask is False."""
+        (q_BNTK,) = self._split(self.query(x_BTD), 1)
+        return self._join(self._mix(q_BNTK, k_BNSK, v_BNSK, mask_BS[:, None, None, :]))
 
 
 def causal_mask(length: int, keys: int, *, band: int = 0, device: torch.device | None = None) -> Tensor:

@@ -27,8 +27,8 @@ from components.models.layers.transformer import (
     INITIAL_STD,
     Block,
     TransformerConfig,
+    activated,
     check_length,
-    gelu,
     position_rows,
 )
 from components.tokenization.special import END, START
@@ -175,7 +175,7 @@ class MaskedModel(LanguageModel):
         return outputs
 
     def _transformed(self, x: Tensor) -> Tensor:
-        transformed: Tensor = self.transform_norm(gelu(self.transform(x), self.config.activation))
+        transformed: Tensor = self.transform_norm(activated(self.transform(x), self.config.activation))
         return transformed
 
 

@@ -13,12 +13,12 @@ from torch.nn import functional as F
 
 from components.core.errors import ConfigError
 from components.models.base import ModelConfig, Rate, Size
-from components.models.layers.attention import Past, SelfAttention
+from components.models.layers.attention import CrossAttention, Past, SelfAttention
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import LayerNorm, Linear
 
-#: Exact GELU, or its approximation by tanh (Hendrycks and Gimpel 2016), as in OpenAI's and ALBERT's code.
-Activation = Literal["gelu", "gelu_tanh"]
+#: Exact GELU, its approximation by tanh (Hendrycks and Gimpel 2016), as in OpenAI's and ALBERT's code, or max(0, x).
+Activation = Literal["gelu", "gelu_tanh", "relu"]
 
 #: Std of the initial weights of BERT and the GPTs.
 INITIAL_STD: Final = 0.02
@@ -97,17 +97,42 @@ class Block(nn.Module):
         x_BTD = x_BTD + self.drop(attended_BTD)
         if self.norm_first:
             return x_BTD + self.drop(self._feed(self.norm(x_BTD)))
-        x_BTD = self.attention_norm(x_BTD)
+        return self._after_norm(self.attention_norm(x_BTD))
+
+    def _after_norm(self, x_BTD: Tensor) -> Tensor:
         normed_BTD: Tensor = self.norm(x_BTD + self.drop(self._feed(x_BTD)))
         return normed_BTD
 
     def _feed(self, x_BTD: Tensor) -> Tensor:
-        fed_BTD: Tensor = self.contract(gelu(self.expand(x_BTD), self.activation))
+        fed_BTD: Tensor = self.contract(activated(self.expand(x_BTD), self.activation))
         return fed_BTD
 
 
-def gelu(x: Tensor, activation: Activation) -> Tensor:
-    """x Phi(x), exact or approximated by tanh."""
+class DecoderBlock(Block):
+    """Causal attention, attention to an encoder and a feed-forward layer, each followed by a norm (Vaswani et al. 2017,
+    section 3.1)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config, causal=True)
+        self.cross = CrossAttention(config.width, config.head_count, dropout=config.dropout_attention)
+        self.cross_norm = LayerNorm(config.width, eps=config.norm_eps)
+
+    def decode(self, x_BTD: Tensor, past: Past, read: Past, mask_BS: Tensor) -> tuple[Tensor, Past]:
+        """The outputs at the positions after `past`, and the keys and values for the next call.
+
+        Args:
+            read: `cross.read` of the encoder's states.
+            mask_BS: True at the texts of the encoder, False at padding.
+        """
+        attended_BTD, past = self.attention.extend(x_BTD, past)
+        x_BTD = self.attention_norm(x_BTD + self.drop(attended_BTD))
+        return self._after_norm(self.cross_norm(x_BTD + self.drop(self.cross(x_BTD, *read, mask_BS)))), past
+
+
+def activated(x: Tensor, activation: Activation) -> Tensor:
+    """x Phi(x), exact or approximated by tanh, or max(0, x)."""
+    if activation == "relu":
+        return F.relu(x)
     return F.gelu(x, approximate="none" if activation == "gelu" else "tanh")
 
 

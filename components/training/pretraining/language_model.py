@@ -21,12 +21,12 @@ from components.models.encoder import build_model, load_encoder
 from components.models.static import StaticVectors
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
-from components.tokenization import load_tokenizer, overlap
+from components.tokenization import Tokenizer, load_tokenizer, overlap
 from components.tokenization.store import TokenStore
 from components.training.checkpoint import CheckpointStore, Saver
 from components.training.loop import StepReport, TrainingState, is_compiled, train
 from components.training.optim import ParameterGroup, decayed, discriminative, non_monotone
-from components.training.precision import Precision, choose, product_size
+from components.training.precision import Precision, choose, computing, product_size
 from components.training.pretraining.increments import IncrementText
 from components.training.pretraining.perplexity import heldout_sampler, measure
 from components.training.pretraining.samplers import LongWindowSampler, Sampler, Tokens, training_sampler
@@ -130,9 +130,11 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     world = worker.world
     model = initial_model(run).to(world.device)
     settings = run.training
-    pieces = load_tokenizer(run.tokenizer).pieces
-    sampler = training_sampler(run.family, run.text(), model=model, settings=settings, pieces=pieces, seed=run.seed)
-    heldout = _Heldout(run, model, pieces, world)
+    tokenizer = load_tokenizer(run.tokenizer)
+    sampler = training_sampler(
+        run.family, run.text(), model=model, settings=settings, pieces=tokenizer.pieces, seed=run.seed
+    )
+    heldout = _Heldout(run, model, tokenizer, world)
     checkpoints = CheckpointStore(run.storage, key=run.key)
     saver = Saver(checkpoints, world)
     checkpoint = checkpoints.latest_for_all(world)
@@ -142,7 +144,7 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
         precision = world.broadcast(choose(settings.precision, device=world.device, size=size))
         state = _fresh_state(model, settings, precision)
         steps = run.steps or world.broadcast(_steps_in_time(run, sampler, precision, world))
-        history = TrainingHistory(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES))
+        history = TrainingHistory(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES, scored=True))
         # Stores the precision and the number of steps, so that a resumed run keeps them, even on another machine.
         saver.save(state, {"progressed": vars(history)})
     else:
@@ -195,7 +197,7 @@ def _train(
                 if report.step >= 0.75 * total if late else non_monotone(measured):
                     state.average.begin(report.step)
         if last:
-            history.after = heldout.measure(state, pieces=FINAL_PIECES)
+            history.after = heldout.measure(state, pieces=FINAL_PIECES, scored=True)
         if last or _due(report, now - saved > run.checkpoint_seconds, world):
             saver.save(state, {"progressed": vars(history)})
             saved = time.perf_counter()
@@ -279,21 +281,22 @@ def _steps_in_time(run: LanguageModelRun, sampler: Sampler, precision: Precision
 class _Heldout:
     """Measurements on the held-out text of a run."""
 
-    def __init__(self, run: LanguageModelRun, model: LanguageModel, pieces: list[str], world: World) -> None:
-        self.run, self.world = run, world
+    def __init__(self, run: LanguageModelRun, model: LanguageModel, tokenizer: Tokenizer, world: World) -> None:
+        self.run, self.tokenizer, self.world = run, tokenizer, world
         self.store = TokenStore(run.tokens, "heldout")
         self.sampler = heldout_sampler(
             run.family,
             self.store,
             config=model.config,
-            pieces=pieces,
+            pieces=tokenizer.pieces,
             batch_size=run.training.batch_size,
             window=run.training.window,
             workers=world.size,
         )
 
-    def measure(self, state: TrainingState, *, pieces: int) -> dict[str, float]:
-        """Perplexity with the current (averaged) weights; empty if there is too little held-out text."""
+    def measure(self, state: TrainingState, *, pieces: int, scored: bool = False) -> dict[str, float]:
+        """Perplexity with the current (averaged) weights, and further scores of the objective if they are to be
+        computed (`scored`); empty if there is too little held-out text."""
         if self.sampler is None:
             return {}
         model = state.model
@@ -301,10 +304,13 @@ class _Heldout:
         assert isinstance(model, LanguageModel)
         if state.average is not None:
             state.average.swap()
-        measured = measure(model, self.sampler, self.store, family=self.run.family, **options)
+        measured = measure(model, self.sampler, self.store, family=self.run.family, **options).named("")
+        if scored:
+            with computing(state.precision, self.world.device):
+                measured |= self.sampler.scores(model, self.tokenizer)
         if state.average is not None:
             state.average.swap()
-        return measured.named("")
+        return measured
 
 
 def _add_point(history: TrainingHistory, report: StepReport, measured: dict[str, float]) -> None:

@@ -1,21 +1,30 @@
-"""Translation pairs in batches of similar length."""
+"""Translation pairs in batches of similar length, and BLEU on held-out ones."""
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
 from components.core.errors import DataError
-from components.models.base import Batch
-from components.tokenization.special import PAD, START
+from components.models.base import Batch, LanguageModel
+from components.models.layers.host import to_device
+from components.models.translation import TranslationModel
+from components.tokenization.special import PAD, START, UNK
 from components.training.rng import counter_rng
 from components.training.windows import Ids, Tokens, WindowSampler
+
+if TYPE_CHECKING:
+    from components.tokenization import Tokenizer
 
 #: Pairs are sorted by their length times a random factor between 1 and 1 + LENGTH_NOISE, so that batches differ between
 #: epochs.
 LENGTH_NOISE: Final = 0.1
+#: Pairs that BLEU is measured on at most, and pairs that are translated together.
+SCORED: Final = 500
+TOGETHER: Final = 64
 
 
 @runtime_checkable
@@ -101,6 +110,27 @@ class TranslationSampler(WindowSampler):
             "whole": torch.from_numpy(np.tile(np.array(whole, dtype=np.int64), (len(rows), 1))),
         }
 
+    def scores(self, model: LanguageModel, tokenizer: Tokenizer) -> dict[str, float]:
+        """BLEU, in percent, of greedy translations of the first SCORED pairs. Sources and translations have at most
+        `window` pieces, references all of theirs; every worker computes the same."""
+        assert isinstance(model, TranslationModel)
+        references = [tokenizer.decode(self.pairs.target(pair).tolist()) for pair in range(len(self.lengths[:SCORED]))]
+        return {"bleu": bleu(self.translations(model, tokenizer), references, tokenizer)}
+
+    def translations(self, model: TranslationModel, tokenizer: Tokenizer) -> list[str]:
+        """The greedy translations of the first SCORED pairs, without unknown words."""
+        lengths, texts = self.lengths[:SCORED, 0], dict[int, str]()
+        order = np.argsort(lengths, kind="stable")
+        for rows in np.split(order, range(TOGETHER, len(order), TOGETHER)):
+            tokens = np.full((len(rows), lengths[rows].max()), PAD, dtype=np.int64)
+            for row, pair in enumerate(rows.tolist()):
+                tokens[row, : lengths[pair]] = self.pairs.document(pair)[: lengths[pair]]
+            batch = {"tokens": torch.from_numpy(tokens), "lengths": torch.from_numpy(lengths[rows])}
+            words = model.translate(**to_device(batch, next(model.parameters()).device), most=self.window)
+            for pair, ids in zip(rows.tolist(), words.tolist(), strict=True):
+                texts[pair] = tokenizer.decode(id_ for id_ in ids if id_ != UNK)
+        return [texts[pair] for pair in range(len(texts))]
+
     def _cuts(self, longest: Ids) -> Ids:
         """Boundaries of the batches in the pairs sorted by length.
 
@@ -129,3 +159,15 @@ class TranslationSampler(WindowSampler):
             self._plans = {kept: plan for kept, plan in self._plans.items() if abs(kept - epoch) == 1}
             self._plans[epoch] = order, batches, np.cumsum(read)
         return self._plans[epoch]
+
+
+def bleu(translations: Sequence[str], references: Sequence[str], tokenizer: Tokenizer) -> float:
+    """BLEU in percent (Papineni et al. 2002) of a corpus, by sacrebleu with its tokenization 13a (Post 2018).
+
+    Words of scripts without spaces are separated first. Unknown words of the references match nothing.
+    """
+    from sacrebleu.metrics import BLEU
+
+    spaced = tokenizer.segmentation.spaced
+    whole = [spaced(text.replace(tokenizer.pieces[UNK], "\ufffd")) for text in references]
+    return float(BLEU(force=True).corpus_score([spaced(text) for text in translations], [whole]).score)

@@ -188,7 +188,7 @@ def change(folder: Path, **values: object) -> None:
         (lambda folder: (folder / "config.json").unlink(), "no config.json; this is not a Hugging Face model"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json: not readable as JSON"),
         (lambda folder: change(folder, model_type="llama"), "config.json: no family supports model_type 'llama'"),
-        (lambda folder: change(folder, hidden_act="relu"), "hidden_act is 'relu', only"),
+        (lambda folder: change(folder, hidden_act="silu"), "hidden_act is 'silu', only"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors; this folder has no weights"),
         (
             lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),

@@ -16,6 +16,7 @@ FAMILIES = {
     "roberta": "layers.masked.packing",
     "albert": "layers.masked.packing",
     "gpt": "gpt.packing",
+    "transformer": "transformer.packing",
     "transformer-xl": "transformer_xl.packing",
     "xlnet": "xlnet.packing",
 }
