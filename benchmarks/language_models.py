@@ -1,14 +1,12 @@
-"""Recipes of language models at equal numbers of tokens: held-out loss, processor time, and a linear probe of the frozen encoder.
+"""Recipes of language models at equal numbers of tokens: held-out loss, probe of the frozen encoder, processor time.
 
-    python benchmarks/language_models.py PARAMS TASK --corpus general --block bert --tokens 1000000 \
-        --recipe base --recipe 'weight decay 0.8' training.weight_decay=0.8 training.dropout=1 model.dropout=0.1
+    python benchmarks/language_models.py PARAMS TASK --corpus general --block gpt --tokens 1000000 \
+        --recipe base --recipe 'decay 0.8, dropout' training.weight_decay=0.8 model.dropout=0.1
 
 PARAMS is a settings file whose stages `examples` and `tokenize` are complete. Every recipe changes the keys
-`training.*` and `model.*` of the block and trains for as many tokens with one thread, in a process of its own; processor
-seconds are recorded. The
-held-out loss is that of masks or next pieces as without the recipe. The probe is a logistic regression on the mean
-states of all layers, on the rows of dev, after LABELS labels a class; the best of four penalties. Differences from
-the first recipe are paired by seed.
+`training.*` and `model.*` of the block and is trained with one thread, in a process of its own. The probe is a logistic
+regression on the mean states of all layers, after LABELS labels a class, scored on dev; the best of four penalties.
+p values are those of paired differences from the first recipe, by seed.
 """
 
 from __future__ import annotations
@@ -89,7 +87,7 @@ def train(job: Mapping[str, Any]) -> dict[str, float]:
     sampler = heldout_sampler(
         run.family,
         store,
-        config=model.config.model_copy(update={"rare": 0.0} if "rare" in type(model.config).model_fields else {}),
+        config=model.config,
         pieces=tokenizer.pieces,
         batch_size=32,
         window=run.training.window,
@@ -108,6 +106,7 @@ def train(job: Mapping[str, Any]) -> dict[str, float]:
 
 def probe(encoder: Any, params: Any, job: Mapping[str, Any]) -> float:
     """Macro F1 on dev of a regression on the frozen encoder."""
+    import torch
     from sklearn.metrics import f1_score
 
     from components.studies.frame import Outputs
@@ -118,8 +117,6 @@ def probe(encoder: Any, params: Any, job: Mapping[str, Any]) -> float:
     sample, settings = data.sample(LABELS, seed=job["seed"]), params.finetune[job["block"]]
     dev = data.dev.take(np.arange(min(len(data.dev), MOST)))
     vectors = [layer_vectors(encoder, split, kind=data.facts.kind, settings=settings) for split in (sample, dev)]
-    import torch
-
     x, x_dev = normalised(*(torch.cat(layers, dim=1)[None] for layers in vectors))
     answers = regressed(x[0].numpy(), numbers_of(sample), x_dev[0].numpy(), classes=len(data.facts.labels))
     return max(float(f1_score(numbers_of(dev), of.argmax(1), average="macro")) for of in answers)

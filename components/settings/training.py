@@ -22,9 +22,6 @@ class Training(Section):
     #: Optimizer; `asgd` is SGD whose weights are averaged since the step at which the held-out loss stops falling
     #: (NT-ASGD, Merity et al. 2018; in pretraining and adaptation).
     optimizer: Literal["adamw", "sgd", "asgd", "adagrad"] = "adamw"
-    #: Average of the weights that is the result of pretraining or adaptation: `late`, the mean over the last quarter of the
-    #: steps; `ema`, an exponential moving average with decay 0.99.
-    average: Literal["none", "late", "ema"] = "none"
     #: Exponential decay rates of the gradient's first and second moments, for AdamW.
     betas: tuple[Fraction, Fraction] = (0.9, 0.99)
     #: Weight decay of matrices, an L2 penalty in SGD and AdaGrad and decoupled otherwise; biases and norms have none.
@@ -59,8 +56,6 @@ class LanguageModelTraining(Training):
     #: `window`, if `batch_size` is a multiple of this factor and the model has as many positions; else `window`. A new
     #: model has no positions beyond it. Only for families with a limited number of positions.
     long_window: Positive | None = None
-    #: Which steps have long windows: every tenth one, or the last tenth of all steps.
-    long_steps: Literal["spread", "late"] = "spread"
     #: Standard deviation of the window length around `window` (AWD-LSTM, section 5), in tokens. Recurrent families
     #: only; 0 for a constant length.
     window_jitter: Annotated[float, Field(ge=0)] = 5

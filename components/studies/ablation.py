@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import numpy as np
 import typer
@@ -26,7 +26,8 @@ from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
 from components.settings.finetune import FinetuneSettings
-from components.studies.frame import STAGE_OF, Budget, EncoderName, Outputs, Study, Task, bounds
+from components.settings.names import Start
+from components.studies.frame import Budget, EncoderName, Outputs, Study, Task, bounds
 from components.studies.frozen import Labelled
 
 WHOLE: Final = "all techniques"
@@ -109,12 +110,13 @@ def _scores(
     seeds: int,
 ) -> dict[str, np.ndarray]:
     """Variant -> scores of selection by seed."""
-    scores, cluster, examples = {}, outputs.params.cluster, outputs.examples(task)
+    scores: dict[str, np.ndarray] = {}
+    cluster, examples = outputs.params.cluster, outputs.examples(task)
     for variant, (start, settings) in variants.items():
         job = FinetuneJob(
             task=task,
             family=block,
-            start=start,
+            start=cast(Start, start),
             examples=examples,
             encoder=outputs.encoder_directory(block, start),
             output=outputs.out,
@@ -149,8 +151,8 @@ def _chapter(name: str, scores: Mapping[str, np.ndarray], how: str) -> Chapter:
         if change.is_disjoint(Interval(0, 0, 0))
     ]
     chapter.text.append(
-        f"{how}; mean over {len(whole)} samples of the labels with its interval; changes are paired by sample. Each row "
-        "switches one technique off (Howard and Ruder 2018, section 5). The weights of the best evaluation on dev "
+        f"{how}; mean over {len(whole)} samples of the labels with its interval; changes are paired by sample. Each "
+        "row switches one technique off (Howard and Ruder 2018, section 5). The weights of the best evaluation on dev "
         "count, in every row."
     )
     rows = [[WHOLE, bounds(level), ""]]

@@ -172,10 +172,9 @@ class WeightAverage:
         count: number of updates of the average; 0 before it begins.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, begins: int | None = None, least: float = 0.0) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], *, begins: int | None = None) -> None:
         self.parameters = list(parameters)
         self.begins = begins
-        self.least = least
         self.count = 0
         self.tensors = [parameter.detach().clone() for parameter in self.parameters]
 
@@ -190,7 +189,7 @@ class WeightAverage:
         if self.begins is None or step <= self.begins:
             return
         self.count += 1
-        torch._foreach_lerp_(self.tensors, [parameter.data for parameter in self.parameters], max(1 / self.count, self.least))
+        torch._foreach_lerp_(self.tensors, [parameter.data for parameter in self.parameters], 1 / self.count)
 
     @torch.no_grad()
     def swap(self) -> None:
@@ -214,6 +213,4 @@ def non_monotone(losses: Sequence[float]) -> bool:
 
 def average_of(parameters: Sequence[nn.Parameter], *, settings: Training) -> WeightAverage | None:
     """The average of weights that the optimizer keeps; None if it keeps none."""
-    if settings.average == "ema":
-        return WeightAverage(parameters, begins=0, least=0.01)
-    return WeightAverage(parameters) if settings.optimizer == "asgd" or settings.average == "late" else None
+    return WeightAverage(parameters) if settings.optimizer == "asgd" else None

@@ -38,12 +38,10 @@ class MaskedConfig(TransformerConfig):
     """Keys of `TransformerConfig`, and:
 
     Attributes:
-        rare: exponent r of the probability count ** -r with which a piece is predicted; 0: all alike.
         whole_words: whether all pieces of a word are masked together (whole-word masking; Cui et al. 2019).
     """
 
     whole_words: bool = False
-    rare: float = 0.0
 
 
 class MaskedModel(LanguageModel):

@@ -29,7 +29,7 @@ from components.training.optim import ParameterGroup, decayed, discriminative, n
 from components.training.precision import Precision, choose, computing, product_size
 from components.training.pretraining.increments import IncrementText
 from components.training.pretraining.perplexity import heldout_sampler, measure
-from components.training.pretraining.samplers import LongWindowSampler, Sampler, Tokens, training_sampler
+from components.training.pretraining.samplers import Sampler, Tokens, training_sampler
 from components.training.pretraining.word_vectors import (
     cooccurrence_vectors,
     initialise_embeddings,
@@ -152,8 +152,6 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
         state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=world)
         history = TrainingHistory(**checkpoint.numbers["progressed"])
     history.workers = world.size
-    if isinstance(sampler, LongWindowSampler) and settings.long_steps == "late":
-        sampler.begins = history.steps - history.steps // 10
     _train(run, state, sampler, heldout, saver, history, worker)
 
 
@@ -193,8 +191,7 @@ def _train(
             _add_point(history, report, heldout.measure(state, pieces=CURVE_PIECES))
             if state.average is not None and state.average.begins is None:
                 measured = [point["heldout"] for point in history.curve if "heldout" in point]
-                late = run.training.average == "late"
-                if report.step >= 0.75 * total if late else non_monotone(measured):
+                if non_monotone(measured):
                     state.average.begin(report.step)
         if last:
             history.after = heldout.measure(state, pieces=FINAL_PIECES, scored=True)

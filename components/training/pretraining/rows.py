@@ -42,10 +42,9 @@ class Masking:
         pieces: id -> piece for whole-word masking; empty: pieces are masked independently.
     """
 
-    def __init__(self, window: int, *, vocabulary: int, pieces: Sequence[str] = (), weights: Uniform | None = None) -> None:
+    def __init__(self, window: int, *, vocabulary: int, pieces: Sequence[str] = ()) -> None:
         self.window, self.vocabulary = window, vocabulary
         self.predicted = max(1, round(PREDICTED * window))
-        self.weights = weights
         self.inside = inside_words(pieces) if pieces else None
 
     @property
@@ -64,9 +63,6 @@ class Masking:
             masked tokens (B, window); positions (B, K) of the predicted pieces, sorted; these pieces (B, K).
         """
         order, chance, replacement = np.split(noise, [self.window, self.window + self.predicted], axis=1)
-        if self.weights is not None:
-            # The smallest of exponential samples: without replacement, in proportion to the weights.
-            order = 1 - np.exp(np.log1p(-order) / self.weights[tokens])
         order = order + (tokens < FIRST_ORDINARY)
         if self.inside is not None:
             order = np.stack([self._by_words(*row) for row in zip(tokens, order, strict=True)])
@@ -144,13 +140,7 @@ class RowSampler(WindowSampler):
             )
         self.slots = max(1, store.tokens // self.text - 1)
         whole_words = getattr(self.config, "whole_words", False)
-        weights = None
-        if rare := getattr(self.config, "rare", 0.0):
-            counts = np.bincount(store.span(0, min(store.tokens, 1_000_000)), minlength=self.vocabulary)
-            weights = (counts + 1.0) ** -rare
-            weights /= weights[store.span(0, min(store.tokens, 1_000_000))].mean()
-        pieces = self.pieces if whole_words else ()
-        self.masking = Masking(window, vocabulary=self.vocabulary, pieces=pieces, weights=weights)
+        self.masking = Masking(window, vocabulary=self.vocabulary, pieces=self.pieces if whole_words else ())
         self._order: tuple[int, Ids] = (-1, np.empty(0, np.int64))
 
     @abstractmethod

@@ -41,11 +41,9 @@ class LongWindowSampler(Sampler):
 
     def __init__(self, short: WindowSampler, long: WindowSampler) -> None:
         self.short, self.long = short, long
-        self.begins: int | None = None
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        is_long = step % LONG_EVERY == LONG_EVERY - 1 if self.begins is None else step >= self.begins
-        sampler = self.long if is_long else self.short
+        sampler = self.long if step % LONG_EVERY == LONG_EVERY - 1 else self.short
         return sampler.batch(step, rank, world)
 
     def tokens_before(self, step: int) -> int:

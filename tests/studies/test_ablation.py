@@ -1,0 +1,64 @@
+"""Fine-tuning without one technique at a time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from components.settings.cluster import ClusterSettings
+from components.studies import ablation
+from components.studies.ablation import EARLIER, TECHNIQUES, WHOLE
+from components.studies.frame import Outputs
+
+
+@pytest.fixture
+def ready(outputs: Outputs, add_task: Any, add_encoder: Any) -> Outputs:
+    """A task, an adapted and a pretrained encoder, and settings with three techniques."""
+    add_task()
+    for seed, start in enumerate(("adapted", "pretrained")):
+        add_encoder("ulmfit", start, seed=seed)
+    given = outputs.params.finetune["ulmfit"]
+    training = given.training.model_copy(update={"schedule": "slanted_triangular"})
+    off = {name: value for technique in TECHNIQUES for name, value in technique.off.items()}
+    changes = {"method": "finetune", "epochs": 1, "min_steps": 2, "evaluations": 1, "head_steps": 5}
+    changes |= {"discriminative": 2.6, "unfreeze_epochs": 1, "words": "none", "frozen": False, "training": training}
+    outputs.params.__dict__["cluster"] = ClusterSettings(launcher="local")
+    outputs.params.finetune["ulmfit"] = given.model_copy(update=off | changes)
+    return outputs
+
+
+def test_each_technique_of_the_settings_has_a_row(ready: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ablation, "TECHNIQUES", TECHNIQUES[:2])
+    findings = ablation.run(ready, encoder="ulmfit-adapted", budget=2, seeds=2)
+    used = ["gradual unfreezing", "discriminative rates"]
+    assert list(findings.numbers["scores"]) == [WHOLE, EARLIER["pretrained"], *used]
+    assert all(len(scores) == 2 for scores in findings.numbers["scores"].values())
+    (table,) = findings.chapter.tables
+    assert [row[0] for row in table.rows[1:]] == [f"without {name}" for name in findings.numbers["scores"]][1:]
+
+
+def test_a_change_is_paired_with_the_same_labels(ready: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+
+    def train_all(specs: Any, **options: Any) -> list[Any]:
+        runs = [spec.members[0] for spec in specs["finetune"]]
+        trained.append([(run.budget, run.seed, run.encoder.name, run.settings) for run in runs])
+        return [
+            SimpleNamespace(score=0.5 + 0.125 * run.seed - 0.25 * (run.settings.discriminative == 1)) for run in runs
+        ]
+
+    monkeypatch.setattr(ablation, "train_all", train_all)
+    monkeypatch.setattr(ablation, "clear", lambda runs, cluster: None)
+    findings = ablation.run(ready, encoder="ulmfit-adapted", budget=2, seeds=3)
+    scores = dict(row[::2] for row in findings.chapter.tables[0].rows)
+    # The changes of all seeds are equal, so the interval has no width.
+    assert scores["without discriminative rates"] == "-0.250"
+    assert scores["without gradual unfreezing"] == "+0.000"
+    assert len(findings.chapter.lead) == 2 and "without discriminative rates" in findings.chapter.lead[1]
+    assert {tuple(of[:2] for of in runs) for runs in trained} == {((2, 0), (2, 1), (2, 2))}
+    assert [runs[0][2] for runs in trained] == ["adapted", "pretrained", *["adapted"] * 4]
+    whole, _, *others = (runs[0][3] for runs in trained)
+    changed = [{name for name, value in of if value != getattr(whole, name)} for of in others]
+    assert changed == [{"unfreeze_epochs"}, {"discriminative"}, {"training"}, {"head_steps"}]
