@@ -49,7 +49,7 @@ def test_flags_come_from_the_signature(params_file: Path) -> None:
 def test_an_unknown_study() -> None:
     with pytest.raises(ConfigError, match=r"unknown study 'benefit'; did you mean 'benefits'\?"):
         command.study(["benefit"])
-    with pytest.raises(ConfigError, match="unknown study 'xyz'; known: benefits, .*label-efficiency"):
+    with pytest.raises(ConfigError, match="unknown study 'xyz'; known: ablation, .*label-efficiency"):
         command.study(["xyz"])
 
 
