@@ -40,18 +40,14 @@ LEAST_WORDS, ENOUGH_WORDS = 10, 50
 DOCUMENTS: Final = 20_000
 #: Scrambled words: the most frequent ones with 4 to 15 letters (GPT-3, section 3.9.2).
 WORDS: Final = 10_000
-#: Invented word, its definition, and a sentence with it. The first six words are those of GPT-3 (figure 3.16).
+#: Invented word, its definition, and a sentence with it (GPT-3, figure 3.16, has others).
 NEW_WORDS: Final = (
-    ("whatpu", 'A "whatpu" is a small, furry animal native to Tanzania.', "On our trip we saw two very cute whatpus."),
-    ("farduddle", 'To "farduddle" means to jump up and down really fast.', "The children began to farduddle."),
-    ("yalubalu", 'A "yalubalu" is a type of vegetable that looks like a big pumpkin.', "I made soup of a yalubalu."),
-    ("Burringo", 'A "Burringo" is a car with very fast acceleration.', "My father drives an old Burringo to work."),
-    ("Gigamuru", 'A "Gigamuru" is a type of Japanese musical instrument.', "My uncle plays the Gigamuru on Sundays."),
-    (
-        "screeg",
-        'To "screeg" something is to swing a sword at it.',
-        "They stood face to face and began to screeg.",
-    ),
+    ("dremmit", 'A "dremmit" is a grey bird that lives on chimneys.', "Two dremmits built a nest above our kitchen."),
+    ("lorp", 'To "lorp" means to run down a hill with open arms.', "In summer we lorp from the castle to the river."),
+    ("kassel root", 'A "kassel root" is a sweet vegetable with a red skin.', "He baked a pie with one kassel root."),
+    ("trundra", 'A "trundra" is a slow train for heavy goods.', "The trundra brings coal to the harbour."),
+    ("ombeline", 'An "ombeline" is an instrument with nine strings.', "My sister plays the ombeline in a band."),
+    ("whisp", 'To "whisp" something is to throw it very softly.', "Please whisp the eggs to me, one by one."),
     ("plimmet", 'A "plimmet" is a small boat for one person.', "She crossed the lake in her plimmet before breakfast."),
     ("troskel", 'A "troskel" is a warm drink made of milk and honey.', "After the walk we drank a hot troskel."),
     ("vandle", 'To "vandle" means to fold paper without looking at it.', "He can vandle a star in ten seconds."),

@@ -65,7 +65,7 @@ def test_what_counts_as_an_answer() -> None:
     assert [first_sentence(text) for text in ("One is here. Two", "one", "")] == ["One is here.", "one", ""]
     assert is_equal("Bank", ["bank"]) and not is_equal("banks", ["bank"])
     assert is_exact_match("the Bank!", ["river", "bank"]) and not is_exact_match("old bank", ["bank"])
-    assert contains("Two Whatpus.", ["whatpu"]) and not contains("Two.", ["whatpu"])
+    assert contains("Two Dremmits.", ["dremmit"]) and not contains("Two.", ["dremmit"])
 
 
 def test_prompts_with_and_without_demonstrations() -> None:
