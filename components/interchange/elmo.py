@@ -1,7 +1,7 @@
 """Import of ELMo's published weights, of bilm-tf and AllenNLP (Peters et al. 2018): options as JSON, weights as HDF5.
 
-The file PREFIXweights.hdf5 is read by the package h5py, beside it PREFIXoptions.json or options.json. TensorFlow's LSTM
-has the gates in the order i, g, f, o, and adds 1 to f. The files have neither a softmax nor words: the vocabulary has
+The package h5py reads PREFIXweights.hdf5; PREFIXoptions.json or options.json is beside it. TensorFlow's LSTM has the
+gates in the order i, g, f, o, and adds 1 to f. The files have neither a softmax nor words: the vocabulary has
 the special pieces only, every word is read by its characters, and adaptation learns the softmax of the domain's words.
 <S> and </S> become [CLS] and [SEP]; the characters of the other special pieces have zero embeddings.
 """
@@ -33,7 +33,7 @@ WEIGHTS: Final = f"weights{SUFFIX}"
 OPTIONS: Final = "options.json"
 #: Rows of the published table of characters: 256 bytes, begin and end of a sentence and of a word, padding.
 PUBLISHED_CHARACTERS: Final = 261
-#: Our character -> published one, beyond the bytes.
+#: Character id of the family -> published id, for characters that are not bytes.
 _MARKS: Final = {BEGIN: 258, FINISH: 259, PADDING: 260, FIRST_SPECIAL + START: 256, FIRST_SPECIAL + END: 257}
 #: Gates i, f, g, o in the order of TensorFlow.
 _GATES: Final = (0, 2, 1, 3)

@@ -30,7 +30,7 @@ MODEL_TYPE: Final = "transfo-xl"
 VOCABULARIES: Final = ("vocab.txt", "vocab.bin")
 #: Special piece -> word.
 WORDS: Final = {UNK: "<unk>", END: "<eos>"}
-#: `memory` of an imported model in training: that of the published training on WikiText-103. `mem_len` is the memory of
+#: `memory` of an imported model in training, as in the published training on WikiText-103. `mem_len` is the memory of
 #: evaluation.
 TRAINING_MEMORY: Final = 384
 _KEYS: Final = Keys(

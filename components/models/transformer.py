@@ -7,8 +7,9 @@ Vaswani, Shazeer, Parmar, Uszkoreit, Jones, Gomez, Kaiser and Polosukhin 2017 (A
     decoder:  y = LN(y + causal attention(y));  y = LN(y + attention(y, x));  y = LN(y + W_2 relu(W_1 y))
     p(w^z_t) = softmax(E y_t + b)
 
-The outputs of the encoder's blocks are the features of tasks, as CoVe's LSTM states are. Beyond the paper: dropout on
-the attention weights, as in its later code, and b, the log frequencies of the target's words at first.
+The outputs of the encoder's blocks are the features of tasks, as CoVe's LSTM states are. There are two additions to the
+paper: dropout on the attention weights, as in the authors' later code, and an output bias b, which starts from the log
+frequencies of the target words.
 
 Shape suffixes: B batch rows, T source positions, U target positions, R rows of W positions when packed, D width.
 """
@@ -60,8 +61,8 @@ class Transformer(TranslationModel):
         self.decoder = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
         self.drop = Dropout(config.dropout)
-        # A quarter of the usual D^-0.5: the bias determines the first predictions, as the outputs are normalised, and
-        # words do not vanish beside positions.
+        # A quarter of the usual std D^-0.5. The outputs are normalised: with the usual std they, and not the bias, would
+        # determine the first predictions. With a much smaller one, words would be negligible beside positions.
         nn.init.normal_(self.embedding, std=0.25 * config.width**-0.5)
         for module in self.modules():
             if isinstance(module, Linear):

@@ -19,7 +19,7 @@ from components.tokenization.special import END, START
 
 #: What the decoder reads of the sources.
 Memory = tuple[Tensor, ...]
-#: What it keeps of the words before; () before the first one.
+#: What the decoder keeps of the previous words; empty at the first word.
 State = tuple[Tensor, ...]
 
 
@@ -69,7 +69,7 @@ class TranslationModel(LanguageModel):
 
         Args:
             tokens, lengths: sources (B, T), as `special_tokens` returns them, padded; and their lengths (B,).
-            most: maximum number of pieces; of a model with positions at most as many as these.
+            most: maximum number of pieces; a model with a limited number of positions makes at most that many.
 
         Returns:
             (B, U) int64, U <= `most`; filled with END after a row's last word.

@@ -89,7 +89,8 @@ def run(
     }
     scores = _scores(outputs, name, block, variants, labels=labels, seeds=seeds)
     scoring = scoring_for(data.facts.kind, data.facts.labels)
-    how = f"{title(scoring.main)} on dev at {format_budget(labels, scoring)}"
+    where = "on dev" if data.facts.selection == "dev" else "by cross-validation within the labels"
+    how = f"{title(scoring.main)} {where} at {format_budget(labels, scoring)}"
     numbers = {
         "task": name,
         "encoder": f"{block}-{start}",
@@ -152,8 +153,7 @@ def _chapter(name: str, scores: Mapping[str, np.ndarray], how: str) -> Chapter:
     ]
     chapter.text.append(
         f"{how}; mean over {len(whole)} samples of the labels with its interval; changes are paired by sample. Each "
-        "row switches one technique off (Howard and Ruder 2018, section 5). The weights of the best evaluation on dev "
-        "count, in every row."
+        "row switches one technique off (Howard and Ruder 2018, section 5) and has the score of its best evaluation."
     )
     rows = [[WHOLE, bounds(level), ""]]
     rows += [[f"without {of}", f"{scores[of].mean():.3f}", bounds(change, "+.3f")] for of, change in changes.items()]

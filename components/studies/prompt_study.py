@@ -86,7 +86,7 @@ def run(
             tasks = TASKS[name](source, np.random.default_rng(0))
             asked += [_asked(each, shots=shots, items=items, seeds=seeds, choices=choices) for each in tasks]
         except HeadstartError as error:
-            # What a person has named is not skipped.
+            # A task that the user names is not skipped.
             if task or name in FROM_FILE:
                 raise
             notes.append(f"{name} is skipped: {error}.")

@@ -40,7 +40,7 @@ LEAST_WORDS, ENOUGH_WORDS = 10, 50
 DOCUMENTS: Final = 20_000
 #: Scrambled words: the most frequent ones with 4 to 15 letters (GPT-3, section 3.9.2).
 WORDS: Final = 10_000
-#: Invented word, its definition, and a sentence with it (GPT-3, figure 3.16, has others).
+#: Invented word, its definition, and a sentence with it.
 NEW_WORDS: Final = (
     ("dremmit", 'A "dremmit" is a grey bird that lives on chimneys.', "Two dremmits built a nest above our kitchen."),
     ("lorp", 'To "lorp" means to run down a hill with open arms.', "In summer we lorp from the castle to the river."),

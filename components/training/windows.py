@@ -106,8 +106,8 @@ class WindowSampler(Sampler):
         return step * self.batch_size * self.window
 
     def scores(self, model: LanguageModel, tokenizer: Tokenizer) -> dict[str, float]:
-        """Scores of the objective beside its loss, by name, on documents of the store; empty if it has none. The model
-        is in evaluation mode."""
+        """Further scores, by name, of a model in evaluation mode on documents of the store; empty if the objective has
+        only a loss."""
         return {}
 
     def _rows(self, rank: int, world: int) -> range:
