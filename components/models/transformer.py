@@ -61,8 +61,8 @@ class Transformer(TranslationModel):
         self.decoder = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
         self.drop = Dropout(config.dropout)
-        # A quarter of the usual std D^-0.5. The outputs are normalised: with the usual std they would determine the first
-        # predictions, not the bias. With a much smaller one, words would be negligible beside positions.
+        # A quarter of the usual std D^-0.5. With the usual one, the normalised outputs determine the first predictions,
+        # not the bias. With a much smaller one, words are negligible beside positions.
         nn.init.normal_(self.embedding, std=0.25 * config.width**-0.5)
         for module in self.modules():
             if isinstance(module, Linear):
