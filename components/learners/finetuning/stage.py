@@ -15,16 +15,18 @@ from typing import Any, Literal
 
 from components.core.artifacts import read_manifest, writing
 from components.data.tasks.budgets import ALL
+from components.data.tasks.data import Answer, Target
 from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import save_members
-from components.data.tasks.results import KIND, SERVED, RunResult, write_results
+from components.data.tasks.results import KIND, OUT_OF_FOLD, SERVED, RunResult, write_results
+from components.learners.abstention import abstention_facts
 from components.learners.finetuning.attempts import ways_of
 from components.learners.finetuning.execution import TrainedRun, clear, train_all
 from components.learners.finetuning.packing import MODEL, ON_FROZEN
 from components.learners.finetuning.runs import GroupSpec, below
 from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
-from components.learners.finetuning.specs import Distillation, RunSpec, build
+from components.learners.finetuning.specs import Distillation, RunSpec, build, rows_of
 from components.learners.finetuning.words import with_words
 from components.learners.task_models.classifier import load_classifier, write_files
 from components.learners.task_models.inputs import share_cut
@@ -164,6 +166,7 @@ def write_member(
                 "budget": spec.budget,
                 "seeds": [output.spec.seed for output in largest],
                 "precision": spec.precision,
+                **abstention_facts(facts.kind, [output.held_out(frozen=frozen) for output in largest]),
             },
         )
     if len(largest) > 1 and not scoring_for(facts.kind, facts.labels).averages:
@@ -209,6 +212,15 @@ class _Output:
             first |= {"chosen": 0} if "chosen" in record else {}
             first.pop("selected", None)
             yield RunResult(f"{family}-{start}{FROZEN}", family, f"{start}{FROZEN}", first, self.frozen)
+
+    def held_out(self, *, frozen: bool) -> tuple[Sequence[Target], Sequence[Answer]]:
+        """Targets of the rows that the choices are made on, and the answers of the model, or of its head on the frozen
+        encoder."""
+        answers = self.frozen if frozen else self.words.answers
+        if "dev" in answers:
+            return read_split(self.spec.examples, "dev").targets, answers["dev"]
+        whole = read_split(self.spec.examples, "train")
+        return whole.take(rows_of(replace(self.spec, fold=None), whole).learned).targets, answers[OUT_OF_FOLD]
 
     def write(self, directory: Path, *, frozen: bool) -> None:
         """Write the files of the model, or of its head on the frozen encoder. Weights that the run has not stored are
