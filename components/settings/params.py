@@ -59,7 +59,6 @@ class Params(Section):
     run: RunSettings
     #: Where training runs.
     cluster: ClusterSettings = ClusterSettings()
-    #: Prices of machines.
     #: Limits of one run.
     budget: BudgetSettings = BudgetSettings()
     #: Where the raw data is.
