@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +38,12 @@ def overlay(params: Path, over: Path) -> None:
     load_params(params)
 
 
-def commit_params(running: stack.Stack, over: Path) -> None:
+def commit_params(services: stack.Stack, over: Path) -> None:
     """Override keys of params.yaml by those of `over` in a clone of the origin, commit and push."""
-    clone, branch = running.layout.folder / "clone", running.values["HEADSTART_BRANCH"]
-    who = ("-c", "user.name=local-stack", "-c", "user.email=local-stack@localhost")
-
-    def git(*words: str, folder: Path = clone) -> None:
-        done = subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, timeout=3600)
-        if done.returncode:
-            raise stack.StackError(f"git {words[0]}: {done.stderr.strip() or done.stdout.strip()}")
-
-    git("clone", "--quiet", "--branch", branch, str(running.layout.origin), str(clone), folder=running.layout.folder)
+    clone, branch = services.layout.folder / "clone", services.values["HEADSTART_BRANCH"]
+    stack.git("clone", "--quiet", "--branch", branch, str(services.layout.origin), str(clone))
     overlay(clone / "params.yaml", over)
-    git("commit", "--quiet", "--all", "--allow-empty", "--message", "Settings of the local stack")
-    git("push", "--quiet", "origin", f"HEAD:{branch}")
+    who = ("-c", "user.name=local-stack", "-c", "user.email=local-stack@localhost")
+    message = "Settings of the local stack"
+    stack.git(*who, "commit", "--quiet", "--all", "--allow-empty", "--message", message, folder=clone)
+    stack.git("push", "--quiet", "origin", f"HEAD:{branch}", folder=clone)
