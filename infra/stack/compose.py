@@ -145,7 +145,6 @@ def localized(text: str, ports: Mapping[str, int], *, workspace: Path, owner: st
     """`text` with container addresses and paths replaced by local ones.
 
     Args:
-        ports: service -> local port.
         workspace: local path of the shared clone; the log of served rows is beside it.
         owner: service whose command or environment contains `text`; its own port is replaced, too.
     """

@@ -52,7 +52,6 @@ class Cluster:
         variables: of head and nodes, besides those of this process that configure neither Ray nor storage.
 
     Attributes:
-        address: of the cluster.
         variables: environment of head, nodes and drivers.
     """
 

@@ -27,9 +27,7 @@ class Facts:
     """What the inspection has found.
 
     Attributes:
-        kind: of the task.
         rows: split -> number of rows, after rows of train that are in a later split were dropped.
-        held_out: rows of test that were held out of train.
         classes: label -> rows of train, most frequent first; empty for kinds without labels.
         median, long: characters of a text: median, and of the longest 5%, the shortest.
         duplicates: rows of train whose text occurs before.
@@ -39,7 +37,6 @@ class Facts:
         unlabelled: rows without a label, which are left out.
         alike: labels that differ in upper and lower case only.
         telling: (token, rows of train with it, label) of tokens that occur with one label only, in many of its rows.
-        language: code.
     """
 
     kind: str
@@ -135,10 +132,7 @@ def facts_of(kind: str, fields: Sequence[Fields], targets: Sequence[Sequence[flo
     """Statistics of the rows of train.
 
     Args:
-        kind: of the task.
-        fields: N inputs.
         targets: N targets; of kinds with labels their indices, negative for no label.
-        labels: names of the labels; empty for kinds without labels.
     """
     texts = [" ".join(parts) for parts in fields]
     lengths = np.array([len(text) for text in texts])

@@ -43,10 +43,6 @@ class Proposal:
     """The proposed settings.
 
     Attributes:
-        name: of the task.
-        task: keys of `data.tasks.<name>`.
-        facts: of the data.
-        start: the encoder; None: none.
         own_tokens: budget of an own language model; 0: none.
         speed: tokens per second of its training.
         unlabelled: text without labels: paths, or paths with columns.
@@ -186,9 +182,7 @@ def own_tokens(characters: int, *, speed: float, minutes: float) -> int:
     """Budget of an own language model: `PASSES` over the text, at most `minutes`; 0 if the text is too short.
 
     Args:
-        characters: of the text.
         speed: tokens per second.
-        minutes: of training.
     """
     words = characters / 6
     if words < LEAST_WORDS:

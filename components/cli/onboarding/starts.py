@@ -33,10 +33,6 @@ class Measured:
     """An encoder on a sample of the task's texts.
 
     Attributes:
-        name: of the block.
-        folder: of the encoder.
-        digest: SHA-256 of its files.
-        parameters: number of them.
         texts_per_second, tokens_per_second: forward, with the cores of this process.
         unknown: share of the pieces that are unknown: a vocabulary of another language.
         large: whether only heads on its features are trained (`has_large_table`).

@@ -26,7 +26,6 @@ class Learner:
     """A version that has, or may have, learned from a document.
 
     Attributes:
-        version: of a registered model.
         sources: `corpus/general`, `examples/aws-type` ... that held the document when the version was trained.
         certain: whether the provenance shows it. Otherwise the data of that time are no longer available, and the
             version counts as a learner to be safe.

@@ -66,7 +66,6 @@ class Feature:
     """The test of one feature.
 
     Attributes:
-        effect: between 0 and 1.
         old, new: summary of the reference and of the new rows, as text.
         words: the difference as a sentence.
     """
@@ -88,7 +87,6 @@ class Comparison:
     Attributes:
         what: what was compared, such as `headstart-aws-type/3`.
         rows: number of new rows; `reference_rows`: of the reference.
-        error: probability of a false alarm in this check.
         too_few: why there is no comparison; empty if there is one.
     """
 
