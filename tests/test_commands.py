@@ -20,7 +20,7 @@ from components.core.errors import ConfigError
 from components.data.segmenters import Segmentation
 from components.models.encoder import KIND, build_model, save_encoder
 from components.pipeline.running import run_stage
-from components.registry.exports.exporting import export_encoder
+from components.registry.exports.champion import export_encoder
 from components.settings.loading import load_params
 from components.settings.tasks import SPLITS
 from components.tokenization.bpe import BytePairTokenizer

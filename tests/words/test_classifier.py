@@ -24,7 +24,7 @@ from components.learners.words.features import WordFeatures
 from components.learners.words.systems import SYSTEMS as TABLE
 from components.learners.words.text import Tfidf, spaced
 from components.registry.drift.measurements import SKETCH, MeasuredClassifier, measure, projection
-from components.registry.exports.exporting import export_encoder
+from components.registry.exports.champion import export_encoder
 
 LABELS = ["fruit", "metal", "ผลไม้"]
 TEXTS = [
