@@ -26,12 +26,7 @@ def is_retriable(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
     return stages.is_retriable(state.result(raise_on_failure=False))
 
 
-@task(
-    name="stage",
-    task_run_name="{stage.name}",
-    cache_policy=NO_CACHE,
-    retry_condition_fn=is_retriable,
-)
+@task(name="stage", task_run_name="{stage.name}", cache_policy=NO_CACHE, retry_condition_fn=is_retriable)
 def run_stage(stage: Stage, root: Path) -> State[str]:
     """Reproduce one stage with DVC.
 

@@ -20,6 +20,7 @@ from components.core.masking import masked
 from components.core.processors import cores, processor_name
 from components.core.progress import duration
 from components.pipeline.jobs import PARALLEL
+from components.pipeline.monitoring.disk import size_of
 from components.pipeline.stages import STAGES, TRAINING
 from components.settings.cluster import ClusterSettings
 from components.settings.params import Params
@@ -144,7 +145,7 @@ def work_of(stage: str, params: Params, *, root: Path) -> Work:
             return Work(_tokens(training, arguments["tokens"], root), "tokens")
         return Work(training.seconds, "seconds")
     if paths := _raw(group, arguments, params):
-        return Work(sum(_size(root / path) for path in paths), "bytes")
+        return Work(sum(size_of(root / path) for path in paths), "bytes")
     if group in OF_TASKS and (tasks := _tasks(arguments)):
         sources = [params.data.tasks[task] for task in tasks if task in params.data.tasks]
         return Work(sum(len(source.budgets) * len(source.seeds) for source in sources) or 1, "runs")
@@ -179,13 +180,6 @@ def _tasks(arguments: Mapping[str, Any]) -> list[str]:
     if isinstance(examples, Mapping):
         return list(examples)
     return [Path(examples).name] if isinstance(examples, Path) else []
-
-
-def _size(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder."""
-    if path.is_dir():
-        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return path.stat().st_size if path.is_file() else 0
 
 
 #: Durations that are used, at most: the last ones.

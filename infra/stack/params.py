@@ -7,8 +7,7 @@ from typing import Any
 
 import yaml
 
-from components.core.errors import ConfigError
-from components.settings.loading import load_params
+from components.settings.loading import load_params, read_file
 from infra.stack import stack
 
 
@@ -25,14 +24,7 @@ def overlay(params: Path, over: Path) -> None:
     Raises:
         ConfigError: `over` is missing or no YAML mapping, or the result is invalid.
     """
-    try:
-        keys = yaml.safe_load(over.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"{over}: does not exist; name a file of settings with --params") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{over}: not readable as YAML: {error}") from error
-    if not isinstance(keys, dict):
-        raise ConfigError(f"{over}: expected sections as in params.yaml, found {type(keys).__name__}")
+    keys = read_file(over)
     base = yaml.safe_load(params.read_text(encoding="utf-8"))
     params.write_text(yaml.safe_dump(merged(base, keys), sort_keys=False, allow_unicode=True), encoding="utf-8")
     load_params(params)

@@ -20,7 +20,7 @@ import psutil
 from components.core.errors import ConfigError
 from components.core.outputs import MARK, claim_folder
 from flows.processes import answers, descendants, end, having, is_alive
-from flows.server import try_lock
+from flows.repository import try_lock
 from infra.stack import compose, nodes, postgres, processes
 from infra.stack.compose import ROOT, Service
 from infra.stack.processes import StackError
@@ -173,13 +173,13 @@ class Stack:
         processes.wait_until(name, self.running[name], ready, log=self.layout.log(name))
 
 
-def settings(*, example: Path = compose.ENV_EXAMPLE) -> dict[str, str]:
+def settings() -> dict[str, str]:
     """The settings of .env.example with random secrets, and with the branch of this checkout.
 
     Raises:
         ConfigError: this checkout is not on a branch.
     """
-    values = compose.fill_secrets(compose.read_env(example))
+    values = compose.fill_secrets(compose.read_env(compose.ENV_EXAMPLE))
     branch = git("branch", "--show-current")
     if not branch:
         raise ConfigError(f"{ROOT}: not on a branch, of which the flow needs a clone; run `git switch -c NAME` first")

@@ -198,7 +198,7 @@ class TestParams:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("- 1\n", "expected sections as in params.yaml, found list"),
+            ("- 1\n", r"expected sections \(run, data, pretrain \.\.\.\), found list"),
             ("a: [\n", "not readable as YAML"),
             ("runn: {}\n", r"runn: unknown key; did you mean 'run'\?"),
         ],
@@ -211,5 +211,5 @@ class TestParams:
             overlay(params, over)
 
     def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=r"none\.yaml: does not exist; name a file of settings with --params"):
+        with pytest.raises(ConfigError, match=r"none\.yaml: does not exist; .* name it with --params"):
             overlay(tmp_path / "params.yaml", tmp_path / "none.yaml")
