@@ -46,9 +46,6 @@ def read_rows(path: Path, layout: Layout = PLAIN) -> Rows:
     Args:
         path: of the file.
         layout: how it is read; the rest is guessed.
-
-    Raises:
-        DataError: the format is not recognised, or the file is damaged or empty.
     """
     rows = _read(path, layout)
     if not rows.rows:
@@ -103,11 +100,7 @@ def reading_in_words(table: OpenRows, bad: Sequence[DataError]) -> Iterator[str]
 
 
 def json_members(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """The members of a JSON document that are lists of rows; a row that is a list has the columns "0", "1", ...
-
-    Raises:
-        DataError: the file is damaged.
-    """
+    """The members of a JSON document that are lists of rows; a row that is a list has the columns "0", "1", ..."""
     content = parse_json(path, Reading())
     members = {}
     for name, rows in content.items() if isinstance(content, dict) else ():

@@ -73,9 +73,6 @@ class Segmentation:
     Args:
         name: a key of `SEGMENTERS`; `none`; or `auto`, the segmenter whose script has at least a tenth of the
             characters of the text.
-
-    Raises:
-        ValueError: the name is unknown.
     """
 
     def __init__(self, name: str = "auto") -> None:

@@ -40,11 +40,7 @@ _GATES: Final = (0, 2, 1, 3)
 
 
 def options_file(weights: Path) -> Path:
-    """The options of a weight file.
-
-    Raises:
-        ArtifactError: there are none.
-    """
+    """The options of a weight file."""
     names = [weights.name.removesuffix(WEIGHTS) + OPTIONS, OPTIONS]
     for name in names:
         if weights.with_name(name).is_file():
@@ -53,12 +49,7 @@ def options_file(weights: Path) -> Path:
 
 
 def from_elmo_file(weights: Path, *, family: str | None, digest: str) -> Imported:
-    """Import a weight file.
-
-    Raises:
-        ArtifactError: a file is missing or damaged, or the files do not match.
-        ConfigError: h5py is not installed, or another family is requested.
-    """
+    """Import a weight file."""
     if family not in (None, "elmo"):
         raise unfit(str(family), weights, ("elmo",))
     path = options_file(weights)
@@ -85,12 +76,7 @@ def from_elmo_file(weights: Path, *, family: str | None, digest: str) -> Importe
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
-    """The arrays of an HDF5 file by the paths of their groups.
-
-    Raises:
-        ArtifactError: the file is damaged.
-        ConfigError: h5py is not installed.
-    """
+    """The arrays of an HDF5 file by the paths of their groups."""
     try:
         import h5py
     except ImportError as error:
@@ -110,11 +96,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def from_elmo(options: Any, arrays: Mapping[str, NDArray[np.float32]]) -> Restored:
-    """Convert options and arrays; the settings are those of a vocabulary of the special pieces.
-
-    Raises:
-        ArtifactError: an option is missing or not supported, or arrays are missing, surplus or misshapen.
-    """
+    """Convert options and arrays; the settings are those of a vocabulary of the special pieces."""
     try:
         lstm, characters = options["lstm"], options["char_cnn"]
         settings = {

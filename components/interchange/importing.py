@@ -40,11 +40,7 @@ PICKLES: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read config.json.
-
-    Raises:
-        ArtifactError: the folder or the file does not exist, or the file is not a JSON object.
-    """
+    """Read config.json."""
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: no such folder")
     try:
@@ -59,11 +55,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder.
-
-    Raises:
-        ArtifactError: there are none, only pickles, or a shard is missing.
-    """
+    """The safetensors files of a folder."""
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
@@ -83,11 +75,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_tensors(files: list[Path]) -> dict[str, Tensor]:
-    """All tensors of safetensors files, or of one file of `torch.save`, by name.
-
-    Raises:
-        ArtifactError: a file is damaged.
-    """
+    """All tensors of safetensors files, or of one file of `torch.save`, by name."""
     tensors: dict[str, Tensor] = {}
     for path in files:
         try:
@@ -119,10 +107,6 @@ def import_encoder(
         family: of the result; None: determined from config.json, `ulmfit` for .pth, `elmo` for .hdf5, `word2vec` for
             vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
-
-    Raises:
-        ArtifactError: the format is unknown, the source is damaged or inconsistent, or the output exists.
-        ConfigError: the family does not exist or does not support the source.
     """
     with named_output(output, kind=KIND, overwrite=overwrite) as draft:
         imported = read_published(Path(source), family=family, vocabulary=vocabulary)
@@ -188,11 +172,7 @@ def read_published(
 
 
 def source_digest(source: Path, *, vocabulary: Path | None = None) -> str:
-    """SHA-256 over all files that importing `source` reads.
-
-    Raises:
-        ArtifactError: the source cannot be imported.
-    """
+    """SHA-256 over all files that importing `source` reads."""
     return digest_files(_recognised(source, vocabulary)[1])
 
 

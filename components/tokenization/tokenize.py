@@ -81,12 +81,7 @@ class TokenizeJob(Section):
 
 
 def tokenize(job: TokenizeJob) -> Path:
-    """Tokenize the shards of `job.corpus` that are not in `job.output` yet; returns `job.output`.
-
-    Raises:
-        ArtifactError: the corpus or the tokenizer is incomplete or damaged.
-        DataError: the corpus has no documents.
-    """
+    """Tokenize the shards of `job.corpus` that are not in `job.output` yet; returns `job.output`."""
     tokenizer = load_tokenizer(job.tokenizer)
     fingerprint = tokenizer.fingerprint()
     digests = read_manifest(job.corpus, kind=corpus.KIND).files
@@ -274,11 +269,7 @@ class TaskTokensJob(Section):
 
 
 def task_tokens(job: TaskTokensJob) -> Path:
-    """Tokenize the distinct texts of train, and of dev to measure the perplexity; returns `job.output`.
-
-    Raises:
-        ArtifactError: the examples or the tokenizer are incomplete or damaged.
-    """
+    """Tokenize the distinct texts of train, and of dev to measure the perplexity; returns `job.output`."""
     tokenizer = load_tokenizer(job.tokenizer)
     examples = read_manifest(job.examples, kind="examples")
     with writing(job.output, kind=KIND) as draft:

@@ -37,11 +37,7 @@ class WordTokenizer(BertWordsTokenizer):
 
 
 def train_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation) -> WordTokenizer:
-    """A vocabulary of the most frequent words; ties are broken alphabetically.
-
-    Raises:
-        DataError: too few words are frequent enough.
-    """
+    """A vocabulary of the most frequent words; ties are broken alphabetically."""
     most = max(0, settings.size - len(SPECIAL_PIECES))
     tokenizer = frequent_words(texts, settings=settings, segmentation=segmentation, most=most)
     check_size(tokenizer.vocab_size, settings, kind="word")
@@ -147,11 +143,7 @@ class OpenWordTokenizer(WordTokenizer):
 
 
 def train_open_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation) -> OpenWordTokenizer:
-    """`train_word` with an open vocabulary; `texts` are segmented.
-
-    Raises:
-        DataError: too few words are frequent enough.
-    """
+    """`train_word` with an open vocabulary; `texts` are segmented."""
     closed = train_word(texts, settings=settings, segmentation=segmentation)
     return OpenWordTokenizer(
         closed.pieces, segmentation=segmentation, lowercase=closed.lowercase, strip_accents=closed.strip_accents

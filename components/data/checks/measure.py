@@ -100,11 +100,7 @@ class Statistics:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Read the statistics from JSON; numbers that only earlier versions of Headstart compare are left out.
-
-        Raises:
-            KeyError: a number is missing.
-        """
+        """Read the statistics from JSON; numbers that only earlier versions of Headstart compare are left out."""
         sums: dict[str, Any] = {
             name: Counter(raw[name]) if isinstance(raw[name], dict) else raw[name] for name in _SUMS
         }
@@ -226,11 +222,7 @@ def measure_file(item: MeasuredFile, key: str, work: Work) -> Facts:
 
 
 def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: ClusterSettings) -> Unit:
-    """The statistics of a corpus.
-
-    Raises:
-        DataError: a file is missing or damaged.
-    """
+    """The statistics of a corpus."""
     settings = source.model_dump_json()
     paths = raw_files(Path(source.path))[0]
     digests = _digests(paths)
@@ -257,11 +249,7 @@ def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: Cl
 
 
 def task_units(name: str, source: TaskSource) -> list[Unit]:
-    """The statistics of the splits of a task, after rows that are also in a later split have been dropped.
-
-    Raises:
-        DataError: the data are invalid (file, line, what to do).
-    """
+    """The statistics of the splits of a task, after rows that are also in a later split have been dropped."""
     files = [path for split in SPLITS for path, _ in files_of(name, source, split)]
     labels = labels_file(name, source)
     paths = _files(dict.fromkeys([*files, *([labels] if labels.is_file() else [])]))

@@ -66,9 +66,6 @@ def detect_encoding(path: Path, sample: bytes) -> Encoding:
     Args:
         path: of the file, for messages.
         sample: whole lines of it (`sample_of`).
-
-    Raises:
-        DataError: no encoding fits; the message names candidates.
     """
     for mark, name in MARKS:
         if sample.startswith(mark):

@@ -62,9 +62,6 @@ def lines(path: Path, reading: Reading, *, encoding: str | None = None) -> Itera
         path: of the file.
         reading: receives counts.
         encoding: as of `text_blocks`.
-
-    Raises:
-        DataError: as `text_blocks`; a line is longer than 8 MB.
     """
     number = 0
     for block in text_blocks(path, reading, encoding=encoding, limit=LINE_BYTES):
@@ -88,9 +85,6 @@ def text_blocks(
         reading: receives counts, and the encoding.
         encoding: of the file, a name that Python knows; None: guessed (`components.data.formats.encoding`).
         limit: maximum number of bytes of a line; None: no limit.
-
-    Raises:
-        DataError: the file is missing, empty, unreadable, truncated, no text, or in another encoding.
     """
     chunks = _chunks(path, reading)
     first: list[bytes] = []
@@ -204,11 +198,7 @@ def _of_archive(path: Path, reading: Reading) -> Iterator[bytes]:
 
 
 def member_of(path: Path) -> str:
-    """The name of the only file in a zip archive, without what systems add.
-
-    Raises:
-        DataError: the archive has no file or several; the message lists them.
-    """
+    """The name of the only file in a zip archive, without what systems add."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/") and not NO_DATA.search(name)]

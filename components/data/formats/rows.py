@@ -72,11 +72,7 @@ class Rows:
     kind: str | None = None
 
     def refuse_ambiguous(self, path: object, names: Iterable[str]) -> None:
-        """Check that used columns have names of their own.
-
-        Raises:
-            DataError: a name occurs twice.
-        """
+        """Check that used columns have names of their own."""
         if twice := sorted(self.ambiguous.intersection(names)):
             raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
 
@@ -88,10 +84,6 @@ def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None =
         path: the file; FILE#NAME for a sheet of a workbook or a member of a JSON document.
         layout: how it is read; the rest is guessed.
         rejected: receives bad rows; None: they are raised.
-
-    Raises:
-        DataError: the format is not known, the file is damaged, or a row does not fit the header; also raised by the
-            iterator, with the line.
     """
     name, _, member = str(path).partition("#")
     form = form_of(Path(name))

@@ -44,9 +44,6 @@ def store(source: Path, path: Path, *, part_bytes: int, part_rows: int, rejected
         path: to write.
         part_bytes, part_rows: sizes of a part.
         rejected: receives bad rows; None: they are raised.
-
-    Raises:
-        DataError: as `open_rows`.
     """
     table = open_rows(source, rejected=rejected)
     if table.schema is not None:
@@ -80,11 +77,7 @@ def _batches(rows: Iterator[tuple[str, Row]], part_bytes: int, part_rows: int) -
 
 
 def open_stored(path: Path, span: Span) -> Rows:
-    """A part of a table that `store` has written, or of another Parquet file.
-
-    Raises:
-        DataError: the file is damaged.
-    """
+    """A part of a table that `store` has written, or of another Parquet file."""
     try:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow

@@ -64,11 +64,7 @@ FEW_BAD: Final = 2
 
 
 def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """One JSON object per line; empty lines are skipped.
-
-    Raises:
-        DataError: a line is not a JSON object, lacks a column, or has a value of another type.
-    """
+    """One JSON object per line; empty lines are skipped."""
     number = 0
     for block in _line_blocks(path, reading, layout.encoding):
         rows = _plain_rows(block, columns)
@@ -81,11 +77,7 @@ def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Read
 
 
 def json_objects(path: Path, reading: Reading, *, encoding: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of a file with one JSON object per line; empty lines are skipped.
-
-    Raises:
-        DataError: a line is not a JSON object.
-    """
+    """(line number, object) of a file with one JSON object per line; empty lines are skipped."""
     number = 0
     for block in _line_blocks(path, reading, encoding):
         yield from _objects(path, block, number, reading)
@@ -127,11 +119,7 @@ def _objects(path: Path, block: bytes, before: int, reading: Reading) -> Iterato
 
 
 def parse_object(line: str, where: str) -> tuple[dict[str, Any], int]:
-    """The JSON object of a line, and the number of lone surrogates replaced by U+FFFD.
-
-    Raises:
-        DataError: the line is not a JSON object.
-    """
+    """The JSON object of a line, and the number of lone surrogates replaced by U+FFFD."""
     try:
         row, replaced = loads(line)
     except ValueError as error:
@@ -151,10 +139,6 @@ def json_rows(path: Path, layout: Layout, reading: Reading) -> Iterator[tuple[in
     """The rows of one JSON document: a list of objects, or of lists whose values are the columns "0", "1", ...
 
     `layout.member` is the path to the list within the document: `train` in `{"train": [["text", "label"]]}`.
-
-    Raises:
-        DataError: the file is not JSON, the member does not exist, a row is neither object nor list, or a row lacks a
-            column.
     """
     rows: Any = parse_json(path, reading)
     for key in layout.member.split(".") if layout.member else []:
@@ -212,11 +196,7 @@ def _rows_of_object(document: dict[str, Any]) -> Any:
 
 
 def parse_json(path: Path, reading: Reading) -> Any:
-    """The JSON document of a file.
-
-    Raises:
-        DataError: the file cannot be read or is not JSON.
-    """
+    """The JSON document of a file."""
     try:
         value, replaced = loads(whole(path, reading))
     except ValueError as error:
@@ -226,11 +206,7 @@ def parse_json(path: Path, reading: Reading) -> Any:
 
 
 def picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: str) -> tuple[Any, ...]:
-    """The values of columns of one row, as `Layout.nested` demands them.
-
-    Raises:
-        DataError: a column is missing, or a value is not text.
-    """
+    """The values of columns of one row, as `Layout.nested` demands them."""
     try:
         values = tuple([row[name] for name in columns])
     except KeyError as error:
@@ -246,11 +222,7 @@ def picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: s
 
 
 def as_text(value: Any, where: object) -> str | None:
-    """A value as text; numbers and booleans as in JSON, because labels are often 0 and 1; null stays None.
-
-    Raises:
-        DataError: the value is a list or an object; `where` it is.
-    """
+    """A value as text; numbers and booleans as in JSON, because labels are often 0 and 1; null stays None."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
@@ -261,11 +233,7 @@ def as_text(value: Any, where: object) -> str | None:
 
 def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
     """Delimited text, whose dialect is guessed where the layout does not name it. Rows that are not well formed are
-    left out and counted.
-
-    Raises:
-        DataError: a column does not exist, or too many rows are not well formed (`are_too_many`).
-    """
+    left out and counted."""
     table = open_delimited(path, layout, reading)
     indices = [_column(path, name, table) for name in columns]
     bad: list[Bad] = []
@@ -295,11 +263,7 @@ def too_many_bad(path: Path, bad: Sequence[Bad], rows: int, dialect: Dialect) ->
 
 
 def open_delimited(path: Path, layout: Layout, reading: Reading) -> Delimited:
-    """An open csv or tsv file, in the dialect of the layout; the rest is guessed.
-
-    Raises:
-        DataError: as `text_blocks`.
-    """
+    """An open csv or tsv file, in the dialect of the layout; the rest is guessed."""
     text = text_blocks(path, reading, encoding=layout.encoding)
     first = next(text, b"")
     dialect = detect_dialect(
@@ -323,11 +287,7 @@ def _column(path: Path, name: str, table: Delimited) -> int:
 
 
 def read_parquet(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """Rows of a Parquet file, a few megabytes at a time; numbers are row numbers, from 1.
-
-    Raises:
-        DataError: the file is damaged, a column is missing or not text, or a text is longer than 8 MB.
-    """
+    """Rows of a Parquet file, a few megabytes at a time; numbers are row numbers, from 1."""
     try:
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
             names = file.schema_arrow.names
@@ -380,11 +340,7 @@ def _values(path: Path, name: str, column: pa.Array, nested: bool, reading: Read
 
 
 def refuse_ambiguous(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
-    """Verify that the names of `columns` are unique among the `names` of a file.
-
-    Raises:
-        DataError: a name occurs twice.
-    """
+    """Verify that the names of `columns` are unique among the `names` of a file."""
     counts = Counter(names)
     if twice := [name for name in columns if counts[name] > 1]:
         raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
@@ -399,11 +355,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def read_workbook(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """The rows of a sheet (`layout.member`, or the first one); numbers count the rows of the sheet, from 1.
-
-    Raises:
-        DataError: as `read_sheet`; a column does not exist.
-    """
+    """The rows of a sheet (`layout.member`, or the first one); numbers count the rows of the sheet, from 1."""
     sheet = read_sheet(path, layout.member, header=layout.header)
     for name in columns:
         if name not in sheet.names:

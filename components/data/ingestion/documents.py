@@ -114,10 +114,6 @@ def what_became_of(directory: Path, document: str) -> list[Outcome]:
         document: an id; or a position as FILE:LINE, FILE#ROW or "FILE, line LINE". FILE is a path relative to the
             folder of raw files, or any path that ends in one. In txt, csv and tsv files, LINE may be any line of the
             document.
-
-    Raises:
-        ArtifactError: the directory is not a complete corpus.
-        DataError: no such document was read.
     """
     facts = read_manifest(directory, kind=KIND).facts
     outcomes = _look_up(directory, facts, pc.field("id") == document)

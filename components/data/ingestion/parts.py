@@ -137,9 +137,6 @@ def read_part(item: ReadPart, key: str, work: Work) -> Facts:
     Returns:
         The number of documents as `rows`, of those left out by reason, and of documents, bytes, replaced bytes and
         lines of each file.
-
-    Raises:
-        DataError: a raw file is damaged.
     """
     near = item.settings.near_duplicates
     shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS) if near else None

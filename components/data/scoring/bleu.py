@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def metric() -> BLEU:
-    """The metric with its default settings.
-
-    Raises:
-        ConfigError: sacrebleu is not installed.
-    """
+    """The metric with its default settings."""
     try:
         from sacrebleu.metrics import BLEU
     except ImportError as error:

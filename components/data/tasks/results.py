@@ -130,11 +130,7 @@ def best_score(record: Mapping[str, Any]) -> float:
 
 
 def read_answers(directory: Path, split: str) -> dict[RunKey, Vectors]:
-    """The answers of all runs of an output directory to a split: (system, budget, seed) -> one answer per row.
-
-    Raises:
-        ArtifactError: runs.parquet is missing, damaged or lacks a column.
-    """
+    """The answers of all runs of an output directory to a split: (system, budget, seed) -> one answer per row."""
     path, columns = directory / "runs.parquet", ["system", "budget", "seed", "answer"]
     table = read_columns(path, columns, stage="finetune", filters=[("split", "=", split)])
     keys = zip(*(table.column(name).to_pylist() for name in columns[:3]), strict=True)
@@ -159,9 +155,6 @@ def read_averages(directory: Path, *, averages: bool) -> dict[str, Average]:
     Args:
         averages: whether the mean of answers is an answer (`Scoring.averages`). If not, and no average is stored
             (baselines that are not served), the first seed stands for the system.
-
-    Raises:
-        ArtifactError: as `read_answers`.
     """
     runs, served = read_answers(directory, "test"), read_answers(directory, SERVED)
     got = {}
@@ -183,9 +176,6 @@ def read_columns(path: Path, columns: Sequence[str], *, stage: str, filters: Any
 
     Args:
         stage: name of the stage that writes the file, for the message.
-
-    Raises:
-        ArtifactError: the file is missing, damaged or lacks a column.
     """
     try:
         return pq.read_table(path, columns=list(columns), filters=filters)

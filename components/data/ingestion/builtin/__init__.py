@@ -33,10 +33,6 @@ def build(directory: Path) -> dict[str, int]:
 
     Returns:
         folder or split -> number of rows.
-
-    Raises:
-        ArtifactError: the folder contains files, or cannot be written.
-        DataError: a required package is not installed.
     """
     directory = directory.resolve()
     if directory.is_dir() and any(directory.iterdir()):

@@ -29,31 +29,19 @@ KINDS: LazyTable[Kind] = LazyTable(
 
 
 def find_kind(kind: str, *, key: str = "kind") -> Kind:
-    """The entry of a kind of task.
-
-    Raises:
-        ConfigError: there is no such kind.
-    """
+    """The entry of a kind of task."""
     if kind not in KINDS:
         raise ConfigError(f"{key}: unknown task kind {kind!r}{nearest(kind, KINDS)}")
     return KINDS[kind]
 
 
 def scoring_for(kind: str, labels: Sequence[str] = ()) -> Scoring:
-    """The metrics of a task.
-
-    Raises:
-        ConfigError: there is no such kind.
-    """
+    """The metrics of a task."""
     return find_kind(kind).scoring(labels)
 
 
 def promotion_metrics(kind: str) -> tuple[str, ...]:
-    """Names of the metrics that a promotion rule may use for a kind of task, its primary metric first.
-
-    Raises:
-        ConfigError: there is no such kind.
-    """
+    """Names of the metrics that a promotion rule may use for a kind of task, its primary metric first."""
     # Only the data show whether tags mark spans; the metrics of both cases are offered.
     variants = (scoring_for(kind, ["B-X"]), scoring_for(kind))
     names = dict.fromkeys(name for scoring in variants for name in scoring.names)

@@ -26,12 +26,7 @@ from components.settings.tasks import TaskSource
 
 
 def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: tuple[str, ...]) -> Examples:
-    """Rows of one or more texts with a number (`score`), which is the target.
-
-    Raises:
-        DataError: a text is empty, or a score is not a number (file and line); all scores of train are equal; or as
-            `examples_of`.
-    """
+    """Rows of one or more texts with a number (`score`), which is the target."""
     rows: Rows = {}
     counts: Counter[str] = Counter()
     for split, record in all_records(source, [*columns, source.score], counts, texts=len(columns)):

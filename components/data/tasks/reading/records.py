@@ -98,9 +98,6 @@ def split_files(source: TaskSource, *, task: str = "") -> Iterator[SplitFile]:
 
     Args:
         task: name of a task that has a file of labels; a missing train file is no error then.
-
-    Raises:
-        DataError: a file does not exist.
     """
     for split in SPLITS:
         for path, member in files_of(task, source, split):
@@ -134,11 +131,7 @@ def read_labelled(
     name: str, source: TaskSource, columns: Sequence[str], counts: Counter[str], *, texts: int, nested: bool = False
 ) -> Iterator[tuple[str, Record]]:
     """(split, row) of all files of a task, read together with its file of labels
-    (`components.data.tasks.reading.labels`).
-
-    Raises:
-        DataError: as `split_files` and `read_records`; a line of the file of labels is damaged.
-    """
+    (`components.data.tasks.reading.labels`)."""
     answers = answers_beside(name, source)
     further = dict(answers)
     left_out: LeftOut = []
@@ -181,9 +174,6 @@ def read_records(
         texts: number of columns, from the first one, that hold texts.
         nested: whether lists and objects are allowed as values.
         left_out: receives the texts of the rows in other languages; None: the file must hold rows.
-
-    Raises:
-        DataError: the file is damaged or lacks a column (file and line), or holds no rows.
     """
     source, split, path, form = file.source, file.split, file.path, file.form
     layout = layout_of(source, file.member, nested=nested)
@@ -242,11 +232,7 @@ def _has_column(path: Path, column: str, form: str, layout: Layout) -> bool:
 
 
 def filled(value: Any, what: str, column: str, where: object) -> str:
-    """A value as non-empty text; `what` it is, for the message.
-
-    Raises:
-        DataError: the text is empty.
-    """
+    """A value as non-empty text; `what` it is, for the message."""
     text = as_text(value, where)
     if text is None or not text.strip():
         raise DataError(f"{where}: {what} ({column!r}) is empty; remove the row or fill it in")
@@ -260,11 +246,7 @@ def filled_all(record: Record, columns: Sequence[str], what: Sequence[str]) -> F
 
 
 def label_of(value: Any, column: str, where: object) -> str:
-    """A label (`label_text`); of a list of labels the only one.
-
-    Raises:
-        DataError: the label is missing, or there are several.
-    """
+    """A label (`label_text`); of a list of labels the only one."""
     labels = labels_in(value)
     if labels is not None:
         if len(labels) != 1:
@@ -299,9 +281,6 @@ def number_of(text: str, *, thousands: bool = False) -> float:
     Args:
         text: with a decimal point or a decimal comma.
         thousands: whether commas separate thousands instead.
-
-    Raises:
-        ValueError: it is no number.
     """
     if thousands:
         return float(text.replace(",", ""))
