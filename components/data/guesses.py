@@ -33,10 +33,8 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     """Keys of `data.tasks.<name>`: kind and columns.
 
     Args:
-        rows: rows of train.
         text: column of the text, or of both texts of a pair, separated by a comma; None: guessed.
         label: column of the label; None: guessed.
-        kind: of the task; None: guessed.
     """
     kind = kind or rows.kind
     if rows.format in ("conll", "conllu"):
@@ -375,7 +373,6 @@ def _scheme(rows: Sequence[dict[str, Any]], column: str) -> str:
 
 
 def by_column(rows: Rows) -> dict[str, list[Any]]:
-    """Column -> its values."""
     return {name: [row.get(name) for row in rows.rows] for name in rows.columns}
 
 

@@ -27,7 +27,6 @@ class Rows:
     Attributes:
         format: `data.tasks.<name>.format`.
         columns: by name, or by number without a header.
-        rows: the sample.
         read: how the file was read, in words.
         kind: of the task, where the format says it.
     """
@@ -41,12 +40,7 @@ class Rows:
 
 def read_rows(path: Path, layout: Layout = PLAIN) -> Rows:
     """A sample of the rows of a file, of a member of a JSON document or sheet of a workbook (FILE#NAME), or of a folder
-    of parallel files.
-
-    Args:
-        path: of the file.
-        layout: how it is read; the rest is guessed.
-    """
+    of parallel files."""
     rows = _read(path, layout)
     if not rows.rows:
         raise DataError(f"{path}: holds no rows")

@@ -35,7 +35,6 @@ _LSTM: Final = re.compile(r"rnn\.weight_hh_l(\d+)")
 
 
 def from_flair(folder: Path, *, family: str | None, digest: str) -> Imported:
-    """Import a folder of flair's models."""
     if family not in (None, "flair"):
         raise unfit(str(family), folder, ("flair",))
     items = _items(folder / CHARACTERS)

@@ -40,7 +40,6 @@ _GATES: Final = (0, 2, 1, 3)
 
 
 def options_file(weights: Path) -> Path:
-    """The options of a weight file."""
     names = [weights.name.removesuffix(WEIGHTS) + OPTIONS, OPTIONS]
     for name in names:
         if weights.with_name(name).is_file():
@@ -49,7 +48,6 @@ def options_file(weights: Path) -> Path:
 
 
 def from_elmo_file(weights: Path, *, family: str | None, digest: str) -> Imported:
-    """Import a weight file."""
     if family not in (None, "elmo"):
         raise unfit(str(family), weights, ("elmo",))
     path = options_file(weights)

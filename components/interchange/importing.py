@@ -40,7 +40,6 @@ PICKLES: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read config.json."""
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: no such folder")
     try:
@@ -55,7 +54,6 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder."""
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():

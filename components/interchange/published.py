@@ -79,11 +79,7 @@ def fixed_keys(family: str, settings: Mapping[str, Any]) -> list[str]:
 
 
 def with_settings(imported: Imported, settings: Mapping[str, Any], *, source: Path) -> Imported:
-    """The imported model with other dropout rates and penalties, and the same weights.
-
-    Args:
-        settings: keys of the family's config class.
-    """
+    """The imported model with other dropout rates and penalties, and the same weights."""
     if not settings:
         return imported
     if fixed := fixed_keys(imported.family, settings):
@@ -100,5 +96,4 @@ def with_settings(imported: Imported, settings: Mapping[str, Any], *, source: Pa
 
 
 def unfit(family: str, source: Path, takers: tuple[str, ...]) -> ConfigError:
-    """The error for a family that does not support a source."""
     return ConfigError(f"{source}: not supported by the family {family!r}{nearest(family, takers)}")

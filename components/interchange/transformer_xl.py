@@ -92,7 +92,6 @@ def from_transfo_xl(
 
 
 def vocabulary_file(folder: Path) -> Path:
-    """The file of the words."""
     for name in VOCABULARIES:
         if (folder / name).is_file():
             return folder / name

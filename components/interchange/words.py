@@ -159,7 +159,6 @@ REACHED: Final = 20_000
 
 
 def from_fastai_file(weights: Path, vocabulary: Path, *, family: str | None, digest: str) -> Imported:
-    """Import fastai's weights and vocabulary as a ULMFiT model."""
     if family not in (None, "ulmfit"):
         raise unfit(str(family), weights, ("ulmfit",))
     read = read_fastai(weights, vocabulary)

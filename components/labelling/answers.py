@@ -47,7 +47,6 @@ class Answer:
     """The label that a person has given to a text.
 
     Attributes:
-        labels: one label; in `multilabel` any number.
         by: who has given it; empty: the account that merges it.
     """
 
@@ -147,7 +146,6 @@ class _Merging:
         self._new &= source.labels is None
 
     def entries(self, answers: Sequence[Answer]) -> list[Entry]:
-        """What is written for the answers."""
         grouped: dict[bytes, list[Answer]] = {}
         for answer in answers:
             grouped.setdefault(digest_of(answer.fields), []).append(answer)

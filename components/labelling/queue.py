@@ -145,7 +145,6 @@ def _suggestion(fields: Fields, beliefs: Known, index: int, why: str, source: Ta
 
 
 def check_format(path: Path) -> None:
-    """Check the suffix of a file of suggestions."""
     if path.suffix not in FORMATS:
         raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; use {' or '.join(FORMATS)}")
 

@@ -39,7 +39,6 @@ class FileRow:
 
     @property
     def digest(self) -> bytes:
-        """Identity of the texts."""
         return digest_of(self.fields)
 
     def __str__(self) -> str:
@@ -60,7 +59,6 @@ def source_of(params: Params, task: str) -> tuple[str, TaskSource]:
 
 
 def text_columns(source: TaskSource) -> tuple[str, ...]:
-    """The columns of the texts."""
     return (source.first, source.second) if source.kind == "pair" else (source.text,)
 
 
@@ -158,7 +156,6 @@ def scalar(value: Any, where: str) -> str:
 
 
 def by_digest(rows: Iterable[FileRow]) -> dict[bytes, list[FileRow]]:
-    """The rows of each text."""
     grouped: dict[bytes, list[FileRow]] = {}
     for row in rows:
         grouped.setdefault(row.digest, []).append(row)

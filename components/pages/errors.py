@@ -67,7 +67,6 @@ class Errors:
 
     @property
     def page(self) -> Sequence[Mistake]:
-        """The rows of this page."""
         return self.errors[self.choice.start : self.choice.start + PAGE]
 
 

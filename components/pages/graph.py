@@ -32,7 +32,6 @@ class Node:
 
     Attributes:
         about: what it is, in words.
-        directory: of an output.
     """
 
     key: str

@@ -70,7 +70,6 @@ class Run:
     """One retraining.
 
     Attributes:
-        id: of the retraining; the last part of its page's address.
         expected: stages that were going to run at its start -> seconds by earlier runs, or None.
     """
 

@@ -58,7 +58,6 @@ class Prediction:
 
     @property
     def text(self) -> str:
-        """The prediction in words."""
         value = self.formatted.get("prediction", "")
         return f"{value:.4g}" if isinstance(value, float) else str(value) or "no label"
 
@@ -110,7 +109,6 @@ class Similar:
     def find(
         self, examples: Path, facts: TaskFacts, text: str, *, budget: int, seeds: Sequence[int]
     ) -> list[Neighbour]:
-        """The nearest rows of train."""
         digest = facts.digests["train"]
         with self._lock:
             cached = self._fitted.get(examples)

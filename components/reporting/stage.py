@@ -34,7 +34,6 @@ class ReportJob(Section):
     """Inputs of the stage.
 
     Attributes:
-        out: `params.run.out`, with the outputs of the other stages.
         students: system -> its teachers, of the systems that have learned from some (`distil`).
     """
 

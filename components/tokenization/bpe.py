@@ -133,9 +133,6 @@ class WordPairTokenizer(BertWordsTokenizer):
     """BPE over the characters of BERT's words, as GPT has it: the last piece of a word ends with `WORD_END`.
 
     Characters without a piece are UNK. `continues` is true of pieces without the mark, which are never a whole word.
-
-    Args:
-        merges: pairs of pieces in order of priority.
     """
 
     kind = "bpe"

@@ -287,7 +287,6 @@ class Size(NamedTuple):
 
 
 def measure(shard: Path) -> Size:
-    """The size of a Parquet shard of the corpus."""
     try:
         metadata = pq.read_metadata(shard)
         column = next(number for number, name in enumerate(metadata.schema.names) if name == "text")

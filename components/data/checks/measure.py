@@ -222,7 +222,6 @@ def measure_file(item: MeasuredFile, key: str, work: Work) -> Facts:
 
 
 def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: ClusterSettings) -> Unit:
-    """The statistics of a corpus."""
     settings = source.model_dump_json()
     paths = raw_files(Path(source.path))[0]
     digests = _digests(paths)
@@ -329,7 +328,6 @@ def _digests(paths: Sequence[Path]) -> list[str]:
 
 
 def _kept(key: str) -> list[Statistics] | None:
-    """The statistics that an earlier call has kept."""
     path = CACHE / f"{key}.json"
     try:
         statistics = [Statistics.from_dict(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]

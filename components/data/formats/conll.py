@@ -55,7 +55,6 @@ def read_conll(
     Args:
         words, tags: indices of the columns, from 0; negative ones count from the end.
         delimiter: column separator; None: a tab if the first line has one, otherwise any white space.
-        encoding: as of `text_blocks`.
     """
     sentence, width, document, block, empty = Sentence(1), 0, 0, 0, 0
     delimiter = delimiter or _tab(path, encoding)

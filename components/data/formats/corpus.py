@@ -46,7 +46,6 @@ def read_rows(shard: Path) -> Iterator[tuple[str, ...]]:
 
 
 def holds_pairs(shard: Path) -> bool:
-    """Whether a shard has the column target."""
     try:
         return "target" in pq.read_schema(shard).names
     except (pa.ArrowException, OSError) as error:
@@ -78,7 +77,6 @@ class ShardWriter:
         self._size = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows."""
         if not batch.num_rows:
             return
         if self._open is None:

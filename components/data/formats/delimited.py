@@ -63,7 +63,6 @@ class Dialect:
         return re.sub(pattern, lambda pair: quote * 2 if pair[1] == quote else self.escape, text)
 
     def described(self) -> str:
-        """The dialect in words."""
         names = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
         quotes = f"fields quoted with {self.quote}" if self.quote else "no quotes"
         escaped = f" (escaped by {self.escape})" if self.escape else ""
@@ -73,13 +72,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Bad:
-    """A row that cannot be read.
-
-    Attributes:
-        line: where it begins.
-        reason: what is wrong.
-        text: its first line.
-    """
+    """A row that cannot be read: where it begins, what is wrong, and its first line."""
 
     line: int
     reason: str
@@ -88,13 +81,7 @@ class Bad:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of a file.
-
-    Attributes:
-        columns: C lists of R values.
-        lines: R numbers of their first lines.
-        bad: rows between them that cannot be read.
-    """
+    """Rows of a file: C lists of R values, R numbers of their first lines, and the bad rows between them."""
 
     columns: list[list[str]]
     lines: list[int]
@@ -109,7 +96,6 @@ def strict_rows(
 
     Args:
         lines: of the text with their line ends, after `Dialect.doubled`.
-        dialect: of the text.
         blank: whether a row all of whose fields are blank is one; a line without characters is none.
     """
     csv.field_size_limit(2**31 - 1)
@@ -144,12 +130,10 @@ class Delimited:
     """An open file.
 
     Attributes:
-        dialect: of the file.
         header: its names as they are written, without a header the numbers of the columns.
         names: C different names; a column without a name is called `column N`.
         text: the rows, whole lines of UTF-8, which are read when they are needed.
         line: number of lines before the text.
-        reading: receives the number of rows that repeat the header.
     """
 
     dialect: Dialect
@@ -161,7 +145,6 @@ class Delimited:
 
     @property
     def ambiguous(self) -> set[str]:
-        """Names that several columns have."""
         return {name for name in self.header if name and self.header.count(name) > 1}
 
     def blocks(self, columns: Sequence[int] | None = None) -> Iterator[Block]:
@@ -178,13 +161,7 @@ class Delimited:
 
 
 def opened(text: Iterator[bytes], dialect: Dialect, reading: Counter[str]) -> Delimited:
-    """The rows of UTF-8 text, which are read when they are needed.
-
-    Args:
-        text: whole lines.
-        dialect: of the text.
-        reading: receives the number of rows that repeat the header.
-    """
+    """The rows of UTF-8 text (whole lines), which are read when they are needed; `reading` counts repeated headers."""
     first = next(text, b"")
     lines = [f"{line}\n" for line in first.decode().split("\n")]
     begins, rows = [], []
@@ -318,7 +295,6 @@ class _Parser:
         return cells
 
     def _left_out(self, block: Block, data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> set[int]:
-        """Rows that repeat the header."""
         # The last column is often a label, with few different values.
         name, cells = self.header[self.chosen[-1]], block.columns[-1]
         if not self.dialect.header or name not in set(cells):

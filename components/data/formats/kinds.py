@@ -166,7 +166,6 @@ def _is_lines_of_json(path: Path) -> bool:
 
 
 def _sniffed(path: Path) -> str:
-    """The format of text by its content."""
     texts = _head(path)
     full = [line for line in texts if line.strip()]
     if full and full[0].lstrip()[0] in "{[":

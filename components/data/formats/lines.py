@@ -49,20 +49,13 @@ class Reading:
     first_skipped: dict[str, list[int]] = field(default_factory=dict)
 
     def leave_out(self, reason: str, lines: Sequence[int]) -> None:
-        """Count records that are left out, by their lines."""
         self.skipped[reason] += len(lines)
         self.first_skipped[reason] = [*self.first_skipped.get(reason, []), *lines][:LISTED]
 
 
 def lines(path: Path, reading: Reading, *, encoding: str | None = None) -> Iterator[tuple[int, str]]:
     r"""(number from 1, text without line break) of every line; ends at \n, \r\n or the end of the file, in a file
-    without \n at \r.
-
-    Args:
-        path: of the file.
-        reading: receives counts.
-        encoding: as of `text_blocks`.
-    """
+    without \n at \r."""
     number = 0
     for block in text_blocks(path, reading, encoding=encoding, limit=LINE_BYTES):
         parts = block.decode().split("\n")
@@ -81,8 +74,6 @@ def text_blocks(
     Bytes of a UTF-8 file that are not UTF-8 become U+FFFD and are counted. In a file without \n, \r ends lines.
 
     Args:
-        path: of the file.
-        reading: receives counts, and the encoding.
         encoding: of the file, a name that Python knows; None: guessed (`components.data.formats.encoding`).
         limit: maximum number of bytes of a line; None: no limit.
     """
@@ -217,7 +208,6 @@ def _refuse_long(path: Path, number: int, block: bytes, limit: int) -> None:
 
 
 def too_long(path: Path, where: str) -> DataError:
-    """The error for a line or row longer than `LINE_BYTES`."""
     return DataError(
         f"{path}, {where}: longer than {LINE_BYTES // 1_000_000} MB; write one document or paragraph per line"
     )

@@ -72,7 +72,6 @@ class Rows:
     kind: str | None = None
 
     def refuse_ambiguous(self, path: object, names: Iterable[str]) -> None:
-        """Check that used columns have names of their own."""
         if twice := sorted(self.ambiguous.intersection(names)):
             raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
 
@@ -82,7 +81,6 @@ def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None =
 
     Args:
         path: the file; FILE#NAME for a sheet of a workbook or a member of a JSON document.
-        layout: how it is read; the rest is guessed.
         rejected: receives bad rows; None: they are raised.
     """
     name, _, member = str(path).partition("#")

@@ -28,7 +28,6 @@ class Question:
 
 
 def is_squad(path: Path) -> bool:
-    """Whether a JSON file has the structure of SQuAD."""
     content = parse_json(path, Reading())
     data = content.get("data") if isinstance(content, dict) else None
     return isinstance(data, list) and bool(data) and isinstance(data[0], dict) and "paragraphs" in data[0]

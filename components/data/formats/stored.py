@@ -32,7 +32,6 @@ class Span:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return self.end - self.start
 
 
@@ -41,7 +40,6 @@ def store(source: Path, path: Path, *, part_bytes: int, part_rows: int, rejected
 
     Args:
         source: of any format of `open_rows`.
-        path: to write.
         part_bytes, part_rows: sizes of a part.
         rejected: receives bad rows; None: they are raised.
     """

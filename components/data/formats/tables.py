@@ -196,7 +196,6 @@ def _rows_of_object(document: dict[str, Any]) -> Any:
 
 
 def parse_json(path: Path, reading: Reading) -> Any:
-    """The JSON document of a file."""
     try:
         value, replaced = loads(whole(path, reading))
     except ValueError as error:
@@ -255,7 +254,6 @@ def are_too_many(bad: int, rows: int) -> bool:
 
 
 def too_many_bad(path: Path, bad: Sequence[Bad], rows: int, dialect: Dialect) -> DataError:
-    """The error about a file with too many rows that are not well formed."""
     return DataError(
         f"{path}, line {bad[0].line}: {bad[0].reason}; so are {len(bad):,} of {rows + len(bad):,} rows, read with "
         f"{dialect.described()}; name the right ones (--delimiter, --quotes), or save the file as jsonl or parquet"
@@ -277,7 +275,6 @@ def open_delimited(path: Path, layout: Layout, reading: Reading) -> Delimited:
 
 
 def _column(path: Path, name: str, table: Delimited) -> int:
-    """The index of a column, by its name or, without a header, its number."""
     if name in table.ambiguous:
         raise DataError(f"{path}: has two columns {name!r}; rename one of them")
     if name not in table.names:

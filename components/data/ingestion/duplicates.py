@@ -124,7 +124,6 @@ class Catalogue:
 
     @classmethod
     def read(cls, work: Work, name: str) -> Catalogue:
-        """Read a catalogue from the work folder."""
         raw = json.loads(work.read(name).read_bytes())
         return cls(tuple(Part(**part) for part in raw["parts"]), raw["old"], tuple(raw["hits"]), raw["near"])
 

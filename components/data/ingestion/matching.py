@@ -48,7 +48,6 @@ class TextSearch:
 
     Args:
         rows: MinHash values per band.
-        threshold: estimated Jaccard similarity of near copies.
     """
 
     def __init__(self, texts: Sequence[str], *, shingles: Shingles | None, rows: int, threshold: float) -> None:

@@ -64,7 +64,6 @@ READERS: dict[str, Table] = {
 
 
 def reader_for(path: Path) -> Table:
-    """The reader of a file, by its suffix."""
     name = inner_name(path) if path.suffix.lower() == ".zip" and path.is_file() else path.name
     reader = READERS.get(suffix(name))
     if reader is None or (reader is read_parquet and path.name.lower().endswith(COMPRESSED)):

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def metric() -> BLEU:
-    """The metric with its default settings."""
     try:
         from sacrebleu.metrics import BLEU
     except ImportError as error:

@@ -97,8 +97,6 @@ def interval(
     Args:
         values: (S,) one score, or paired difference of scores, per run.
         without: (S, G) the values without each of G clusters of test rows; None: they do not come from test rows.
-        sizes: (G,) rows of the clusters.
-        confidence: two-sided confidence level, such as 0.95.
         training: variance of one value between runs on the same test rows; None: estimated from `values`.
     """
     mean, count = float(np.mean(values)), len(values)

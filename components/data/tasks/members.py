@@ -61,7 +61,6 @@ def members_of(directory: Path) -> list[Path]:
 
 
 def encoder_of(member: Path) -> Path:
-    """The encoder of a member that `members_of` names."""
     shared = member.parent.parent / ENCODER
     return member / ENCODER if (member / ENCODER).is_dir() or member.parent.name != MEMBERS else shared
 

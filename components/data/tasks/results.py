@@ -172,11 +172,7 @@ def read_averages(directory: Path, *, averages: bool) -> dict[str, Average]:
 
 
 def read_columns(path: Path, columns: Sequence[str], *, stage: str, filters: Any = None) -> pa.Table:
-    """Columns of a Parquet file.
-
-    Args:
-        stage: name of the stage that writes the file, for the message.
-    """
+    """Columns of a Parquet file."""
     try:
         return pq.read_table(path, columns=list(columns), filters=filters)
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:

@@ -53,7 +53,6 @@ class Candidate:
 
     @cached_property
     def model(self) -> Fitted:
-        """The fitted system."""
         return self.fit()
 
 
@@ -101,7 +100,6 @@ class Data:
 
     @cached_property
     def train(self) -> Split:
-        """The training rows of the run."""
         return self.whole.take(self.rows)
 
     @property
@@ -111,11 +109,7 @@ class Data:
 
     def training(self, held: NDArray[np.integer] | None = None) -> Training:
         """The input of a system: all training rows and inputs, without everything that belongs to held-out rows
-        (`Split.belonging`), which a model that predicts them must not have read.
-
-        Args:
-            held: indices of training rows; None: no row is held out.
-        """
+        (`Split.belonging`), which a model that predicts them must not have read."""
         left_out = self._left_out(held)
         rows = self.train.take(self.learned(held))
         inputs = [parts for parts, key in self._inputs if key not in left_out]

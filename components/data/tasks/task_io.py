@@ -77,7 +77,6 @@ def parse_texts(*names: str) -> Callable[[Mapping[str, Any]], Fields | None]:
 
 
 def probabilities(answer: Answer, labels: Sequence[str]) -> dict[str, float]:
-    """Map each label to its probability."""
     return {label: float(value) for label, value in zip(labels, answer, strict=True)}
 
 
@@ -101,7 +100,6 @@ def number_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[
 
 
 def label_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[str, Any]]) -> TaskIO:
-    """The `TaskIO` of a kind with one label per row."""
     return TaskIO(
         inputs=dict.fromkeys(inputs, "text"),
         columns={"prediction": "text", "confidence": "number"},

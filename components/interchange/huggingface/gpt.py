@@ -86,7 +86,6 @@ def rules(kind: str) -> list[Rule]:
 
 
 def to_huggingface(model: GPT) -> tuple[dict[str, Any], Tensors]:
-    """Implements `Converter.to_huggingface`."""
     ours = model.config
     if ours.band:
         raise ArtifactError("banded attention (model.band) has no counterpart in Hugging Face")
@@ -103,7 +102,6 @@ def to_huggingface(model: GPT) -> tuple[dict[str, Any], Tensors]:
 
 
 def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
-    """Implements `Converter.from_huggingface`."""
     kind = config.get("model_type", "gpt2")
     if kind not in KEYS:
         raise ArtifactError(f"config.json: model_type is {kind!r}, only {' or '.join(map(repr, KEYS))} is supported")

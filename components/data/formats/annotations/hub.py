@@ -49,7 +49,6 @@ def read_hub(path: Path, columns: Sequence[str], layout: Layout, reading: Readin
 
 
 def tagging_columns(path: Path) -> tuple[str, str]:
-    """The default columns of words and tags of a data set."""
     classes_of = class_names(path)
     lists: list[str] = [name for name in TAGS if name in classes_of] or sorted(map(str, classes_of))
     return next((name for name in WORDS if name in column_names(path)), WORDS[0]), lists[0] if lists else TAGS[0]

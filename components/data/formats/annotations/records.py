@@ -60,7 +60,6 @@ class PredictedRow:
 
 
 def control_of(annotations: Mapping[str, Any], name: str | None, where: str, what: str) -> Any:
-    """The annotation of one control."""
     if name is not None and (name != LABEL or name in annotations):
         return annotations.get(name)
     if len(annotations) > 1:
@@ -104,7 +103,6 @@ def _of_utf16(span: CharSpan, text: str) -> CharSpan:
 
 
 def member(value: Any, key: str, kind: type | tuple[type, ...], where: str) -> Any:
-    """A member of a JSON object."""
     if not isinstance(value, dict):
         raise DataError(f"{where}: is a {type(value).__name__}, not an object")
     if key not in value:

@@ -31,7 +31,6 @@ FORMS: Final = {
 
 
 def form_named(name: str, output: Path) -> Form:
-    """The form of a name."""
     if name not in FORMS:
         raise ConfigError(f"unknown format {name!r}{nearest(name, FORMS)}")
     form = FORMS[name]

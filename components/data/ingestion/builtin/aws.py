@@ -84,7 +84,6 @@ def read_services() -> list[Service]:
 
 
 def read_service(key: str, path: Path) -> Service:
-    """Read a service model, a gzipped JSON file."""
     try:
         with gzip.open(path, "rb") as file:
             raw = json.load(file)
@@ -163,7 +162,6 @@ def service_documents(service: Service) -> Iterator[Document]:
 def corpus(
     documents: list[Document], *, without: Collection[str], left_out: Collection[str] = ()
 ) -> Iterator[dict[str, str]]:
-    """Rows {id, text} of the domain corpus."""
     for document in documents:
         if document.id not in left_out:
             texts = [text for text in document.texts if text_key(text) not in without]

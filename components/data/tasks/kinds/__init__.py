@@ -29,14 +29,12 @@ KINDS: LazyTable[Kind] = LazyTable(
 
 
 def find_kind(kind: str, *, key: str = "kind") -> Kind:
-    """The entry of a kind of task."""
     if kind not in KINDS:
         raise ConfigError(f"{key}: unknown task kind {kind!r}{nearest(kind, KINDS)}")
     return KINDS[kind]
 
 
 def scoring_for(kind: str, labels: Sequence[str] = ()) -> Scoring:
-    """The metrics of a task."""
     return find_kind(kind).scoring(labels)
 
 

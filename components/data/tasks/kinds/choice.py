@@ -74,7 +74,6 @@ def parse(row: Mapping[str, Any]) -> Fields | None:
 
 
 def format_choice(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
-    """The most probable choice."""
     best = int(answer.argmax())
     return {
         "prediction": fields[1 + best],

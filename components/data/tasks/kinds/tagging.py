@@ -93,7 +93,6 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
 
 
 def _check(sentence: _Tagged) -> None:
-    """Check the numbers of words and tags."""
     if len(sentence.tags) != len(sentence.words):
         raise DataError(
             f"{sentence.origin}: {len(sentence.words)} words, {len(sentence.tags)} tags; each word needs one tag"

@@ -31,7 +31,6 @@ Entry = dict[str, Any]
 
 
 def labels_file(task: str, source: TaskSource) -> Path:
-    """Path of the file of labels of a task."""
     return Path(source.path) / f"labels-{task}.ledger.jsonl"
 
 

@@ -107,7 +107,6 @@ def split_files(source: TaskSource, *, task: str = "") -> Iterator[SplitFile]:
 
 
 def layout_of(source: TaskSource, member: str, *, nested: bool) -> Layout:
-    """How the files of a task are read."""
     return Layout(
         header=source.header,
         delimiter=source.delimiter,
@@ -170,7 +169,6 @@ def read_records(
     """The rows of one file of a table-like format. With `empty: drop`, rows without text are counted and dropped.
 
     Args:
-        counts: receives the numbers of rows that are left out.
         texts: number of columns, from the first one, that hold texts.
         nested: whether lists and objects are allowed as values.
         left_out: receives the texts of the rows in other languages; None: the file must hold rows.
