@@ -89,12 +89,7 @@ FASTAI: Final = (".pth",)
 
 
 def import_encoder(
-    source: Path,
-    *,
-    output: Path,
-    family: str | None = None,
-    vocabulary: Path | None = None,
-    overwrite: bool = False,
+    source: Path, *, output: Path, family: str | None = None, vocabulary: Path | None = None, overwrite: bool = False
 ) -> list[str]:
     """Convert a published model and write the encoder directory `output`; returns the log of the mapping.
 

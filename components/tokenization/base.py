@@ -73,11 +73,7 @@ class Tokenizer(ABC):
     leads_with_space: ClassVar[bool] = False
 
     def __init__(
-        self,
-        pieces: Sequence[str],
-        *,
-        segmentation: Segmentation,
-        frequencies: NDArray[np.int64] | None = None,
+        self, pieces: Sequence[str], *, segmentation: Segmentation, frequencies: NDArray[np.int64] | None = None
     ) -> None:
         if tuple(pieces[:FIRST_ORDINARY]) != SPECIAL_PIECES:
             raise ArtifactError(f"a vocabulary must begin with {', '.join(SPECIAL_PIECES)}; found {list(pieces[:5])}")

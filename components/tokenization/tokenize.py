@@ -32,15 +32,7 @@ from components.data.segmenters import SEGMENTERS, insert_spaces
 from components.settings.cluster import ClusterSettings
 from components.settings.section import Section
 from components.tokenization.base import Tokenizer, load_tokenizer
-from components.tokenization.store import (
-    KIND,
-    LAYOUT,
-    Counts,
-    EncodedDocuments,
-    join_sentences,
-    measure,
-    write_shard,
-)
+from components.tokenization.store import KIND, LAYOUT, Counts, EncodedDocuments, join_sentences, measure, write_shard
 
 # Each alternative matches all following white space possessively, so that the scan is linear for every text.
 _BREAK = re.compile(r"[.!?\u2026][\"'\u201d\u2019)\]]*+\s++|[\u3002\uff01\uff1f][\u300d\u300f\uff09]*+\s*+|\n\s*+")

@@ -336,11 +336,7 @@ def train_unigram(texts: Sequence[str], *, settings: UnigramSettings, segmentati
     """
     rules = normalization(lowercase=settings.lowercase)
     cutter = UnigramTokenizer(
-        SPECIAL_PIECES,
-        scores=[0.0] * FIRST_ORDINARY,
-        segmentation=segmentation,
-        normalizer=rules,
-        pre_tokenizer=WORDS,
+        SPECIAL_PIECES, scores=[0.0] * FIRST_ORDINARY, segmentation=segmentation, normalizer=rules, pre_tokenizer=WORDS
     ).backend
     words = count_distinct(
         texts,

@@ -15,13 +15,7 @@ from tokenizers import models
 from components.data.segmenters import Segmentation
 from components.settings.tokenizer import WordSettings
 from components.tokenization.base import PROBES, Ids, well_formed
-from components.tokenization.bert import (
-    BertWords,
-    BertWordsTokenizer,
-    backend,
-    count_words,
-    marks_are_letters,
-)
+from components.tokenization.bert import BertWords, BertWordsTokenizer, backend, count_words, marks_are_letters
 from components.tokenization.distinct import DistinctWordEncoder
 from components.tokenization.special import SPECIAL_PIECES, UNK
 from components.tokenization.wordpiece import check_size
@@ -52,10 +46,7 @@ def frequent_words(
     cutter = backend(models.WordLevel(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)
     words = ranked(count_words(texts, cutter), least=settings.min_frequency)[:most]
     return WordTokenizer(
-        [*SPECIAL_PIECES, *words],
-        segmentation=segmentation,
-        lowercase=settings.lowercase,
-        strip_accents=strip_accents,
+        [*SPECIAL_PIECES, *words], segmentation=segmentation, lowercase=settings.lowercase, strip_accents=strip_accents
     )
 
 

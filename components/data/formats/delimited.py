@@ -270,12 +270,7 @@ class _Parser:
         return _without(block, self._left_out(block, data, starts, stops)) if self.chosen else block
 
     def _cells(
-        self,
-        data: bytes,
-        text: str | None,
-        begins: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        places: _Places,
+        self, data: bytes, text: str | None, begins: NDArray[np.int64], ends: NDArray[np.int64], places: _Places
     ) -> list[str]:
         """The values of a column, without their quotes."""
         quotes = places.quotes

@@ -28,12 +28,7 @@ _SEP: Final = re.compile(r"sep=(.)\r?\n")
 
 
 def detect_dialect(
-    text: str,
-    *,
-    tabs: bool = False,
-    delimiter: str | None = None,
-    quote: str | None = None,
-    header: bool | None = None,
+    text: str, *, tabs: bool = False, delimiter: str | None = None, quote: str | None = None, header: bool | None = None
 ) -> Dialect:
     """The dialect of a file; what is given is not guessed.
 

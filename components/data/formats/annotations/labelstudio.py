@@ -13,14 +13,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from components.core.errors import DataError
-from components.data.formats.annotations.records import (
-    LABEL,
-    Annotated,
-    CharSpan,
-    PredictedRow,
-    checked_spans,
-    member,
-)
+from components.data.formats.annotations.records import LABEL, Annotated, CharSpan, PredictedRow, checked_spans, member
 from components.data.formats.lines import Reading
 from components.data.formats.tables import parse_json
 

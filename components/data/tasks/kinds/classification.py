@@ -63,13 +63,7 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
         number[source.outside] = -1
     refuse_unseen(rows, source, set(number), lambda row: (row.target,))
     return examples_of(
-        name,
-        source,
-        rows,
-        labels=names,
-        target=lambda row: (number[row.target],),
-        every_label=True,
-        counts=counts,
+        name, source, rows, labels=names, target=lambda row: (number[row.target],), every_label=True, counts=counts
     )
 
 

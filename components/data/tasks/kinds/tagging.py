@@ -83,12 +83,7 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
     labels = sorted(kinds) if source.scheme == "none" else inventory(kinds, "bio")
     number = {label: index for index, label in enumerate(labels)}
     return examples_of(
-        name,
-        source,
-        rows,
-        labels=labels,
-        target=lambda row: [number[tag] for tag in row.target],
-        counts=counts,
+        name, source, rows, labels=labels, target=lambda row: [number[tag] for tag in row.target], counts=counts
     )
 
 
@@ -148,12 +143,7 @@ def _sentences(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
         read_conllu(path, Reading(), tags=tags)
         if form == "conllu"
         else read_conll(
-            path,
-            Reading(),
-            words=int(words),
-            tags=int(tags),
-            delimiter=source.delimiter,
-            encoding=source.encoding,
+            path, Reading(), words=int(words), tags=int(tags), delimiter=source.delimiter, encoding=source.encoding
         )
     )
     for sentence in result:
