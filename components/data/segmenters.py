@@ -62,9 +62,7 @@ def _thai_words(run: str) -> list[str]:
 
 
 #: Language -> segmenter. Thai: the assigned characters of the block U+0E00, including digits and the baht sign.
-SEGMENTERS: Final[dict[str, Segmenter]] = {
-    "thai": Segmenter(script=re.compile("[\u0e01-\u0e5b]+"), split=_thai_words),
-}
+SEGMENTERS: Final[dict[str, Segmenter]] = {"thai": Segmenter(script=re.compile("[\u0e01-\u0e5b]+"), split=_thai_words)}
 
 
 class Segmentation:

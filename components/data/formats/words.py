@@ -24,10 +24,7 @@ _ASCII_WORD = re.compile(r"\w+")
 _PATTERNS: Final = {
     "none": (_ASCII_WORD, _WORD),
     "apart": (re.compile(r"\w+|[^\w\s]"), regex.compile(rf"{WORD}|[^\s]", regex.VERSION1)),
-    "joined": (
-        re.compile(r"\S+"),
-        regex.compile(rf"{CHARACTER}|[[^\s]--{UNSPACED}]++", regex.VERSION1),
-    ),
+    "joined": (re.compile(r"\S+"), regex.compile(rf"{CHARACTER}|[[^\s]--{UNSPACED}]++", regex.VERSION1)),
 }
 
 

@@ -44,11 +44,7 @@ _KEYS: Final = Keys(
     },
     activation=("activation_function", "gelu_new"),
     fixed={"tie_word_embeddings": True},
-    required={
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "add_cross_attention": False,
-    },
+    required={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
     written={"bos_token_id": END, "eos_token_id": END},
 )
 KEYS: Final = {

@@ -225,12 +225,7 @@ def format_tags(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[s
     tags = read_tags(labels)
     result = tags.spans(numbers, np.asarray([len(numbers)])) if tags.types else None
     spans = [
-        {
-            "start": int(start),
-            "end": int(end),
-            "type": tags.types[kind],
-            "text": " ".join(fields[start:end]),
-        }
+        {"start": int(start), "end": int(end), "type": tags.types[kind], "text": " ".join(fields[start:end])}
         for start, end, kind in (zip(result.starts, result.ends, result.types, strict=True) if result else ())
     ]
     names = [labels[number] for number in numbers]

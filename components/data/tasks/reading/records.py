@@ -30,13 +30,7 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 NO_NUMBER = frozenset(("na", "n/a", "nan", "none", "null", "nil", "-", "?", "."))
 #: Column of the clusters if `data.tasks.<name>.group` is `auto`.
 AUTO_GROUP = "group"
-READERS = {
-    **TABLES,
-    **ANNOTATED,
-    "label-first": read_label_first,
-    "parallel": read_parallel,
-    "classes": read_classes,
-}
+READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel, "classes": read_classes}
 #: Format -> what a row is called in messages; else a line.
 _UNITS = {"json": "row", "parquet": "row", "datasets": "row", "classes": "text", **UNITS}
 
