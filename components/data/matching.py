@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.data.formats.textkey import text_key
-from components.data.formats.words import words
+from components.data.formats.words import words, words_of
 from components.data.ingestion.cleaning import clean
-from components.data.tasks.words import words_of
 
 #: Words from which a text is also found inside of a longer one. Fewer words may occur anywhere by chance.
 LEAST_WORDS = 5

@@ -14,10 +14,10 @@ from components.core.account import who
 from components.core.artifacts import changing_data, write_atomic
 from components.core.errors import DataError, nearest
 from components.data.formats.rows import open_rows
+from components.data.formats.textkey import digest_of
 from components.data.removed import Removed
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import Entry, in_force, labels_file, read_entries
-from components.data.unlabelled_texts import digest_of
 from components.labelling.rows import (
     FileRow,
     Names,

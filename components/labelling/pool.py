@@ -21,12 +21,12 @@ from components.core.errors import ConfigError, DataError
 from components.data.formats import corpus
 from components.data.formats.lines import Reading
 from components.data.formats.tables import PLAIN, suffix
+from components.data.formats.textkey import digest_of
 from components.data.ingestion.cleaning import clean
 from components.data.ingestion.dedup import Shingles, Sketches, band_key
 from components.data.ingestion.matching import TextSearch
 from components.data.ingestion.readers import raw_files, read_text, read_texts, reader_for
 from components.data.tasks.data import Fields
-from components.data.unlabelled_texts import digest_of
 from components.labelling.rows import FileRow, text_columns
 from components.settings.params import Params
 from components.settings.tasks import TaskSource

@@ -13,8 +13,8 @@ import numpy as np
 from components.core.errors import DataError
 from components.core.outputs import write_named
 from components.data.formats.spreadsheet import csv_for_people
+from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
-from components.data.unlabelled_texts import digest_of
 from components.labelling import models
 from components.labelling.models import Known, Training
 from components.labelling.pool import Pool, read_pool

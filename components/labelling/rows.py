@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.lines import Reading
+from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, labels_file
 from components.data.tasks.reading.records import READERS, label_text, labels_in, layout_of, merged_numbers
-from components.data.unlabelled_texts import digest_of
 from components.settings.detection import exists
 from components.settings.params import Params
 from components.settings.tasks import SPLITS, TaskSource

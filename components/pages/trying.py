@@ -12,12 +12,12 @@ import numpy as np
 
 from components.core.artifacts import read_manifest
 from components.core.errors import HeadstartError
+from components.data.formats.words import words_of
 from components.data.tasks.budgets import sample_rows
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.examples import TaskFacts, read_split, strata_of
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.mistakes import target_in_words
-from components.data.tasks.words import words_of
 from components.learners.abstention import share_at
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier

@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from components.data.scoring.classification import Classification
 from components.data.scoring.multilabel import Multilabel
-from components.data.scoring.regression import Regression
+from components.data.scoring.numbers import Regression
 from components.data.tasks.calibration import calibrating, temperature_of, tempered
 
 LABELS = ["a", "b"]

@@ -10,8 +10,9 @@ from typing import Final, Literal
 import regex
 
 from components.data.formats.tags import Span, encode
+from components.data.segmenters import Segmentation
 
-#: Characters of scripts without spaces between words. Thai has a dictionary (`components.data.tasks.words`).
+#: Characters of scripts without spaces between words. Thai has a dictionary (`words_of`).
 UNSPACED: Final = r"[[\p{Han}\p{Hiragana}\p{lb=SA}]--\p{Thai}]"
 CHARACTER: Final = rf"(?={UNSPACED})\X\p{{M}}*+"
 _LETTERS: Final = rf"[[\p{{L}}\p{{M}}\p{{N}}_]--{UNSPACED}]++"
@@ -46,6 +47,18 @@ def word_bounds(
     """
     pattern = _PATTERNS[marks][not text.isascii()]
     return list(_cut((match.span() for match in pattern.finditer(text)), iter(cuts)))
+
+
+_SEGMENTATION: Final = Segmentation("auto")
+
+
+def words_of(
+    text: str, segmentation: Segmentation = _SEGMENTATION, *, marks: Literal["apart", "joined", "none"] = "apart"
+) -> list[tuple[int, int]]:
+    """(start, end) of the words of a text that no tool has split: at white space and punctuation, in Thai by a
+    dictionary, in other languages without spaces at every character."""
+    segmenter = segmentation.choose(text)
+    return word_bounds(text, segmenter.cuts(text) if segmenter else (), marks=marks)
 
 
 def _cut(bounds: Iterable[tuple[int, int]], cuts: Iterator[int]) -> Iterator[tuple[int, int]]:

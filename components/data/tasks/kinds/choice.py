@@ -11,7 +11,7 @@ from typing import Any
 from components.core.errors import DataError
 from components.data.scoring.classification import Choice
 from components.data.tasks.data import Answer, Examples, Fields
-from components.data.tasks.kind import Kind
+from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import Origin, Record, all_records, filled, label_of
 from components.data.tasks.reading.splits import Row, Rows, examples_of
 from components.data.tasks.task_io import TaskIO, text, texts

@@ -8,7 +8,7 @@ from dataclasses import replace
 from components.core.errors import DataError
 from components.data.scoring.classification import Classification
 from components.data.tasks.data import Examples, Labels, Split
-from components.data.tasks.kind import Kind
+from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import filled_all, is_blank, label_of, merged_numbers, read_labelled
 from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, label_io

@@ -12,7 +12,7 @@ from components.core.errors import DataError
 from components.data.formats.tables import as_text
 from components.data.scoring.multilabel import THRESHOLD, Multilabel
 from components.data.tasks.data import Answer, Examples, Fields
-from components.data.tasks.kind import Kind
+from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
     Origin,
     Record,

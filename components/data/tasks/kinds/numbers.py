@@ -8,10 +8,9 @@ from dataclasses import replace
 
 from components.core.errors import DataError
 from components.data.formats.tables import as_text
-from components.data.scoring.regression import Regression
-from components.data.scoring.similarity import Similarity
+from components.data.scoring.numbers import Regression, Similarity
 from components.data.tasks.data import Examples
-from components.data.tasks.kind import Kind
+from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
     all_records,
     are_thousands,

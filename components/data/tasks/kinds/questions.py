@@ -13,7 +13,7 @@ from components.data.formats.squad import Question, answers_of, read_squad
 from components.data.formats.textkey import text_key
 from components.data.scoring.questions import Questions
 from components.data.tasks.data import Answer, Examples, Fields
-from components.data.tasks.kind import Kind
+from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
     Origin,
     Position,

@@ -18,11 +18,11 @@ from components.data.formats.lines import Reading
 from components.data.formats.tables import as_text
 from components.data.formats.tags import OUTSIDE, TagError, convert, inventory
 from components.data.formats.textkey import text_key
-from components.data.formats.words import covered
+from components.data.formats.words import covered, words_of
 from components.data.scoring.spans import read_tags
 from components.data.scoring.tagging import Tagging
 from components.data.tasks.data import Answer, Examples, Fields
-from components.data.tasks.kind import Kind
+from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
     AUTO_GROUP,
     Origin,
@@ -34,7 +34,6 @@ from components.data.tasks.reading.records import (
 )
 from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.data.tasks.task_io import TaskIO, texts
-from components.data.tasks.words import words_of
 from components.settings.tasks import AUTO, EMPTY_LINES, MARKS, WHOLE_FILE, TaskSource
 
 #: Default columns of words and tags, by format.
