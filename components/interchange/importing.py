@@ -164,9 +164,9 @@ def read_published(
     return with_settings(imported, settings or {}, source=source)
 
 
-def source_digest(source: Path, *, vocabulary: Path | None = None) -> str:
+def source_digest(source: Path) -> str:
     """SHA-256 over all files that importing `source` reads."""
-    return digest_files(_recognised(source, vocabulary)[1])
+    return digest_files(_recognised(source, None)[1])
 
 
 def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]:

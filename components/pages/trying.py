@@ -22,7 +22,7 @@ from components.learners.abstention import share_at
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
 from components.learners.words.text import Tfidf
-from components.pages.project import Project
+from components.pages.project import Champion, Project
 from components.registry.champion import fetched
 from components.registry.tracking import Version
 
@@ -72,8 +72,7 @@ class Models:
 
     def predict(self, version: Version, fields: Fields, *, role: str) -> Prediction:
         """The answer of a version, with its reasons."""
-        tags = version.tags
-        system = tags.get("system") or "-".join(filter(None, (tags.get("family"), tags.get("start"))))
+        system = Champion(version).system
         with self._lock:
             try:
                 classifier, facts = self._load(version)

@@ -76,10 +76,10 @@ def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Read
         number += block.count(b"\n") + 1
 
 
-def json_objects(path: Path, reading: Reading, *, encoding: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_objects(path: Path, reading: Reading) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) of a file with one JSON object per line; empty lines are skipped."""
     number = 0
-    for block in _line_blocks(path, reading, encoding):
+    for block in _line_blocks(path, reading, None):
         yield from _objects(path, block, number, reading)
         number += block.count(b"\n") + 1
 

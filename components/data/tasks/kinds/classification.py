@@ -26,7 +26,7 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
     """
     rows: Rows = {}
     counts: Counter[str] = Counter()
-    for split, record in read_labelled(name, source, [*columns, source.label], counts, texts=len(columns), nested=True):
+    for split, record in read_labelled(name, source, [*columns, source.label], counts, texts=len(columns)):
         label, origin = record.values[-1], record.origin
         if source.no_label == "drop" and is_blank(label):
             counts[f"{split}_rows_without_label"] += 1

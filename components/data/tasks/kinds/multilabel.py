@@ -35,7 +35,7 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
     rows: Rows = {}
     counts: Counter[str] = Counter()
     columns = source.labels if source.labels is not None else [source.label]
-    for split, record in read_labelled(name, source, [source.text, *columns], counts, texts=1, nested=True):
+    for split, record in read_labelled(name, source, [source.text, *columns], counts, texts=1):
         fields = filled_all(record, (source.text,), ("text",))
         rows.setdefault(split, []).append(Row(fields, tuple(sorted(set(_labels(record, source)))), record.origin))
     seen = {label for row in rows.get("train", []) for label in row.target}

@@ -121,7 +121,7 @@ def all_records(
 
 
 def read_labelled(
-    name: str, source: TaskSource, columns: Sequence[str], counts: Counter[str], *, texts: int, nested: bool = False
+    name: str, source: TaskSource, columns: Sequence[str], counts: Counter[str], *, texts: int
 ) -> Iterator[tuple[str, Record]]:
     """(split, row) of all files of a task, read together with its file of labels
     (`components.data.tasks.reading.labels`)."""
@@ -132,9 +132,8 @@ def read_labelled(
     for split in SPLITS:
         for file in (file for file in files if file.split == split):
             trains = split == "train" and bool(answers)
-            for record in read_records(
-                file, columns, counts, texts=texts, nested=nested, left_out=left_out if trains else None
-            ):
+            others = left_out if trains else None
+            for record in read_records(file, columns, counts, texts=texts, nested=True, left_out=others):
                 if trains:
                     digest = digest_of([as_text(value, record.origin) or "" for value in record.values[:texts]])
                     further.pop(digest, None)
