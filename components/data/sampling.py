@@ -41,10 +41,17 @@ class Rows:
 def read_rows(path: Path, layout: Layout = PLAIN) -> Rows:
     """A sample of the rows of a file, of a member of a JSON document or sheet of a workbook (FILE#NAME), or of a folder
     of parallel files."""
-    rows = _read(path, layout)
-    if not rows.rows:
+    bad: list[DataError] = []
+    table = open_rows(path, layout=layout, rejected=lambda error, row: bad.append(error))
+    rows = sampled(row for _, row in table.rows)
+    if not rows and bad:
+        raise DataError(f"{bad[0]}; none of the {len(bad):,} row(s) can be read (--delimiter, --quotes)")
+    if not rows:
         raise DataError(f"{path}: holds no rows")
-    return rows
+    names = table.names if table.fixed else list(dict.fromkeys(name for row in rows for name in row))
+    # A nameless column without values is none.
+    names = [name for name in names if not NAMELESS.fullmatch(name) or any(row.get(name) for row in rows)]
+    return Rows(table.form, names, rows, list(reading_in_words(table, bad)), table.kind)
 
 
 def sampled(rows: Iterable[_Row]) -> list[_Row]:
@@ -57,18 +64,6 @@ def sampled(rows: Iterable[_Row]) -> list[_Row]:
             if len(kept) == 2 * ROWS:
                 kept, step = kept[::2], 2 * step
     return kept
-
-
-def _read(path: Path, layout: Layout) -> Rows:
-    bad: list[DataError] = []
-    table = open_rows(path, layout=layout, rejected=lambda error, row: bad.append(error))
-    rows = sampled(row for _, row in table.rows)
-    if not rows and bad:
-        raise DataError(f"{bad[0]}; none of the {len(bad):,} row(s) can be read (--delimiter, --quotes)")
-    names = table.names if table.fixed else list(dict.fromkeys(name for row in rows for name in row))
-    # A nameless column without values is none.
-    names = [name for name in names if not NAMELESS.fullmatch(name) or any(row.get(name) for row in rows)]
-    return Rows(table.form, names, rows, list(reading_in_words(table, bad)), table.kind)
 
 
 #: Name of a column without one.

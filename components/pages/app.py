@@ -1,16 +1,5 @@
 """The pages over HTTP.
 
-| path           | page                                                            |
-|----------------|-----------------------------------------------------------------|
-| /              | overview                                                        |
-| /runs          | retrainings; /runs/ID one of them, live while it runs           |
-| /try           | a text and its predictions                                      |
-| /label         | texts to label (`components.pages.labelling`)                   |
-| /errors        | wrong answers, confusions, slices                               |
-| /lineage       | from the data to the served model                               |
-| /report        | the HTML report of the last run                                 |
-| /static/NAME   | style and script                                                |
-
 A `HeadstartError` is a page with its message. Every page works without scripts, which refresh live pages and add keys.
 """
 

@@ -263,7 +263,8 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
     settings = job.settings.model_dump(mode="json")
     recipe = {"kind": job.kind, "settings": settings, "code": job.code}
     before = _previous(job)
-    if before is not None and not job.rebuild and _made_of(before) == (texts.digest, recipe):
+    made_of = {"corpus": texts.digest, "recipe": recipe}
+    if before is not None and not job.rebuild and made_of.items() <= before.facts.items():
         # The stage is repeated although it has ended: the run was killed before DVC had recorded its end. The record of
         # the first execution stays, because this one has nothing to learn.
         return job.record
@@ -297,11 +298,6 @@ def _previous(job: VocabularyJob) -> Manifest | None:
     except ArtifactError:
         return None
     return record if record.facts["tokenizer"] == made.facts["fingerprint"] else None
-
-
-def _made_of(record: Manifest) -> tuple[str | None, dict[str, Any]]:
-    """Digest of the corpus, and the recipe; records of earlier versions have no digest."""
-    return record.facts.get("corpus"), record.facts["recipe"]
 
 
 def _shards(texts: Manifest) -> dict[str, str]:

@@ -62,31 +62,6 @@ MOST_UNSEEN: Final = 1 << 20
 LONGEST_UNSEEN: Final = 256
 
 
-class UnseenWords:
-    """Ids of words outside of a vocabulary, in order of occurrence from `first`; they never change."""
-
-    def __init__(self, first: int) -> None:
-        self._first = first
-        self._ids: dict[str, int] = {}
-        self._words: list[str] = []
-        self._lock = threading.Lock()
-
-    def spelling(self, id_: int) -> str:
-        return self._words[id_ - self._first]
-
-    def id_of(self, word: str) -> int:
-        """The id of a word; UNK for a new one beyond MOST_UNSEEN."""
-        if (id_ := self._ids.get(word)) is not None:
-            return id_
-        with self._lock:
-            if word not in self._ids:
-                if len(self._words) == MOST_UNSEEN:
-                    return UNK
-                self._words.append(word)
-                self._ids[word] = self._first + len(self._words) - 1
-            return self._ids[word]
-
-
 class OpenWordTokenizer(WordTokenizer):
     """A `WordTokenizer` that assigns a new id, `vocab_size` or higher, to each word outside the vocabulary.
 
@@ -100,11 +75,12 @@ class OpenWordTokenizer(WordTokenizer):
     def __init__(self, pieces: Sequence[str], **others: Unpack[BertWords]) -> None:
         super().__init__(pieces, **others)
         self._ids = {piece: index for index, piece in enumerate(self.pieces)}
-        self._unseen = UnseenWords(self.vocab_size)
+        self._unseen: list[str] = []
+        self._lock = threading.Lock()
         self._open = DistinctWordEncoder(self._open_ids, lowercase=self.lowercase)
 
     def spelling(self, id_: int) -> str:
-        return self.pieces[id_] if id_ < self.vocab_size else self._unseen.spelling(id_)
+        return self.pieces[id_] if id_ < self.vocab_size else self._unseen[id_ - self.vocab_size]
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         ids, offsets = self._open.encode([self.segmentation.spaced(text) for text in texts])
@@ -125,7 +101,15 @@ class OpenWordTokenizer(WordTokenizer):
     def _id(self, word: str) -> int:
         if (id_ := self._ids.get(word)) is not None:
             return id_
-        return UNK if len(word) > LONGEST_UNSEEN else self._unseen.id_of(word)
+        if len(word) > LONGEST_UNSEEN:
+            return UNK
+        with self._lock:
+            if word not in self._ids:
+                if len(self._unseen) == MOST_UNSEEN:
+                    return UNK
+                self._unseen.append(word)
+                self._ids[word] = self.vocab_size + len(self._unseen) - 1
+            return self._ids[word]
 
     def _probed(self) -> Iterator[bytes]:
         # Words instead of ids, because the id of an unseen word depends on the words before it.

@@ -80,16 +80,9 @@ def write_results(
 
 def _table(result: RunResult, name: str, answers: Sequence[Answer], slices: Sequence[str | None]) -> pa.Table:
     count = len(answers)
-    columns = {
-        "system": [result.system] * count,
-        "family": [result.family] * count,
-        "start": [result.start] * count,
-        "budget": [result.record["budget"]] * count,
-        "seed": [result.record["seed"]] * count,
-        "split": [name] * count,
-        "row": np.arange(count),
-        "slice": slices,
-    }
+    of_run = {"system": result.system, "family": result.family, "start": result.start, "split": name}
+    of_run |= {key: result.record[key] for key in ("budget", "seed")}
+    columns = {key: [value] * count for key, value in of_run.items()} | {"row": np.arange(count), "slice": slices}
     arrays = {name: pa.array(values, SCHEMA.field(name).type) for name, values in columns.items()}
     return pa.table([arrays.get(field.name, list_column(answers, pa.float32())) for field in SCHEMA], schema=SCHEMA)
 

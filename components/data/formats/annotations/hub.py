@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -136,24 +137,27 @@ def arrow_rows(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
             raise DataError(f"{path / STATE}: lists no data files; write the data set again with save_to_disk")
         files = [path / str(entry["filename"]) for entry in listed]
     for file in files:
-        try:
-            with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as stream:
-                for batch in stream:
-                    reading.text_bytes += batch.nbytes
-                    yield from batch.to_pylist()
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{file}: damaged or missing ({str(error).splitlines()[0]}); copy it again") from error
+        with _whole(file), pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as stream:
+            for batch in stream:
+                reading.text_bytes += batch.nbytes
+                yield from batch.to_pylist()
 
 
 def _schema(path: Path) -> pa.Schema | None:
-    try:
-        if path.is_dir():
-            first = next(iter(_json(path / STATE).get("_data_files") or []), None)
-            return None if first is None else _schema(path / str(first["filename"]))
+    if path.is_dir():
+        first = next(iter(_json(path / STATE).get("_data_files") or []), None)
+        return None if first is None else _schema(path / str(first["filename"]))
+    with _whole(path):
         if path.suffix == ".arrow":
             with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
                 return stream.schema
         return pq.read_schema(path) if path.suffix == ".parquet" else None
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: damaged or missing ({str(error).splitlines()[0]}); copy it again") from error
 

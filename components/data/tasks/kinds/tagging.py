@@ -29,6 +29,7 @@ from components.data.tasks.reading.records import (
     Position,
     SplitFile,
     count_skipped,
+    further_columns,
     read_records,
     split_files,
 )
@@ -154,12 +155,7 @@ def _sentences(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
 def _annotated(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
     """The records of an annotation tool, whose spans of characters are turned into tags of words."""
     source, reading = file.source, Reading()
-    named = {
-        "slice": source.slice_column,
-        "group": AUTO_GROUP if source.group == AUTO else source.group,
-        "id": source.id,
-        "document": source.document_column,
-    }
+    named = further_columns(source)
     for record in READERS[file.form](file.path, reading):
         position = Position(str(file.path), record.number, UNITS[file.form])
         spans = control_of(record.spans, source.tags, str(position), "tags")

@@ -168,9 +168,9 @@ def read_records(
     """
     source, split, path, form = file.source, file.split, file.path, file.form
     layout = layout_of(source, file.member, nested=nested)
-    further = {"slice": source.slice_column, "group": source.group, "id": source.id, "document": source.document_column}
-    if source.group == AUTO:
-        further["group"] = AUTO_GROUP if _has_column(path, AUTO_GROUP, form, layout) else None
+    further = further_columns(source)
+    if source.group == AUTO and not _has_column(path, AUTO_GROUP, form, layout):
+        further["group"] = None
     named = {name: column for name, column in further.items() if column is not None}
     unit = _UNITS.get(form, "line")
     name, count, others, reading = f"{path}{'#' * bool(file.member)}{file.member}", 0, 0, Reading()
@@ -198,6 +198,12 @@ def read_records(
     count_skipped(reading, split, counts)
     if others:
         counts[f"{split}_rows_in_other_languages"] += others
+
+
+def further_columns(source: TaskSource) -> dict[str, str | None]:
+    """Attribute of `Origin` -> its column."""
+    group = AUTO_GROUP if source.group == AUTO else source.group
+    return {"slice": source.slice_column, "group": group, "id": source.id, "document": source.document_column}
 
 
 def count_skipped(reading: Reading, split: str, counts: Counter[str]) -> None:
