@@ -47,7 +47,8 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
             raise DataError(f"no column {name!r}; the columns are {', '.join(map(repr, rows.columns))}")
     if {"question", "context", "answers"} <= columns.keys() and kind in (None, "questions"):
         return {"kind": "questions"} | {key: columns[key] for key in ("question", "context", "answers")}
-    words = next((columns[name] for name in WORDS if name in columns and _is_list(rows, columns[name])), None)
+    named = [columns[name] for name in WORDS if name in columns]
+    words = next((name for name in named if all(isinstance(row.get(name), list) for row in rows.rows)), None)
     if words is not None and kind in (None, "tagging"):
         tags = label or next((columns[name] for name in TAGS if name in columns and columns[name] != words), None)
         if tags is not None:
@@ -60,7 +61,9 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     flags = [] if label else flags_of(by_column(rows), texts)
     label = label or (None if flags else label_column(by_column(rows), texts))
     if label is None and not flags:
-        listed = ", ".join(map(repr, rows.columns)) + _without_values(rows)
+        empty = [name for name, given in by_column(rows).items() if not any(value not in (None, "") for value in given)]
+        listed = ", ".join(map(repr, rows.columns))
+        listed += f"; {', '.join(map(repr, empty))} without values" if empty else ""
         raise DataError(f"no column looks like a label (columns: {listed}); name it with --label")
     keys: dict[str, Any] = {"first": texts[0], "second": texts[1]} if len(texts) > 1 else {"text": texts[0]}
     if flags:
@@ -90,11 +93,6 @@ def _filled(columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
         if sum(value is not None and value != "" for value in values) >= len(values) / 2
     }
     return filled or dict(columns)
-
-
-def _without_values(rows: Rows) -> str:
-    empty = [name for name, values in by_column(rows).items() if not any(value not in (None, "") for value in values)]
-    return f"; {', '.join(map(repr, empty))} without values" if empty else ""
 
 
 def label_by_name(columns: Mapping[str, Sequence[Any]]) -> str | None:
@@ -300,10 +298,6 @@ def flags_of(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> list
 def _is_identifier(values: Sequence[Any]) -> bool:
     texts = [_text(value) for value in values if value not in (None, "")]
     return not texts or _is_no_text(texts)
-
-
-def _is_list(rows: Rows, column: str) -> bool:
-    return all(isinstance(row.get(column), list) for row in rows.rows)
 
 
 def is_measured(values: Sequence[Any]) -> bool:

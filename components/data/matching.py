@@ -127,15 +127,12 @@ def file_holds(path: Path, texts: Texts) -> bool:
     if head.startswith((_PARQUET, _ARROW_STREAM)):
         with open_table(path, text_only=True) as table:
             return any(any(held_rows(batch, texts)) for batch in table.batches)
-    if head.startswith(_NUMBERS) or _is_safetensors(head):
+    # The length of a JSON header, as 64-bit little-endian integer, and the header.
+    is_safetensors = len(head) == 9 and head[8:] == b"{" and head[4:8] == bytes(4)
+    if head.startswith(_NUMBERS) or is_safetensors:
         return False
     codec = "gzip" if head.startswith(_GZIP) else "zstd" if head.startswith(_ZSTD) else None
     return _text_holds(path, codec, texts)
-
-
-def _is_safetensors(head: bytes) -> bool:
-    # The length of a JSON header, as 64-bit little-endian integer, and the header.
-    return len(head) == 9 and head[8:] == b"{" and head[4:8] == bytes(4)
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def form_of(path: Path) -> str:
             raise DataError(f"{path}: is {what}")
     if form == "workbook":
         raise DataError(f"{path}: is no workbook; if it is text, name it .csv, else save it again as xlsx")
-    if _is_tar(path):
+    if re.search(r"\.tar|\.tgz$", path.name.lower()) and tarfile.is_tarfile(path):
         raise DataError(f"{path}: is a tar archive; unpack it first")
     if form in ("json", "csv", "tsv") and _is_lines_of_json(path):
         return "jsonl"
@@ -90,12 +90,6 @@ def _packed(path: Path) -> str:
     if "word/document.xml" in names:
         return "a Word document; save it as text, or its table as csv"
     return "a workbook; name it .xlsx" if "xl/workbook.xml" in names else "a zip archive; name it .zip, or unpack it"
-
-
-def _is_tar(path: Path) -> bool:
-    if ".tar" not in path.name.lower() and not path.name.lower().endswith(".tgz"):
-        return False
-    return tarfile.is_tarfile(path)
 
 
 def _form_of_folder(path: Path) -> str:

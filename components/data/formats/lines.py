@@ -110,7 +110,9 @@ def text_blocks(
         cut = len(text) if part is None else text.rfind(b"\n") + 1
         block, carried = text[:cut], text[cut:]
         if limit is not None and max(len(carried), len(block)) > limit:
-            _refuse_long(path, number, block + carried, limit)
+            for at, raw in enumerate((block + carried).split(b"\n"), number + 1):
+                if len(raw) > limit:
+                    raise too_long(path, f"line {at}")
         if block:
             block = block.removeprefix(codecs.BOM_UTF8) if number == 0 else block
             block = _valid(path, block, number, reading)
@@ -199,12 +201,6 @@ def member_of(path: Path) -> str:
         return names[0]
     listed = ", ".join(names[:5]) or "none"
     raise DataError(f"{path}: holds {len(names)} files ({listed}); unpack it, and name one of them, or the folder")
-
-
-def _refuse_long(path: Path, number: int, block: bytes, limit: int) -> None:
-    for offset, raw in enumerate(block.split(b"\n")):
-        if len(raw) > limit:
-            raise too_long(path, f"line {number + offset + 1}")
 
 
 def too_long(path: Path, where: str) -> DataError:

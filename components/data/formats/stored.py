@@ -84,14 +84,10 @@ def open_stored(path: Path, span: Span) -> Rows:
     names, fixed, ambiguous = json.loads((schema.metadata or {}).get(_NAMES, b"null")) or (schema.names, True, [])
     is_stored = schema.metadata is not None and _NAMES in schema.metadata
     if is_stored:
-        return Rows(names, fixed, None, _stored(path, span), Reading(), ambiguous=frozenset(ambiguous))
+        stored = ((entry["place"], json.loads(entry["row"])) for _, entry in _of_span(path, span))
+        return Rows(names, fixed, None, stored, Reading(), ambiguous=frozenset(ambiguous))
     rows = ((f"{path}, row {number}", row) for number, row in _of_span(path, span))
     return Rows(names, fixed, schema, rows, Reading())
-
-
-def _stored(path: Path, span: Span) -> Iterator[tuple[str, Row]]:
-    for _, entry in _of_span(path, span):
-        yield entry["place"], json.loads(entry["row"])
 
 
 def _of_span(path: Path, span: Span) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from components.core.errors import DataError, nearest
 from components.data.formats.column_names import USUAL
-from components.data.formats.delimited import Bad, Delimited, Dialect, opened
+from components.data.formats.delimited import Bad, Delimited, opened
 from components.data.formats.dialect import SAMPLE, detect_dialect, is_header
 from components.data.formats.json_text import loads
 from components.data.formats.lines import LINE_BYTES, Reading, decode, text_blocks, too_long, whole
@@ -244,20 +244,17 @@ def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Readin
     if bad:
         reading.leave_out("rows_malformed", [row.line for row in bad])
         if are_too_many(len(bad), rows):
-            raise too_many_bad(path, bad, rows, table.dialect)
+            raise DataError(
+                f"{path}, line {bad[0].line}: {bad[0].reason}; so are {len(bad):,} of {rows + len(bad):,} rows, read "
+                f"with {table.dialect.described()}; name the right ones (--delimiter, --quotes), or save the file as "
+                "jsonl or parquet"
+            )
 
 
 def are_too_many(bad: int, rows: int) -> bool:
     """Whether so many rows of a file are not well formed, beside `rows` others, that its dialect is wrong: more than
     `MOST_BAD` of them, and more than `FEW_BAD` or one of five."""
     return bad > max(min(FEW_BAD, rows // 5), MOST_BAD * (rows + bad))
-
-
-def too_many_bad(path: Path, bad: Sequence[Bad], rows: int, dialect: Dialect) -> DataError:
-    return DataError(
-        f"{path}, line {bad[0].line}: {bad[0].reason}; so are {len(bad):,} of {rows + len(bad):,} rows, read with "
-        f"{dialect.described()}; name the right ones (--delimiter, --quotes), or save the file as jsonl or parquet"
-    )
 
 
 def open_delimited(path: Path, layout: Layout, reading: Reading) -> Delimited:
@@ -303,7 +300,8 @@ def read_parquet(path: Path, columns: Sequence[str], layout: Layout, reading: Re
                         raise too_long(path, f"row {number}")
                     yield number, row
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: damaged or truncated Parquet file ({_first_line(error)}); copy it again") from error
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(f"{path}: damaged or truncated Parquet file ({reason}); copy it again") from error
 
 
 def _rows_at_a_time(file: pq.ParquetFile) -> int:
@@ -345,10 +343,6 @@ def refuse_ambiguous(path: Path, columns: Sequence[str], names: Sequence[str]) -
 
 def _no_column(where: str, name: str, names: Sequence[str] | dict[str, Any], more: str = "") -> DataError:
     return DataError(f"{where}: no column {name!r}{nearest(name, names)}; name the column in params.yaml{more}")
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def read_workbook(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
