@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -90,7 +90,8 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
                     rows.append(FileRow(split, path, number, fields, labels_of(values[texts:], source, where)))
     same = merged_numbers(name for row in rows for name in row.labels or ()) if flags is None else {}
     if same:
-        rows = [row if row.labels is None else replace(row, labels=_merged(row.labels, same)) for row in rows]
+        merged = [None if row.labels is None else tuple(same.get(name, name) for name in row.labels) for row in rows]
+        rows = [replace(row, labels=labels) for row, labels in zip(rows, merged, strict=True)]
     answers = answers_beside(task, source) if "train" in splits else {}
     given = {digest: tuple(entry["after"]) for digest, entry in answers.items()}
     rows = [replace(row, labels=given.get(row.digest, row.labels)) if row.split == "train" else row for row in rows]
@@ -102,10 +103,6 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
         for answer in answers.values()
     ]
     return rows + added
-
-
-def _merged(labels: Names, same: Mapping[str, str]) -> Names:
-    return tuple(same.get(name, name) for name in labels)
 
 
 def known_labels(rows: Iterable[FileRow], source: TaskSource) -> list[str]:

@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from components.cluster.shards import Facts, Work, digest_of, sharded
 from components.core.artifacts import Draft, digest_file, read_manifest, write_atomic, writing
@@ -29,6 +27,7 @@ from components.core.errors import ArtifactError, DataError
 from components.core.progress import Progress
 from components.data.formats import corpus
 from components.data.segmenters import SEGMENTERS, insert_spaces
+from components.data.tasks.results import read_columns
 from components.settings.cluster import ClusterSettings
 from components.settings.section import Section
 from components.tokenization.base import Tokenizer, load_tokenizer
@@ -279,9 +278,6 @@ def task_tokens(job: TaskTokensJob) -> Path:
 
 
 def _texts(path: Path, *, words: bool) -> Iterator[str]:
-    try:
-        rows = pq.read_table(path, columns=["fields"]).column("fields").to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        raise ArtifactError(f"{path}: not readable ({error}); run the stage examples again") from error
+    rows = read_columns(path, ["fields"], stage="examples").column("fields").to_pylist()
     texts = ([" ".join(fields)] if words else fields for fields in rows)
     yield from dict.fromkeys(text for parts in texts for text in parts if text.strip())

@@ -51,7 +51,9 @@ def _full(task: dict[str, Any], number: int, where: str, reading: Reading) -> An
     if not kept:
         reading.skipped["skipped" if given else "without_annotation"] += 1
         return None
-    if len({json.dumps(_contents(item), sort_keys=True) for item in kept}) > 1:
+    parts = ("type", "from_name", "value")
+    contents = [[[result.get(part) for part in parts] for result in item["result"]] for item in kept]
+    if len({json.dumps(content, sort_keys=True) for content in contents}) > 1:
         reading.skipped["annotators_disagree"] += 1
     best = max(kept, key=lambda item: (bool(item.get("ground_truth")), str(item.get("updated_at", ""))))
     annotated = Annotated(number, data)
@@ -73,10 +75,6 @@ def _full(task: dict[str, Any], number: int, where: str, reading: Reading) -> An
         if isinstance(text, str):
             annotated.spans[control] = checked_spans(spans, text, where)
     return annotated
-
-
-def _contents(annotation: dict[str, Any]) -> Any:
-    return [[result.get("type"), result.get("from_name"), result.get("value")] for result in annotation["result"]]
 
 
 def _chosen(value: dict[str, Any], kind: str, where: str) -> list[str] | float:
