@@ -66,12 +66,8 @@ SEGMENTERS: Final[dict[str, Segmenter]] = {"thai": Segmenter(script=re.compile("
 
 
 class Segmentation:
-    """Selects the segmenter of a text.
-
-    Args:
-        name: a key of `SEGMENTERS`; `none`; or `auto`, the segmenter whose script has at least a tenth of the
-            characters of the text.
-    """
+    """Selects the segmenter of a text. `name`: a key of `SEGMENTERS`; `none`; or `auto`, the segmenter whose script has
+    at least a tenth of the characters of the text."""
 
     def __init__(self, name: str = "auto") -> None:
         if name not in ("auto", "none", *SEGMENTERS):

@@ -44,11 +44,7 @@ LISTED = 20
 
 @dataclass(frozen=True)
 class Answer:
-    """The label that a person has given to a text.
-
-    Attributes:
-        by: who has given it; empty: the account that merges it.
-    """
+    """The label that a person has given to a text. `by`: who has given it; empty: the account that merges it."""
 
     fields: Fields
     labels: Names

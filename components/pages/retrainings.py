@@ -67,11 +67,7 @@ class StageRun:
 
 @dataclass(frozen=True)
 class Run:
-    """One retraining.
-
-    Attributes:
-        expected: stages that were going to run at its start -> seconds by earlier runs, or None.
-    """
+    """One retraining. `expected`: stages that were going to run at its start -> seconds by earlier runs, or None."""
 
     id: str
     name: str

@@ -27,12 +27,8 @@ Estimate = Annotated[list[float], Field(min_length=1, max_length=3)]
 
 
 class Column(Section):
-    """One column of a table.
-
-    Attributes:
-        format: Python format specification of a number, such as `.3f`, `+.3f` or `,.0f`.
-        unit: suffix of every number, including a space.
-    """
+    """One column of a table. `format`: Python format specification of a number, such as `.3f`, `+.3f` or `,.0f`.
+    `unit`: suffix of every number, including a space."""
 
     name: str
     title: str

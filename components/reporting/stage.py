@@ -31,11 +31,8 @@ TRAINED = (("pretrained", "pretrain"), ("adapted", "adapt"))
 
 
 class ReportJob(Section):
-    """Inputs of the stage.
-
-    Attributes:
-        students: system -> its teachers, of the systems that have learned from some (`distil`).
-    """
+    """Inputs of the stage. `students`: system -> its teachers, of the systems that have learned from some
+    (`distil`)."""
 
     out: Path
     families: list[str]

@@ -78,12 +78,8 @@ def starts_of_texts_too(start: NDArray[np.bool_], ends: NDArray[np.int32]) -> ND
 
 
 class DistinctWordEncoder:
-    """Encodes texts through `encode_words`, which is called once per distinct word.
-
-    Args:
-        lowercase: whether `encode_words` ignores the case of ASCII letters.
-        stripped: whether `encode_words` ignores surrounding ASCII white space.
-    """
+    """Encodes texts through `encode_words`, which is called once per distinct word. `lowercase`: whether `encode_words`
+    ignores the case of ASCII letters. `stripped`: whether `encode_words` ignores surrounding ASCII white space."""
 
     def __init__(
         self,

@@ -228,11 +228,8 @@ RECORD: Final = "vocabulary"
 
 
 class VocabularyJob(TokenizerJob):
-    """Inputs and outputs of the stage.
-
-    Attributes:
-        rebuild: why the vocabulary has to be learned again; empty: its fit decides.
-    """
+    """Inputs and outputs of the stage. `rebuild`: why the vocabulary has to be learned again; empty: its fit
+    decides."""
 
     record: Path
     rebuild: str = ""

@@ -149,11 +149,8 @@ def _example(text: str) -> str:
 
 
 def sample_of(path: Path, first: Sequence[bytes], *, compressed: bool) -> bytes:
-    """Whole lines of a file: all of them, or the first ones and parts from the rest of a large file.
-
-    Args:
-        first: its first blocks, decompressed.
-    """
+    """Whole lines of a file: all of them, or the first ones and parts from the rest of a large file. `first`: its first
+    blocks, decompressed."""
     begin = b"".join(first)
     size = path.stat().st_size
     if compressed or size <= len(begin):

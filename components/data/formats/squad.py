@@ -14,11 +14,8 @@ from components.data.formats.tables import parse_json
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a context.
-
-    Attributes:
-        answers: (first character, text) of each distinct reference answer; empty if the question is unanswerable.
-    """
+    """A question about a context. `answers`: (first character, text) of each distinct reference answer; empty if the
+    question is unanswerable."""
 
     id: str
     title: str | None

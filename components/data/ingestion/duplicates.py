@@ -111,12 +111,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All that the group-bys read: the parts, and the keys that documents of earlier runs share with them.
-
-    Attributes:
-        old: number of documents of earlier runs.
-        hits: files of `search_keys`, in document order.
-    """
+    """All that the group-bys read: the parts, and the keys that documents of earlier runs share with them. `old`:
+    number of documents of earlier runs. `hits`: files of `search_keys`, in document order."""
 
     parts: tuple[Part, ...]
     old: int

@@ -43,11 +43,7 @@ Pairs = Iterator[tuple[int, int]]
 
 
 class TextSearch:
-    """The texts to find.
-
-    Args:
-        rows: MinHash values per band.
-    """
+    """The texts to find. `rows`: MinHash values per band."""
 
     def __init__(self, texts: Sequence[str], *, shingles: Shingles | None, rows: int, threshold: float) -> None:
         self.shingles, self.threshold = shingles, threshold

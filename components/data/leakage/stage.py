@@ -81,11 +81,8 @@ class LeakageJob(Section):
 
 
 class _Rows:
-    """The texts of the rows of dev and test, numbered over both splits.
-
-    Args:
-        are_stored: whether signatures are like the stored ones of the corpora.
-    """
+    """The texts of the rows of dev and test, numbered over both splits. `are_stored`: whether signatures are like the
+    stored ones of the corpora."""
 
     def __init__(self, examples: Path, *, are_stored: bool) -> None:
         splits = {split: read_split(examples, split) for split in SEARCHED}

@@ -22,11 +22,7 @@ from components.data.scoring.spans import Integers, Scheme, Spans, Tags, read_ta
 @dataclass(frozen=True)
 class Tagging(Scoring):
     """K = 3 C + 2 sums: true positives, predictions and targets of each class (a span type, or a tag if there are no
-    spans); correct tags, tags.
-
-    Attributes:
-        scheme: None: inferred from the names.
-    """
+    spans); correct tags, tags. Without `scheme`, it follows from the names."""
 
     labels: Sequence[str]
     scheme: Scheme | None = None

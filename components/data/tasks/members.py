@@ -25,11 +25,8 @@ KIND: Final = "classifier"
 
 
 def save_members(directory: Path, members: Sequence[Callable[[Path], None]], *, facts: dict[str, Any]) -> None:
-    """Write a classifier directory, which may be part of another draft.
-
-    Args:
-        members: each writes the files of one classifier into a folder.
-    """
+    """Write a classifier directory, which may be part of another draft. `members`: each writes the files of one
+    classifier into a folder."""
     with writing(directory, kind=KIND) as draft:
         draft.facts |= facts
         if len(members) == 1:

@@ -16,11 +16,8 @@ NO_LABEL = "no label"
 
 @dataclass(frozen=True)
 class Mistake:
-    """A row with a wrong answer.
-
-    Attributes:
-        size: confidence in the wrong answer; error of a number; share of wrong tags of a sentence.
-    """
+    """A row with a wrong answer. `size`: confidence in the wrong answer; error of a number; share of wrong tags of a
+    sentence."""
 
     row: int
     fields: Fields

@@ -144,11 +144,8 @@ class Average:
 
 def read_averages(directory: Path, *, averages: bool) -> dict[str, Average]:
     """System -> the average over the seeds of its largest budget, in an output directory of `finetune` or `baseline`.
-
-    Args:
-        averages: whether the mean of answers is an answer (`Scoring.averages`). If not, and no average is stored
-            (baselines that are not served), the first seed stands for the system.
-    """
+    `averages`: whether the mean of answers is an answer (`Scoring.averages`). If not, and no average is stored
+    (baselines that are not served), the first seed stands for the system."""
     runs, served = read_answers(directory, "test"), read_answers(directory, SERVED)
     got = {}
     for system in dict.fromkeys(name for name, _, _ in runs):

@@ -44,11 +44,8 @@ class Annotated:
 
 @dataclass(frozen=True)
 class PredictedRow:
-    """A text with its prediction, as a tool shows it before a person decides.
-
-    Attributes:
-        tokens: (start, end) of the words that were tagged.
-    """
+    """A text with its prediction, as a tool shows it before a person decides. `tokens`: (start, end) of the words that
+    were tagged."""
 
     row: Mapping[str, Any]
     text: str

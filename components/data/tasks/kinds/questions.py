@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -125,11 +126,7 @@ def _blank(character: str) -> bool:
 
 def _nearest(context: str, text: str, start: int) -> int:
     """The occurrence of `text` in the context that is nearest to `start`; -1 if there is none."""
-    offsets: list[int] = []
-    result = context.find(text)
-    while result >= 0:
-        offsets.append(result)
-        result = context.find(text, result + 1)
+    offsets = (match.start() for match in re.finditer(f"(?={re.escape(text)})", context))
     return min(offsets, key=lambda offset: abs(offset - start), default=-1)
 
 

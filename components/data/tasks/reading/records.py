@@ -88,11 +88,8 @@ class SplitFile:
 
 
 def split_files(source: TaskSource, *, task: str = "") -> Iterator[SplitFile]:
-    """Every file of a task, in order.
-
-    Args:
-        task: name of a task that has a file of labels; a missing train file is no error then.
-    """
+    """Every file of a task, in order. `task`: name of a task that has a file of labels; a missing train file is no
+    error then."""
     for split in SPLITS:
         for path, member in files_of(task, source, split):
             if not exists(path):
@@ -273,12 +270,8 @@ def are_thousands(values: Iterable[Any]) -> bool:
 
 
 def number_of(text: str, *, thousands: bool = False) -> float:
-    """The number in a text.
-
-    Args:
-        text: with a decimal point or a decimal comma.
-        thousands: whether commas separate thousands instead.
-    """
+    """The number in a text. `text`: with a decimal point or a decimal comma. `thousands`: whether commas separate
+    thousands instead."""
     if thousands:
         return float(text.replace(",", ""))
     return float(text.replace(",", ".") if text.count(",") == 1 and "." not in text else text)
