@@ -58,10 +58,8 @@ class Tokenizer(ABC):
     Ids are indices into `pieces`; the first five are the special pieces of `components.tokenization.special`. Text is
     never encoded to a special id other than UNK: "[MASK]" in a document is ordinary text.
 
-    Shapes: V pieces.
-
-    Attributes:
-        frequencies: (V,) int64 counts of the ids in the training sample, END once per document; None without a sample.
+    Shapes: V pieces. `frequencies`: (V,) int64 counts of the ids in the training sample, END once per document; None
+    without a sample.
     """
 
     kind: ClassVar[str]
@@ -91,11 +89,8 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
-        """The concatenated ids of all texts, without special pieces and without segmentation.
-
-        Returns:
-            ids (N,) int32 and offsets (len(texts) + 1,) int64; text i is `ids[offsets[i]:offsets[i + 1]]`.
-        """
+        """The concatenated ids of all texts, without special pieces and without segmentation. Returns ids (N,) int32
+        and offsets (len(texts) + 1,) int64; text i is `ids[offsets[i]:offsets[i + 1]]`."""
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:

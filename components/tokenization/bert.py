@@ -48,10 +48,8 @@ class BertWordsTokenizer(LibraryTokenizer):
 
     `decode` joins pieces into words with English spacing. Encoding the result gives the same ids if none is UNK or
     special and there is no segmentation. Case, control characters and the original white space are lost.
-
-    Args:
-        strip_accents: whether combining marks are removed ("é" becomes "e"). BERT does so whenever it lower-cases,
-            which destroys scripts whose vowels are combining marks, such as Thai.
+    `strip_accents`: whether combining marks are removed ("é" becomes "e"). BERT does so whenever it lower-cases, which
+    destroys scripts whose vowels are combining marks, such as Thai.
     """
 
     def __init__(

@@ -71,11 +71,8 @@ class BytePairTokenizer(_Merging):
     segmentation the noncharacter U+FDD0 is removed. Bytes that are not UTF-8 (a truncated character) decode as U+FFFD.
 
     Special pieces have no merges, so text is never encoded to them. Spans of `encode_with_offsets` include the leading
-    space of a word; all pieces of one character have the span of the character.
-
-    Args:
-        marks: whether combining marks are part of words, as Thai, Arabic and Hindi need; GPT-2 and RoBERTa treat them
-            as punctuation.
+    space of a word; all pieces of one character have the span of the character. `marks`: whether combining marks are
+    part of words, as Thai, Arabic and Hindi need; GPT-2 and RoBERTa treat them as punctuation.
     """
 
     kind = "bpe"

@@ -298,14 +298,8 @@ def measure(shard: Path) -> Size:
 
 class Selection:
     """A view of chosen documents, with the interface of `components.training.windows.Tokens`; nothing is copied.
-
-    Args:
-        chosen: numbers of documents in `store`, in the order of the view.
-
-    Attributes:
-        documents, tokens, offsets: of the view, as in `TokenStore`.
-        chosen: numbers of the documents in the store.
-    """
+    `chosen`: numbers of documents in `store`, in the order of the view; `documents`, `tokens` and `offsets` are of the
+    view."""
 
     def __init__(self, store: TokenStore, chosen: NDArray[np.int64]) -> None:
         self._store, self.chosen = store, chosen

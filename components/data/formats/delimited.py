@@ -151,9 +151,7 @@ class Delimited:
         """The rows as blocks of about the size of the parts of the text; a row that repeats the header is left out.
 
         A row with further fields, all of them empty, is cut; one with another number of fields than the header is bad.
-
-        Args:
-            columns: indices of the columns of the blocks; None: all of them.
+        `columns`: indices of the columns of the blocks; None: all of them.
         """
         chosen = range(len(self.header)) if columns is None else columns
         parser = _Parser(self.dialect, self.header, chosen, self.reading)

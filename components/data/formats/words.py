@@ -75,10 +75,8 @@ def _cut(bounds: Iterable[tuple[int, int]], cuts: Iterator[int]) -> Iterator[tup
 def covered(bounds: Sequence[tuple[int, int]], spans: Iterable[tuple[int, int, str]]) -> tuple[list[str], Counter[str]]:
     """BIO tags of words, and how often spans do not fit them.
 
-    A word belongs to a span that it shares a character with. Of spans that share a word the longest counts.
-
-    Returns:
-        W tags; and counts of `spans_within_words`, `spans_overlapping` and `spans_without_word`.
+    A word belongs to a span that it shares a character with. Of spans that share a word the longest counts. Returns W
+    tags; and counts of `spans_within_words`, `spans_overlapping` and `spans_without_word`.
     """
     counts: Counter[str] = Counter()
     taken: set[int] = set()
