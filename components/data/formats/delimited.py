@@ -12,7 +12,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -226,7 +226,10 @@ class _Parser:
                 block = self._fast(data[:end], _Places(feeds, ends, quotes), line)
             else:
                 block, end = self._slow(data, line, last=following is None)
-            yield _with_returns(block) if lone else block
+            if lone:
+                returns = [[cell.replace(_PLACE.decode(), "\r") for cell in column] for column in block.columns]
+                block = replace(block, columns=returns)
+            yield block
             line += int(np.searchsorted(feeds, end))
             carried, part = data[end:], following
 
@@ -265,7 +268,7 @@ class _Parser:
         text = data.decode() if data.isascii() else None
         columns = [self._cells(data, text, begins[:, column], ends[:, column], places) for column in self.chosen]
         block = Block(columns, numbers.tolist(), [])
-        return _without(block, self._left_out(block, data, starts, stops)) if self.chosen else block
+        return self._without_headers(block, data, starts, stops) if self.chosen else block
 
     def _cells(
         self, data: bytes, text: str | None, begins: NDArray[np.int64], ends: NDArray[np.int64], places: _Places
@@ -287,18 +290,20 @@ class _Parser:
             cells[row] = cells[row].replace(self.dialect.quote * 2, self.dialect.quote)
         return cells
 
-    def _left_out(self, block: Block, data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> set[int]:
+    def _without_headers(self, block: Block, data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Block:
+        """The block without rows that repeat the header."""
         # The last column is often a label, with few different values.
         name, cells = self.header[self.chosen[-1]], block.columns[-1]
         if not self.dialect.header or name not in set(cells):
-            return set()
-        left_out = set()
-        for row in (row for row, cell in enumerate(cells) if cell == name):
-            text = data[int(starts[row]) : int(stops[row])].decode()
-            if next(csv.reader([text], **self.dialect.arguments)) == self.header:
-                left_out.add(row)
-        self.reading["rows_repeat_header"] += len(left_out)
-        return left_out
+            return block
+        alike = [row for row, cell in enumerate(cells) if cell == name]
+        texts = [data[int(starts[row]) : int(stops[row])].decode() for row in alike]
+        rows = [next(csv.reader([text], **self.dialect.arguments)) for text in texts]
+        repeats = {number for number, row in zip(alike, rows, strict=True) if row == self.header}
+        self.reading["rows_repeat_header"] += len(repeats)
+        kept = [row for row in range(len(cells)) if row not in repeats]
+        columns = [[column[row] for row in kept] for column in block.columns]
+        return Block(columns, [block.lines[row] for row in kept], block.bad)
 
     def _repaired(self, text: str, line: int) -> list[str] | Bad:
         """The row of a text, which may have another number of fields than the header."""
@@ -368,14 +373,6 @@ def _row_ends(feeds: NDArray[np.int64], quotes: NDArray[np.int64], size: int) ->
     return ends if size - (int(ends[-1]) if len(ends) else 0) <= MOST_BYTES else None
 
 
-def _without(block: Block, left_out: set[int]) -> Block:
-    if not left_out:
-        return block
-    kept = [row for row in range(len(block.lines)) if row not in left_out]
-    columns = [[column[row] for row in kept] for column in block.columns]
-    return Block(columns, [block.lines[row] for row in kept], block.bad)
-
-
 def _fitted(fields: list[str] | str, width: int, line: int, text: str) -> list[str] | Bad:
     if isinstance(fields, str):
         return Bad(line, fields, text.rstrip("\n"))
@@ -384,8 +381,3 @@ def _fitted(fields: list[str] | str, width: int, line: int, text: str) -> list[s
     if len(fields) == width:
         return fields
     return Bad(line, f"{len(fields)} field(s) instead of {width}", text.split("\n", 1)[0])
-
-
-def _with_returns(block: Block) -> Block:
-    place = _PLACE.decode()
-    return Block([[cell.replace(place, "\r") for cell in column] for column in block.columns], block.lines, block.bad)
