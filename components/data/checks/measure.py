@@ -32,10 +32,9 @@ from components.data.ingestion.readers import raw_files, read_documents
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.labels import files_of, labels_file
-from components.data.tasks.reading.records import layout_of
+from components.data.tasks.reading.records import layout_of, split_files
 from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource, ParallelSource
-from components.settings.detection import exists
 from components.settings.tasks import SPLITS, TABLES, TaskSource
 
 #: Incremented when the same file gives other statistics.
@@ -249,9 +248,10 @@ def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: Cl
 
 def task_units(name: str, source: TaskSource) -> list[Unit]:
     """The statistics of the splits of a task, after rows that are also in a later split have been dropped."""
-    files = [path for split in SPLITS for path, _ in files_of(name, source, split)]
+    files = [file.path for file in split_files(source, task=name)]
     labels = labels_file(name, source)
-    paths = _files(dict.fromkeys([*files, *([labels] if labels.is_file() else [])]))
+    files += [labels] if labels.is_file() else []
+    paths = [path for file in dict.fromkeys(files) for path in files_at(file)]
     # A column of languages decides which rows are learned.
     settings = source.model_dump_json(exclude=OF_RUNS - {"language"} if source.languages else OF_RUNS)
     key = digest_of("statistics", VERSION, [str(path) for path in paths], _digests(paths), name, settings)
@@ -269,16 +269,6 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
         )
         for split, statistics in zip(SPLITS, measured, strict=True)
     ]
-
-
-def _files(paths: Iterable[Path]) -> list[Path]:
-    """The files below paths, some of which are folders or patterns."""
-    result: list[Path] = []
-    for path in paths:
-        if not exists(path):
-            raise DataError(f"{path}: does not exist; the splits are named under data.tasks in params.yaml")
-        result += files_at(path)
-    return result
 
 
 def _of_task(name: str, source: TaskSource) -> list[Statistics]:
