@@ -8,7 +8,6 @@ the special pieces only, every word is read by its characters, and adaptation le
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +24,7 @@ from components.interchange.huggingface.rules import Rule, plain, restored, tran
 from components.interchange.published import Imported, chosen_rows, unfit
 from components.models.elmo import BEGIN, CHARACTERS, FINISH, FIRST_SPECIAL, PADDING, WORD_CHARACTERS
 from components.models.encoder import build_model
+from components.tokenization.published import json_content
 from components.tokenization.special import END, SPECIAL_PIECES, START
 from components.tokenization.word import OpenWordTokenizer
 
@@ -50,11 +50,7 @@ def options_file(weights: Path) -> Path:
 def from_elmo_file(weights: Path, *, family: str | None, digest: str) -> Imported:
     if family not in (None, "elmo"):
         raise unfit(str(family), weights, ("elmo",))
-    path = options_file(weights)
-    try:
-        options = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ArtifactError(f"{path}: not readable as JSON ({error})") from error
+    options = json_content(options_file(weights))
     try:
         result = from_elmo(options, read_arrays(weights))
     except ArtifactError as error:

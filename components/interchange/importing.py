@@ -31,7 +31,7 @@ from components.interchange.vectors_binary import SUFFIX
 from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
 from components.models.encoder import KIND, build_model, save_encoder, write_untrained
-from components.tokenization.published import FILES, Vocabulary, read_vocabulary
+from components.tokenization.published import FILES, Vocabulary, json_content, read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY
 
 WEIGHTS: Final = "model.safetensors"
@@ -42,12 +42,9 @@ PICKLES: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt
 def read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: no such folder")
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{folder}: no config.json; this is not a Hugging Face model") from error
-    except ValueError as error:
-        raise ArtifactError(f"{folder / 'config.json'}: not readable as JSON ({error})") from error
+    if not (folder / "config.json").is_file():
+        raise ArtifactError(f"{folder}: no config.json; this is not a Hugging Face model")
+    config = json_content(folder / "config.json")
     if not isinstance(config, dict):
         raise ArtifactError(f"{folder / 'config.json'}: expected an object")
     return config

@@ -11,7 +11,6 @@ of words as .json. The order of the gates is the same; the two biases of a gate 
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections import Counter
@@ -33,6 +32,7 @@ from components.interchange.vectors_text import UNKNOWN
 from components.models.encoder import build_model, misfits
 from components.models.ulmfit import FAMILY, AWDLSTMConfig
 from components.tokenization.bert import backend
+from components.tokenization.published import json_content
 from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, UNK
 from components.tokenization.word import OpenWordTokenizer, WordTokenizer
 
@@ -98,13 +98,8 @@ def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
             f"{vocabulary}: a vocabulary is read from .json only, because a pickle can execute code; write the list of "
             "words with json.dump where the file was created"
         )
-    try:
-        words = json.loads(vocabulary.read_text(encoding="utf-8"))
-        state = plain_tensors(weights, remedy="save it with learn.save(..., with_opt=False)")
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{error.filename}: does not exist") from error
-    except ValueError as error:
-        raise ArtifactError(f"{vocabulary}: not readable as JSON ({error})") from error
+    words = json_content(vocabulary)
+    state = plain_tensors(weights, remedy="save it with learn.save(..., with_opt=False)")
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ArtifactError(f"{vocabulary}: expected a list of words")
     try:

@@ -275,13 +275,18 @@ def _numbered(pieces: Sequence[str], path: Path) -> dict[str, int]:
     return vocabulary
 
 
-def _json(path: Path) -> dict[str, Any]:
+def json_content(path: Path) -> Any:
+    """The content of a JSON file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: does not exist") from error
     except ValueError as error:
         raise ArtifactError(f"{path}: not readable as JSON ({error})") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    content = json_content(path) if path.is_file() else {}
     if not isinstance(content, dict):
         raise ArtifactError(f"{path}: expected an object")
     return content
