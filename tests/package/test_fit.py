@@ -57,6 +57,7 @@ def test_frame_in_frame_out(frame: pd.DataFrame, later: pd.DataFrame, capfd: pyt
     assert {each.system for each in report.tried} == {
         "tfidf-words",
         "tfidf-words-pairs",
+        "tfidf-words-characters",
         "latent-words",
         "most-frequent",
     }
