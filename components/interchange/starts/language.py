@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from components.data.tasks.words import words_of
+from components.data.formats.words import words_of
 from components.interchange.starts.registry import read_starts
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
