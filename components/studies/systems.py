@@ -16,11 +16,13 @@ from components.data.scoring.intervals import Interval
 from components.data.tasks.budgets import budget_name
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.evaluations import label_curves
 from components.reporting.figures import Line
 from components.reporting.findings import Findings
 from components.settings.systems import System
 from components.studies.frame import STAGE_OF, EveryTask, Outputs, Study, band, bounds
+
+#: The baseline that reads no text, which is far below the other systems.
+CONSTANT = "most-frequent"
 
 
 def run(
@@ -46,8 +48,12 @@ def run(
         if family:
             chapter.figures += _by_size(name, systems, budget=budgets[-1], score=score, unit=unit)
         else:
-            svg = figures.lines(label_curves(evaluation), x_label=unit, y_label=score, logarithmic=True, ticks=True)
-            chapter.figures.append(Drawing(svg, f"{name}: score against labels; dashed: without a language model."))
+            cells = {
+                of: entry["scores"][budgets[-1]] for of, entry in systems.items() if budgets[-1] in entry["scores"]
+            }
+            ranges = {of: (cell["mean"], cell["low"], cell["high"]) for of, cell in cells.items() if of != CONSTANT}
+            svg = figures.ranges(ranges, x_label=score, reference=None)
+            chapter.figures.append(Drawing(svg, f"{name}: the systems with {budgets[-1]} {unit}."))
         for budget in budgets:
             best = max(systems, key=lambda system: systems[system]["scores"][budget]["mean"], default=None)
             if best:
@@ -97,11 +103,10 @@ def _by_size(
     losses: dict[str, list[tuple[float, float]]] = {}
     for of in sorted(systems.values(), key=lambda of: of["parameters"] or 0):
         if of["parameters"] and budget in of["scores"]:
-            curves.setdefault(of["start"], []).append((of["parameters"], Interval(**of["scores"][budget])))
+            curves.setdefault(of["start"], []).append((of["parameters"] / 1000, Interval(**of["scores"][budget])))
         if of["parameters"] and of["perplexity_per_word"]:
-            losses.setdefault(of["start"], []).append((of["parameters"], of["perplexity_per_word"]))
-    names = {float(size): f"{size / 1e6:.2g} M" for line in curves.values() for size, _ in line}
-    options: dict[str, Any] = {"x_label": "parameters", "logarithmic": True, "ticks": True, "names": names}
+            losses.setdefault(of["start"], []).append((of["parameters"] / 1000, of["perplexity_per_word"]))
+    options: dict[str, Any] = {"x_label": "thousand parameters", "logarithmic": True, "ticks": True}
     drawings = []
     if losses:
         lines = {start: Line([x for x, _ in line], [y for _, y in line]) for start, line in losses.items()}
