@@ -312,6 +312,7 @@ CLAIMS: Final[Mapping[str, Claim]] = {
             {"task": "truevoice-action"},
             agrees=_best_of_thai,
             settings=THAI,
+            otherwise=SIZE,
         ),
         Claim(
             "sizes",
@@ -347,6 +348,8 @@ CLAIMS: Final[Mapping[str, Claim]] = {
             "2021).",
             "which-source",
             agrees=_ranked_alike,
+            otherwise="The encoders of this run hardly differ after fine-tuning, by less than the intervals of their "
+            "scores, and what is equal cannot be ranked.",
         ),
         Claim(
             "zero-shot",
