@@ -257,6 +257,7 @@ CLAIMS: Final[Mapping[str, Claim]] = {
             "its words in a random order.",
             "word-order",
             agrees=_order_is_seen,
+            settings=THAI,
         ),
         Claim(
             "senses",

@@ -52,7 +52,8 @@ def run(
         read = words_of(loaded, sample(directory, loaded.tokenizer.segmentation, count=sentences))
         if len(read) < 2:
             raise DataError(f"{directory}: no {LEAST} words of a sentence are in {block}'s positions")
-        by_seed = [accuracies(loaded, read, seed=seed) for seed in range(seeds)]
+        ordered = means(loaded, read)
+        by_seed = [accuracies(loaded, read, ordered=ordered, seed=seed) for seed in range(seeds)]
         scores[f"{block}-{start}"] = [list(of) for of in zip(*by_seed, strict=True)]
     intervals = {
         name: [interval(np.asarray(of), confidence=CONFIDENCE).within(0, 1) for of in layers]
@@ -93,12 +94,11 @@ def words_of(encoder: Encoder, sentences: Sequence[Sentence]) -> list[Words]:
     return read
 
 
-def accuracies(encoder: Encoder, read: Sequence[Words], *, seed: int) -> list[float]:
-    """By layer: the accuracy on the sentences that are not learned. A random order that is the order of the sentence
-    is kept."""
+def accuracies(encoder: Encoder, read: Sequence[Words], *, ordered: Sequence[Tensor], seed: int) -> list[float]:
+    """By layer: the accuracy on the sentences that are not learned; `ordered` are the `means` of the sentences."""
     rng = np.random.default_rng(seed)
     shuffled = [[words[place] for place in rng.permutation(len(words))] for words in read]
-    layers = [torch.cat(parts) for parts in zip(means(encoder, read), means(encoder, shuffled), strict=True)]
+    layers = [torch.cat(parts) for parts in zip(ordered, means(encoder, shuffled), strict=True)]
     tested = rng.permutation(len(read)) < max(1, round(TESTED * len(read)))
     tested = np.concatenate([tested, tested])
     labels = np.repeat([1, 0], len(read))
