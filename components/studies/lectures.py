@@ -222,6 +222,7 @@ CLAIMS: Final[Mapping[str, Claim]] = {
             "A neural language model has a lower perplexity than n-grams of the same text (Bengio et al. 2003).",
             "ngrams",
             agrees=_below_ngrams,
+            settings=THAI,
             otherwise="Bengio et al. passed over their text until the loss rose; these models see every piece once, "
             "and n-grams need no second pass.",
         ),
