@@ -223,8 +223,8 @@ CLAIMS: Final[Mapping[str, Claim]] = {
             "ngrams",
             agrees=_below_ngrams,
             settings=THAI,
-            otherwise="Bengio et al. passed over their text until the loss rose; these models see every piece once, "
-            "and n-grams need no second pass.",
+            otherwise="General text is read once here, and n-grams need no second pass; on the calls, which are read "
+            "several times, as by Bengio et al., the largest model is level with n-grams.",
         ),
         Claim(
             "effective-context",
