@@ -15,7 +15,7 @@ from components.data.tasks.data import Answer, Fields
 
 #: Type of a column. `shares`: label -> probability; `spans`: objects with start and end (word indices, end exclusive),
 #: type and text.
-Value = Literal["text", "texts", "number", "integer", "shares", "spans"]
+Value = Literal["text", "texts", "number", "integer", "boolean", "shares", "spans"]
 
 
 @dataclass(frozen=True)

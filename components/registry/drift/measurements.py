@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from components.core.errors import ArtifactError
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.examples import read_split
-from components.learners.prediction import ROWS, Classifier
+from components.data.tasks.task_io import TaskIO
+from components.learners.prediction import ROWS, Classifier, io_of
 
 if TYPE_CHECKING:
     from components.registry.tracking import Registry, Version
@@ -191,6 +192,11 @@ class ObservedClassifier:
     def labels(self) -> Sequence[str]:
         """Names of the labels, by index."""
         return self.inner.labels
+
+    @property
+    def io(self) -> TaskIO:
+        """Input and output of the classifier."""
+        return io_of(self.inner)
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
         """N inputs -> N answers."""

@@ -159,11 +159,11 @@ def export_classifier(source: Source, export: Export) -> list[str]:
         elif form == "huggingface":
             from components.registry.exports.pipelines import MODULE, TRUST, write_pipeline
 
-            classifier = load_members(source.directory)[0]
+            classifier = load_members(source.directory)[0].sharpened()
             notes, usage = write_pipeline(draft.path, classifier, family=family_of(source.directory / ENCODER))
             lines += [TRUST] * (draft.path / MODULE).exists()
         else:
-            classifier = load_members(source.directory)[0]
+            classifier = load_members(source.directory)[0].sharpened()
             notes = _graph(draft.path, classifier, int8=int8)
             lines += _measured(draft.path, source, classifier, int8=int8)
         card = _card(source, str(config["kind"]), labels, usage=usage, lines=lines)
