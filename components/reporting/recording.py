@@ -135,8 +135,8 @@ def commit_of(folder: Path) -> str | None:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
 
     try:
-        # Results are no code: the first of two results of one command does not make the second one dirty.
-        code = (":(top)", f":(top,exclude){RESULTS}")
+        # Pages and results are no code: the first of two results of one command does not make the second one dirty.
+        code = (":(top)", ":(top,exclude)docs")
         changed = ask("status", "--porcelain", "--untracked-files=no", "--", *code)
         return ask("rev-parse", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.SubprocessError):
