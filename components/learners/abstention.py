@@ -129,7 +129,7 @@ def threshold_of(directory: Path, error: float, *, what: str) -> float:
         ConfigError: the share is not between 0 and 1, or the model has no thresholds.
     """
     if not 0 < error < 1:
-        raise ConfigError(f"error: {error:g}; give a share of wrong answers above 0 and below 1, such as 0.05")
+        raise ConfigError(f"share of errors {error:g}: give a number above 0 and below 1, such as 0.05")
     facts = read_manifest(directory).facts
     if FACT not in facts:
         raise ConfigError(

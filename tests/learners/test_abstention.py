@@ -94,7 +94,7 @@ def test_the_threshold_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == (
         "m: every row abstains, because its held-out rows support no error below 0.333; more labels lower it\n"
     )
-    with pytest.raises(ConfigError, match="error: 5; give a share of wrong answers above 0 and below 1"):
+    with pytest.raises(ConfigError, match="share of errors 5: give a number above 0 and below 1"):
         threshold_of(folder, 5, what="m")
     with pytest.raises(ConfigError, match="m: has no thresholds for an error of 0.1.*training it again adds them"):
         threshold_of(saved(tmp_path / "earlier", {}), 0.1, what="m")
