@@ -234,6 +234,11 @@ class LanguageModel(nn.Module, ABC):
         """The table (V, S) of word vectors that are features beside the states and are not trained; else None."""
         return None
 
+    def static_words(self) -> Tensor | None:
+        """The words of the rows of `static_vectors` in a model of characters (`layers.text_words.packed`); None: row i
+        is of piece i."""
+        return None
+
     @property
     def backward(self) -> bool:
         """Whether the model predicts the piece before a text instead of the one after it."""
