@@ -16,7 +16,6 @@ import torch
 from pydantic import Field
 
 from components.cluster.distributed import Worker, World
-from components.core.errors import ConfigError
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
 from components.models.static import StaticVectors
@@ -342,9 +341,6 @@ def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
     """Set the embeddings and the static channel of `initial_model` to word vectors of a file or of the run's text, as
     the settings ask. A file fills the channel of a model that has one, else the embeddings. An increment keeps the
     channel of the whole text.
-
-    Raises:
-        ConfigError: a new model of characters has a channel, but there is no file.
     """
     table, channel, trained = model.piece_embedding(), model.static_vectors(), None
     if table is not None and run.vectors is not None and channel is None:
@@ -359,10 +355,7 @@ def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
         return
     if run.vectors is not None:
         fill_channel(model, run.vectors)
-    elif model.static_words() is not None:
-        if run.parent is None:
-            raise ConfigError(f"{run.name}: model.static needs a file of word vectors for {run.family}; set vectors")
-    elif run.increment is None:
+    elif model.static_words() is None and run.increment is None:
         vectors = cooccurrence_vectors(run.text(), vocabulary=channel.shape[0], width=channel.shape[1])
         channel.copy_(vectors)
 

@@ -2,8 +2,8 @@
 channels.
 
 Pieces are matched with the words of a file. Rows of an embedding table without a match keep their initial values, or
-are mapped from co-occurrence vectors of the corpus (`training.vectors`), as in adaptation to a new vocabulary. Rows of a
-static channel without a match are zero. The channel of a model of characters has words of the file as its rows.
+are mapped from co-occurrence vectors of the corpus (`training.vectors`), as in adaptation to a new vocabulary. Rows of
+a static channel without a match are zero. The rows of the channel of a model of characters are words of the file.
 
 Levy and Goldberg 2014 (Neural Word Embedding as Implicit Matrix Factorization): skip-gram with negative sampling
 implicitly factorises pointwise mutual information, so its truncated singular value decomposition gives similar vectors
@@ -115,8 +115,15 @@ class VectorsFile:
 
 @contextmanager
 def vectors_ready(run: LanguageModelRun, model: LanguageModel) -> Iterator[VectorsFile | None]:
-    """The file of word vectors of a run, prepared for a model in a temporary directory; None without a file."""
+    """The file of word vectors of a run, prepared for a model in a temporary directory; None without a file.
+
+    Raises:
+        DataError, ArtifactError, ConfigError: as `prepare_vectors`; or a new model of characters has a static channel,
+            but there is no file.
+    """
     if run.vectors_file is None:
+        if model.static_words() is not None and run.parent is None:
+            raise ConfigError(f"{run.name}: model.static needs a file of words; set vectors")
         yield None
         return
     with tempfile.TemporaryDirectory() as folder:
