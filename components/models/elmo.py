@@ -29,7 +29,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Rate, Size, remapped
+from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Rate, Size
 from components.models.bidirectional import BidirectionalModel
 from components.models.layers.chunks import Texts, joined, turn, turned
 from components.models.layers.dropout import Dropout
@@ -211,7 +211,7 @@ class ELMo(BidirectionalModel):
 
     config: ELMoConfig
     spelling: Tensor
-    piece_parameters = ("output", "bias")
+    piece_parameters = ("output", "bias", "static")
 
     def __init__(self, config: ELMoConfig) -> None:
         super().__init__()
@@ -277,8 +277,6 @@ class ELMo(BidirectionalModel):
 
     def remap_vocabulary(self, rows: Tensor) -> None:
         super().remap_vocabulary(rows)
-        if self.static is not None:
-            self.static = remapped(self.static, rows).data
         # New pieces are spelt as UNK until `bind`.
         self.spelling = self.spelling[torch.where(rows < 0, UNK, rows).to(self.spelling.device)]
 
