@@ -20,7 +20,6 @@ from components.models.layers.chunks import Texts
 from components.models.layers.crf import Legal, LinearChainCRF, illegal_scores, viterbi
 from components.models.layers.dropout import LockedDropout, WordDropout
 from components.models.layers.host import is_fixed, move, on_host
-from components.models.layers.linear import Linear
 from components.models.layers.lstm import BiLSTM
 from components.settings.finetune import FinetuneSettings
 
@@ -93,7 +92,7 @@ class Tagger(ImitatingHead):
         self.lstm: BiLSTM | None = None
         if recurrent:
             self.drop_words, self.drop_features = WordDropout(WORD_DROPOUT), LockedDropout(dropouts_of(settings)[0])
-            self.projection = Linear(features, features)
+            self.projection = nn.Linear(features, features)
             self.lstm = BiLSTM(features, LSTM_WIDTH)
             self.output = nn.Linear(2 * LSTM_WIDTH, len(labels))
         legal = legal_transitions(labels)
