@@ -26,11 +26,12 @@ from components.training.precision import Precision
 from components.training.pretraining.language_model import (
     LanguageModelRun,
     TrainingHistory,
+    VectorsFile,
     initial_model,
     parameter_groups,
+    vectors_ready,
     work,
 )
-from components.training.pretraining.word_vectors import VectorsFile, vectors_ready
 
 #: Fields of a run that are not part of the checkpoint key: they do not affect the result, or the key contains a digest
 #: of the content instead of the path.

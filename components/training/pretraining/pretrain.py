@@ -18,9 +18,8 @@ from components.settings.names import VECTORS
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer
-from components.training.pretraining.language_model import LanguageModelRun, before_training
+from components.training.pretraining.language_model import LanguageModelRun, before_training, vectors_ready
 from components.training.pretraining.launch import train_encoder, write_encoder
-from components.training.pretraining.word_vectors import vectors_ready
 from components.training.rng import counter_seed
 
 if TYPE_CHECKING:

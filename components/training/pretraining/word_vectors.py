@@ -16,14 +16,11 @@ Shape suffixes: V pieces, D width of the table, N words of the file, E their wid
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -38,14 +35,10 @@ from components.interchange.vectors_binary import read_any
 from components.interchange.vectors_text import UNKNOWN, WordVectors
 from components.models.base import LanguageModel
 from components.models.layers.text_words import LONGEST, TextWords, packed
-from components.tokenization import Tokenizer, load_tokenizer
+from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY, UNK
-from components.tokenization.store import TokenStore
 from components.training.pretraining.cooccurrence import CHUNK, count_pairs
 from components.training.windows import Tokens
-
-if TYPE_CHECKING:
-    from components.training.pretraining.language_model import LanguageModelRun
 
 KIND: Final = "word-vectors"
 FILE: Final = "vectors.safetensors"
@@ -96,47 +89,6 @@ def match(tokenizer: Tokenizer, read: WordVectors) -> Matched:
 
 #: Characters of the text over which the coverage by a channel of words is counted.
 COUNTED: Final = 1_000_000
-
-
-@dataclass(frozen=True)
-class VectorsFile:
-    """A file of word vectors in a job.
-
-    Attributes:
-        digest: its SHA-256.
-        matched: see `Matched`.
-        ready: output of `prepare_vectors`.
-    """
-
-    digest: str
-    matched: Matched
-    ready: Path
-
-
-@contextmanager
-def vectors_ready(run: LanguageModelRun, model: LanguageModel) -> Iterator[VectorsFile | None]:
-    """The file of word vectors of a run, prepared for a model in a temporary directory; None without a file.
-
-    Raises:
-        DataError, ArtifactError, ConfigError: as `prepare_vectors`; or a new model of characters has a static channel,
-            but there is no file.
-    """
-    if run.vectors_file is None:
-        if model.static_words() is not None and run.parent is None:
-            raise ConfigError(f"{run.name}: model.static needs a file of words; set vectors")
-        yield None
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        ready = Path(folder) / "vectors"
-        matched = prepare_vectors(
-            run.vectors_file,
-            load_tokenizer(run.tokenizer),
-            digest=run.vectors_digest,
-            output=ready,
-            model=model,
-            text=TokenStore(run.tokens, "train"),
-        )
-        yield VectorsFile(read_manifest(ready, kind=KIND).facts["source"], matched, ready)
 
 
 def prepare_vectors(
