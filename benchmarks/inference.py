@@ -46,7 +46,7 @@ from components.learners.task_models.classifier import TextClassifier, load_clas
 from components.learners.task_models.kinds import find_task  # noqa: E402
 from components.learners.task_models.model import TaskModel  # noqa: E402
 from components.models.encoder import build_model, load_encoder, save_encoder  # noqa: E402
-from components.registry.exports.exporting import export_encoder  # noqa: E402
+from components.registry.exports.champion import export_encoder  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column  # noqa: E402
 from components.settings.finetune import FinetuneSettings  # noqa: E402

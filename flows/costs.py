@@ -55,7 +55,7 @@ def _time(seconds: float | None) -> str:
 
 
 def _range(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{duration(low)} to {duration(high)}"
+    return "" if low is None or high is None or low == high else f"{duration(low)} to {duration(high)}"
 
 
 def command(

@@ -141,15 +141,9 @@ def command(
         else:
             shutil.rmtree(folder, ignore_errors=True)
     cells = [
-        (
-            of.drill.name,
-            of.drill.broken,
-            of.drill.expected,
-            of.seen,
-            "pass" if of.passed else "FAIL",
-            f"{of.seconds:.0f}",
-        )
+        (each.name, each.broken, each.expected, of.seen, "pass" if of.passed else "FAIL", f"{of.seconds:.0f}")
         for of in outcomes
+        for each in [of.drill]
     ]
     print_table(("drill", "broken", "expected", "seen", "", "seconds"), cells, width=160)
     if to:

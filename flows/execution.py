@@ -85,7 +85,6 @@ def run_command(
     Args:
         source: name of the stage, in front of each line and in the error message.
         beyond: error if the time limit is exceeded; default: one that names the limit of dvc.yaml.
-        variables: further environment variables.
 
     Returns:
         The lines of its output.

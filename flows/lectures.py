@@ -1,4 +1,4 @@
-"""`headstart lectures [CLAIM ...]`: the run behind the claims, their studies, and one page."""
+"""`headstart lectures [CLAIM ...]`: the runs behind the claims, their studies, and one page."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from flows.run import PLANNING
 def command(
     names: Annotated[list[str] | None, typer.Argument(help="Claims; all by default.", metavar="[CLAIM]...")] = None,
     params: Annotated[
-        Path, typer.Option(help="Settings of the run; by default the experiment of the claims.")
-    ] = PARAMS,
+        Path | None, typer.Option(help="Settings of the run; by default the experiments of the claims.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder of lectures.md; the run's output folder by default.")
     ] = None,
@@ -34,24 +34,25 @@ def command(
     for name in names or []:
         if name not in CLAIMS:
             raise ConfigError(f"unknown claim {name!r}{nearest(name, CLAIMS)}")
-    if not params.is_file():
-        raise ConfigError(f"{params}: does not exist; name the settings of a run with --params")
+    claims = [CLAIMS[name] for name in names or CLAIMS]
+    files = list(dict.fromkeys(params or claim.settings for claim in claims))
+    for file in files:
+        if not file.is_file():
+            raise ConfigError(f"{file}: does not exist; name the settings of a run with --params")
     root = find_repository(Path()) or Path.cwd()
     with working(root, PLANNING, environment=environment(root)):
-        retrain_command.command(params=params)
-        claims = [CLAIMS[name] for name in names or CLAIMS]
-        if params == PARAMS:
-            for task in dict.fromkeys(task for claim in claims for task in claim.examples):
-                run_headstart(
-                    "stage", "examples", "--item", task, "--params", str(params), source="examples", root=root
-                )
-    outputs = Outputs(load_params(params))
-    folder = output or outputs.out
+        for file in files:
+            retrain_command.command(params=file)
+            for task in dict.fromkeys(task for claim in claims if claim.settings == file for task in claim.examples):
+                run_headstart("stage", "examples", "--item", task, "--params", str(file), source="examples", root=root)
+    outputs = {file: Outputs(load_params(file)) for file in files}
+    folder = output or Outputs(load_params(params or PARAMS)).out
     failed, done = list[str](), dict[str, Findings]()
     for claim in claims:
-        print(f"{claim.name}: {claim.command(params)}", flush=True)
+        file = params or claim.settings
+        print(f"{claim.name}: {claim.command(file)}", flush=True)
         try:
-            entry = measured(claim, outputs, params=params, output=folder, done=done)
+            entry = measured(claim, outputs[file], params=file, output=folder, done=done)
         except HeadstartError as error:
             failed.append(claim.name)
             print(f"{claim.name}: not measured: {error}", flush=True)
@@ -61,7 +62,8 @@ def command(
         print(f"{claim.name}: {verdict}; {' '.join(entry['lead'])}", flush=True)
     if len(failed) < len(claims):
         print(f"page: {folder / PAGE}")
-    if failed and (params == PARAMS or len(failed) == len(claims)):
+    # A run of one's own may lack what a claim is about.
+    if failed and (params is None or len(failed) == len(claims)):
         raise ConfigError(f"not measured: {', '.join(failed)}; the reasons are above")
 
 

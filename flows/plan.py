@@ -35,10 +35,7 @@ class Stage:
 
     Attributes:
         reasons: one sentence per change; empty if the stage is up to date. `always` is not a reason.
-        always: whether the stage runs even if nothing has changed.
         metrics: its metrics files, relative to the repository.
-        limit_s: time limit in seconds.
-        retries: number of retries after a crash.
         force: whether DVC has to run it, because a full rebuild was requested.
         present: whether all of its dependencies exist now.
         budget_until: time of `time.monotonic` at which the budget of the run is used up; None: no limit.

@@ -120,9 +120,6 @@ def _started(command: Sequence[str], *, directory: Path, environment: Mapping[st
 def working(root: Path, modules: Sequence[str], *, environment: Mapping[str, str]) -> Iterator[None]:
     """A block whose commands are executed by a worker, the one of an outer block if there is one; on Linux, if this is
     the main thread.
-
-    Args:
-        modules: that it imports in advance.
     """
     if WORKERS or sys.platform != "linux" or not in_main_thread():
         yield
@@ -176,7 +173,6 @@ def start(
 
     Args:
         log: receives its output; None: the output of this process does.
-        number: of the signal.
     """
     return subprocess.Popen(
         bound(command, number=number),

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import psutil
 
@@ -70,21 +70,15 @@ def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float =
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         shown = ""
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if (holder := _holder(path)) != shown:
-                    say(f"waiting: {holder} holds the lock of this repository")
-                    shown = holder
-                time.sleep(poll_s)
+        while not try_lock(file):
+            if (holder := _holder(file)) != shown:
+                say(f"waiting: {holder} holds the lock of this repository")
+                shown = holder
+            time.sleep(poll_s)
         if shown:
             # A killed process releases its lock shortly before it ends.
             time.sleep(poll_s)
-        file.truncate(0)
-        json.dump({"what": what, "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}, file)
-        file.flush()
+        write_locked(file, what=what, pid=os.getpid(), since=time.strftime("%Y-%m-%d %H:%M:%S"))
         try:
             if left := orphans(root):
                 say(f"ending {len(left)} processes of a run that was killed")
@@ -102,19 +96,38 @@ def active_run(root: Path) -> str | None:
     if not path.is_file():
         return None
     with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return _holder(path)
-    return None
+        return None if try_lock(file) else _holder(file)
 
 
-def _holder(path: Path) -> str:
+def _holder(file: TextIO) -> str:
+    facts = read_locked(file)
+    return "{what} (process {pid}, since {since})".format(**facts) if facts else "another run"
+
+
+def try_lock(file: TextIO) -> bool:
+    """Take the lock of a file unless another process holds it. The kernel releases it with the process."""
     try:
-        raw = json.loads(path.read_text())
-        return f"{raw['what']} (process {raw['pid']}, since {raw['since']})"
-    except (OSError, ValueError, KeyError):
-        return "another run"
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def write_locked(file: TextIO, **facts: Any) -> None:
+    """Write into the file of a lock that this process holds, for the others."""
+    file.truncate(0)
+    json.dump(facts, file)
+    file.flush()
+
+
+def read_locked(file: TextIO) -> dict[str, Any]:
+    """What the holder of a lock has written into its file, right after taking it; empty if it does not."""
+    for _ in range(50):
+        file.seek(0)
+        with suppress(ValueError, TypeError):
+            return dict(json.loads(file.read()))
+        time.sleep(0.02)
+    return {}
 
 
 def release_dvc_locks(root: Path) -> None:

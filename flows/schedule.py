@@ -27,8 +27,8 @@ from components.core.errors import ConfigError, TransientError
 from flows import notify
 from flows.command import main
 from flows.flow_run import Times
-from flows.repository import STATE, find_root
-from flows.server import PORT, read_locked, server, try_lock, write_locked
+from flows.repository import STATE, find_root, read_locked, try_lock, write_locked
+from flows.server import PORT, server
 from flows.terminal import terminal
 
 NAME = "scheduled"

@@ -9,8 +9,6 @@ repository's server it is in `.headstart/prefect-server/auth` (0600).
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
 import os
 import secrets
 import socket
@@ -20,13 +18,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
 
 from components.core.artifacts import write_atomic
+from components.core.environment import variables
 from components.core.errors import ConfigError
 from flows import profiles
 from flows.processes import answers, descendants, end, orphans, start
-from flows.repository import STATE, environment
+from flows.repository import STATE, environment, read_locked, try_lock, write_locked
 from flows.terminal import terminal
 
 HOST = "127.0.0.1"
@@ -113,10 +111,10 @@ class OwnServer(Server):
         if self._process is not None:
             terminal.say(f"the Prefect server has ended (exit code {self._process.returncode}) and is started again")
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(self._port)]
-        variables = environment(self._root) | protection(self._port, str(self.auth))
-        variables.pop(ADDRESS, None)
+        settings = environment(self._root) | protection(self._port, str(self.auth))
+        settings.pop(ADDRESS, None)
         with self._log.open("ab") as output:
-            self._process = start(command, directory=self._root, environment=variables, log=output)
+            self._process = start(command, directory=self._root, environment=settings, log=output)
         self._starts, self._last_start = self._starts + 1, time.monotonic()
 
     def stop(self) -> None:
@@ -139,17 +137,12 @@ def server(*, port: int, root: Path) -> Iterator[Server]:
     if address := os.environ.get(ADDRESS):
         yield Server(address, os.environ.get(AUTH))
         return
-    before = os.environ.get(AUTH)
     started = OwnServer(root, port=port)
     try:
         started.start()
-        os.environ |= {ADDRESS: started.address, AUTH: str(started.auth)}
-        yield started
+        with variables({ADDRESS: started.address, AUTH: str(started.auth)}):
+            yield started
     finally:
-        for name in (ADDRESS, AUTH):
-            os.environ.pop(name, None)
-        if before is not None:
-            os.environ[AUTH] = before
         started.stop()
 
 
@@ -176,32 +169,6 @@ def in_use(port: int) -> bool:
     """Whether a program listens at the port."""
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
-
-
-def try_lock(file: TextIO) -> bool:
-    """Take the lock of a file unless another process holds it. The kernel releases it with the process."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def write_locked(file: TextIO, **facts: Any) -> None:
-    """Write into the file of a lock that this process holds, for the others."""
-    file.truncate(0)
-    json.dump(facts, file)
-    file.flush()
-
-
-def read_locked(file: TextIO) -> dict[str, Any]:
-    """What the holder of a lock has written into its file, right after taking it; empty if it does not."""
-    for _ in range(50):
-        file.seek(0)
-        with contextlib.suppress(ValueError, TypeError):
-            return dict(json.loads(file.read()))
-        time.sleep(0.02)
-    return {}
 
 
 def has_server() -> bool:

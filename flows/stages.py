@@ -59,8 +59,6 @@ class Engine:
     Attributes:
         run: stage and root of the repository -> its outcome: Completed, Cached (the output of an earlier run was
             restored) or Skipped. A stage that crashes is repeated.
-        skip: notes a stage that is up to date.
-        add_data: adds a new version of the data.
         concurrent: whether `run` may be called by several threads.
     """
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -68,15 +68,8 @@ def ui(options: Flags) -> None:
     os.chdir(root)
 
     def pages(links: Sequence[Link] = ()) -> PagesServer:
-        return PagesServer(
-            params,
-            root=root,
-            host=options.host,
-            port=options.port,
-            names=options.name,
-            write=options.write,
-            links=links,
-        )
+        address: dict[str, Any] = {"host": options.host, "port": options.port, "names": options.name}
+        return PagesServer(params, root=root, **address, write=options.write, links=links)
 
     if not options.servers:
         served = pages()

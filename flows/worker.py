@@ -84,11 +84,7 @@ class Fork:
 
 
 class Worker:
-    """The worker of this process; to be started by the main thread.
-
-    Args:
-        environment: of the worker.
-    """
+    """The worker of this process; to be started by the main thread."""
 
     def __init__(self, root: Path, environment: Mapping[str, str]) -> None:
         self._socket, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -236,6 +236,7 @@ class _Work:
                 if facts.kind in WITH_WORDS and seconds_left() < LEAST_SECONDS:
                     raise OutOfTimeError
                 stages.append(self._finetune(start, minutes=minutes))
+                notes = [*notes, *self._warnings(start)]
             except OutOfTimeError:
                 clock().left_out.append(f"the start {Path(start).name}")
         for output in stages:
@@ -289,6 +290,19 @@ class _Work:
                 cluster=ClusterSettings(launcher="local", storage=str(self.folder / "checkpoints")),
             )
         )
+
+    def _warnings(self, start: str | Path) -> list[str]:
+        from components.interchange.starts.language import other_language
+        from components.models.encoder import TOKENIZER  # imports torch
+        from components.tokenization import load_tokenizer
+        from headstart.starts import encoder_of
+
+        _, encoder = encoder_of(start, folder=self.folder / "encoder")
+        texts = (text for fields in self.task.fields for text in fields)
+        warning = other_language(
+            Path(start).name, load_tokenizer(encoder / TOKENIZER), texts, language=self.task.language
+        )
+        return [f"{warning}."] if warning else []
 
     def _write(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
         path = self.folder / "data" / name

@@ -20,8 +20,9 @@ from components.core.processors import cores
 from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.task_io import TaskIO
+from components.learners.abstention import AbstainingClassifier, threshold_of
 from components.learners.loading import load_model
-from components.learners.prediction import Classifier, predict_rows
+from components.learners.prediction import Classifier, io_of, predict_rows
 from components.learners.words.classifier import FORM, form_of
 from headstart.report import Report
 from headstart.tables import Data, InputError, Table, parsed, read_table
@@ -61,7 +62,7 @@ class Model:
         report: Report | None = None,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="headstart-model-")
-        described = _copy(Path(directory), Path(self._folder.name) / "model")
+        described = _copy(Path(directory), self._directory)
         self._classifier = self._loaded()
         self._columns = dict(columns if columns is not None else described.get("columns", {}))
         self._values = dict(classes if classes is not None else described.get("classes", {}))
@@ -83,11 +84,13 @@ class Model:
         """The labels as in the labelled data."""
         return [self._values.get(label, label) for label in self.labels]
 
-    def predict(self, data: Data) -> pd.DataFrame:
+    def predict(self, data: Data, *, error: float | None = None) -> pd.DataFrame:
         """The predictions, in the order of the rows and with the index of a DataFrame.
 
         Args:
             data: a DataFrame, the path of a file, or a list: of texts, of pairs of texts, or of lists of words.
+            error: share of wrong answers that is allowed, such as 0.05: the column `abstained` marks the rows whose
+                confidence is too low for it. None: no column.
 
         Returns:
             For one label: `label`, `confidence`, and `probability_CLASS` for each class. For several labels: `labels`
@@ -96,14 +99,17 @@ class Model:
 
         Raises:
             InputError: a column is missing, or a value is no text (row and column).
+            ConfigError: the model has no thresholds for `error`.
         """
-        table = read_table(data)
-        outputs = self._io.outputs
+        table, classifier = read_table(data), self._classifier
+        if error is not None:
+            classifier = AbstainingClassifier(classifier, threshold_of(self._directory, error, what="the model"))
+        outputs = io_of(classifier).outputs
         names: list[str] = []
         for name, kind in outputs.items():
             names += [f"{PROBABILITY}{label}" for label in self.labels] if kind == "shares" else [name]
-        collected = predict_rows(self._classifier, self._parsed(table))
-        rows = [dict.fromkeys(names) if answer is None else self._row(answer) for answer in collected]
+        collected = predict_rows(classifier, self._parsed(table))
+        rows = [dict.fromkeys(names) if answer is None else self._row(answer, outputs) for answer in collected]
         return pd.DataFrame(rows, columns=names, index=table.index)
 
     def predict_proba(self, data: Data) -> NDArray[np.float64]:
@@ -141,7 +147,7 @@ class Model:
             ArtifactError: the folder exists and may not be replaced.
         """
         folder = Path(folder)
-        source = Path(self._folder.name) / "model"
+        source = self._directory
         described = {
             "columns": self._columns,
             "classes": self._values,
@@ -154,14 +160,17 @@ class Model:
         return folder
 
     @property
+    def _directory(self) -> Path:
+        return Path(self._folder.name) / "model"
+
+    @property
     def _io(self) -> TaskIO:
         return find_kind(self.kind).io
 
     def _loaded(self) -> Classifier:
-        directory = Path(self._folder.name) / "model"
-        if form_of(directory) != FORM:
+        if form_of(self._directory) != FORM:
             threads.use(cores())  # as in `headstart serve`
-        return load_model(directory)
+        return load_model(self._directory)
 
     def _parsed(self, table: Table) -> list[Fields | None]:
         """The inputs of the task in a table. A table with one column, or one column of text, need not name it."""
@@ -173,9 +182,9 @@ class Model:
                 columns = dict.fromkeys(columns, texts[0])
         return parsed(table, self._io, columns)
 
-    def _row(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+    def _row(self, answer: Mapping[str, Any], outputs: Mapping[str, str]) -> dict[str, Any]:
         row: dict[str, Any] = {}
-        for name, kind in self._io.outputs.items():
+        for name, kind in outputs.items():
             value = answer[name]
             if kind == "shares":
                 row |= {f"{PROBABILITY}{label}": share for label, share in value.items()}
@@ -193,14 +202,14 @@ class Model:
         return f"Model({self.kind}, {what}{best})"
 
     def __getstate__(self) -> dict[str, Any]:
-        root = Path(self._folder.name) / "model"
+        root = self._directory
         files = {str(path.relative_to(root)): path.read_bytes() for path in _files(root)}
         return {"files": files, "columns": self._columns, "values": self._values, "report": self.report}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="headstart-model-")
         for name, content in state["files"].items():
-            path = Path(self._folder.name) / "model" / name
+            path = self._directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         self._columns, self._values, self.report = state["columns"], state["values"], state["report"]

@@ -13,8 +13,7 @@ from typing import Any, Final, get_args
 import numpy as np
 import pandas as pd
 
-from components.cli.onboarding.inspection import facts_of
-from components.cli.onboarding.language import language_of
+from components.cli.onboarding.inspection import facts_of, language_of
 from components.core.errors import nearest
 from components.data.guesses import (
     TAGS,

@@ -20,7 +20,7 @@ from components.core.errors import ConfigError
 from components.data.segmenters import Segmentation
 from components.models.encoder import KIND, build_model, save_encoder
 from components.pipeline.running import run_stage
-from components.registry.exports.exporting import export_encoder
+from components.registry.exports.champion import export_encoder
 from components.settings.loading import load_params
 from components.settings.tasks import SPLITS
 from components.tokenization.bpe import BytePairTokenizer
@@ -81,9 +81,10 @@ NOT_RUN = {
     r"headstart drill\b.*": "takes minutes",
     r"headstart export artifacts/.*": "needs a finished run",
     r"headstart export --.*": "needs a champion or a trained model",
-    r"headstart study (NAME|layers|ngrams|transferability|which-source)\b(?!.*/lectures/).*": "needs a finished run",
+    r"headstart study (NAME|layers|ngrams|transferability|which-source)\b"
+    r"(?!.*/(lectures|thai)/).*": "needs a finished run",
     r"headstart study prompts\b.*": "needs a finished run",
-    r"headstart study .* --params experiments/lectures/.*": "needs a finished run",
+    r"headstart study .* --params experiments/(lectures|thai)/.*": "needs a finished run",
     r'headstart try DIR "i am ___ excited"': "needs a bidirectional model",
     r"headstart lectures\b.*": "trains models",
     r"headstart data": "reads the documentation of all installed packages, for about a minute",

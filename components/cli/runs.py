@@ -1,4 +1,4 @@
-"""Commands about runs: stages, plans, studies."""
+"""Commands about runs: stages, studies, and those that programs of `flows` execute."""
 
 from __future__ import annotations
 
@@ -60,20 +60,44 @@ def why(
         print(f"{name}: {reason}")
 
 
-@app.command()
-def plan(
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    params: ParamsFile = PARAMS,
-) -> None:
-    """Show what a run would do, why, and what it would cost; nothing is run."""
-    arguments = [*(["--json"] if as_json else []), "--params", str(params)]
-    run_flow("costs", arguments)
-
-
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def study(context: typer.Context) -> None:
     """Run a study on a finished run: `benefits`, `layers`, `which-source` ... (`headstart study` lists them)."""
     from components.studies import command
 
     command.study(context.args)
+
+
+#: Subcommand -> help text of the programs of `flows`. Each is a module that is executed in place of this process, so
+#: that this one does not import Prefect.
+FLOWS = {
+    "fit": "Train and serve a model from labelled data: `init` if there is no params.yaml, then `retrain`.",
+    "retrain": "Run every stage that is not up to date, from raw data to the promoted classifier.",
+    "plan": "Show what a run would do, why, and what it would cost; nothing is run.",
+    "sync": "Pull code and data, retrain, push and commit the result.",
+    "schedule": "Retrain on a cron schedule; or only create the notifications of failed and late runs (--notify).",
+    "forget": "Remove documents from data, labels, outputs and caches, with a certificate.",
+    "ui": "Serve the pages of the project on 127.0.0.1 until stopped: runs, champion, errors, labelling, lineage.",
+    "lectures": "Measure what lectures on transfer learning say on one run, and write one page about it.",
+    "drill": "Break things on purpose on a throw-away copy of a tiny project, and report what follows.",
+    "gc": "Delete old checkpoints, caches, versions and logs; without --yes, only list them.",
+    "label": "Append the answers in a file to the file of labels, with who and when; --undo takes them back.",
+    "promote": "Compare the challenger with the champion again, or choose the champion: --version V --reason TEXT.",
+}
+#: Subcommand -> its module if the names differ: the module `retrain` is the flow, which imports Prefect.
+PROGRAMS = {"retrain": "retrain_command", "plan": "costs"}
+
+
+def _hand_over(verb: str, help_text: str) -> None:
+    @app.command(
+        verb,
+        help=help_text,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )
+    def run(context: typer.Context) -> None:
+        run_flow(PROGRAMS.get(verb, verb), context.args)
+
+
+for _verb, _help in FLOWS.items():
+    _hand_over(_verb, _help)

@@ -25,6 +25,7 @@ from components.cluster import ray_cluster
 from components.cluster.placement import HIDDEN_GPUS, UNKNOWN_GPU, VISIBLE_GPUS, Node, check_gpus, plan_runs
 from components.core import threads
 from components.core.clock import check_time, clock, seconds_left, until
+from components.core.environment import variables
 from components.core.errors import ConfigError, TrainingError
 from components.core.processors import cores
 from components.settings.cluster import ClusterSettings
@@ -202,7 +203,7 @@ def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None) -> Iterator[
         processes.size, processes.slots = size, slots
     finished = False
     try:
-        with _environment(threads.environment(1)):
+        with variables(threads.environment(1)):
             yield processes.pool
         finished = True
     finally:
@@ -279,18 +280,3 @@ def _alone(function: Callable[[Job], Result], item: Job, end: float) -> Result:
             return function(item)
         finally:
             timer.cancel()
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """A block with these environment variables, for the child processes that it starts."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -352,11 +352,7 @@ class _Hub:
 
 @contextmanager
 def _exchange(jobs: Sequence[object], settings: ClusterSettings, *, values: bool = False) -> Iterator[_Exchange]:
-    """A block in which workers obtain the inputs of these jobs on other nodes, and may exchange values with the driver.
-
-    Args:
-        values: whether they exchange values.
-    """
+    """A block in which workers obtain the inputs of jobs on other nodes, and may exchange values with the driver."""
     import ray
 
     name, alone = f"headstart-{secrets.token_hex(8)}", len([node for node in ray.nodes() if node["Alive"]]) == 1

@@ -35,7 +35,6 @@ class Work:
     """The work folder of a stage, which all of its workers share.
 
     Attributes:
-        address: an absolute path, or s3://bucket/prefix.
         shared: whether workers on other nodes read it.
     """
 

@@ -23,7 +23,7 @@ SETTLED_NS: Final = 2 * 10**9
 _TABLE = "CREATE TABLE IF NOT EXISTS digests (path TEXT PRIMARY KEY, state TEXT, digest TEXT) WITHOUT ROWID"
 
 
-def kept_digests(paths: Sequence[Path], *, cache: Path = CACHE) -> list[str]:
+def kept_digests(paths: Sequence[Path]) -> list[str]:
     """The digests of files, in their order; changed files are read by one thread per core.
 
     Raises:
@@ -31,7 +31,7 @@ def kept_digests(paths: Sequence[Path], *, cache: Path = CACHE) -> list[str]:
     """
     places = [str(path.resolve()) for path in paths]
     states = [_state(path) for path in paths]
-    kept = _kept(cache, places)
+    kept = _kept(places)
     pending = [number for number, place in enumerate(places) if kept.get(place, ("",))[0] != states[number]]
     now = time.time_ns()
     with ThreadPoolExecutor(cores()) as pool:
@@ -45,8 +45,8 @@ def kept_digests(paths: Sequence[Path], *, cache: Path = CACHE) -> list[str]:
     if new:
         # The cache only saves time.
         with suppress(sqlite3.Error, OSError):
-            cache.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(cache, timeout=5)) as database, database:
+            CACHE.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(CACHE, timeout=5)) as database, database:
                 database.execute(_TABLE)
                 database.executemany("INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", new)
     return [read[number] if number in read else kept[place][1] for number, place in enumerate(places)]
@@ -57,12 +57,12 @@ def _state(path: Path) -> str:
     return f"{state.st_size} {state.st_mtime_ns} {state.st_dev} {state.st_ino}"
 
 
-def _kept(cache: Path, places: Sequence[str]) -> dict[str, tuple[str, str]]:
+def _kept(places: Sequence[str]) -> dict[str, tuple[str, str]]:
     """path -> (state, digest)."""
     result = {}
     with suppress(sqlite3.Error):
-        if cache.is_file():
-            with closing(sqlite3.connect(cache, timeout=5)) as database:
+        if CACHE.is_file():
+            with closing(sqlite3.connect(CACHE, timeout=5)) as database:
                 for place in places:
                     row = database.execute("SELECT state, digest FROM digests WHERE path = ?", (place,)).fetchone()
                     if row is not None:

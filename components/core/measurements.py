@@ -34,7 +34,6 @@ class Curve:
 
     Args:
         piece: name of the training, if a stage has several, such as `20 labels seed 1`.
-        total: total number of steps.
         points: number of steps of which measurements are written.
     """
 

@@ -77,7 +77,6 @@ class Progress:
         total: total number of units; None if unknown.
         unit: unit of the count (tok, doc, run). MB is scaled to kB, MB or GB; s is shown without a speed.
         done: units completed by an earlier, interrupted run; part of the progress but not of the speed.
-        stream: output; default: standard error.
     """
 
     def __init__(

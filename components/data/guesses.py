@@ -33,13 +33,8 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     """Keys of `data.tasks.<name>`: kind and columns.
 
     Args:
-        rows: rows of train.
         text: column of the text, or of both texts of a pair, separated by a comma; None: guessed.
         label: column of the label; None: guessed.
-        kind: of the task; None: guessed.
-
-    Raises:
-        DataError: there is no such column, or nothing looks like a text or a label.
     """
     kind = kind or rows.kind
     if rows.format in ("conll", "conllu"):
@@ -52,7 +47,8 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
             raise DataError(f"no column {name!r}; the columns are {', '.join(map(repr, rows.columns))}")
     if {"question", "context", "answers"} <= columns.keys() and kind in (None, "questions"):
         return {"kind": "questions"} | {key: columns[key] for key in ("question", "context", "answers")}
-    words = next((columns[name] for name in WORDS if name in columns and _is_list(rows, columns[name])), None)
+    named = [columns[name] for name in WORDS if name in columns]
+    words = next((name for name in named if all(isinstance(row.get(name), list) for row in rows.rows)), None)
     if words is not None and kind in (None, "tagging"):
         tags = label or next((columns[name] for name in TAGS if name in columns and columns[name] != words), None)
         if tags is not None:
@@ -65,7 +61,9 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     flags = [] if label else flags_of(by_column(rows), texts)
     label = label or (None if flags else label_column(by_column(rows), texts))
     if label is None and not flags:
-        listed = ", ".join(map(repr, rows.columns)) + _without_values(rows)
+        empty = [name for name, given in by_column(rows).items() if not any(value not in (None, "") for value in given)]
+        listed = ", ".join(map(repr, rows.columns))
+        listed += f"; {', '.join(map(repr, empty))} without values" if empty else ""
         raise DataError(f"no column looks like a label (columns: {listed}); name it with --label")
     keys: dict[str, Any] = {"first": texts[0], "second": texts[1]} if len(texts) > 1 else {"text": texts[0]}
     if flags:
@@ -97,11 +95,6 @@ def _filled(columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
     return filled or dict(columns)
 
 
-def _without_values(rows: Rows) -> str:
-    empty = [name for name, values in by_column(rows).items() if not any(value not in (None, "") for value in values)]
-    return f"; {', '.join(map(repr, empty))} without values" if empty else ""
-
-
 def label_by_name(columns: Mapping[str, Sequence[Any]]) -> str | None:
     """A column that is called a label, or that has few values and a label's name among the words of its name; it is no
     text, however long its values are."""
@@ -113,11 +106,7 @@ def label_by_name(columns: Mapping[str, Sequence[Any]]) -> str | None:
 
 
 def text_column(rows: Rows, *, like: str | None) -> str:
-    """The column of the text in a table without labels: `like`, the column of the labelled texts, if it has that.
-
-    Raises:
-        DataError: no column holds text.
-    """
+    """The column of the text in a table without labels: `like`, the column of the labelled texts, if it has that."""
     return like if like in rows.columns else _text_columns(rows, None)[0]
 
 
@@ -311,10 +300,6 @@ def _is_identifier(values: Sequence[Any]) -> bool:
     return not texts or _is_no_text(texts)
 
 
-def _is_list(rows: Rows, column: str) -> bool:
-    return all(isinstance(row.get(column), list) for row in rows.rows)
-
-
 def is_measured(values: Sequence[Any]) -> bool:
     """Whether labels are measurements: numbers that are not whole, or many that are no count of classes from 0 or 1."""
     present = [value for value in values if value is not None and value != ""]
@@ -382,7 +367,6 @@ def _scheme(rows: Sequence[dict[str, Any]], column: str) -> str:
 
 
 def by_column(rows: Rows) -> dict[str, list[Any]]:
-    """Column -> its values."""
     return {name: [row.get(name) for row in rows.rows] for name in rows.columns}
 
 

@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.data.formats.textkey import text_key
-from components.data.formats.words import words
+from components.data.formats.words import words, words_of
 from components.data.ingestion.cleaning import clean
-from components.data.tasks.words import words_of
 
 #: Words from which a text is also found inside of a longer one. Fewer words may occur anywhere by chance.
 LEAST_WORDS = 5
@@ -122,25 +121,18 @@ def key_of(text: str) -> str:
 
 def file_holds(path: Path, texts: Texts) -> bool:
     """Whether a file of any format holds one of the texts: Parquet, Arrow streams, JSON, and other
-    text, plain or compressed by gzip or zstd, whatever its name. Arrays of numbers hold no text.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    text, plain or compressed by gzip or zstd, whatever its name. Arrays of numbers hold no text."""
     with path.open("rb") as file:
         head = file.read(9)
     if head.startswith((_PARQUET, _ARROW_STREAM)):
         with open_table(path, text_only=True) as table:
             return any(any(held_rows(batch, texts)) for batch in table.batches)
-    if head.startswith(_NUMBERS) or _is_safetensors(head):
+    # The length of a JSON header, as 64-bit little-endian integer, and the header.
+    is_safetensors = len(head) == 9 and head[8:] == b"{" and head[4:8] == bytes(4)
+    if head.startswith(_NUMBERS) or is_safetensors:
         return False
     codec = "gzip" if head.startswith(_GZIP) else "zstd" if head.startswith(_ZSTD) else None
     return _text_holds(path, codec, texts)
-
-
-def _is_safetensors(head: bytes) -> bool:
-    # The length of a JSON header, as 64-bit little-endian integer, and the header.
-    return len(head) == 9 and head[8:] == b"{" and head[4:8] == bytes(4)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ class Rows:
     Attributes:
         format: `data.tasks.<name>.format`.
         columns: by name, or by number without a header.
-        rows: the sample.
         read: how the file was read, in words.
         kind: of the task, where the format says it.
     """
@@ -41,19 +40,18 @@ class Rows:
 
 def read_rows(path: Path, layout: Layout = PLAIN) -> Rows:
     """A sample of the rows of a file, of a member of a JSON document or sheet of a workbook (FILE#NAME), or of a folder
-    of parallel files.
-
-    Args:
-        path: of the file.
-        layout: how it is read; the rest is guessed.
-
-    Raises:
-        DataError: the format is not recognised, or the file is damaged or empty.
-    """
-    rows = _read(path, layout)
-    if not rows.rows:
+    of parallel files."""
+    bad: list[DataError] = []
+    table = open_rows(path, layout=layout, rejected=lambda error, row: bad.append(error))
+    rows = sampled(row for _, row in table.rows)
+    if not rows and bad:
+        raise DataError(f"{bad[0]}; none of the {len(bad):,} row(s) can be read (--delimiter, --quotes)")
+    if not rows:
         raise DataError(f"{path}: holds no rows")
-    return rows
+    names = table.names if table.fixed else list(dict.fromkeys(name for row in rows for name in row))
+    # A nameless column without values is none.
+    names = [name for name in names if not NAMELESS.fullmatch(name) or any(row.get(name) for row in rows)]
+    return Rows(table.form, names, rows, list(reading_in_words(table, bad)), table.kind)
 
 
 def sampled(rows: Iterable[_Row]) -> list[_Row]:
@@ -66,18 +64,6 @@ def sampled(rows: Iterable[_Row]) -> list[_Row]:
             if len(kept) == 2 * ROWS:
                 kept, step = kept[::2], 2 * step
     return kept
-
-
-def _read(path: Path, layout: Layout) -> Rows:
-    bad: list[DataError] = []
-    table = open_rows(path, layout=layout, rejected=lambda error, row: bad.append(error))
-    rows = sampled(row for _, row in table.rows)
-    if not rows and bad:
-        raise DataError(f"{bad[0]}; none of the {len(bad):,} row(s) can be read (--delimiter, --quotes)")
-    names = table.names if table.fixed else list(dict.fromkeys(name for row in rows for name in row))
-    # A nameless column without values is none.
-    names = [name for name in names if not NAMELESS.fullmatch(name) or any(row.get(name) for row in rows)]
-    return Rows(table.form, names, rows, list(reading_in_words(table, bad)), table.kind)
 
 
 #: Name of a column without one.
@@ -103,11 +89,7 @@ def reading_in_words(table: OpenRows, bad: Sequence[DataError]) -> Iterator[str]
 
 
 def json_members(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """The members of a JSON document that are lists of rows; a row that is a list has the columns "0", "1", ...
-
-    Raises:
-        DataError: the file is damaged.
-    """
+    """The members of a JSON document that are lists of rows; a row that is a list has the columns "0", "1", ..."""
     content = parse_json(path, Reading())
     members = {}
     for name, rows in content.items() if isinstance(content, dict) else ():

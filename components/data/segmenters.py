@@ -62,21 +62,12 @@ def _thai_words(run: str) -> list[str]:
 
 
 #: Language -> segmenter. Thai: the assigned characters of the block U+0E00, including digits and the baht sign.
-SEGMENTERS: Final[dict[str, Segmenter]] = {
-    "thai": Segmenter(script=re.compile("[\u0e01-\u0e5b]+"), split=_thai_words),
-}
+SEGMENTERS: Final[dict[str, Segmenter]] = {"thai": Segmenter(script=re.compile("[\u0e01-\u0e5b]+"), split=_thai_words)}
 
 
 class Segmentation:
-    """Selects the segmenter of a text.
-
-    Args:
-        name: a key of `SEGMENTERS`; `none`; or `auto`, the segmenter whose script has at least a tenth of the
-            characters of the text.
-
-    Raises:
-        ValueError: the name is unknown.
-    """
+    """Selects the segmenter of a text. `name`: a key of `SEGMENTERS`; `none`; or `auto`, the segmenter whose script has
+    at least a tenth of the characters of the text."""
 
     def __init__(self, name: str = "auto") -> None:
         if name not in ("auto", "none", *SEGMENTERS):

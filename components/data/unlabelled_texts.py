@@ -18,11 +18,6 @@ FILE: Final = "texts.parquet"
 
 
 def read_unlabelled(directory: Path) -> list[Fields]:
-    """The texts that `unlabelled` has written.
-
-    Raises:
-        ArtifactError: the directory is incomplete or damaged.
-    """
     read_manifest(directory, kind=KIND)
     table = read_columns(directory / FILE, ["fields"], stage=KIND)
     return [tuple(parts) for parts in table.column("fields").to_pylist()]

@@ -8,7 +8,6 @@ counterpart: their embeddings are zero and their bias is `NEVER`. Items of more 
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +22,7 @@ from components.data.segmenters import Segmentation
 from components.interchange.published import NEVER, Imported, chosen_rows, unfit
 from components.models.encoder import build_model, misfits
 from components.tokenization.char import CharTokenizer
+from components.tokenization.published import json_content
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, UNK
 
 CHARACTERS: Final = "characters.json"
@@ -35,12 +35,6 @@ _LSTM: Final = re.compile(r"rnn\.weight_hh_l(\d+)")
 
 
 def from_flair(folder: Path, *, family: str | None, digest: str) -> Imported:
-    """Import a folder of flair's models.
-
-    Raises:
-        ArtifactError: a file is missing or damaged, or the files do not match.
-        ConfigError: another family is requested.
-    """
     if family not in (None, "flair"):
         raise unfit(str(family), folder, ("flair",))
     items = _items(folder / CHARACTERS)
@@ -68,12 +62,7 @@ def from_flair(folder: Path, *, family: str | None, digest: str) -> Imported:
 
 
 def _items(path: Path) -> list[str]:
-    try:
-        items = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{path}: does not exist") from error
-    except ValueError as error:
-        raise ArtifactError(f"{path}: not readable as JSON ({error})") from error
+    items = json_content(path)
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise ArtifactError(f"{path}: expected a list of characters")
     if len({*items}) != len(items):

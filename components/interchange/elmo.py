@@ -8,7 +8,6 @@ the special pieces only, every word is read by its characters, and adaptation le
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +24,7 @@ from components.interchange.huggingface.rules import Rule, plain, restored, tran
 from components.interchange.published import Imported, chosen_rows, unfit
 from components.models.elmo import BEGIN, CHARACTERS, FINISH, FIRST_SPECIAL, PADDING, WORD_CHARACTERS
 from components.models.encoder import build_model
+from components.tokenization.published import json_content
 from components.tokenization.special import END, SPECIAL_PIECES, START
 from components.tokenization.word import OpenWordTokenizer
 
@@ -40,11 +40,6 @@ _GATES: Final = (0, 2, 1, 3)
 
 
 def options_file(weights: Path) -> Path:
-    """The options of a weight file.
-
-    Raises:
-        ArtifactError: there are none.
-    """
     names = [weights.name.removesuffix(WEIGHTS) + OPTIONS, OPTIONS]
     for name in names:
         if weights.with_name(name).is_file():
@@ -53,19 +48,9 @@ def options_file(weights: Path) -> Path:
 
 
 def from_elmo_file(weights: Path, *, family: str | None, digest: str) -> Imported:
-    """Import a weight file.
-
-    Raises:
-        ArtifactError: a file is missing or damaged, or the files do not match.
-        ConfigError: h5py is not installed, or another family is requested.
-    """
     if family not in (None, "elmo"):
         raise unfit(str(family), weights, ("elmo",))
-    path = options_file(weights)
-    try:
-        options = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ArtifactError(f"{path}: not readable as JSON ({error})") from error
+    options = json_content(options_file(weights))
     try:
         result = from_elmo(options, read_arrays(weights))
     except ArtifactError as error:
@@ -85,12 +70,7 @@ def from_elmo_file(weights: Path, *, family: str | None, digest: str) -> Importe
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
-    """The arrays of an HDF5 file by the paths of their groups.
-
-    Raises:
-        ArtifactError: the file is damaged.
-        ConfigError: h5py is not installed.
-    """
+    """The arrays of an HDF5 file by the paths of their groups."""
     try:
         import h5py
     except ImportError as error:
@@ -110,11 +90,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def from_elmo(options: Any, arrays: Mapping[str, NDArray[np.float32]]) -> Restored:
-    """Convert options and arrays; the settings are those of a vocabulary of the special pieces.
-
-    Raises:
-        ArtifactError: an option is missing or not supported, or arrays are missing, surplus or misshapen.
-    """
+    """Convert options and arrays; the settings are those of a vocabulary of the special pieces."""
     try:
         lstm, characters = options["lstm"], options["char_cnn"]
         settings = {

@@ -59,13 +59,7 @@ _EMBEDDING: Final = "transformer.word_emb"
 def from_transfo_xl(
     folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, family: str | None, digest: str
 ) -> Imported:
-    """Import the content of config.json and the tensors of a folder.
-
-    Raises:
-        ArtifactError: the vocabulary is missing or damaged, the files do not match, or config.json has unsupported
-            values.
-        ConfigError: another family is requested.
-    """
+    """Import the content of config.json and the tensors of a folder."""
     if family not in (None, FAMILY):
         raise unfit(str(family), folder, (FAMILY,))
     try:
@@ -98,11 +92,6 @@ def from_transfo_xl(
 
 
 def vocabulary_file(folder: Path) -> Path:
-    """The file of the words.
-
-    Raises:
-        ArtifactError: there is none.
-    """
     for name in VOCABULARIES:
         if (folder / name).is_file():
             return folder / name

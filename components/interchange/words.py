@@ -11,7 +11,6 @@ of words as .json. The order of the gates is the same; the two biases of a gate 
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections import Counter
@@ -33,6 +32,7 @@ from components.interchange.vectors_text import UNKNOWN
 from components.models.encoder import build_model, misfits
 from components.models.ulmfit import FAMILY, AWDLSTMConfig
 from components.tokenization.bert import backend
+from components.tokenization.published import json_content
 from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, UNK
 from components.tokenization.word import OpenWordTokenizer, WordTokenizer
 
@@ -59,12 +59,7 @@ class FastaiModel:
 
 
 def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> FastaiModel:
-    """Convert fastai's tensors and words. Dropout rates and penalties are `REGULARISATION`.
-
-    Raises:
-        ArtifactError: tensors are missing, surplus or misshapen; the softmax is not tied to the embedding; the
-            vocabulary has another size or a word twice.
-    """
+    """Convert fastai's tensors and words. Dropout rates and penalties are `REGULARISATION`."""
     # The language model's encoder is the first part of a sequence, its decoder the second.
     plain = {re.sub(r"^[01]\.", "", name): tensor for name, tensor in state.items()}
     table = plain.pop("encoder.weight", None)
@@ -97,23 +92,14 @@ def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> Fasta
 
 
 def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
-    """Read and convert a weight file and its vocabulary; only plain tensors are unpickled.
-
-    Raises:
-        ArtifactError: a file is missing, damaged or has other content, or the files do not match.
-    """
+    """Read and convert a weight file and its vocabulary; only plain tensors are unpickled."""
     if vocabulary.suffix != ".json":
         raise ArtifactError(
             f"{vocabulary}: a vocabulary is read from .json only, because a pickle can execute code; write the list of "
             "words with json.dump where the file was created"
         )
-    try:
-        words = json.loads(vocabulary.read_text(encoding="utf-8"))
-        state = plain_tensors(weights, remedy="save it with learn.save(..., with_opt=False)")
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{error.filename}: does not exist") from error
-    except ValueError as error:
-        raise ArtifactError(f"{vocabulary}: not readable as JSON ({error})") from error
+    words = json_content(vocabulary)
+    state = plain_tensors(weights, remedy="save it with learn.save(..., with_opt=False)")
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ArtifactError(f"{vocabulary}: expected a list of words")
     try:
@@ -168,12 +154,6 @@ REACHED: Final = 20_000
 
 
 def from_fastai_file(weights: Path, vocabulary: Path, *, family: str | None, digest: str) -> Imported:
-    """Import fastai's weights and vocabulary as a ULMFiT model.
-
-    Raises:
-        ArtifactError: a file is missing or damaged, or the files do not match.
-        ConfigError: another family is requested.
-    """
     if family not in (None, "ulmfit"):
         raise unfit(str(family), weights, ("ulmfit",))
     read = read_fastai(weights, vocabulary)
@@ -187,12 +167,7 @@ def from_fastai_file(weights: Path, vocabulary: Path, *, family: str | None, dig
 
 def from_vectors(path: Path, *, family: str | None, digest: str) -> Imported:
     """Import word vectors as the input embeddings of a word2vec model, or a file of fastText with n-grams as a fastText
-    model; the output embeddings are zero.
-
-    Raises:
-        DataError: the file is damaged.
-        ConfigError: another family is requested.
-    """
+    model; the output embeddings are zero."""
     read = read_any(path)
     families = ("fasttext", "word2vec") if isinstance(read, FastTextVectors) else ("word2vec",)
     family = family or families[0]

@@ -14,10 +14,10 @@ from components.core.account import who
 from components.core.artifacts import changing_data, write_atomic
 from components.core.errors import DataError, nearest
 from components.data.formats.rows import open_rows
+from components.data.formats.textkey import digest_of
 from components.data.removed import Removed
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import Entry, in_force, labels_file, read_entries
-from components.data.unlabelled_texts import digest_of
 from components.labelling.rows import (
     FileRow,
     Names,
@@ -44,12 +44,7 @@ LISTED = 20
 
 @dataclass(frozen=True)
 class Answer:
-    """The label that a person has given to a text.
-
-    Attributes:
-        labels: one label; in `multilabel` any number.
-        by: who has given it; empty: the account that merges it.
-    """
+    """The label that a person has given to a text. `by`: who has given it; empty: the account that merges it."""
 
     fields: Fields
     labels: Names
@@ -147,7 +142,6 @@ class _Merging:
         self._new &= source.labels is None
 
     def entries(self, answers: Sequence[Answer]) -> list[Entry]:
-        """What is written for the answers."""
         grouped: dict[bytes, list[Answer]] = {}
         for answer in answers:
             grouped.setdefault(digest_of(answer.fields), []).append(answer)
@@ -212,11 +206,7 @@ class _Merging:
 
 def read_answers(path: Path, source: TaskSource, *, by: str = "") -> tuple[list[Answer], int]:
     """The answers in a csv, tsv, jsonl or parquet file, with the columns that `headstart suggest` writes: the texts and
-    the label; further columns are optional: `by` and `time` (ISO 8601).
-
-    Raises:
-        DataError: the file is damaged, of an unknown format, or lacks a column; a time cannot be read.
-    """
+    the label; further columns are optional: `by` and `time` (ISO 8601)."""
     texts, label = answer_columns(source)
     answers, empty = [], 0
     for where, row in open_rows(path).rows:

@@ -40,7 +40,6 @@ def suggest(
 
 
 def merged_lines(merged: Merged, *, empty: int) -> Iterator[str]:
-    """The result of a merge in words."""
     yield from (f"settled: {conflict.message}" for conflict in merged.conflicts[:20])
     parts = [f"{merged.added} rows added", f"{merged.changed} labels changed", f"{merged.unchanged} unchanged"]
     parts += [f"{merged.left_out} left out"] * bool(merged.left_out) + [f"{empty} without a label"] * bool(empty)

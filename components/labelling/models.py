@@ -34,7 +34,6 @@ class Known:
     """What is known about N texts.
 
     Attributes:
-        features: (N, D).
         probabilities: (N, C); None: there is no model.
         labelled: (L, D) features of the labelled texts; None: they were not computed.
     """

@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -21,12 +20,12 @@ from components.core.errors import ConfigError, DataError
 from components.data.formats import corpus
 from components.data.formats.lines import Reading
 from components.data.formats.tables import PLAIN, suffix
+from components.data.formats.textkey import digest_of
 from components.data.ingestion.cleaning import clean
-from components.data.ingestion.dedup import Shingles, Sketches, band_key
+from components.data.ingestion.dedup import Shingles, Sketches
 from components.data.ingestion.matching import TextSearch
 from components.data.ingestion.readers import raw_files, read_text, read_texts, reader_for
 from components.data.tasks.data import Fields
-from components.data.unlabelled_texts import digest_of
 from components.labelling.rows import FileRow, text_columns
 from components.settings.params import Params
 from components.settings.tasks import TaskSource
@@ -47,24 +46,9 @@ class Pool:
     source: str
     left_out: int
 
-    @cached_property
-    def _bands(self) -> list[tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]]:
-        """For each band of the signatures: keys of the texts, the same sorted, and the texts in that order."""
-        candidates = []
-        for start in range(0, self.sketches.shape[1] - BAND + 1, BAND):
-            keys = band_key(self.sketches[:, start : start + BAND])
-            order = np.argsort(keys, kind="stable")
-            candidates.append((keys, keys[order], order))
-        return candidates
-
     def copies(self, index: int) -> NDArray[np.int64]:
-        """Indices of the near copies of a text, itself included, ascending; compared are those that share a band."""
-        near = [
-            order[np.searchsorted(ordered, keys[index], "left") : np.searchsorted(ordered, keys[index], "right")]
-            for keys, ordered, order in self._bands
-        ]
-        others = np.unique(np.concatenate(near))
-        return others[(self.sketches[others] == self.sketches[index]).mean(axis=1) >= SIMILAR]
+        """Indices of the near copies of a text, itself included, ascending."""
+        return np.flatnonzero((self.sketches == self.sketches[index]).mean(axis=1) >= SIMILAR)
 
 
 def read_pool(

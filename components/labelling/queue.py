@@ -13,8 +13,8 @@ import numpy as np
 from components.core.errors import DataError
 from components.core.outputs import write_named
 from components.data.formats.spreadsheet import csv_for_people
+from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
-from components.data.unlabelled_texts import digest_of
 from components.labelling import models
 from components.labelling.models import Known, Training
 from components.labelling.pool import Pool, read_pool
@@ -145,7 +145,6 @@ def _suggestion(fields: Fields, beliefs: Known, index: int, why: str, source: Ta
 
 
 def check_format(path: Path) -> None:
-    """Check the suffix of a file of suggestions."""
     if path.suffix not in FORMATS:
         raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; use {' or '.join(FORMATS)}")
 

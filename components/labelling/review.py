@@ -54,7 +54,6 @@ class Review:
 
 
 def review(params: Params, *, task: str = "") -> Review:
-    """Review the labels of train, dev and test."""
     name, source = source_of(params, task)
     result = find_kind(source.kind).read(name, source)
     splits = {split: getattr(result, split) for split in SPLITS}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.lines import Reading
+from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, labels_file
 from components.data.tasks.reading.records import READERS, label_text, labels_in, layout_of, merged_numbers
-from components.data.unlabelled_texts import digest_of
 from components.settings.detection import exists
 from components.settings.params import Params
 from components.settings.tasks import SPLITS, TaskSource
@@ -39,7 +39,6 @@ class FileRow:
 
     @property
     def digest(self) -> bytes:
-        """Identity of the texts."""
         return digest_of(self.fields)
 
     def __str__(self) -> str:
@@ -60,7 +59,6 @@ def source_of(params: Params, task: str) -> tuple[str, TaskSource]:
 
 
 def text_columns(source: TaskSource) -> tuple[str, ...]:
-    """The columns of the texts."""
     return (source.first, source.second) if source.kind == "pair" else (source.text,)
 
 
@@ -92,7 +90,8 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
                     rows.append(FileRow(split, path, number, fields, labels_of(values[texts:], source, where)))
     same = merged_numbers(name for row in rows for name in row.labels or ()) if flags is None else {}
     if same:
-        rows = [row if row.labels is None else replace(row, labels=_merged(row.labels, same)) for row in rows]
+        merged = [None if row.labels is None else tuple(same.get(name, name) for name in row.labels) for row in rows]
+        rows = [replace(row, labels=labels) for row, labels in zip(rows, merged, strict=True)]
     answers = answers_beside(task, source) if "train" in splits else {}
     given = {digest: tuple(entry["after"]) for digest, entry in answers.items()}
     rows = [replace(row, labels=given.get(row.digest, row.labels)) if row.split == "train" else row for row in rows]
@@ -104,10 +103,6 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
         for answer in answers.values()
     ]
     return rows + added
-
-
-def _merged(labels: Names, same: Mapping[str, str]) -> Names:
-    return tuple(same.get(name, name) for name in labels)
 
 
 def known_labels(rows: Iterable[FileRow], source: TaskSource) -> list[str]:
@@ -158,7 +153,6 @@ def scalar(value: Any, where: str) -> str:
 
 
 def by_digest(rows: Iterable[FileRow]) -> dict[bytes, list[FileRow]]:
-    """The rows of each text."""
     grouped: dict[bytes, list[FileRow]] = {}
     for row in rows:
         grouped.setdefault(row.digest, []).append(row)

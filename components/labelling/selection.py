@@ -37,9 +37,7 @@ MANY_CLUSTERS: Final = 50
 Copies = Callable[[int], NDArray[np.int64]]
 
 
-def typical(
-    features: Floats, *, labelled: Floats, count: int, copies: Copies, seed: int = 0
-) -> Iterator[tuple[int, int]]:
+def typical(features: Floats, *, labelled: Floats, count: int, copies: Copies) -> Iterator[tuple[int, int]]:
     """Typical texts of different clusters, one after the other.
 
     Args:
@@ -50,7 +48,7 @@ def typical(
         Index of a candidate, and the number of candidates in its cluster.
     """
     everything = np.concatenate([features, labelled]).astype(np.float32)
-    clusters = _clusters(everything, min(len(labelled) + count, MOST_CLUSTERS), seed=seed)
+    clusters = _clusters(everything, min(len(labelled) + count, MOST_CLUSTERS))
     cluster_of, served = clusters[: len(features)], np.bincount(clusters[len(features) :], minlength=clusters.max() + 1)
     sizes = np.bincount(cluster_of, minlength=len(served))
     open_rows = np.ones(len(features), dtype=bool)
@@ -73,14 +71,14 @@ def typical(
         open_rows[chosen] = False
 
 
-def _clusters(features: Floats, count: int, *, seed: int) -> NDArray[np.int64]:
+def _clusters(features: Floats, count: int) -> NDArray[np.int64]:
     distinct = len(np.unique(features, axis=0))
     count = max(1, min(count, distinct))
     # Batches of fewer rows than clusters would leave clusters empty.
     if count > MANY_CLUSTERS:
-        model = MiniBatchKMeans(count, batch_size=max(1024, 4 * count), n_init=1, random_state=seed)
+        model = MiniBatchKMeans(count, batch_size=max(1024, 4 * count), n_init=1, random_state=0)
     else:
-        model = KMeans(count, n_init=4, random_state=seed)
+        model = KMeans(count, n_init=4, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return np.asarray(model.fit_predict(features), dtype=np.int64)

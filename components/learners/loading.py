@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from components.learners.abstention import AbstainingClassifier, threshold_of
 from components.learners.prediction import Classifier
 
 
-def load_model(directory: Path, *, int8: bool = False, what: str = "") -> Classifier:
+def load_model(directory: Path, *, int8: bool = False, what: str = "", error: float | None = None) -> Classifier:
     """The classifier in a directory: a words model, without importing torch, or a model with an encoder, on the first
     GPU if there is one.
 
@@ -16,15 +17,24 @@ def load_model(directory: Path, *, int8: bool = False, what: str = "") -> Classi
         int8: quantise the matrices of a Transformer; it is computed on the processor. Other models are loaded as they
             are stored, and a message says so.
         what: name of the model for the message; empty: the directory.
+        error: share of wrong answers that is not exceeded: other rows have `abstained` (`abstention`). None: no column.
 
     Raises:
         ArtifactError: the directory is incomplete or altered.
+        ConfigError: the model has no thresholds for `error`.
     """
+    classifier = _loaded(directory, int8=int8, what=what or str(directory))
+    if error is None:
+        return classifier
+    return AbstainingClassifier(classifier, threshold_of(directory, error, what=what or str(directory)))
+
+
+def _loaded(directory: Path, *, int8: bool, what: str) -> Classifier:
     from components.learners.words.classifier import FORM, form_of, load_words  # imports scikit-learn
 
     if form_of(directory) == FORM:
         if int8:
-            _say_not_quantised(what or str(directory), "is a words model")
+            _say_not_quantised(what, "is a words model")
         return load_words(directory)
     from components.learners.task_models.classifier import load_classifier  # imports torch
     from components.learners.task_models.inference_weights import why_not_quantised
@@ -34,7 +44,7 @@ def load_model(directory: Path, *, int8: bool = False, what: str = "") -> Classi
     if int8:
         if not (reason := why_not_quantised(classifier.encoder)):
             return classifier.quantised()
-        _say_not_quantised(what or str(directory), reason)
+        _say_not_quantised(what, reason)
     return classifier.on(first_device())
 
 

@@ -47,6 +47,12 @@ class Classifier(Protocol):
         """N inputs -> N answers."""
 
 
+def io_of(classifier: Classifier) -> TaskIO:
+    """Input and output of a classifier: its own (attribute `io`), or those of its kind."""
+    io: TaskIO | None = getattr(classifier, "io", None)
+    return find_kind(classifier.kind).io if io is None else io
+
+
 @dataclass(frozen=True)
 class Predicted:
     """Number of rows written, how many of them were skipped because a part of the input is missing, and number of rows
@@ -69,7 +75,7 @@ def predict_rows(
     Returns:
         N times the columns and outputs of the kind's `TaskIO`; None for an input that is None.
     """
-    task_io = find_kind(classifier.kind).io
+    task_io = io_of(classifier)
     answers: list[dict[str, Any] | None] = [None] * len(rows)
     indices = [index for index, fields in enumerate(rows) if fields is not None]
     inputs = [fields for fields in rows if fields is not None]
@@ -163,7 +169,7 @@ def predict_table(
         DataError: the file is damaged; a column is missing or ambiguous; the output cannot be written. The message
             names the line.
     """
-    task_io = find_kind(classifier.kind).io
+    task_io = io_of(classifier)
     inputs = _inputs(task_io, part.columns)
     rows = empty = 0
     with open_output(part.output, table.names, task_io, part.schema or table.schema, header=part.header) as write:

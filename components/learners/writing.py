@@ -27,6 +27,7 @@ _TYPES: dict[Value, pa.DataType] = {
     "text": pa.string(),
     "number": pa.float64(),
     "integer": pa.int64(),
+    "boolean": pa.bool_(),
     "spans": pa.list_(
         pa.struct([("start", pa.int64()), ("end", pa.int64()), ("type", pa.string()), ("text", pa.string())])
     ),

@@ -1,16 +1,5 @@
 """The pages over HTTP.
 
-| path           | page                                                            |
-|----------------|-----------------------------------------------------------------|
-| /              | overview                                                        |
-| /runs          | retrainings; /runs/ID one of them, live while it runs           |
-| /try           | a text and its predictions                                      |
-| /label         | texts to label (`components.pages.labelling`)                   |
-| /errors        | wrong answers, confusions, slices                               |
-| /lineage       | from the data to the served model                               |
-| /report        | the HTML report of the last run                                 |
-| /static/NAME   | style and script                                                |
-
 A `HeadstartError` is a page with its message. Every page works without scripts, which refresh live pages and add keys.
 """
 
@@ -68,7 +57,6 @@ class Pages:
         self._drawing = threading.Lock()
 
     def page(self, template: str, path: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-        """Render a page."""
         text = self._templates.get_template(template).render(
             navigation=NAVIGATION, path=path, project=self.project, csrf=self.guard.secret, **values
         )
@@ -95,12 +83,10 @@ class Pages:
         )
 
     def runs(self) -> Response:
-        """The page of all retrainings."""
         listed, problem = retrainings.listed(self.project)
         return self.page("runs.html.j2", "/runs", runs=listed, problem=problem)
 
     def run(self, identifier: str) -> Response:
-        """The page of one retraining."""
         run = retrainings.find(self.project, identifier)
         if run is None:
             return self.missing(f"no retraining {identifier!r}; the page Runs lists them")
@@ -214,7 +200,6 @@ class Pages:
         return name if name in tasks else tasks[0]
 
     def errors(self, query: Mapping[str, str]) -> Response:
-        """The wrong answers of a system."""
         tasks, task = self.project.settings.run.tasks, self._task(query.get("task", ""))
         result = errors.read_errors(self.project, task, query)
         return self.page("errors.html.j2", "/errors", tasks=tasks, task=task, shown=result, page_size=errors.PAGE)
@@ -225,27 +210,22 @@ class Pages:
         return self.page("lineage.html.j2", "/lineage", picture=result, size=(graph.WIDTH, graph.HEIGHT))
 
     def report(self) -> Response:
-        """The HTML report of the last run."""
         path = self.project.out / "report" / "report.html"
         if not path.is_file():
             return self.missing(f"there is no report yet; `headstart retrain{self.project.flags}` writes it")
         return HTMLResponse(path.read_text(encoding="utf-8"))
 
     def missing(self, message: str) -> Response:
-        """A page for what does not exist."""
         return self.page("problem.html.j2", "", status=404, title="Not found", message=message)
 
     def unknown(self) -> Response:
-        """A page for an unknown address."""
         return self.missing("no such page")
 
     def problem(self, error: HeadstartError) -> Response:
-        """A page with the message of an error."""
         return self.page("problem.html.j2", "", status=500, title="This page cannot be shown", message=str(error))
 
 
 def create_app(project: Project, guard: Guard) -> FastAPI:
-    """The application of a project."""
     app = FastAPI(title="Headstart", docs_url=None, redoc_url=None, openapi_url=None)
     pages, bodies = Pages(project, guard), Bodies(LARGEST)
     app.add_middleware(BaseHTTPMiddleware, dispatch=guard)

@@ -67,7 +67,6 @@ class Errors:
 
     @property
     def page(self) -> Sequence[Mistake]:
-        """The rows of this page."""
         return self.errors[self.choice.start : self.choice.start + PAGE]
 
 
@@ -107,7 +106,7 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
         slice=_known(wanted.get("slice", ""), sorted({name for name in split.slices if name}), ""),
         start=max(0, int(start)) if (start := wanted.get("start", "0")).isdecimal() else 0,
     )
-    confused = has_confusion(facts.kind)
+    confused, pairs = has_confusion(facts.kind), Counter((entry.true, entry.predicted) for entry in errors)
     return Errors(
         choice,
         names,
@@ -117,7 +116,7 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
         [entry for entry in errors if _selected(entry, choice)],
         labels=facts.labels if confused and len(facts.labels) <= CLASSES else (),
         counts=scoring_for(facts.kind, facts.labels).confusion(split.targets, given) if confused else None,
-        pairs=_pairs(errors) if confused else (),
+        pairs=[(*pair, count) for pair, count in pairs.most_common(PAIRS)] if confused else (),
         slices=_slices(split, errors),
     )
 
@@ -140,11 +139,6 @@ def _rows(project: Project, task: str, facts: TaskFacts, split: str, budget: int
 def _selected(entry: Mistake, choice: Choice) -> bool:
     wanted = (choice.true, entry.true), (choice.predicted, entry.predicted), (choice.slice, entry.slice)
     return all(not value or value == given for value, given in wanted)
-
-
-def _pairs(errors: Sequence[Mistake]) -> list[tuple[str, str, int]]:
-    counted = Counter((entry.true, entry.predicted) for entry in errors)
-    return [(true, predicted, count) for (true, predicted), count in counted.most_common(PAIRS)]
 
 
 def _slices(split: Split, errors: Sequence[Mistake]) -> list[tuple[str, int, int]]:

@@ -28,12 +28,7 @@ SHOWN = ("system", "family", "start", "parent", "data", "git_commit", "run")
 
 @dataclass(frozen=True)
 class Node:
-    """A version of the data, an output directory, or a registered version.
-
-    Attributes:
-        about: what it is, in words.
-        directory: of an output.
-    """
+    """A version of the data, an output directory, or a registered version. `about`: what it is, in words."""
 
     key: str
     title: str

@@ -54,7 +54,6 @@ class Session:
 
     @property
     def next(self) -> Suggestion | None:
-        """The text that is shown."""
         return self.waiting[0] if self.waiting else None
 
     @property
@@ -79,7 +78,6 @@ class Labelling:
         self._lock = threading.RLock()
 
     def session(self, task: str) -> Session:
-        """The session of a task."""
         with self._lock:
             return self._sessions.setdefault(task, Session())
 
@@ -130,7 +128,6 @@ class Labelling:
             session.labels = sorted({*session.labels, *labels})
 
     def skip(self, task: str, key: str) -> None:
-        """Leave the shown text out."""
         with self._lock:
             session = self.session(task)
             if session.next is not None and session.next.key == key:
@@ -156,7 +153,6 @@ class Labelling:
             session.state = "ready"
 
     def counts(self, task: str) -> Counts:
-        """The labels of train."""
         name, source = source_of(self._project.settings, task)
         rows = [row.labels for row in read_rows(name, source, splits=("train",)) if row.labels is not None]
         return Counts(Counter(label for labels in rows for label in labels).most_common(), len(rows))

@@ -82,12 +82,10 @@ class Cost:
 
     @property
     def time(self) -> str:
-        """The duration in words."""
         return duration(self.seconds)
 
 
 def task(project: Project, name: str) -> TaskView:
-    """What the overview shows of a task."""
     evaluation, champion, decision = project.evaluation(name), project.champion(name), project.decision(name)
     chapter = evaluations.scores(name, evaluation) if evaluation else None
     steps = advice(name, evaluation, flags=project.flags) if evaluation else []

@@ -59,7 +59,6 @@ class Project:
 
     @property
     def out(self) -> Path:
-        """The outputs of the run."""
         return self.root / self.settings.run.out
 
     @property
@@ -90,11 +89,9 @@ class Project:
         return None
 
     def examples(self, task: str) -> Path:
-        """The output of the stage examples."""
         return self.out / "examples" / task
 
     def registry(self) -> Registry:
-        """The connection to the registry."""
         settings = self.settings.registry
         path = settings.address.removeprefix(SQLITE)
         if path != settings.address and not (self.root / path).is_file():
@@ -112,7 +109,6 @@ class Project:
         return Ledger(registry).state(settings.model_name(task), settings.alias)
 
     def champion(self, task: str) -> Champion:
-        """The served version of a task."""
         settings = self.settings.registry
         try:
             version = self.registry().alias(settings.model_name(task), settings.alias)

@@ -67,12 +67,7 @@ class StageRun:
 
 @dataclass(frozen=True)
 class Run:
-    """One retraining.
-
-    Attributes:
-        id: of the retraining; the last part of its page's address.
-        expected: stages that were going to run at its start -> seconds by earlier runs, or None.
-    """
+    """One retraining. `expected`: stages that were going to run at its start -> seconds by earlier runs, or None."""
 
     id: str
     name: str
@@ -146,10 +141,13 @@ def _stage_of_mlflow(registry: Registry, run: Any, usual: Mapping[str, float], *
     tags, info = run.data.tags, run.info
     name = tags[f"{PREFIX}stage"]
     drawn = [key for key in run.data.metrics if DRAWN.search(key) and not key.startswith(COPIES)]
-    values = {}
+    curves = {}
     for key in drawn:
         with suppress(Exception):  # a curve that cannot be read leaves the others
-            values[key] = [(point.step, point.value) for point in registry.client.get_metric_history(info.run_id, key)]
+            history = registry.client.get_metric_history(info.run_id, key)
+            points = sorted({point.step: point.value for point in history}.items())
+            if len(points) > 1:
+                curves[key] = Line([step for step, _ in points], [value for _, value in points])
     state = OUTCOMES.get(tags.get(f"{PREFIX}outcome", ""), STATUS.get(info.status, info.status.lower()))
     return StageRun(
         name,
@@ -158,15 +156,6 @@ def _stage_of_mlflow(registry: Registry, run: Any, usual: Mapping[str, float], *
         usual=usual.get(name),
         why=tags.get(f"{PREFIX}why", ""),
         error=tags.get(f"{PREFIX}error", ""),
-        curves=_lines(values),
+        curves=curves,
         latest=dict(run.data.metrics) if state == RUNNING and not killed else {},
     )
-
-
-def _lines(values: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Line]:
-    results = {}
-    for key, points in values.items():
-        ordered = sorted(dict(points).items())
-        if DRAWN.search(key) and len(ordered) > 1:
-            results[key] = Line([step for step, _ in ordered], [value for _, value in ordered])
-    return results

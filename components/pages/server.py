@@ -57,7 +57,6 @@ class PagesServer:
         self._server.should_exit = True
 
     def close(self) -> None:
-        """Release the port."""
         self._listener.close()
 
 

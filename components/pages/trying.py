@@ -10,17 +10,20 @@ from typing import Any, Final
 
 import numpy as np
 
+from components.core.artifacts import read_manifest
 from components.core.errors import HeadstartError
+from components.data.formats.words import words_of
 from components.data.tasks.budgets import sample_rows
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.examples import TaskFacts, read_split, strata_of
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.mistakes import target_in_words
-from components.data.tasks.words import words_of
+from components.learners.abstention import share_at
+from components.learners.loading import load_model
 from components.learners.prediction import Classifier
 from components.learners.words.text import Tfidf
-from components.pages.project import Project
-from components.registry.champion import load_version
+from components.pages.project import Champion, Project
+from components.registry.champion import fetched
 from components.registry.tracking import Version
 
 #: Number of similar rows and of labels that are shown, and maximum number of characters of a text.
@@ -42,7 +45,7 @@ class Neighbour:
 @dataclass(frozen=True)
 class Prediction:
     """The answer of one version. `shares`: (label, probability), the largest first; empty for kinds without
-    probabilities."""
+    probabilities. `share_wrong`: of held-out answers that are at least as confident."""
 
     version: Version
     role: str
@@ -50,11 +53,11 @@ class Prediction:
     formatted: Mapping[str, Any]
     shares: Sequence[tuple[str, float]] = ()
     explanation: Explanation | None = None
+    share_wrong: float | None = None
     problem: str = ""
 
     @property
     def text(self) -> str:
-        """The prediction in words."""
         value = self.formatted.get("prediction", "")
         return f"{value:.4g}" if isinstance(value, float) else str(value) or "no label"
 
@@ -64,16 +67,15 @@ class Models:
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._loaded: dict[str, Classifier] = {}
+        self._loaded: dict[str, tuple[Classifier, Mapping[str, Any]]] = {}
         self._lock = threading.Lock()
 
     def predict(self, version: Version, fields: Fields, *, role: str) -> Prediction:
         """The answer of a version, with its reasons."""
-        tags = version.tags
-        system = tags.get("system") or "-".join(filter(None, (tags.get("family"), tags.get("start"))))
+        system = Champion(version).system
         with self._lock:
             try:
-                classifier = self._load(version)
+                classifier, facts = self._load(version)
                 (answer,) = classifier.answer([fields])
                 io = find_kind(classifier.kind).io
                 formatted = io.format(fields, answer, classifier.labels)
@@ -81,13 +83,16 @@ class Models:
             except HeadstartError as error:
                 return Prediction(version, role, system, {}, problem=str(error))
         shares = sorted(formatted.get("probabilities", {}).items(), key=lambda item: -item[1])
-        return Prediction(version, role, system, formatted, shares[:SHOWN], explanation)
+        wrong = share_at(facts, formatted.get("confidence", 0.0))
+        return Prediction(version, role, system, formatted, shares[:SHOWN], explanation, wrong)
 
-    def _load(self, version: Version) -> Classifier:
+    def _load(self, version: Version) -> tuple[Classifier, Mapping[str, Any]]:
         if version.label not in self._loaded:
             while len(self._loaded) >= KEPT:
                 del self._loaded[next(iter(self._loaded))]
-            self._loaded[version.label] = load_version(self._project.registry(), version)
+            with fetched(self._project.registry(), version) as bundle:
+                loaded = load_model(bundle, what=version.label)
+                self._loaded[version.label] = loaded, read_manifest(bundle).facts
         # The last used one is the last that is given up.
         self._loaded[version.label] = self._loaded.pop(version.label)
         return self._loaded[version.label]
@@ -103,7 +108,6 @@ class Similar:
     def find(
         self, examples: Path, facts: TaskFacts, text: str, *, budget: int, seeds: Sequence[int]
     ) -> list[Neighbour]:
-        """The nearest rows of train."""
         digest = facts.digests["train"]
         with self._lock:
             cached = self._fitted.get(examples)

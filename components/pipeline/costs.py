@@ -7,8 +7,8 @@ work in earlier runs on this machine.
 from __future__ import annotations
 
 import json
-import math
 import os
+import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +20,7 @@ from components.core.masking import masked
 from components.core.processors import cores, processor_name
 from components.core.progress import duration
 from components.pipeline.jobs import PARALLEL
+from components.pipeline.monitoring.disk import size_of
 from components.pipeline.stages import STAGES, TRAINING
 from components.settings.cluster import ClusterSettings
 from components.settings.params import Params
@@ -144,7 +145,7 @@ def work_of(stage: str, params: Params, *, root: Path) -> Work:
             return Work(_tokens(training, arguments["tokens"], root), "tokens")
         return Work(training.seconds, "seconds")
     if paths := _raw(group, arguments, params):
-        return Work(sum(_size(root / path) for path in paths), "bytes")
+        return Work(sum(size_of(root / path) for path in paths), "bytes")
     if group in OF_TASKS and (tasks := _tasks(arguments)):
         sources = [params.data.tasks[task] for task in tasks if task in params.data.tasks]
         return Work(sum(len(source.budgets) * len(source.seeds) for source in sources) or 1, "runs")
@@ -181,21 +182,6 @@ def _tasks(arguments: Mapping[str, Any]) -> list[str]:
     return [Path(examples).name] if isinstance(examples, Path) else []
 
 
-def _size(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder."""
-    if path.is_dir():
-        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return path.stat().st_size if path.is_file() else 0
-
-
-#: Prior of the standard deviation of the logarithm of a duration, and its weight in runs: a stage that ran once takes
-#: between half and twice as long the next time.
-PRIOR_STD = 0.3
-PRIOR_RUNS = 3
-#: Additional standard deviation if the durations were measured for another item of the stage, or for another stage.
-OTHER_STD = 0.5
-#: Two-sided confidence of a range.
-CONFIDENCE = 0.9
 #: Durations that are used, at most: the last ones.
 USED = 10
 NO_HISTORY = "no history"
@@ -203,8 +189,8 @@ NO_HISTORY = "no history"
 
 @dataclass(frozen=True)
 class Estimate:
-    """The cost of a stage: expected seconds with bounds of the 90% range (None: unknown), what they are based on, GPUs,
-    and tokens of training."""
+    """The cost of a stage: expected seconds with bounds (None: unknown), what they are based on, GPUs, and tokens of
+    training."""
 
     stage: str
     why: str
@@ -233,11 +219,11 @@ class Total:
 def estimate(
     stage: str, work: Work, history: Sequence[Duration], *, machine: str, gpus: int = 0, why: str = ""
 ) -> Estimate:
-    """The duration of a stage: work times the geometric mean of seconds per unit of work on this machine.
+    """The duration of a stage: work times the geometric mean of seconds per unit of work on this machine, between the
+    fastest and the slowest earlier run.
 
     Used are, in this order: the same stage, another item of the stage (`adapt@gpt` for `adapt@bert`), for stages that
-    train a language model any other such stage. The range is a prediction interval of the logarithm, whose variance is
-    shrunk towards a prior because there are few runs.
+    train a language model any other such stage.
     """
     group = stage.partition("@")[0]
     blank = Estimate(
@@ -248,34 +234,16 @@ def estimate(
         high = 1.3 * work.amount + 30
         return replace(blank, basis="training.seconds", seconds=work.amount, low=work.amount, high=high)
     here = [of for of in history if of.machine == machine and of.unit == work.unit]
-    for basis, chosen, more in (
-        ("", [of for of in here if of.stage == stage], 0.0),
-        (f"other {group}, ", [of for of in here if of.group == group], OTHER_STD),
-        ("other training, ", here if work.unit == "tokens" else [], 2 * OTHER_STD),
+    for basis, chosen in (
+        ("", [of for of in here if of.stage == stage]),
+        (f"other {group}, ", [of for of in here if of.group == group]),
+        ("other training, ", here if work.unit == "tokens" else []),
     ):
-        if chosen:
-            rates = [math.log(max(of.rate, 1e-12)) for of in chosen[-USED:]]
-            mean, half = _prediction(rates, more)
-            seconds = work.amount * math.exp(mean)
-            return replace(
-                blank,
-                basis=f"{basis}{len(rates)} run{'s' * (len(rates) > 1)}",
-                seconds=seconds,
-                low=seconds * math.exp(-half),
-                high=seconds * math.exp(half),
-            )
+        if rates := [work.amount * max(of.rate, 1e-12) for of in chosen[-USED:]]:
+            basis += f"{len(rates)} run{'s' * (len(rates) > 1)}"
+            seconds = statistics.geometric_mean(rates) if work.amount else 0.0
+            return replace(blank, basis=basis, seconds=seconds, low=min(rates), high=max(rates))
     return blank
-
-
-def _prediction(logs: Sequence[float], more: float) -> tuple[float, float]:
-    """Mean and half width of the prediction interval of the next value."""
-    from scipy.stats import t
-
-    mean = sum(logs) / len(logs)
-    squares = sum((value - mean) ** 2 for value in logs)
-    freedom = PRIOR_RUNS + len(logs) - 1
-    variance = (PRIOR_RUNS * PRIOR_STD**2 + squares) / freedom * (1 + 1 / len(logs)) + more**2
-    return mean, float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(variance)
 
 
 def total(estimates: Sequence[Estimate]) -> Total:

@@ -89,7 +89,6 @@ class Stage:
         start: in milliseconds since the epoch, as `time`, the end.
         outcome: Completed, Cached, Skipped, Failed or Interrupted; empty while it runs. It is set last.
         ended: the outcome when its measurements were read the last time.
-        run: id of its MLflow run.
         closed: whether MLflow has received everything.
     """
 

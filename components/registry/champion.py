@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from components.core.artifacts import SCHEMA, read_manifest
 from components.core.errors import ArtifactError, RegistryError, SchemaError
+from components.learners.abstention import AbstainingClassifier
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
 from components.registry.local_database import local_champion
@@ -101,7 +102,7 @@ def _check(bundle: Path, version: Version) -> None:
         )
 
 
-def load_version(registry: Registry, version: Version, *, int8: bool = False) -> Classifier:
+def load_version(registry: Registry, version: Version, *, int8: bool = False, error: float | None = None) -> Classifier:
     """Load a registered classifier with the present code.
 
     Raises:
@@ -109,22 +110,24 @@ def load_version(registry: Registry, version: Version, *, int8: bool = False) ->
         RegistryError: the files cannot be downloaded.
     """
     with fetched(registry, version) as bundle:
-        return load_model(bundle, int8=int8, what=version.label)
+        return load_model(bundle, int8=int8, what=version.label, error=error)
 
 
 @dataclass(frozen=True)
 class Loader:
     """Loads verified files in any process that can read them; a picklable function. `wrapped`: applied to the
-    classifier, such as a log of its rows."""
+    classifier, such as a log of its rows. `threshold`: of its confidence (`components.learners.abstention`)."""
 
     bundle: Path
     version: Version
     wrapped: Callable[[Classifier, Version], Classifier]
     int8: bool = False
+    threshold: float | None = None
 
     def __call__(self) -> Classifier:
         """Load the classifier."""
-        return self.wrapped(load_model(self.bundle, int8=self.int8, what=self.version.label), self.version)
+        loaded = self.wrapped(load_model(self.bundle, int8=self.int8, what=self.version.label), self.version)
+        return loaded if self.threshold is None else AbstainingClassifier(loaded, self.threshold)
 
     @property
     def kind(self) -> str:
@@ -140,8 +143,9 @@ class Loader:
 
     @property
     def identity(self) -> str:
-        """Identity of weights and arithmetic."""
-        return f"{self.version.digest}{' int8' if self.int8 else ''}"
+        """Identity of weights, arithmetic and threshold."""
+        threshold = "" if self.threshold is None else f" threshold {self.threshold!r}"
+        return f"{self.version.digest}{' int8' if self.int8 else ''}{threshold}"
 
 
 def load_champion(settings: RegistrySettings, task: str) -> Classifier:

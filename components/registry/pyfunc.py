@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from components.models.base import Batch
     from components.models.encoder import Encoder
 
+#: Maximum pieces of a text that is embedded.
+MAX_LENGTH = 256
+
 
 def _load_pyfunc(path: str) -> ServedClassifier | ServedEncoder:
     """Load a bundle and verify it against its manifest; the name is MLflow's."""
@@ -65,9 +68,9 @@ class ServedClassifier:
         )
 
 
-def embed(encoder: Encoder, texts: Sequence[str | None], *, max_length: int = 256) -> list[list[float] | None]:
-    """Text embeddings: the mean of an encoder's last hidden states over the tokens of a text. `max_length`: maximum
-    pieces per text, also limited by the model's positions."""
+def embed(encoder: Encoder, texts: Sequence[str | None]) -> list[list[float] | None]:
+    """Text embeddings: the mean of an encoder's last hidden states over the tokens of a text, at most
+    `MAX_LENGTH` or as many as the model has positions."""
     from components.learners.task_models.base import Encoded
     from components.learners.task_models.inputs import encode_texts
     from components.learners.task_models.model import run_over
@@ -82,7 +85,7 @@ def embed(encoder: Encoder, texts: Sequence[str | None], *, max_length: int = 25
         hidden = encoder.model.hidden_states(batch["tokens"], batch["lengths"])
         return list(masked_mean(hidden[-1], batch["lengths"]).float().cpu())
 
-    room = min(max_length, encoder.model.max_tokens or max_length)
+    room = min(MAX_LENGTH, encoder.model.max_tokens or MAX_LENGTH)
     pieces = encode_texts([str(texts[index]) for index in filled], encoder.tokenizer, encoder.model, room)
     encoded = [Encoded.of_texts([text]) for text in pieces]
     for index, vector in zip(filled, run_over(pooled, encoder.model, encoded), strict=True):

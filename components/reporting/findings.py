@@ -61,7 +61,6 @@ def write(out: Path, name: str, result: Findings, *, options: Mapping[str, Any],
 
 
 def read(directory: Path) -> Findings:
-    """Read the findings that `write` has written."""
     read_manifest(directory, kind=KIND)
     try:
         content = json.loads((directory / FILE).read_text(encoding="utf-8"))

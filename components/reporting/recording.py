@@ -61,11 +61,7 @@ def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "",
 
 
 def measured(name: str, *, processor: str | None = None, **fields: Any) -> Result:
-    """A result with the current commit, processor, number of cores and date.
-
-    Raises:
-        DataError: the code is in no git checkout, or a field violates the schema.
-    """
+    """A result with the current commit, processor, number of cores and date."""
     given: dict[str, Any] = {"seeds": [], "selection": "none", "confidence": None} | fields
     given |= {key: list(value) for key, value in given.items() if isinstance(value, tuple | range)}
     given |= {
@@ -139,8 +135,8 @@ def commit_of(folder: Path) -> str | None:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
 
     try:
-        # Results are no code: the first of two results of one command does not make the second one dirty.
-        code = (":(top)", f":(top,exclude){RESULTS}")
+        # Pages and results are no code: the first of two results of one command does not make the second one dirty.
+        code = (":(top)", ":(top,exclude)docs")
         changed = ask("status", "--porcelain", "--untracked-files=no", "--", *code)
         return ask("rev-parse", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.SubprocessError):

@@ -27,12 +27,8 @@ Estimate = Annotated[list[float], Field(min_length=1, max_length=3)]
 
 
 class Column(Section):
-    """One column of a table.
-
-    Attributes:
-        format: Python format specification of a number, such as `.3f`, `+.3f` or `,.0f`.
-        unit: suffix of every number, including a space.
-    """
+    """One column of a table. `format`: Python format specification of a number, such as `.3f`, `+.3f` or `,.0f`.
+    `unit`: suffix of every number, including a space."""
 
     name: str
     title: str
@@ -189,11 +185,7 @@ class Result(Section):
 
 
 def read_result(path: Path) -> Result:
-    """Read and check a file of `docs/results`.
-
-    Raises:
-        ArtifactError: the file is missing, is not JSON, or does not match the schema; the message lists all problems.
-    """
+    """Read and check a file of `docs/results`."""
     raw = read_json(path, made_by="the measuring command with --record")
     try:
         result = Result.model_validate(raw)

@@ -31,12 +31,8 @@ TRAINED = (("pretrained", "pretrain"), ("adapted", "adapt"))
 
 
 class ReportJob(Section):
-    """Inputs of the stage.
-
-    Attributes:
-        out: `params.run.out`, with the outputs of the other stages.
-        students: system -> its teachers, of the systems that have learned from some (`distil`).
-    """
+    """Inputs of the stage. `students`: system -> its teachers, of the systems that have learned from some
+    (`distil`)."""
 
     out: Path
     families: list[str]

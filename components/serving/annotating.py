@@ -19,12 +19,11 @@ from components.core.errors import ConfigError, DataError, nearest
 from components.core.outputs import check_output, discard, named_output
 from components.data.formats.annotations.hub import column_names, read_hub
 from components.data.formats.annotations.records import CharSpan, PredictedRow
-from components.data.formats.annotations.writers import form_named
+from components.data.formats.annotations.tables import form_named
 from components.data.formats.lines import Reading
 from components.data.formats.rows import open_rows
 from components.data.formats.tables import Layout, parse_json
-from components.data.formats.words import spans_of
-from components.data.tasks.words import words_of
+from components.data.formats.words import spans_of, words_of
 from components.learners.prediction import Predicted
 from components.learners.writing import write_errors
 from components.serving.parts import KIND, LoadableModel, PartOptions, predict_parts

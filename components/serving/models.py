@@ -10,10 +10,9 @@ from pathlib import Path
 
 from components.core.artifacts import read_manifest
 from components.core.errors import HeadstartError
-from components.data.tasks.kinds import find_kind
 from components.data.tasks.task_io import TaskIO
 from components.learners.loading import load_model
-from components.learners.prediction import Classifier, predict_rows
+from components.learners.prediction import Classifier, io_of, predict_rows
 from components.registry.champion import find_champion, load_version
 from components.registry.tracking import Registry, Version
 
@@ -28,7 +27,7 @@ class Served:
     @cached_property
     def io(self) -> TaskIO:
         """Columns of inputs and outputs."""
-        return find_kind(self.classifier.kind).io
+        return io_of(self.classifier)
 
     @cached_property
     def quick(self) -> bool:
@@ -41,11 +40,15 @@ class Served:
         return {"name": self.version.name, "version": self.version.number, "digest": self.version.digest}
 
 
-def load(registry: Registry, version: Version, *, int8: bool = False) -> Served:
-    """Load a version (int8: as of `load_version`), verify its files, and predict its example inputs once, so that no
+def load(registry: Registry, version: Version, *, int8: bool = False, error: float | None = None) -> Served:
+    """Load a version (as `load_version`), verify its files, and predict its example inputs once, so that no
     request waits for the first prediction.
     """
-    return warmed(Served(version, load_version(registry, version, int8=int8)))
+    return warmed(Served(version, load_version(registry, version, int8=int8, error=error)))
+
+
+#: Loads a version of the registry.
+Load = Callable[[Registry, Version], Served]
 
 
 def warmed(served: Served) -> Served:
@@ -57,10 +60,10 @@ def warmed(served: Served) -> Served:
 class FixedModel:
     """Holds the model of a directory, which is not replaced; for a server without registry."""
 
-    def __init__(self, directory: Path, *, int8: bool = False) -> None:
+    def __init__(self, directory: Path, *, int8: bool = False, error: float | None = None) -> None:
         digest = read_manifest(directory, kind="classifier").digest
         version = Version(name=directory.resolve().name, number="", source="", run_id="", tags={"digest": digest})
-        self.current = warmed(Served(version, load_model(directory, int8=int8)))
+        self.current = warmed(Served(version, load_model(directory, int8=int8, error=error)))
 
     def start(self) -> None:
         """Do nothing: there is no alias to follow."""
@@ -85,14 +88,14 @@ class ChampionFollower:
         on_change: Callable[[Served], None] = lambda served: None,
         on_failure: Callable[[str], None] = lambda message: None,
         observed: Callable[[Served], Served] = lambda served: served,
-        int8: bool = False,
+        load: Load = load,
     ) -> None:
         self._registry, self._task = registry, task
         self._poll_seconds, self._on_change, self._on_failure = poll_seconds, on_change, on_failure
-        self._observed, self._int8 = observed, int8
+        self._observed, self._load = observed, load
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="follow-champion", daemon=True)
-        self.current = observed(load(registry, find_champion(registry, task), int8=int8))
+        self.current = observed(load(registry, find_champion(registry, task)))
         on_change(self.current)
 
     def start(self) -> None:
@@ -113,7 +116,7 @@ class ChampionFollower:
                 raise HeadstartError(f"{self._task}: the alias {settings.alias} is gone; {label} stays")
             if (version.number, version.digest) == (self.current.version.number, self.current.version.digest):
                 return False
-            served = self._observed(load(self._registry, version, int8=self._int8))
+            served = self._observed(self._load(self._registry, version))
         except HeadstartError as error:
             self._on_failure(str(error))
             return False

@@ -29,7 +29,7 @@ from components.serving.app import App, Limits, Service
 from components.serving.challenger import Challenger
 from components.serving.http import TOKEN, Guard, address_of, configure, listen, names_of, token_for
 from components.serving.metrics import SHARED, Metrics
-from components.serving.models import ChampionFollower, FixedModel, Served, load
+from components.serving.models import ChampionFollower, FixedModel, Load, Served, load
 from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
 
@@ -65,7 +65,7 @@ def serve(
     drift: DriftSettings,
     address: Address,
     trial: Trial | None = None,
-    int8: bool = False,
+    load: Load = load,
     limits: Limits | None = None,
     replicas: int = 1,
 ) -> None:
@@ -73,7 +73,7 @@ def serve(
 
     The port is free again within `Limits.shutdown_seconds`; running requests are answered first. Every replica is a
     process with the whole model, which follows the alias, writes to the same log of rows, and has its share of the
-    cores and of the connections.
+    cores and of the connections. `load` loads a version.
     """
     if trial is not None and not 0 < trial.share <= 1:
         raise ConfigError(f"--share must be above 0 and at most 1; found {trial.share:g}")
@@ -81,13 +81,15 @@ def serve(
         raise ConfigError("--challenger counts in one process; serve it without --replicas")
     limits = limits or Limits()
     poll = limits.poll_seconds
-    build = partial(_champion, registry_settings, task, drift=drift, trial=trial, int8=int8, poll_seconds=poll)
+    build = partial(_champion, registry_settings, task, drift=drift, trial=trial, load=load, poll_seconds=poll)
     _run(build, address, limits, replicas)
 
 
-def serve_directory(directory: Path, *, address: Address, int8: bool = False, replicas: int = 1) -> None:
-    """Serve the model of a directory, without registry, until SIGTERM or Ctrl-C. Rows are not logged."""
-    _run(partial(_directory, directory, int8=int8), address, Limits(), replicas)
+def serve_directory(
+    directory: Path, *, address: Address, int8: bool = False, error: float | None = None, replicas: int = 1
+) -> None:
+    """Serve the model of a directory (`load_model`), without registry, until SIGTERM or Ctrl-C. Rows are not logged."""
+    _run(partial(_directory, partial(FixedModel, directory, int8=int8, error=error)), address, Limits(), replicas)
 
 
 def _champion(
@@ -97,7 +99,7 @@ def _champion(
     *,
     drift: DriftSettings,
     trial: Trial | None,
-    int8: bool,
+    load: Load,
     poll_seconds: float,
 ) -> tuple[ChampionFollower, Challenger | None]:
     registry = connect(settings)
@@ -117,20 +119,20 @@ def _champion(
         on_change=changed,
         on_failure=failed,
         observed=lambda served: replace(served, classifier=logged(served.classifier, served.version, task, drift)),
-        int8=int8,
+        load=load,
     )
     if trial is None:
         return follower, None
     version = registry.get(settings.model_name(task), trial.version)
-    loaded = load(registry, version, int8=int8)
+    loaded = load(registry, version)
     say(f"{trial.mode} of {version.label} on {trial.share:.0%} of the requests")
     return follower, Challenger(loaded, mode=trial.mode, share=trial.share, registry=registry, metrics=metrics)
 
 
-def _directory(directory: Path, metrics: Metrics, *, int8: bool) -> tuple[FixedModel, None]:
-    fixed = FixedModel(directory, int8=int8)
+def _directory(read: Callable[[], FixedModel], metrics: Metrics) -> tuple[FixedModel, None]:
+    fixed = read()
     metrics.serve(fixed.current)
-    say(f"serving {directory}, digest {fixed.current.version.digest[:12]}")
+    say(f"serving {fixed.current.version.name}, digest {fixed.current.version.digest[:12]}")
     return fixed, None
 
 

@@ -72,7 +72,6 @@ class Completed:
     """Settings with the computed defaults.
 
     Attributes:
-        raw: the content of the file, completed.
         reasons: dotted key -> from what the value is computed.
     """
 
@@ -114,7 +113,6 @@ def complete(raw: Mapping[str, Any], *, file: Path) -> Completed:
     """The settings with all computed defaults.
 
     Args:
-        raw: the content of the settings file.
         file: its path; paths in it are relative to the root of its repository.
     """
     root = find_repository(file.resolve().parent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -10,11 +11,18 @@ from components.settings.section import Section
 
 #: Texts of a step.
 ROWS: Final = 16
-#: Maximum number of pairs in all steps together, and of steps.
-PAIRS: Final = 12_500
-STEPS: Final = PAIRS // (ROWS * (ROWS - 1) // 2)
+#: Maximum number of steps; of more rows than these steps read `PASSES` times, so many passes, up to `MOST_STEPS`.
+STEPS: Final = 104
+PASSES: Final = 9
+MOST_STEPS: Final = 416
 #: Peak learning rate.
 RATE: Final = 1e-4
+
+
+def steps_of(epochs: float, *, epoch: float) -> int:
+    """Number of steps of so many epochs of `epoch` steps each."""
+    most = min(max(STEPS, PASSES * epoch), MOST_STEPS)
+    return max(1, math.ceil(min(epochs * epoch, most)))
 
 
 class ContrastiveSettings(Section):
@@ -27,7 +35,7 @@ class ContrastiveSettings(Section):
     are balanced.
     """
 
-    #: Passes over the training rows; training ends before after `PAIRS` pairs.
+    #: Passes over the training rows; training ends before after a number of steps (`STEPS`, `MOST_STEPS`).
     epochs: Annotated[float, Field(gt=0)] = 32
     #: Whether the embeddings are trained too. Steps on few texts change few of their rows, and the optimizer reads and
     #: writes all of them.

@@ -38,7 +38,6 @@ def detected(path: Path, *, kind: str) -> Detected | None:
     """The format of a file or folder by its content; None if its suffix decides.
 
     Args:
-        path: of the file; it need not exist.
         kind: of the task. A list of labels is a sign of doccano in classification, but not in multilabel.
     """
     if path.is_dir():

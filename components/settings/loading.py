@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -26,36 +26,6 @@ from components.settings.section import Section
 
 STARTS = get_args(Start)
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
-#: Keys of earlier versions, by name or as SECTION.KEY.
-REMOVED: Final = (
-    "adapt_task.batch_size", "adapt_task.rate", "answering", "answering_hidden", "biases", "bigrams",
-    "bpe.min_frequency", "budget.money", "calibration_bins", "causal", "char.min_frequency", "checks.error",
-    "checks_per_year", "cluster.features", "comments", "consistency", "context", "contrastive.pairs",
-    "contrastive.rate", "contrastive.rows", "cost", "dev_share", "distance", "distil.batch_size", "distil.epochs",
-    "distil.rows", "distil.temperature", "divergence", "drift.false_alarms", "drift.folder", "drift.least_effect",
-    "drift.megabytes", "drift.rows", "drift.scheduled", "drift.window_days", "eps", "evaluate.confidence",
-    "feature_days", "features_gigabytes", "final_rate", "finetune_rows", "gc.dvc", "glu", "head_rate", "increase",
-    "increment.rate", "interpolations", "keep_champions", "label_smoothing", "label_weight", "language_exponent",
-    "late_batches", "late_from", "leakage.allowed", "leakage.threshold", "learn_as", "least_rows", "log_days",
-    "longest_answer", "loss", "matrix_rate", "mixout", "near_duplicates.ngram", "near_duplicates.permutations",
-    "ngrams", "notify", "part_rows", "patience", "prefer", "pushgateway", "r_drop", "reader", "reader_hidden",
-    "reader_widths", "refit", "registry.artifacts", "reinitialised", "replay", "resamples", "rotary",
-    "scratch.discriminative", "scratch.head_scale", "scratch.method", "scratch.unfreeze_epochs", "segmenter", "serve",
-    "shard_megabytes", "sharded", "smoothing", "spare_gigabytes", "stacked", "stride", "supervised_contrastive",
-    "tagger_hidden", "tainted_margin", "task_tokens", "telemetry.port", "tf32", "tokenizer.parallel",
-    "training.average", "training.checkpoint_seconds", "training_noise", "unlabelled", "value_embeddings", "warmup",
-    "weights", "windows_learned",
-)  # fmt: skip
-#: What has taken the place of a removed key.
-REPLACED: Final = {
-    "cost": "multiply the hours of `headstart plan` by your price instead",
-    "notify": "set HEADSTART_NOTIFY_WEBHOOK or HEADSTART_NOTIFY_EMAIL instead",
-    "scheduled": "run `headstart drift --retrain` by cron instead",
-    "pushgateway": "set HEADSTART_PUSHGATEWAY instead",
-    "feature_days": "gc.checkpoint_days holds for features too",
-    "checkpoint_seconds": "set cluster.checkpoint_seconds instead",
-    "folder": "set HEADSTART_TRAFFIC instead",
-}
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"
 #: Environment variables that take precedence over keys.
@@ -260,11 +230,6 @@ def _describe(problem: Any, where: list[Any]) -> str:
         # The name of a block; its location is (section, ..., name, KEY).
         return f"{'.'.join(map(str, where[:-2]))}: {problem['input']!r} {problem['msg'].removeprefix('Value error, ')}"
     key = ".".join(str(part) for part in where)
-    if problem["type"] == "extra_forbidden" and any(
-        name in REMOVED for name in (where[-1], *(f"{section}.{where[-1]}" for section in where[:-1]))
-    ):
-        hint = f", and {REPLACED[where[-1]]}" if where[-1] in REPLACED else ""
-        return f"{key}: was a key of an earlier version and has no effect any more; remove it{hint}"
     if problem["type"] == "extra_forbidden":
         return f"{key}: unknown key{nearest(str(where[-1]), _fields(where[:-1]))}"
     if problem["type"] == "missing":

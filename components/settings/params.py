@@ -40,8 +40,6 @@ class Block:
     """What a name in `run.families` stands for: a block of `pretrain`, or one that is computed from such blocks.
 
     Attributes:
-        family: of the encoder.
-        tokenizer: kind of the tokenizer.
         published: whether the encoder, or one that it is computed from, is imported.
         parents: the blocks that it is computed from; none for a block of `pretrain`.
     """
@@ -59,7 +57,6 @@ class Params(Section):
     run: RunSettings
     #: Where training runs.
     cluster: ClusterSettings = ClusterSettings()
-    #: Prices of machines.
     #: Limits of one run.
     budget: BudgetSettings = BudgetSettings()
     #: Where the raw data is.

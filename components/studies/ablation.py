@@ -35,14 +35,21 @@ WHOLE: Final = "all techniques"
 
 @dataclass(frozen=True)
 class Technique:
-    """A technique, and the values of `finetune.<name>` and of its section `training` that switch it off."""
+    """A technique, and the values of `finetune.<name>` and of its section `training` that switch it off.
+
+    Attributes:
+        needs: key of `finetune.<name>` without whose value the technique has no effect.
+    """
 
     name: str
     off: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
+    needs: str = ""
 
     def without(self, settings: FinetuneSettings) -> FinetuneSettings:
         """The settings without the technique; the same settings if they do not use it."""
+        if self.needs and not getattr(settings, self.needs):
+            return settings
         training = settings.training.model_copy(update=dict(self.training))
         return settings.model_copy(update={**self.off, "training": training})
 
@@ -54,7 +61,7 @@ TECHNIQUES: Final = (
     Technique("dropout", {"dropout": 0.0, "head_dropout": 0.0}),
     Technique("activation regularisation", {"activation_penalty": 0.0}),
     Technique("mean and maximum in pooling", {"pooling": "summary"}),
-    Technique("gradients through all chunks", {"chunks_learned": 1}),
+    Technique("gradients through all chunks", {"chunks_learned": 1}, needs="chunk"),
     Technique("language model as an auxiliary objective", {"lm_weight": 0.0}),
     Technique("head on frozen features first", {"head_steps": 0}),
 )

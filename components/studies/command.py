@@ -35,9 +35,11 @@ STUDIES: LazyTable[Study] = LazyTable(
         "neighbours": "components.studies.neighbours:STUDY",
         "ngrams": "components.studies.ngrams:STUDY",
         "prompts": "components.studies.prompt_study:STUDY",
+        "systems": "components.studies.systems:STUDY",
         "transferability": "components.studies.transferability:STUDY",
         "vocabulary": "components.studies.vocabulary:STUDY",
         "which-source": "components.studies.which_source:STUDY",
+        "word-order": "components.studies.word_order:STUDY",
         "zero-shot": "components.studies.zero_shot:STUDY",
     }
 )

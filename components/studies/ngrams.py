@@ -40,14 +40,14 @@ def run(
     order: Annotated[int, typer.Option(help="Length of the longest n-grams, in pieces.", min=1, max=12)] = 5,
     character_order: Annotated[int, typer.Option(help="The same for characters.", min=1, max=12)] = 8,
     pieces: Annotated[
-        int, typer.Option(help="Maximum number of pieces of train; they are counted in memory.")
+        int, typer.Option(help="Maximum number of pieces of train, which are counted in memory.")
     ] = 20_000_000,
 ) -> Findings:
-    """Estimate an n-gram model for every corpus and vocabulary of the run's causal models, and measure both."""
+    """Measure every causal model of the run beside n-grams of as many pieces of the same text as it has read."""
     params = outputs.params
     stages: dict[str, Mapping[str, Any]] = {"pretrain": params.pretrain, "adapt": params.adapt}
     numbers: dict[str, dict[str, Any]] = {}
-    nats: dict[str, NDArray[np.float64]] = {}
+    nats: dict[tuple[str, int], NDArray[np.float64]] = {}
     for stage, blocks in stages.items():
         corpus = params.pretraining_corpus if stage == "pretrain" else "domain"
         for name in filter(params.run.families.__contains__, blocks):
@@ -59,14 +59,16 @@ def run(
             if (positions := measured_positions(tokens, name, block, blocks[name].training)) is None:
                 continue
             length = character_order if block.tokenizer == "char" else order
-            if text not in nats:
-                nats[text] = ngram_nats(tokens, order=length, most=pieces)
-            heldout = TokenStore(tokens, "heldout")
             trained = read_json(outputs.out / "metrics" / stage / f"{name}.json", made_by=f"the stage {stage}")
-            measured = perplexity_of(float(nats[text][positions].mean()), len(positions), heldout)
+            counted = min(pieces, trained.get("tokens") or pieces, TokenStore(tokens, "train").tokens)
+            if (text, counted) not in nats:
+                nats[text, counted] = ngram_nats(tokens, order=length, most=counted)
+            heldout = TokenStore(tokens, "heldout")
+            measured = perplexity_of(float(nats[text, counted][positions].mean()), len(positions), heldout)
             numbers[f"{name}-{stage}"] = {
                 "vocabulary": text,
                 "order": length,
+                "counted": counted,
                 "pieces": len(positions),
                 "unknown_rate": float(np.mean(heldout.span(0, heldout.tokens) == UNK)),
                 "ngrams_per_word": measured.perplexity_per_word,
@@ -74,12 +76,13 @@ def run(
             }
     if not numbers:
         raise ArtifactError(f"{outputs.out}: no causal language model of the run has held-out text")
-    columns = ["model", "vocabulary", "n", "pieces", "unknown", "perplexity per word", "of n-grams"]
+    columns = ["model", "vocabulary", "n", "read", "held out", "unknown", "perplexity per word", "of n-grams"]
     rows = [
         [
             name,
             entry["vocabulary"],
             str(entry["order"]),
+            f"{entry['counted']:,}",
             f"{entry['pieces']:,}",
             f"{entry['unknown_rate']:.2%}",
             f"{entry['model_per_word']:,.1f}" if entry["model_per_word"] else "",
@@ -87,7 +90,10 @@ def run(
         ]
         for name, entry in numbers.items()
     ]
-    text = f"The n-gram models have read up to {pieces:,} pieces of the corpus (Chen and Goodman 1999)."
+    text = (
+        "N-grams count as many pieces of the corpus as the language model of their row has read of it (column read; "
+        "interpolated modified Kneser-Ney, Chen and Goodman 1999). An adapted model has read general text before."
+    )
     return Findings(Chapter("Language models beside n-grams", text=[text], tables=[Table(columns, rows)]), numbers)
 
 

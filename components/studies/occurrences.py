@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from components.core.errors import DataError
 from components.data.formats.corpus import read_documents, shards
+from components.data.formats.words import words_of
 from components.data.segmenters import SEGMENTERS, Segmentation
-from components.data.tasks.words import words_of
 from components.models.encoder import Encoder
 from components.tokenization.store import measure
 from components.tokenization.tokenize import sentence_starts

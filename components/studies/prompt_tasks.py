@@ -27,10 +27,10 @@ from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.corpus import read_documents
 from components.data.formats.rows import open_rows
 from components.data.formats.tables import as_text
+from components.data.formats.words import words_of
 from components.data.scoring import bleu
 from components.data.scoring.questions import answer_scores
 from components.data.segmenters import SEGMENTERS, Segmentation
-from components.data.tasks.words import words_of
 from components.studies.occurrences import of_letters, sentence
 from components.tokenization.tokenize import sentence_starts
 

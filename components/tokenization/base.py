@@ -58,10 +58,8 @@ class Tokenizer(ABC):
     Ids are indices into `pieces`; the first five are the special pieces of `components.tokenization.special`. Text is
     never encoded to a special id other than UNK: "[MASK]" in a document is ordinary text.
 
-    Shapes: V pieces.
-
-    Attributes:
-        frequencies: (V,) int64 counts of the ids in the training sample, END once per document; None without a sample.
+    Shapes: V pieces. `frequencies`: (V,) int64 counts of the ids in the training sample, END once per document; None
+    without a sample.
     """
 
     kind: ClassVar[str]
@@ -73,11 +71,7 @@ class Tokenizer(ABC):
     leads_with_space: ClassVar[bool] = False
 
     def __init__(
-        self,
-        pieces: Sequence[str],
-        *,
-        segmentation: Segmentation,
-        frequencies: NDArray[np.int64] | None = None,
+        self, pieces: Sequence[str], *, segmentation: Segmentation, frequencies: NDArray[np.int64] | None = None
     ) -> None:
         if tuple(pieces[:FIRST_ORDINARY]) != SPECIAL_PIECES:
             raise ArtifactError(f"a vocabulary must begin with {', '.join(SPECIAL_PIECES)}; found {list(pieces[:5])}")
@@ -95,11 +89,8 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
-        """The concatenated ids of all texts, without special pieces and without segmentation.
-
-        Returns:
-            ids (N,) int32 and offsets (len(texts) + 1,) int64; text i is `ids[offsets[i]:offsets[i + 1]]`.
-        """
+        """The concatenated ids of all texts, without special pieces and without segmentation. Returns ids (N,) int32
+        and offsets (len(texts) + 1,) int64; text i is `ids[offsets[i]:offsets[i + 1]]`."""
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
@@ -150,11 +141,7 @@ class Tokenizer(ABC):
         """The ids of `encode_batch([text])`, and for each piece its (start, end) in the characters of `text`."""
 
     def log_frequencies(self) -> NDArray[np.float32]:
-        """Log unigram probabilities (V,) with add-one smoothing, the initial output bias of language models.
-
-        Raises:
-            ArtifactError: the tokenizer has no frequencies.
-        """
+        """Log unigram probabilities (V,) with add-one smoothing, the initial output bias of language models."""
         if self.frequencies is None:
             raise ArtifactError("the tokenizer has no frequencies of its pieces; run the tokenizer stage again")
         raised = self.frequencies.astype(np.float64) + 1
@@ -195,11 +182,7 @@ class Tokenizer(ABC):
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
-    """Read a saved tokenizer, and verify by its fingerprint that it gives the same ids as when it was saved.
-
-    Raises:
-        ArtifactError: a file is missing or damaged, the kind is unknown, or the fingerprint differs.
-    """
+    """Read a saved tokenizer, and verify by its fingerprint that it gives the same ids as when it was saved."""
     directory = Path(directory)
     try:
         config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))

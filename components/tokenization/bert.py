@@ -7,14 +7,12 @@ letters, `strip_accents` removes combining marks.
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final, NotRequired, TypedDict
 
 import numpy as np
@@ -23,10 +21,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import Model
 
-from components.core.artifacts import write_atomic
-from components.core.errors import ArtifactError
 from components.data.segmenters import SEGMENTERS, Segmentation
-from components.tokenization.distinct import VOCABULARY, DistinctWordEncoder, LibraryTokenizer, count_distinct
+from components.tokenization.distinct import DistinctWordEncoder, LibraryTokenizer, count_distinct
 from components.tokenization.special import OMITTED
 
 #: Share of combining marks in a sample from which they count as letters of the script and are kept.
@@ -52,10 +48,8 @@ class BertWordsTokenizer(LibraryTokenizer):
 
     `decode` joins pieces into words with English spacing. Encoding the result gives the same ids if none is UNK or
     special and there is no segmentation. Case, control characters and the original white space are lost.
-
-    Args:
-        strip_accents: whether combining marks are removed ("é" becomes "e"). BERT does so whenever it lower-cases,
-            which destroys scripts whose vowels are combining marks, such as Thai.
+    `strip_accents`: whether combining marks are removed ("é" becomes "e"). BERT does so whenever it lower-cases, which
+    destroys scripts whose vowels are combining marks, such as Thai.
     """
 
     def __init__(
@@ -99,17 +93,6 @@ class BertWordsTokenizer(LibraryTokenizer):
 
     def _settings(self) -> dict[str, Any]:
         return {"lowercase": self.lowercase, "strip_accents": self.strip_accents}
-
-    def _write_vocabulary(self, directory: Path) -> None:
-        write_atomic(directory / VOCABULARY, self.backend.to_str(pretty=True) + "\n")
-
-    @classmethod
-    def _read_vocabulary(cls, directory: Path) -> list[str]:
-        vocabulary = json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))["model"]["vocab"]
-        pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-        if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
-            raise ArtifactError(f"{directory / VOCABULARY}: ids are not 0..{len(pieces) - 1}, each once")
-        return pieces
 
 
 def backend(model: Model, *, lowercase: bool, strip_accents: bool) -> Backend:

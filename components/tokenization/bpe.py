@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from tokenizers import Regex, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
-from components.core.artifacts import write_atomic
 from components.data.segmenters import Segmentation
 from components.settings.tokenizer import BytePairSettings
 from components.tokenization.base import Tokenizer
@@ -52,19 +51,28 @@ _BEGINS_WORD = np.zeros(256, dtype=bool)
 _BEGINS_WORD[[*range(0x21, 0x7F), *(byte for byte in range(0xC3, 0xF5) if byte not in (0xE1, 0xE2, 0xE3, 0xEF))]] = True
 
 
-class BytePairTokenizer(LibraryTokenizer):
+class _Merging(LibraryTokenizer):
+    """Tokenizers with `merges`, pairs of pieces in order of priority."""
+
+    merges: list[tuple[str, str]]
+
+    def _rules(self) -> list[tuple[str, str]]:
+        return self.merges
+
+    @classmethod
+    def _read_rules(cls, directory: Path) -> dict[str, Any]:
+        return {"merges": json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))["model"]["merges"]}
+
+
+class BytePairTokenizer(_Merging):
     """Pieces are byte sequences in GPT-2's notation ("Ġthe" is " the"); there are no unknown pieces.
 
     `decode` is the exact inverse for every text, with two exceptions: a lone surrogate becomes U+FFFD, and with
     segmentation the noncharacter U+FDD0 is removed. Bytes that are not UTF-8 (a truncated character) decode as U+FFFD.
 
     Special pieces have no merges, so text is never encoded to them. Spans of `encode_with_offsets` include the leading
-    space of a word; all pieces of one character have the span of the character.
-
-    Args:
-        merges: pairs of pieces in order of priority.
-        marks: whether combining marks are part of words, as Thai, Arabic and Hindi need; GPT-2 and RoBERTa treat them
-            as punctuation.
+    space of a word; all pieces of one character have the span of the character. `marks`: whether combining marks are
+    part of words, as Thai, Arabic and Hindi need; GPT-2 and RoBERTa treat them as punctuation.
     """
 
     kind = "bpe"
@@ -106,36 +114,19 @@ class BytePairTokenizer(LibraryTokenizer):
     def _settings(self) -> dict[str, Any]:
         return {"marks": self.marks}
 
-    def _rules(self) -> list[tuple[str, str]]:
-        return self.merges
-
-    def _write_vocabulary(self, directory: Path) -> None:
-        write_atomic(directory / VOCABULARY, self.backend.to_str(pretty=True) + "\n")
-
     @classmethod
     def _class_for(cls, settings: dict[str, Any]) -> type[Tokenizer]:
         return WordPairTokenizer if "lowercase" in settings else cls
-
-    @classmethod
-    def _read_rules(cls, directory: Path) -> dict[str, Any]:
-        return {"merges": _merges(directory)}
-
-    @classmethod
-    def _read_vocabulary(cls, directory: Path) -> list[str]:
-        return BertWordsTokenizer._read_vocabulary(directory)
 
 
 #: Suffix of pieces at the end of a word.
 WORD_END: Final = "</w>"
 
 
-class WordPairTokenizer(BertWordsTokenizer):
+class WordPairTokenizer(_Merging, BertWordsTokenizer):
     """BPE over the characters of BERT's words, as GPT has it: the last piece of a word ends with `WORD_END`.
 
     Characters without a piece are UNK. `continues` is true of pieces without the mark, which are never a whole word.
-
-    Args:
-        merges: pairs of pieces in order of priority.
     """
 
     kind = "bpe"
@@ -157,24 +148,12 @@ class WordPairTokenizer(BertWordsTokenizer):
         pieces = (f"[UNK]{WORD_END}" if id_ == UNK else self.pieces[id_] for id_ in ids if id_ not in OMITTED)
         return [word for word in "".join(pieces).split(WORD_END) if word]
 
-    def _rules(self) -> list[tuple[str, str]]:
-        return self.merges
-
-    @classmethod
-    def _read_rules(cls, directory: Path) -> dict[str, Any]:
-        return {"merges": _merges(directory)}
-
 
 def _merging(vocabulary: dict[str, int], merges: list[tuple[str, str]], **options: str) -> models.Model:
     try:
         return models.BPE(vocabulary, merges, unk_token="[UNK]", **options)
     except Exception as error:  # the library raises plain Exception: a merge refers to an unknown piece
         raise ValueError(f"merges do not fit the pieces: {error}") from error
-
-
-def _merges(directory: Path) -> list[list[str]]:
-    merges: list[list[str]] = json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))["model"]["merges"]
-    return merges
 
 
 #: Minimum frequency of a merged pair.
@@ -185,9 +164,6 @@ def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation:
     """Learn merges of the most frequent pairs until the vocabulary is full.
 
     Only word counts matter, so the library receives every word, already split, as often as it occurs.
-
-    Raises:
-        DataError: the texts yield too few pieces, or the vocabulary is smaller than the special pieces and the bytes.
     """
     cutter = pre_tokenizer(marks=True, segmentation=segmentation)
     words = count_distinct(

@@ -8,11 +8,13 @@ go to the `tokenizers` library, and the ids of its parts are joined to the ids o
 
 from __future__ import annotations
 
+import json
 import string
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Final, TypeVar
 
 import numpy as np
@@ -20,6 +22,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as Backend
 
+from components.core.artifacts import write_atomic
+from components.core.errors import ArtifactError
 from components.tokenization.base import Ids, Tokenizer, well_formed
 
 #: File of a vocabulary.
@@ -74,12 +78,8 @@ def starts_of_texts_too(start: NDArray[np.bool_], ends: NDArray[np.int32]) -> ND
 
 
 class DistinctWordEncoder:
-    """Encodes texts through `encode_words`, which is called once per distinct word.
-
-    Args:
-        lowercase: whether `encode_words` ignores the case of ASCII letters.
-        stripped: whether `encode_words` ignores surrounding ASCII white space.
-    """
+    """Encodes texts through `encode_words`, which is called once per distinct word. `lowercase`: whether `encode_words`
+    ignores the case of ASCII letters. `stripped`: whether `encode_words` ignores surrounding ASCII white space."""
 
     def __init__(
         self,
@@ -246,3 +246,14 @@ class LibraryTokenizer(Tokenizer):
         # Subtract the number of separators that were inserted before each position.
         spans = spans - np.searchsorted(np.asarray(inserted, dtype=np.int64), spans)
         return np.asarray(encoding.ids, dtype=np.int32), [(start, end) for start, end in spans.tolist()]
+
+    def _write_vocabulary(self, directory: Path) -> None:
+        write_atomic(directory / VOCABULARY, self.backend.to_str(pretty=True) + "\n")
+
+    @classmethod
+    def _read_vocabulary(cls, directory: Path) -> list[str]:
+        vocabulary = json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))["model"]["vocab"]
+        pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+        if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
+            raise ArtifactError(f"{directory / VOCABULARY}: ids are not 0..{len(pieces) - 1}, each once")
+        return pieces

@@ -56,11 +56,7 @@ class Vocabulary:
 
 
 def read_vocabulary(folder: Path) -> Vocabulary:
-    """Import the tokenizer of a Hugging Face folder.
-
-    Raises:
-        ArtifactError: there is no tokenizer, it is damaged, or its rules are not supported.
-    """
+    """Import the tokenizer of a Hugging Face folder."""
     settings = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
     if (folder / "tokenizer.json").is_file():
         return _from_library(folder / "tokenizer.json", settings)
@@ -97,11 +93,7 @@ def vocabulary_digest(folder: Path) -> str:
 
 
 def published_tokenizer(folder: Path, *, kind: str, digest: str | None) -> Tokenizer:
-    """Import the tokenizer of a Hugging Face folder and verify its kind and digest.
-
-    Raises:
-        ArtifactError: see `read_vocabulary`; or the kind or the digest differs.
-    """
+    """Import the tokenizer of a Hugging Face folder and verify its kind and digest."""
     tokenizer = read_vocabulary(folder).tokenizer
     if tokenizer.kind != kind:
         raise ArtifactError(f"{folder}: its tokenizer is of kind {tokenizer.kind!r}, not {kind!r}")
@@ -283,13 +275,18 @@ def _numbered(pieces: Sequence[str], path: Path) -> dict[str, int]:
     return vocabulary
 
 
-def _json(path: Path) -> dict[str, Any]:
+def json_content(path: Path) -> Any:
+    """The content of a JSON file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: does not exist") from error
     except ValueError as error:
         raise ArtifactError(f"{path}: not readable as JSON ({error})") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    content = json_content(path) if path.is_file() else {}
     if not isinstance(content, dict):
         raise ArtifactError(f"{path}: expected an object")
     return content

@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from components.cluster.shards import Facts, Work, digest_of, sharded
 from components.core.artifacts import Draft, digest_file, read_manifest, write_atomic, writing
@@ -29,18 +27,11 @@ from components.core.errors import ArtifactError, DataError
 from components.core.progress import Progress
 from components.data.formats import corpus
 from components.data.segmenters import SEGMENTERS, insert_spaces
+from components.data.tasks.results import read_columns
 from components.settings.cluster import ClusterSettings
 from components.settings.section import Section
 from components.tokenization.base import Tokenizer, load_tokenizer
-from components.tokenization.store import (
-    KIND,
-    LAYOUT,
-    Counts,
-    EncodedDocuments,
-    join_sentences,
-    measure,
-    write_shard,
-)
+from components.tokenization.store import KIND, LAYOUT, Counts, EncodedDocuments, join_sentences, measure, write_shard
 
 # Each alternative matches all following white space possessively, so that the scan is linear for every text.
 _BREAK = re.compile(r"[.!?\u2026][\"'\u201d\u2019)\]]*+\s++|[\u3002\uff01\uff1f][\u300d\u300f\uff09]*+\s*+|\n\s*+")
@@ -81,12 +72,7 @@ class TokenizeJob(Section):
 
 
 def tokenize(job: TokenizeJob) -> Path:
-    """Tokenize the shards of `job.corpus` that are not in `job.output` yet; returns `job.output`.
-
-    Raises:
-        ArtifactError: the corpus or the tokenizer is incomplete or damaged.
-        DataError: the corpus has no documents.
-    """
+    """Tokenize the shards of `job.corpus` that are not in `job.output` yet; returns `job.output`."""
     tokenizer = load_tokenizer(job.tokenizer)
     fingerprint = tokenizer.fingerprint()
     digests = read_manifest(job.corpus, kind=corpus.KIND).files
@@ -274,11 +260,7 @@ class TaskTokensJob(Section):
 
 
 def task_tokens(job: TaskTokensJob) -> Path:
-    """Tokenize the distinct texts of train, and of dev to measure the perplexity; returns `job.output`.
-
-    Raises:
-        ArtifactError: the examples or the tokenizer are incomplete or damaged.
-    """
+    """Tokenize the distinct texts of train, and of dev to measure the perplexity; returns `job.output`."""
     tokenizer = load_tokenizer(job.tokenizer)
     examples = read_manifest(job.examples, kind="examples")
     with writing(job.output, kind=KIND) as draft:
@@ -296,9 +278,6 @@ def task_tokens(job: TaskTokensJob) -> Path:
 
 
 def _texts(path: Path, *, words: bool) -> Iterator[str]:
-    try:
-        rows = pq.read_table(path, columns=["fields"]).column("fields").to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        raise ArtifactError(f"{path}: not readable ({error}); run the stage examples again") from error
+    rows = read_columns(path, ["fields"], stage="examples").column("fields").to_pylist()
     texts = ([" ".join(fields)] if words else fields for fields in rows)
     yield from dict.fromkeys(text for parts in texts for text in parts if text.strip())

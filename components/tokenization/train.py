@@ -142,12 +142,7 @@ class TokenizerJob(Section):
 
 
 def train_tokenizer(job: TokenizerJob) -> Path:
-    """Learn the vocabulary of `job.kind` from `job.corpus`, or import a published one; returns `job.output`.
-
-    Raises:
-        ArtifactError: the corpus is incomplete or damaged, or a published vocabulary has another kind or digest.
-        DataError: the corpus is empty or yields fewer pieces than requested.
-    """
+    """Learn the vocabulary of `job.kind` from `job.corpus`, or import a published one; returns `job.output`."""
     source = read_manifest(job.corpus, kind=corpus.KIND)
     settings = job.settings
     texts = list(sample(job.corpus, megabytes=settings.sample_megabytes))
@@ -195,11 +190,7 @@ def choose_segmentation(texts: list[str]) -> Segmentation:
 
 
 def fit(texts: list[str], *, kind: str, settings: TokenizerSettings, segmentation: Segmentation) -> Tokenizer:
-    """Learn a tokenizer and its frequencies from `texts`, which are segmented unless the kind ignores segmentation.
-
-    Raises:
-        DataError: the texts yield fewer pieces than requested.
-    """
+    """Learn a tokenizer and its frequencies from `texts`, which are segmented unless the kind ignores segmentation."""
     trainers: dict[str, tuple[Callable[..., Tokenizer], Section]] = {
         "wordpiece": (train_wordpiece, settings.wordpiece),
         "word": (train_word, settings.word),
@@ -237,11 +228,8 @@ RECORD: Final = "vocabulary"
 
 
 class VocabularyJob(TokenizerJob):
-    """Inputs and outputs of the stage.
-
-    Attributes:
-        rebuild: why the vocabulary has to be learned again; empty: its fit decides.
-    """
+    """Inputs and outputs of the stage. `rebuild`: why the vocabulary has to be learned again; empty: its fit
+    decides."""
 
     record: Path
     rebuild: str = ""
@@ -267,15 +255,13 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
 
     It is learned again if there is none, if settings, code or libraries have changed, if text was removed, or if its
     fit on new text is out of bounds.
-
-    Raises:
-        ArtifactError, DataError: as in `train_tokenizer`.
     """
     texts = read_manifest(job.corpus, kind=corpus.KIND)
     settings = job.settings.model_dump(mode="json")
     recipe = {"kind": job.kind, "settings": settings, "code": job.code}
     before = _previous(job)
-    if before is not None and not job.rebuild and _made_of(before) == (texts.digest, recipe):
+    made_of = {"corpus": texts.digest, "recipe": recipe}
+    if before is not None and not job.rebuild and made_of.items() <= before.facts.items():
         # The stage is repeated although it has ended: the run was killed before DVC had recorded its end. The record of
         # the first execution stays, because this one has nothing to learn.
         return job.record
@@ -309,11 +295,6 @@ def _previous(job: VocabularyJob) -> Manifest | None:
     except ArtifactError:
         return None
     return record if record.facts["tokenizer"] == made.facts["fingerprint"] else None
-
-
-def _made_of(record: Manifest) -> tuple[str | None, dict[str, Any]]:
-    """Digest of the corpus, and the recipe; records of earlier versions have no digest."""
-    return record.facts.get("corpus"), record.facts["recipe"]
 
 
 def _shards(texts: Manifest) -> dict[str, str]:

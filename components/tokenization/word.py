@@ -15,13 +15,7 @@ from tokenizers import models
 from components.data.segmenters import Segmentation
 from components.settings.tokenizer import WordSettings
 from components.tokenization.base import PROBES, Ids, well_formed
-from components.tokenization.bert import (
-    BertWords,
-    BertWordsTokenizer,
-    backend,
-    count_words,
-    marks_are_letters,
-)
+from components.tokenization.bert import BertWords, BertWordsTokenizer, backend, count_words, marks_are_letters
 from components.tokenization.distinct import DistinctWordEncoder
 from components.tokenization.special import SPECIAL_PIECES, UNK
 from components.tokenization.wordpiece import check_size
@@ -37,11 +31,7 @@ class WordTokenizer(BertWordsTokenizer):
 
 
 def train_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation) -> WordTokenizer:
-    """A vocabulary of the most frequent words; ties are broken alphabetically.
-
-    Raises:
-        DataError: too few words are frequent enough.
-    """
+    """A vocabulary of the most frequent words; ties are broken alphabetically."""
     most = max(0, settings.size - len(SPECIAL_PIECES))
     tokenizer = frequent_words(texts, settings=settings, segmentation=segmentation, most=most)
     check_size(tokenizer.vocab_size, settings, kind="word")
@@ -56,10 +46,7 @@ def frequent_words(
     cutter = backend(models.WordLevel(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)
     words = ranked(count_words(texts, cutter), least=settings.min_frequency)[:most]
     return WordTokenizer(
-        [*SPECIAL_PIECES, *words],
-        segmentation=segmentation,
-        lowercase=settings.lowercase,
-        strip_accents=strip_accents,
+        [*SPECIAL_PIECES, *words], segmentation=segmentation, lowercase=settings.lowercase, strip_accents=strip_accents
     )
 
 
@@ -75,31 +62,6 @@ MOST_UNSEEN: Final = 1 << 20
 LONGEST_UNSEEN: Final = 256
 
 
-class UnseenWords:
-    """Ids of words outside of a vocabulary, in order of occurrence from `first`; they never change."""
-
-    def __init__(self, first: int) -> None:
-        self._first = first
-        self._ids: dict[str, int] = {}
-        self._words: list[str] = []
-        self._lock = threading.Lock()
-
-    def spelling(self, id_: int) -> str:
-        return self._words[id_ - self._first]
-
-    def id_of(self, word: str) -> int:
-        """The id of a word; UNK for a new one beyond MOST_UNSEEN."""
-        if (id_ := self._ids.get(word)) is not None:
-            return id_
-        with self._lock:
-            if word not in self._ids:
-                if len(self._words) == MOST_UNSEEN:
-                    return UNK
-                self._words.append(word)
-                self._ids[word] = self._first + len(self._words) - 1
-            return self._ids[word]
-
-
 class OpenWordTokenizer(WordTokenizer):
     """A `WordTokenizer` that assigns a new id, `vocab_size` or higher, to each word outside the vocabulary.
 
@@ -113,11 +75,12 @@ class OpenWordTokenizer(WordTokenizer):
     def __init__(self, pieces: Sequence[str], **others: Unpack[BertWords]) -> None:
         super().__init__(pieces, **others)
         self._ids = {piece: index for index, piece in enumerate(self.pieces)}
-        self._unseen = UnseenWords(self.vocab_size)
+        self._unseen: list[str] = []
+        self._lock = threading.Lock()
         self._open = DistinctWordEncoder(self._open_ids, lowercase=self.lowercase)
 
     def spelling(self, id_: int) -> str:
-        return self.pieces[id_] if id_ < self.vocab_size else self._unseen.spelling(id_)
+        return self.pieces[id_] if id_ < self.vocab_size else self._unseen[id_ - self.vocab_size]
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         ids, offsets = self._open.encode([self.segmentation.spaced(text) for text in texts])
@@ -138,7 +101,15 @@ class OpenWordTokenizer(WordTokenizer):
     def _id(self, word: str) -> int:
         if (id_ := self._ids.get(word)) is not None:
             return id_
-        return UNK if len(word) > LONGEST_UNSEEN else self._unseen.id_of(word)
+        if len(word) > LONGEST_UNSEEN:
+            return UNK
+        with self._lock:
+            if word not in self._ids:
+                if len(self._unseen) == MOST_UNSEEN:
+                    return UNK
+                self._unseen.append(word)
+                self._ids[word] = self.vocab_size + len(self._unseen) - 1
+            return self._ids[word]
 
     def _probed(self) -> Iterator[bytes]:
         # Words instead of ids, because the id of an unseen word depends on the words before it.
@@ -147,11 +118,7 @@ class OpenWordTokenizer(WordTokenizer):
 
 
 def train_open_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation) -> OpenWordTokenizer:
-    """`train_word` with an open vocabulary; `texts` are segmented.
-
-    Raises:
-        DataError: too few words are frequent enough.
-    """
+    """`train_word` with an open vocabulary; `texts` are segmented."""
     closed = train_word(texts, settings=settings, segmentation=segmentation)
     return OpenWordTokenizer(
         closed.pieces, segmentation=segmentation, lowercase=closed.lowercase, strip_accents=closed.strip_accents

@@ -23,13 +23,8 @@ _UNKNOWN: Final = np.asarray([UNK], dtype=np.int64)
 
 @dataclass(frozen=True)
 class WordPieces:
-    """A text of W words as P pieces, without special pieces.
-
-    Attributes:
-        ids: (P,) int64.
-        spans: (W, 2) int64, indices of the first and the last piece of each word. A piece in no span is a space between
-            words (character vocabularies).
-    """
+    """A text of W words as P pieces, without special pieces. `ids`: (P,) int64. `spans`: (W, 2) int64, indices of the
+    first and the last piece of each word. A piece in no span is a space between words (character vocabularies)."""
 
     ids: NDArray[np.int64]
     spans: NDArray[np.int64]

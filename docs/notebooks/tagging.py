@@ -16,8 +16,7 @@ import yaml
 
 from components.data.formats.annotations.doccano import write_doccano
 from components.data.formats.annotations.records import CharSpan, PredictedRow
-from components.data.formats.words import spans_of
-from components.data.tasks.words import words_of
+from components.data.formats.words import spans_of, words_of
 from components.pipeline.running import run_stage
 from components.settings.loading import load_params
 from headstart import load

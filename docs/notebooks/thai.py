@@ -10,7 +10,7 @@ import random
 
 import pandas as pd
 
-from components.data.tasks.words import words_of
+from components.data.formats.words import words_of
 from headstart import fit
 
 CALLS = {

@@ -18,11 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from components.core.errors import ConfigError, HeadstartError
-from flows.processes import answers, end, free_port, having, orphans
-from flows.server import ADDRESS, AUTH, protection
+from flows.processes import end, having, orphans
 
 TASK = "drill"
 LABELS = ("fire", "water", "wind")
@@ -387,30 +386,9 @@ def _same(expected: dict[str, str], seen: dict[str, str], project: Project) -> N
 
 @contextmanager
 def environment(folder: Path) -> Iterator[dict[str, str]]:
-    """The variables of all drills of a session: a Prefect server of their own, on a free port with its own database.
-
-    Every process that carries the marker is ended with the block.
-    """
-    marker, port, auth = secrets.token_hex(8), free_port(), f"headstart:{secrets.token_urlsafe(32)}"
-    variables = {
-        MARKER: marker,
-        "PREFECT_HOME": str(folder / "prefect"),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "DO_NOT_TRACK": "1",
-        "DVC_SITE_CACHE_DIR": str(folder / "dvc"),
-        "OMP_NUM_THREADS": "1",
-    }
-
-    def marked() -> list[Any]:
-        return having(MARKER, marker)
-
-    (folder / "prefect").mkdir(parents=True)
-    server = Project(folder / "prefect", variables | protection(port, auth)).start(
-        sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)
-    )
+    """The variables of all drills of a session. Every process that carries the marker is ended with the block."""
+    marker = secrets.token_hex(8)
     try:
-        url = f"http://127.0.0.1:{port}/api"
-        server.wait_for(lambda: answers(f"{url}/health"), what="Prefect's server answers")
-        yield {**variables, ADDRESS: url, AUTH: auth}
+        yield {MARKER: marker, "DVC_SITE_CACHE_DIR": str(folder / "dvc"), "OMP_NUM_THREADS": "1"}
     finally:
-        end(marked(), more=marked)
+        end(having(MARKER, marker), more=lambda: having(MARKER, marker))

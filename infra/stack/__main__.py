@@ -1,8 +1,7 @@
-"""`infra/local-stack`: up, run, status, down, env."""
+"""`infra/local-stack`: run, env."""
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 import subprocess
@@ -27,56 +26,29 @@ FLOW = ["prefect", "deployment", "run", "retrain/retrain", "--watch"]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
-Folder = Annotated[Path, typer.Option("--folder", help="Folder of logs, databases and the clone.")]
-Params = Annotated[
-    Path | None,
-    typer.Option("--params", help="File of keys that override params.yaml; with the default, a run takes minutes."),
-]
-Nodes = Annotated[int, typer.Option("--nodes", min=1, help="Ray nodes beside the head, each with a folder of its own.")]
-AsItIs = Annotated[bool, typer.Option("--as-it-is", help="Use params.yaml of the branch without overrides.")]
-
-
-@app.command()
-def up(*, folder: Folder = FOLDER, params: Params = PARAMS, as_it_is: AsItIs = False, nodes: Nodes = 1) -> None:
-    """Start all services and leave them running."""
-    running = _up(folder, None if as_it_is else params, nodes)
-    print(f"\ninfra/local-stack run -- COMMAND uses it, infra/local-stack down stops it; logs in {running.layout.logs}")
-
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def run(
     command: Annotated[list[str] | None, typer.Argument(help="Command and arguments; default: run the flow.")] = None,
     *,
-    folder: Folder = FOLDER,
-    params: Params = PARAMS,
-    as_it_is: AsItIs = False,
-    nodes: Nodes = 1,
+    folder: Annotated[Path, typer.Option(help="Folder of logs, databases and the clone.")] = FOLDER,
+    params: Annotated[
+        Path, typer.Option(help="File of keys that override params.yaml; with the default, a run takes minutes.")
+    ] = PARAMS,
+    as_it_is: Annotated[bool, typer.Option(help="Use params.yaml of the branch without overrides.")] = False,
+    nodes: Annotated[int, typer.Option(min=1, help="Ray nodes beside the head, each with a folder of its own.")] = 1,
 ) -> None:
-    """Run a command in the workspace with the running services, or with services that are started for this command."""
-    try:
-        running = stack.attach(folder)
-        ours = False
-    except stack.StackError:
-        running = _up(folder, None if as_it_is else params, nodes)
-        ours = True
-    try:
-        code = _call(command, running) if command else _flow(running)
-    finally:
-        if ours:
-            stack.down(folder)
+    """Start all services, run a command in the workspace, such as a shell, and stop them."""
+
+    def prepare(services: stack.Stack) -> None:
+        stack.push_data(services)
+        if not as_it_is:
+            commit_params(services, params)
+            print(f"origin      {services.layout.origin}, with the overrides of {params.name} in params.yaml")
+
+    with stack.started(folder, nodes=nodes, prepare=prepare) as services:
+        code = _call(command, services) if command else _flow(services)
     sys.exit(code)
-
-
-@app.command()
-def down(*, folder: Folder = FOLDER) -> None:
-    """Stop the services that `up` has started."""
-    stack.down(folder)
-
-
-@app.command()
-def status(*, folder: Folder = FOLDER) -> None:
-    """Print which services are running; the exit code is 1 unless all are."""
-    sys.exit(0 if stack.status(folder) else 1)
 
 
 @app.command()
@@ -89,32 +61,15 @@ def env() -> None:
         print(f"{name}={filled[name]}" if name in filled else line)
 
 
-def _up(folder: Path, params: Path | None, nodes: int) -> stack.Stack:
-    def prepare(running: stack.Stack) -> None:
-        stack.push_data(running)
-        if params is not None:
-            commit_params(running, params)
-            running.say(f"origin      {running.layout.origin}, with the overrides of {params.name} in params.yaml")
-
-    running = stack.up(folder, nodes=nodes, prepare=prepare)
-    stack.note_uncommitted(running.values, print)
-    return running
-
-
 def _call(
-    words: list[str], running: stack.Stack, *, log: Path | None = None, meanwhile: Callable[[], None] = lambda: None
+    words: list[str], services: stack.Stack, *, log: Path | None = None, meanwhile: Callable[[], None] = lambda: None
 ) -> int:
     print(f"$ {shlex.join(words)}", flush=True)
+    environment, folder = services.client_environment(), services.layout.workspace
     with log.open("ab") if log else nullcontext() as output:
         try:
-            child = subprocess.Popen(
-                words,
-                env=running.client_environment(),
-                cwd=running.layout.workspace,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+            # In this session, so that a shell has the terminal; what it leaves behind ends with the stack.
+            child = subprocess.Popen(words, env=environment, cwd=folder, stdout=output, stderr=output)
         except OSError as error:
             raise stack.StackError(f"{words[0]}: cannot be run ({error.strerror})") from error
         try:
@@ -124,21 +79,17 @@ def _call(
             meanwhile()
             return code
         except BaseException:
-            os.killpg(child.pid, signal.SIGTERM)
+            child.terminate()
             raise
 
 
-def _flow(running: stack.Stack) -> int:
+def _flow(services: stack.Stack) -> int:
     """Run the deployment of the flow, printing the Prefect worker's output; returns the exit code."""
-    relay = processes.Relay(running.layout.log("prefect-worker"))
-    code = _call(FLOW, running, log=running.layout.log("flow"), meanwhile=relay.print)
-    print(processes.last_lines(running.layout.log("flow"), 1).strip())
-    if code == 0:
-        # Makes the outputs available to other clones.
-        code = _call(["dvc", "push", "--quiet"], running)
-        for line in stack.stored(running):
-            print(line)
-    return code
+    relay = processes.Relay(services.layout.log("prefect-worker"))
+    code = _call(FLOW, services, log=services.layout.log("flow"), meanwhile=relay.print)
+    print(processes.last_lines(services.layout.log("flow"), 1).strip())
+    # Makes the outputs available to other clones.
+    return code or _call(["dvc", "push", "--quiet"], services)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

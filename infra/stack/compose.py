@@ -66,13 +66,11 @@ def is_secret(name: str) -> bool:
     return name.endswith(("_PASSWORD", "_ACCESS_KEY_ID", "_SECRET_ACCESS_KEY", "_SECRET_KEY", "_TOKEN"))
 
 
-def random_secret() -> str:
-    """32 random hexadecimal characters, which need no escaping in URLs, SQL and JSON."""
-    return secrets.token_hex(16)
-
-
-def fill_secrets(values: Mapping[str, str], generate: Callable[[], str] = random_secret) -> dict[str, str]:
-    """`values` with a generated value for every empty secret that the services share among themselves."""
+def fill_secrets(
+    values: Mapping[str, str], generate: Callable[[], str] = lambda: secrets.token_hex(16)
+) -> dict[str, str]:
+    """`values` with a generated value, which needs no escaping in URLs, SQL and JSON, for every empty secret that the
+    services share among themselves."""
     return {
         name: generate() if not value and is_secret(name) and name not in FOREIGN_SECRETS else value
         for name, value in values.items()
@@ -108,13 +106,13 @@ def _interpolated(tree: Any, values: Mapping[str, str]) -> Any:
     return interpolate(tree, values) if isinstance(tree, str) else tree
 
 
-def load_compose(values: Mapping[str, str], *, path: Path = COMPOSE) -> dict[str, Any]:
+def load_compose(values: Mapping[str, str]) -> dict[str, Any]:
     """The compose file with its variables replaced.
 
     Raises:
         ConfigError: a required variable is not set.
     """
-    tree: dict[str, Any] = _interpolated(yaml.safe_load(path.read_text(encoding="utf-8")), values)
+    tree: dict[str, Any] = _interpolated(yaml.safe_load(COMPOSE.read_text(encoding="utf-8")), values)
     return tree
 
 
@@ -145,7 +143,6 @@ def localized(text: str, ports: Mapping[str, int], *, workspace: Path, owner: st
     """`text` with container addresses and paths replaced by local ones.
 
     Args:
-        ports: service -> local port.
         workspace: local path of the shared clone; the log of served rows is beside it.
         owner: service whose command or environment contains `text`; its own port is replaced, too.
     """

@@ -6,7 +6,6 @@ import os
 import secrets
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+
+from flows.processes import descendants, free_port
 
 #: Ways to a mount namespace: as root, and in a user namespace.
 NAMESPACES = (("unshare", "--mount"), ("unshare", "--user", "--map-root-user", "--mount"))
@@ -51,16 +52,13 @@ class Cluster:
         variables: of head and nodes, besides those of this process that configure neither Ray nor storage.
 
     Attributes:
-        address: of the cluster.
         variables: environment of head, nodes and drivers.
     """
 
     def __init__(self, folder: Path, hidden: Iterable[Path], variables: Mapping[str, str]) -> None:
         self.folder, self.hidden = folder, tuple(hidden)
         self.ray_folder = Path(tempfile.mkdtemp(prefix="hs-nodes-"))
-        with socket.socket() as held:
-            held.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{held.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "AWS_", "HEADSTART_"))
         }
@@ -130,8 +128,6 @@ class Cluster:
 
 def kill_tree(pid: int) -> None:
     """Kill a process and all that it has started."""
-    with suppress(psutil.NoSuchProcess):
-        processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+    for process in descendants(pid):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from components.core.errors import ConfigError
-from components.settings.loading import load_params
+from components.settings.loading import load_params, read_file
 from infra.stack import stack
 
 
@@ -26,30 +24,18 @@ def overlay(params: Path, over: Path) -> None:
     Raises:
         ConfigError: `over` is missing or no YAML mapping, or the result is invalid.
     """
-    try:
-        keys = yaml.safe_load(over.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"{over}: does not exist; name a file of settings with --params") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{over}: not readable as YAML: {error}") from error
-    if not isinstance(keys, dict):
-        raise ConfigError(f"{over}: expected sections as in params.yaml, found {type(keys).__name__}")
+    keys = read_file(over)
     base = yaml.safe_load(params.read_text(encoding="utf-8"))
     params.write_text(yaml.safe_dump(merged(base, keys), sort_keys=False, allow_unicode=True), encoding="utf-8")
     load_params(params)
 
 
-def commit_params(running: stack.Stack, over: Path) -> None:
+def commit_params(services: stack.Stack, over: Path) -> None:
     """Override keys of params.yaml by those of `over` in a clone of the origin, commit and push."""
-    clone, branch = running.layout.folder / "clone", running.values["HEADSTART_BRANCH"]
-    who = ("-c", "user.name=local-stack", "-c", "user.email=local-stack@localhost")
-
-    def git(*words: str, folder: Path = clone) -> None:
-        done = subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, timeout=3600)
-        if done.returncode:
-            raise stack.StackError(f"git {words[0]}: {done.stderr.strip() or done.stdout.strip()}")
-
-    git("clone", "--quiet", "--branch", branch, str(running.layout.origin), str(clone), folder=running.layout.folder)
+    clone, branch = services.layout.folder / "clone", services.values["HEADSTART_BRANCH"]
+    stack.git("clone", "--quiet", "--branch", branch, str(services.layout.origin), str(clone))
     overlay(clone / "params.yaml", over)
-    git("commit", "--quiet", "--all", "--allow-empty", "--message", "Settings of the local stack")
-    git("push", "--quiet", "origin", f"HEAD:{branch}")
+    who = ("-c", "user.name=local-stack", "-c", "user.email=local-stack@localhost")
+    message = "Settings of the local stack"
+    stack.git(*who, "commit", "--quiet", "--all", "--allow-empty", "--message", message, folder=clone)
+    stack.git("push", "--quiet", "origin", f"HEAD:{branch}", folder=clone)

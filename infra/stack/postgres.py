@@ -33,28 +33,28 @@ def programs(folder: Path = DEBIAN) -> Path:
     raise StackError(MISSING)
 
 
-def unprivileged_user(euid: int) -> str | None:
-    """The account for Postgres, which refuses to run as root; None: the current account.
+def unprivileged_user(euid: int) -> str:
+    """The account for Postgres, which refuses to run as root; empty: the current account.
 
     Raises:
         StackError: the current account is root, and there is no other one for Postgres.
     """
     if euid != 0:
-        return None
+        return ""
     for name in ("postgres", "nobody"):
         with suppress(KeyError):
             return pwd.getpwnam(name).pw_name
     raise StackError("Postgres does not run as root, and there is no account postgres or nobody; add one")
 
 
-def make_home(folder: Path, user: str | None) -> Path:
+def make_home(folder: Path, user: str) -> Path:
     """Create a folder that is owned by and accessible to `user`.
 
     Raises:
         StackError: a parent folder is not accessible to others.
     """
     folder.mkdir(parents=True)
-    if user is None:
+    if not user:
         return folder
     for parent in folder.parents:
         if not parent.stat().st_mode & 0o001:

@@ -1,28 +1,31 @@
-"""Start, stop and list the services of compose.yaml as local processes."""
+"""The services of compose.yaml as local processes, while a block runs."""
 
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
+import psutil
+
 from components.core.errors import ConfigError
-from components.core.outputs import claim_folder
+from components.core.outputs import MARK, claim_folder
+from flows.processes import answers, descendants, end, having, is_alive
+from flows.repository import try_lock
 from infra.stack import compose, nodes, postgres, processes
 from infra.stack.compose import ROOT, Service
-from infra.stack.processes import StackError, Started
+from infra.stack.processes import StackError
 
-#: A random value of this variable identifies the processes of a stack and their descendants.
+#: Variable with the folder of a stack, by which its processes and their descendants are known.
 MARKER = "HEADSTART_STACK"
 #: Prefixes of the caller's variables that would affect the services.
 FOREIGN = ("AWS_", "HEADSTART_", "MLFLOW_", "PG", "POSTGRES_", "PREFECT_", "PYTHONPATH", "RAY_", "VIRTUAL_ENV")
@@ -30,8 +33,8 @@ FOREIGN = ("AWS_", "HEADSTART_", "MLFLOW_", "PG", "POSTGRES_", "PREFECT_", "PYTH
 ABSENT = ("RAY_REDIS_ADDRESS", "RAY_external_storage_namespace")
 #: Size of the object store of each Ray node; Ray's minimum is 78,643,200.
 OBJECT_STORE_BYTES = 200_000_000
-
-Say = Callable[[str], None]
+#: Seconds between SIGTERM and SIGKILL.
+STOP_S = 6.0
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,9 @@ class Layout:
     folder: Path
 
     @property
-    def state(self) -> Path:
-        """Processes and settings, secrets included."""
-        return self.folder / "state.json"
+    def marker(self) -> str:
+        """The value of `MARKER`, with an end, because another folder may begin with this one's name."""
+        return f"{self.folder}/"
 
     @property
     def logs(self) -> Path:
@@ -78,15 +81,13 @@ class Layout:
 
 @dataclass
 class Stack:
-    """A stack: its settings, and the processes that have been started so far."""
+    """A stack: its folder, its settings, and the services that run."""
 
     layout: Layout
     values: dict[str, str]
     ports: dict[str, int]
-    say: Say
-    marker: str = field(default_factory=lambda: secrets.token_hex(8))
     ray_folder: Path = Path()
-    started: list[Started] = field(default_factory=list)
+    running: dict[str, Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.compose: dict[str, Any] = compose.load_compose(self.values)
@@ -110,7 +111,7 @@ class Stack:
             "PREFECT_HOME": str(self.layout.folder / "prefect"),
             **{name: value for name, value in (service.environment if service else {}).items() if name not in ABSENT},
             **self._paths_of_configs(service),
-            MARKER: self.marker,
+            MARKER: self.layout.marker,
         }
 
     def _paths_of_configs(self, service: Service | None) -> dict[str, str]:
@@ -151,22 +152,11 @@ class Stack:
                 command += [f"--temp-dir={self.ray_folder}"]
         return command
 
-    def start(self, name: str, command: list[str] | None = None, **options: Any) -> Started:
-        """Start a service in the background and record it in the state file immediately."""
-        service = self.services.get(name)
-        started = processes.start(
-            name,
-            command or self.command(name),
-            **{
-                "environment": self.environment(service),
-                "log": self.layout.log(name),
-                "folder": self.layout.folder,
-                **options,
-            },
-        )
-        self.started.append(started)
-        self.remember()
-        return started
+    def start(self, name: str, command: list[str] | None = None, **options: Any) -> None:
+        """Start a service in the background."""
+        log, environment = self.layout.log(name), self.environment(self.services.get(name))
+        usual: dict[str, Any] = {"environment": environment, "log": log, "folder": self.layout.folder}
+        self.running[name] = processes.start(name, command or self.command(name), **usual | options)
 
     def run(self, name: str, *, folder: Path = ROOT) -> None:
         """Run a one-off service of compose and wait for its end."""
@@ -178,95 +168,94 @@ class Stack:
             folder=folder,
         )
 
-    def wait(self, started: Started, ready: Callable[[], bool]) -> None:
-        processes.wait_until(started, ready, log=self.layout.log(started.name))
-
-    def remember(self) -> None:
-        facts = {
-            "marker": self.marker,
-            "ports": self.ports,
-            "values": self.values,
-            "ray_folder": str(self.ray_folder),
-        }
-        processes.remember(self.layout.state, self.started, facts)
+    def wait(self, name: str, ready: Callable[[], bool]) -> None:
+        """Wait until a service answers."""
+        processes.wait_until(name, self.running[name], ready, log=self.layout.log(name))
 
 
-def settings(*, example: Path = compose.ENV_EXAMPLE) -> dict[str, str]:
+def settings() -> dict[str, str]:
     """The settings of .env.example with random secrets, and with the branch of this checkout.
 
     Raises:
         ConfigError: this checkout is not on a branch.
     """
-    values = compose.fill_secrets(compose.read_env(example))
+    values = compose.fill_secrets(compose.read_env(compose.ENV_EXAMPLE))
     branch = git("branch", "--show-current")
     if not branch:
         raise ConfigError(f"{ROOT}: not on a branch, of which the flow needs a clone; run `git switch -c NAME` first")
     return {**values, "HEADSTART_BRANCH": branch}
 
 
-def push_data(running: Stack) -> None:
+def push_data(stack: Stack) -> None:
     """Push this checkout's version of the data to the bucket; otherwise the workspace extracts the built-in data."""
     if git("ls-files", "data.dvc"):
-        client = running.client_environment()
+        client = stack.client_environment()
         processes.run(
             "data",
             [sys.executable, "-m", "infra.stack.data", client["HEADSTART_REMOTE"]],
             environment=client | {"PYTHONPATH": str(ROOT)},
-            log=running.layout.log("data"),
+            log=stack.layout.log("data"),
             folder=ROOT,
         )
-        running.say("data        the data of data.dvc is in the bucket headstart")
+        print("data        the data of data.dvc is in the bucket headstart")
 
 
-def up(
-    folder: Path,
-    *,
-    nodes: int = 1,
-    prepare: Callable[[Stack], None] = push_data,
-    say: Say = print,
-) -> Stack:
-    """Start all services and wait until they answer. If one fails, all are stopped.
+@contextmanager
+def started(folder: Path, *, nodes: int = 1, prepare: Callable[[Stack], None] = push_data) -> Iterator[Stack]:
+    """A block in which all services answer. They are stopped with the block; logs and workspace are kept.
 
     Args:
-        folder: of the stack.
         nodes: of Ray, besides the head, each with a folder of its own.
         prepare: called before the workspace is cloned from `Layout.origin`, a bare clone of this checkout's branch.
-        say: prints a line.
 
     Raises:
         ArtifactError: the folder contains files, and no stack has run there.
         StackError: a stack of this folder is running, a program is missing, or a service did not start.
     """
     layout = Layout(folder.resolve())
-    running, _ = processes.recall(layout.state)
-    if any(each.process() for each in running):
-        raise StackError(
-            f"{folder}: a stack runs here; stop it with `infra/local-stack down` or choose another --folder"
-        )
-    user = postgres.unprivileged_user(os.geteuid())
-    binaries = postgres.programs()
+    user, binaries = postgres.unprivileged_user(os.geteuid()), postgres.programs()
     claim_folder(layout.folder)
-    shutil.rmtree(layout.folder, ignore_errors=True)
-    claim_folder(layout.folder)
-    layout.logs.mkdir(parents=True)
-    layout.empty.touch()
-    given = settings() | {"HEADSTART_REPOSITORY": str(layout.origin), "RAY_WORKERS": str(nodes)}
-    stack = Stack(layout, given, compose.free_ports(compose.PORTS), say)
-    try:
-        stack.ray_folder = Path(tempfile.mkdtemp(prefix="hs-ray-"))
-        stack.remember()
-        _start(stack, binaries, user, prepare)
-    except BaseException:
-        down(folder, say=say)
-        raise
-    return stack
+    with (layout.folder / "lock").open("w") as lock:
+        if not try_lock(lock):
+            raise StackError(f"{folder}: a stack runs here; stop it, or choose another --folder")
+        end(having(MARKER, layout.marker))  # of a stack that was killed
+        for path in layout.folder.iterdir():
+            if path.name not in ("lock", MARK):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        layout.logs.mkdir()
+        layout.empty.touch()
+        given = settings() | {"HEADSTART_REPOSITORY": str(layout.origin), "RAY_WORKERS": str(nodes)}
+        with tempfile.TemporaryDirectory(prefix="hs-ray-", ignore_cleanup_errors=True) as ray_folder:
+            stack = Stack(layout, given, compose.free_ports(compose.PORTS), Path(ray_folder))
+            try:
+                _start(stack, binaries, user, prepare)
+                yield stack
+            finally:
+                _stop(stack)
 
 
-def _start(stack: Stack, binaries: Path, user: str | None, prepare: Callable[[Stack], None]) -> None:
+def _stop(stack: Stack) -> None:
+    # The stores are stopped last, because other services use them while they shut down.
+    stores = {name: process for name, process in stack.running.items() if name in ("postgres", "s3")}
+    for kept in (stores, {}):
+        pids = {each.pid for process in kept.values() for each in descendants(process.pid)}
+
+        def left(pids: Collection[int] = pids) -> list[psutil.Process]:
+            family = [each for process in stack.running.values() for each in descendants(process.pid)]
+            return [each for each in (*having(MARKER, stack.layout.marker), *family) if each.pid not in pids]
+
+        end(left(), more=lambda: filter(is_alive, left()), grace_s=STOP_S)
+    for process in stack.running.values():
+        process.wait()
+    shutil.rmtree(stack.layout.postgres, ignore_errors=True)
+    print(f"stopped {len(stack.running)} services; logs in {stack.layout.logs}")
+
+
+def _start(stack: Stack, binaries: Path, user: str, prepare: Callable[[Stack], None]) -> None:
     clock = time.monotonic()
 
     def report(what: str) -> None:
-        stack.say(f"{time.monotonic() - clock:6.1f} s  {what}")
+        print(f"{time.monotonic() - clock:6.1f} s  {what}")
 
     address = {name: f"127.0.0.1:{port}" for name, port in stack.ports.items()}
 
@@ -274,24 +263,23 @@ def _start(stack: Stack, binaries: Path, user: str | None, prepare: Callable[[St
     report(f"postgres    {address['postgres']}, databases mlflow and prefect ({binaries})")
 
     # Replaces compose's SeaweedFS: a test server with the same protocol, which stores objects in memory.
-    s3 = stack.start("s3", ["moto_server", "-H", "127.0.0.1", "-p", str(stack.ports["s3"])])
-    stack.wait(s3, lambda: answers(f"http://{address['s3']}/moto-api/"))
+    stack.start("s3", ["moto_server", "-H", "127.0.0.1", "-p", str(stack.ports["s3"])])
+    stack.wait("s3", lambda: answers(f"http://{address['s3']}/moto-api/"))
     stack.run("buckets")
     report(f"s3          {address['s3']}, buckets headstart and mlflow")
 
     # These three start in parallel: they are independent, and together take most of a minute of processor time.
     stack.write_configs("mlflow")
-    mlflow = stack.start("mlflow")
-    prefect = stack.start("prefect-server")
-    head = stack.start("ray-head")
-    stack.wait(head, lambda: succeeds(stack, "ray", "health-check", f"--address={address['ray-head']}"))
+    for name in ("mlflow", "prefect-server", "ray-head"):
+        stack.start(name)
+    stack.wait("ray-head", lambda: succeeds(stack, "ray", "health-check", f"--address={address['ray-head']}"))
     for number in range(int(stack.values["RAY_WORKERS"])):
         _start_node(stack, number)
     apart = "" if nodes.namespace() is None else ", which do not see the workspace"
     report(f"ray         {address['ray-head']}, a head and {stack.values['RAY_WORKERS']} more node(s){apart}")
-    stack.wait(mlflow, lambda: answers(f"http://{address['mlflow']}/health"))
+    stack.wait("mlflow", lambda: answers(f"http://{address['mlflow']}/health"))
     report(f"mlflow      http://{address['mlflow']}")
-    stack.wait(prefect, lambda: answers(f"http://{address['prefect-server']}/api/health"))
+    stack.wait("prefect-server", lambda: answers(f"http://{address['prefect-server']}/api/health"))
     report(f"prefect     http://{address['prefect-server']}")
 
     git("clone", "--quiet", "--bare", "--branch", stack.values["HEADSTART_BRANCH"], str(ROOT), str(stack.layout.origin))
@@ -310,122 +298,31 @@ def _start_node(stack: Stack, number: int) -> None:
     stack.layout.workspace.mkdir(exist_ok=True)
     environment = stack.environment(stack.services["ray-worker"]) | {"TMPDIR": str(folder)}
     command = nodes.without(stack.command("ray-worker"), [stack.layout.workspace])
-    log = stack.layout.log(f"ray-worker-{number}")
-    stack.start("ray-worker", command, environment=environment, folder=folder, log=log)
+    stack.start(f"ray-worker-{number}", command, environment=environment, folder=folder)
 
 
-def _make_databases(stack: Stack, binaries: Path, user: str | None) -> None:
+def _make_databases(stack: Stack, binaries: Path, user: str) -> None:
     layout, port = stack.layout, stack.ports["postgres"]
     home = postgres.make_home(layout.postgres, user)
     # Readable by Postgres's account only.
     password = home / "password"
     password.write_text(stack.values["POSTGRES_PASSWORD"], encoding="utf-8")
     password.chmod(0o600)
-    if user is not None:
+    if user:
         shutil.chown(password, user)
-    log = layout.log("postgres")
-    processes.run(
-        "initdb",
-        postgres.initdb_command(binaries, home, password),
-        environment=stack.environment(),
-        log=log,
-        folder=home,
-        user=user,
-    )
-    server = stack.start("postgres", postgres.server_command(binaries, home, port), folder=home, user=user)
+    options: dict[str, Any] = {"log": layout.log("postgres"), "folder": home}
+    command = postgres.initdb_command(binaries, home, password)
+    processes.run("initdb", command, environment=stack.environment(), user=user, **options)
+    stack.start("postgres", postgres.server_command(binaries, home, port), folder=home, user=user)
     asking = stack.environment() | {"PGPASSWORD": stack.values["POSTGRES_PASSWORD"]}
     probe = postgres.psql_command(binaries, port, "--command=SELECT 1")
-    stack.wait(
-        server, lambda: not subprocess.run(probe, env=asking, capture_output=True, check=False, timeout=60).returncode
-    )
+    stack.wait("postgres", lambda: not subprocess.run(probe, env=asking, capture_output=True, timeout=60).returncode)
     script = home / "databases.sql"
     script.write_text(stack.compose["configs"]["databases"]["content"], encoding="utf-8")
     script.chmod(0o600)
-    processes.run(
-        "databases",
-        postgres.psql_command(binaries, port, f"--file={script}"),
-        environment=asking,
-        log=log,
-        folder=home,
-    )
+    processes.run("databases", postgres.psql_command(binaries, port, f"--file={script}"), environment=asking, **options)
     script.unlink()
     password.unlink()
-
-
-def attach(folder: Path, *, say: Say = print) -> Stack:
-    """The running stack of a folder.
-
-    Raises:
-        StackError: none runs there.
-    """
-    layout = Layout(folder.resolve())
-    started, facts = processes.recall(layout.state)
-    if not any(each.process() for each in started):
-        raise StackError(f"{folder}: no stack runs here; start one with `infra/local-stack up`")
-    return Stack(
-        layout,
-        facts["values"],
-        facts["ports"],
-        say,
-        marker=str(facts["marker"]),
-        ray_folder=Path(str(facts["ray_folder"])),
-        started=started,
-    )
-
-
-def down(folder: Path, *, say: Say = print) -> None:
-    """Stop everything that was started in this folder; logs and workspace are kept."""
-    layout = Layout(folder.resolve())
-    started, facts = processes.recall(layout.state)
-    if not facts:
-        say(f"{folder}: no stack")
-        return
-    # The stores are stopped last, because other services use them while they shut down.
-    marker = (MARKER, str(facts["marker"]))
-    processes.stop([each for each in started if each.name not in ("postgres", "s3")])
-    processes.stop(started, marker=marker)
-    ray_folder = Path(str(facts["ray_folder"]))
-    if ray_folder.name.startswith("hs-ray-"):
-        shutil.rmtree(ray_folder, ignore_errors=True)
-    shutil.rmtree(layout.postgres, ignore_errors=True)
-    layout.state.unlink()
-    left = processes.marked(*marker)
-    say(f"stopped {len(started)} services, {len(left)} process(es) left; logs in {layout.logs}")
-
-
-def status(folder: Path, *, say: Say = print) -> bool:
-    """Print which services are running; returns whether all are."""
-    started, facts = processes.recall(Layout(folder.resolve()).state)
-    if not started:
-        say(f"{folder}: no stack")
-        return False
-    ports = facts["ports"]
-    for each in started:
-        where = f"127.0.0.1:{ports[each.name]}" if each.name in ports else ""
-        say(f"{each.name:<16}{'runs' if each.process() else 'ended':<8}{each.pid:<9}{where}")
-    return all(each.process() for each in started)
-
-
-def stored(running: Stack) -> list[str]:
-    """Contents of the buckets: one line per top-level folder, with the number of objects and their size in MB."""
-    import s3fs  # type: ignore[import-untyped]  # slow to import, and used only here
-
-    keys = running.services["buckets"].environment
-    store = s3fs.S3FileSystem(
-        key=keys["AWS_ACCESS_KEY_ID"], secret=keys["AWS_SECRET_ACCESS_KEY"], endpoint_url=keys["AWS_ENDPOINT_URL"]
-    )
-    folders = [folder for bucket in ("headstart", "mlflow") for folder in store.ls(bucket, detail=False)]
-    sizes = {folder: list(store.du(folder, total=False).values()) for folder in folders}
-    return [f"s3://{name:<24}{len(each):>6} objects {sum(each) / 1e6:9.1f} MB" for name, each in sizes.items()]
-
-
-def answers(address: str) -> bool:
-    """Whether an HTTP GET of the URL succeeds within 3 seconds."""
-    try:
-        with urllib.request.urlopen(address, timeout=3) as response:
-            return bool(response.status < 400)
-    except (urllib.error.URLError, OSError):
-        return False
 
 
 def succeeds(stack: Stack, *command: str) -> bool:
@@ -440,15 +337,7 @@ def succeeds(stack: Stack, *command: str) -> bool:
 
 def git(*arguments: str, folder: Path = ROOT) -> str:
     """The output of a git command in a folder."""
-    command = ["git", "-C", folder, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=3600).stdout.strip()
-
-
-def note_uncommitted(values: Mapping[str, str], say: Say) -> None:
-    """Print a note if the checkout has uncommitted changes, which the flow does not see."""
-    changed = git("status", "--porcelain").splitlines()
-    if changed:
-        say(
-            f"note: {len(changed)} changed or new file(s) are not committed; "
-            f"the flow runs branch {values['HEADSTART_BRANCH']}"
-        )
+    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=3600)
+    if done.returncode:
+        raise StackError(f"git {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout.strip()

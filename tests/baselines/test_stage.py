@@ -20,7 +20,7 @@ from components.settings.tasks import TaskSource
 def test_baselines_write_the_output_of_finetuning(task: Path, tmp_path: Path) -> None:
     output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
     records = json.loads((output / "runs.json").read_text())
-    systems = ["tfidf-words", "tfidf-words-pairs", "latent-words", "most-frequent"]
+    systems = ["tfidf-words", "tfidf-words-pairs", "tfidf-words-characters", "latent-words", "most-frequent"]
     assert [(record["system"], record["budget"], record["seed"]) for record in records] == [
         (system, budget, seed) for budget in (2, 4) for seed in (0, 1) for system in systems
     ]
@@ -49,7 +49,7 @@ def test_seeds_with_the_same_rows_are_learned_once(task: Path, tmp_path: Path, m
     monkeypatch.setattr(stage, "_run", lambda *arguments: calls.append(1) or run(*arguments))
     output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
     records = json.loads((output / "runs.json").read_text())
-    assert len(records) == 2 * 2 * 4 and len(calls) == 2 * 4
+    assert len(records) == 2 * 2 * 5 and len(calls) == 2 * 5
     first, second = ([r for r in records if (r["budget"], r["seed"]) == (4, seed)] for seed in (0, 1))
     assert [record | {"seed": 1} for record in first] == second
     manifest = json.loads((output / "classifier" / "manifest.json").read_text())

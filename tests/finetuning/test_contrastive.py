@@ -87,12 +87,14 @@ def test_an_interrupted_contrastive_run_ends_bit_identical(kind: str, make_job, 
     assert contents(broken.output) == contents(unbroken)
 
 
-def test_the_number_of_steps_is_bounded_by_the_pairs(settings: FinetuneSettings) -> None:
-    def steps(epochs: float) -> int:
+def test_the_number_of_steps_is_bounded(settings: FinetuneSettings) -> None:
+    def steps(epochs: float, epoch: int = 5) -> int:
         changed = settings.model_copy(update={"contrastive": ContrastiveSettings(epochs=epochs)})
-        return Contrastive().steps(changed, epoch=5, taught=0)
+        return Contrastive().steps(changed, epoch=epoch, taught=0)
 
-    assert (steps(4), steps(0.1), steps(32)) == (20, 1, 104)  # 12,500 pairs, 120 a step
+    assert (steps(4), steps(0.1), steps(32)) == (20, 1, 104)
+    # Nine passes over many rows, at most 416 steps, and no more than the epochs.
+    assert (steps(32, 24), steps(32, 1000), steps(2, 24)) == (216, 416, 48)
 
 
 @pytest.mark.parametrize("kind", sorted(set(TASKS) - set(LABELLED)))

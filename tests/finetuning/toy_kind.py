@@ -13,7 +13,7 @@ from scipy import sparse
 from components.core.errors import DataError
 from components.data.scoring.base import Floats, Inputs, Scoring, Vectors
 from components.data.tasks.data import Answer, Examples, Fields
-from components.data.tasks.kind import Kind
+from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import all_records, filled, label_of
 from components.data.tasks.reading.splits import Row, Rows, examples_of
 from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts

@@ -92,14 +92,15 @@ def plan(project: Path, *arguments: str) -> str:
 
 def test_the_plan_of_a_run(project: Path) -> None:
     here = machine(load_params(project / "params.yaml").cluster)
-    History(project).end("pretrain", Duration("pretrain", here, "run", 1, 7200))
+    for seconds in (3600, 14_400):
+        History(project).end("pretrain", Duration("pretrain", here, "run", 1, seconds))
     limit(project, "1")
     shown = plan(project)
     rows = [" ".join(line.split()) for line in shown.splitlines()]
-    assert "pretrain has not run yet 2 h 0 min 44 min to 5 h 26 min 1 run" in rows
+    assert "pretrain has not run yet 2 h 0 min 60 min to 4 h 0 min 2 runs" in rows
     assert "ingest@general has not run yet 13 B ? no history" in rows
     assert "data: new version; `headstart retrain` adds it to DVC first" in shown
-    assert "total: at least 2 h 0 min (44 min to 5 h 26 min)" in shown
+    assert "total: at least 2 h 0 min (60 min to 4 h 0 min)" in shown
     assert "no history on this machine: ingest@general, ingest@domain, evaluate, register; their first run" in shown
     assert "over budget: 2.00 hours, and budget.hours is 1; `headstart retrain` would refuse to start" in shown
 
@@ -107,5 +108,5 @@ def test_the_plan_of_a_run(project: Path) -> None:
     assert found["machine"] == here
     assert found["total"]["seconds"] == pytest.approx(7200) and found["over_budget"].startswith("2.00 hours")
     stage = next(one for one in found["stages"] if one["stage"] == "pretrain")
-    assert (stage["why"], stage["work"], stage["basis"]) == ("has not run yet", {"amount": 1, "unit": "run"}, "1 run")
+    assert (stage["why"], stage["work"], stage["basis"]) == ("has not run yet", {"amount": 1, "unit": "run"}, "2 runs")
     assert ran(project) == [] and not (project / "data.dvc").exists()

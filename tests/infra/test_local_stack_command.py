@@ -6,7 +6,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +29,22 @@ def stopped() -> list[Path]:
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, values: dict[str, str], stopped: list[Path]) -> Run:
     """`run` with fake services; returns the exit code."""
 
-    def up(folder: Path, **_: Any) -> stack.Stack:
-        running = stack.Stack(stack.Layout(folder), values, dict.fromkeys(compose.PORTS, 45000), print)
-        running.layout.workspace.mkdir(parents=True)
-        running.layout.logs.mkdir()
-        running.layout.log("prefect-worker").touch()
-        return running
+    @contextmanager
+    def started(folder: Path, **_: Any) -> Iterator[stack.Stack]:
+        services = stack.Stack(stack.Layout(folder), values, dict.fromkeys(compose.PORTS, 45000))
+        services.layout.workspace.mkdir(parents=True)
+        services.layout.logs.mkdir()
+        services.layout.log("prefect-worker").touch()
+        try:
+            yield services
+        finally:
+            stopped.append(folder)
 
-    monkeypatch.setattr(stack, "up", up)
-    monkeypatch.setattr(stack, "down", stopped.append)
-    monkeypatch.setattr(stack, "note_uncommitted", lambda *_: None)
+    monkeypatch.setattr(stack, "started", started)
 
     def call(*words: str) -> int:
         with pytest.raises(SystemExit) as ended:
-            command.run(list(words) or None, folder=tmp_path / "stack", params=None)
+            command.run(list(words) or None, folder=tmp_path / "stack")
         return int(ended.value.code or 0)
 
     return call

@@ -8,19 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import s3fs
 
 from components.core.errors import ConfigError
 from components.settings.loading import load_params
+from flows.processes import is_alive
 from infra.stack import compose, postgres, processes, stack
 from infra.stack.params import overlay
-from infra.stack.processes import StackError, Started
+from infra.stack.processes import StackError
 from tests.conftest import empty_s3
 from tests.infra.conftest import ROOT
 
@@ -40,7 +40,7 @@ def running(tmp_path: Path, values: dict[str, str]) -> stack.Stack:
     """A stack with settings and ports, without processes."""
     layout = stack.Layout(tmp_path)
     layout.logs.mkdir()
-    return stack.Stack(layout, values, PORTS, print, marker="mark", ray_folder=Path("/tmp/hs-ray-x"))
+    return stack.Stack(layout, values, PORTS, ray_folder=Path("/tmp/hs-ray-x"))
 
 
 class TestSettings:
@@ -98,7 +98,7 @@ class TestTranslation:
         assert {"MLFLOW_TRACKING_URI", "AWS_PROFILE"} & set(environment) == set()
         assert environment["LANG"] == "C.UTF-8"
         assert environment["PATH"].startswith(str(Path(sys.executable).parent))
-        assert environment[stack.MARKER] == "mark"
+        assert environment[stack.MARKER] == running.layout.marker
 
 
 class TestProcesses:
@@ -106,44 +106,12 @@ class TestProcesses:
     def options(self, tmp_path: Path) -> dict[str, Any]:
         return {"environment": {"PATH": os.environ["PATH"]}, "log": tmp_path / "log", "folder": tmp_path}
 
-    def test_stops_a_process_with_its_children(self, options: dict[str, Any], tmp_path: Path) -> None:
-        started = processes.start("parent", PARENT, **options)
-        while not (text := (tmp_path / "log").read_text()).endswith("\n"):
-            time.sleep(0.02)
-        child = psutil.Process(int(text))
-        processes.stop([started], patience=1)
-        assert started.process() is None
-        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
-
-    def test_stops_descendants_of_a_killed_parent(self, options: dict[str, Any], tmp_path: Path) -> None:
-        options["environment"] |= {"STACK_TEST": "it"}
-        started = processes.start("parent", PARENT, **options)
-        while not (text := (tmp_path / "log").read_text()).endswith("\n"):
-            time.sleep(0.02)
-        os.kill(started.pid, signal.SIGKILL)
-        while started.process():
-            time.sleep(0.02)
-        assert [each.pid for each in processes.marked("STACK_TEST", "it")] == [int(text)]
-        processes.stop([started], marker=("STACK_TEST", "it"), patience=1)
-        assert processes.marked("STACK_TEST", "it") == []
-
-    def test_a_reused_pid_is_not_stopped(self) -> None:
-        other = subprocess.Popen(SLEEP)
-        try:
-            earlier = Started("mlflow", other.pid, psutil.Process(other.pid).create_time() - 100)
-            assert earlier.process() is None
-            processes.stop([earlier], patience=0.1)
-            assert other.poll() is None
-        finally:
-            other.kill()
-            other.wait()
-
     def test_a_process_that_ends_while_starting_is_reported_with_its_last_lines(
         self, options: dict[str, Any], tmp_path: Path
     ) -> None:
         started = processes.start("mlflow", ["sh", "-c", "echo no database; exit 3"], **options)
         with pytest.raises(StackError, match=r"(?s)^mlflow: ended while starting; see .*/log\n    no database$"):
-            processes.wait_until(started, lambda: False, log=tmp_path / "log")
+            processes.wait_until("mlflow", started, lambda: False, log=tmp_path / "log")
 
     def test_a_failed_command_is_reported_with_its_last_lines(self, options: dict[str, Any]) -> None:
         with pytest.raises(StackError, match=r"(?s)^buckets: failed with exit code 7; see .*/log\n    no store$"):
@@ -157,55 +125,43 @@ class TestProcesses:
         ):
             processes.start("s3", ["moto-server-x"], **options)
 
-    def test_a_damaged_file_of_processes_is_reported(self, tmp_path: Path) -> None:
-        state = tmp_path / "state.json"
-        state.write_text('{"processes": [{"name": "s3"}]}')
-        with pytest.raises(StackError, match=r"state\.json: damaged .*; stop the processes manually and remove it"):
-            processes.recall(state)
 
+class TestStack:
+    @pytest.fixture
+    def begin(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+        """Sets what starts the services."""
+        monkeypatch.setattr(postgres, "programs", lambda: Path("/bin"))
+        monkeypatch.setattr(postgres, "unprivileged_user", lambda euid: "")
+        monkeypatch.setattr(stack, "settings", lambda: compose.fill_secrets(compose.read_env(compose.ENV_EXAMPLE)))
+        return lambda function: monkeypatch.setattr(stack, "_start", function)
 
-class TestCommands:
-    def test_a_second_stack_in_the_same_folder_is_refused(self, tmp_path: Path) -> None:
-        started = processes.start("s3", SLEEP, environment={}, log=tmp_path / "log", folder=tmp_path)
-        processes.remember(tmp_path / "state.json", [started], {"marker": "m", "ray_folder": "", "ports": {}})
-        try:
-            with pytest.raises(
-                StackError, match=r"a stack runs here; stop it with `infra/local-stack down` or choose another"
-            ):
-                stack.up(tmp_path)
-            said: list[str] = []
-            assert stack.status(tmp_path, say=said.append) is True
-            assert said[0].split()[:2] == ["s3", "runs"]
-            stack.down(tmp_path, say=said.append)
-            assert said[-1].startswith("stopped 1 services, 0 process(es) left")
-            assert not (tmp_path / "state.json").exists()
-            assert started.process() is None
-        finally:
-            processes.stop([started], patience=1)
+    def test_all_processes_end_with_the_block(self, tmp_path: Path, begin: Callable[..., None]) -> None:
+        begin(lambda services, *_: services.start("mlflow", PARENT))
+        with stack.started(tmp_path) as services:
+            while not (text := services.layout.log("mlflow").read_text()).endswith("\n"):
+                time.sleep(0.02)
+            child, parent = psutil.Process(int(text)), services.running["mlflow"]
+            # Its child has a session of its own, and is known by its environment.
+            parent.kill()
+            assert is_alive(child)
+            with pytest.raises(StackError, match="a stack runs here; stop it, or choose another --folder"):
+                stack.started(tmp_path).__enter__()
+        assert not is_alive(child)
+        assert not services.ray_folder.exists()
+        assert services.layout.log("mlflow").exists()
 
-    def test_a_missing_stack_is_reported(self, tmp_path: Path) -> None:
-        said: list[str] = []
-        assert stack.status(tmp_path, say=said.append) is False
-        stack.down(tmp_path, say=said.append)
-        assert said == [f"{tmp_path}: no stack"] * 2
-        with pytest.raises(StackError, match="no stack runs here; start one with `infra/local-stack up`"):
-            stack.attach(tmp_path)
+    def test_started_services_are_stopped_when_one_fails(self, tmp_path: Path, begin: Callable[..., None]) -> None:
+        seen: list[subprocess.Popen[bytes]] = []
 
-    def test_started_services_are_stopped_when_one_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        seen: list[Started] = []
-
-        def fail(running: stack.Stack, *_: object) -> None:
-            seen.append(running.start("s3", SLEEP))
+        def fail(services: stack.Stack, *_: object) -> None:
+            services.start("s3", SLEEP)
+            seen.append(services.running["s3"])
             raise StackError("mlflow: not ready")
 
-        monkeypatch.setattr(stack, "_start", fail)
-        monkeypatch.setattr(postgres, "programs", lambda: Path("/bin"))
-        monkeypatch.setattr(postgres, "unprivileged_user", lambda euid: None)
-        monkeypatch.setattr(stack, "settings", lambda: compose.fill_secrets(compose.read_env(compose.ENV_EXAMPLE)))
+        begin(fail)
         with pytest.raises(StackError, match="mlflow: not ready"):
-            stack.up(tmp_path / "stack", say=lambda text: None)
-        assert seen[0].process() is None
-        assert not (tmp_path / "stack" / "state.json").exists()
+            stack.started(tmp_path).__enter__()
+        assert seen[0].poll() == -signal.SIGTERM
 
 
 class TestStore:
@@ -213,9 +169,9 @@ class TestStore:
     def store(self, values: dict[str, str], tmp_path: Path) -> Iterator[stack.Stack]:
         """A stack of which only the S3 server runs."""
         with empty_s3() as port:
-            yield stack.Stack(stack.Layout(tmp_path), values, PORTS | {"s3": port}, print)
+            yield stack.Stack(stack.Layout(tmp_path), values, PORTS | {"s3": port})
 
-    def test_creates_the_buckets_once_and_counts_their_objects(self, store: stack.Stack) -> None:
+    def test_creates_the_buckets_once(self, store: stack.Stack) -> None:
         service = store.services["buckets"]
         printed = [
             subprocess.run(
@@ -225,16 +181,6 @@ class TestStore:
         ]
         assert printed[0] == ["bucket headstart: created", "bucket mlflow: created"]
         assert printed[1] == ["bucket headstart: exists", "bucket mlflow: exists"]
-        files = s3fs.S3FileSystem(
-            key="any", secret="any", endpoint_url=f"http://127.0.0.1:{store.ports['s3']}", skip_instance_cache=True
-        )
-        for name, size in [("headstart/dvc/a/b", 1_500_000), ("headstart/dvc/c", 500_000), ("mlflow/artifacts/1", 0)]:
-            with files.open(name, "wb") as file:
-                file.write(b"x" * size)
-        assert [" ".join(line.split()) for line in stack.stored(store)] == [
-            "s3://headstart/dvc 2 objects 2.0 MB",
-            "s3://mlflow/artifacts 1 objects 0.0 MB",
-        ]
 
 
 class TestParams:
@@ -252,7 +198,7 @@ class TestParams:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("- 1\n", "expected sections as in params.yaml, found list"),
+            ("- 1\n", r"expected sections \(run, data, pretrain \.\.\.\), found list"),
             ("a: [\n", "not readable as YAML"),
             ("runn: {}\n", r"runn: unknown key; did you mean 'run'\?"),
         ],
@@ -265,5 +211,5 @@ class TestParams:
             overlay(params, over)
 
     def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=r"none\.yaml: does not exist; name a file of settings with --params"):
+        with pytest.raises(ConfigError, match=r"none\.yaml: does not exist; .* name it with --params"):
             overlay(tmp_path / "params.yaml", tmp_path / "none.yaml")

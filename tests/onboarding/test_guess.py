@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from components.cli.onboarding.inspection import inspect
-from components.cli.onboarding.language import language_of
+from components.cli.onboarding.inspection import inspect, language_of
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError
 from components.data import guesses as columns

@@ -166,7 +166,7 @@ def test_a_list_of_texts_is_rows_and_other_text_files_are_documents(root: Path, 
     assert f"{listed}: 22 characters without labels; one text a line, written to data/unlabelled/more.jsonl" in lines
 
 
-MINI = Measured("mini", Path("mini"), "", 1, 100.0, 1000.0, 0.0, large=False, logme=0.0, reading=Extent(768, 256, 0.02))
+MINI = Measured("mini", Path("mini"), "", 1, 100.0, 1000.0, "", large=False, logme=0.0, reading=Extent(768, 256, 0.02))
 
 
 def test_long_texts_are_read_in_windows_and_the_share_that_is_cut_is_named(tmp_path: Path) -> None:

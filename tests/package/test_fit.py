@@ -20,6 +20,7 @@ from components.core.clock import OutOfTimeError
 from components.core.errors import ArtifactError, HeadstartError
 from components.data.guesses import guess
 from components.data.sampling import read_rows
+from components.learners.abstention import threshold_of
 from components.learners.finetuning.runs import Forecast
 from components.learners.loading import load_model
 from headstart import Model, fit, load
@@ -56,6 +57,7 @@ def test_frame_in_frame_out(frame: pd.DataFrame, later: pd.DataFrame, capfd: pyt
     assert {each.system for each in report.tried} == {
         "tfidf-words",
         "tfidf-words-pairs",
+        "tfidf-words-characters",
         "latent-words",
         "most-frequent",
     }
@@ -107,6 +109,12 @@ def test_saved_model_predicts_the_same_as_the_command(fitted: Model, later: pd.D
     written = pd.read_parquet(tmp_path / "out.parquet")
     assert written["confidence"].tolist() == expected["confidence"].tolist()
     assert written["prediction"].tolist() == expected["label"].tolist()
+    # Rows whose confidence is too low for an error abstain.
+    marked = again.predict(later, error=0.5)
+    assert marked.drop(columns="abstained").equals(expected)
+    threshold = threshold_of(folder, 0.5, what="model")
+    assert marked["abstained"].tolist() == (expected["confidence"] < threshold).tolist()
+    assert not marked["abstained"].all()
     # It is replaced on request, but no other folder is.
     with pytest.raises(ArtifactError, match="exists; choose another path"):
         model.save(folder)

@@ -19,9 +19,8 @@ from components.core.artifacts import digest_file
 from components.core.errors import ArtifactError, ConfigError
 from components.interchange.importing import read_published
 from components.interchange.starts import packed, registry
-from components.interchange.starts.install import install
-from components.interchange.starts.registry import Start, find_start, folder_of, installed, read_starts
-from components.registry.exports.exporting import export_encoder
+from components.interchange.starts.registry import Start, find_start, folder_of, install, installed, read_starts
+from components.registry.exports.champion import export_encoder
 from headstart.starts import encoder_of
 
 

@@ -31,23 +31,15 @@ def test_time_grows_with_the_work_and_runs_elsewhere_do_not_count() -> None:
     history = [ran("pretrain@a", 1000, 10), ran("pretrain@a", 1000, 40), ran("pretrain@a", 1000, 9999, where="there")]
     found = estimate.estimate("pretrain@a", TOKENS, history, machine="here")
     assert found.seconds == pytest.approx(40) and found.basis == "2 runs" and found.tokens == 2000
-    assert found.low is not None and found.high is not None
-    assert found.low * found.high == pytest.approx(40**2)
-    # One run says less than ten equal ones.
-    one = estimate.estimate("pretrain@a", TOKENS, history[:1], machine="here")
-    ten = estimate.estimate("pretrain@a", TOKENS, history[:1] * 10, machine="here")
-    assert [one.seconds, ten.seconds] == pytest.approx([20, 20])
-    assert one.high is not None and ten.high is not None and 20 < ten.high < one.high < 60
+    assert (found.low, found.high) == pytest.approx((20, 80))
 
 
-def test_another_item_or_stage_is_used_with_a_wider_range_and_nothing_else() -> None:
+def test_another_item_or_stage_is_used_and_nothing_else() -> None:
     history = [ran("pretrain@a", 1000, 10), ran("ingest@general", 1000, 1, unit="bytes")]
     names = ("pretrain@a", "pretrain@b", "adapt@b")
     own, other, stage = (estimate.estimate(name, TOKENS, history, machine="here") for name in names)
     assert [own.basis, other.basis, stage.basis] == ["1 run", "other pretrain, 1 run", "other training, 1 run"]
     assert own.seconds == other.seconds == stage.seconds == pytest.approx(20)
-    assert own.high is not None and other.high is not None and stage.high is not None
-    assert own.high < other.high < stage.high
     none = estimate.estimate("tokenizer@general", Work(1000, "runs"), history, machine="here")
     assert none.seconds is None and none.basis == "no history"
 
@@ -58,12 +50,12 @@ def test_a_budget_in_seconds_needs_no_history() -> None:
 
 
 def test_gpu_hours_are_those_of_stages_that_train_and_unknown_stages_are_named() -> None:
-    history = [ran("pretrain@a", 2000, 3600), ran("ingest@a", 2000, 1800)]
+    history = [ran("pretrain@a", 2000, 1800), ran("pretrain@a", 2000, 7200), ran("ingest@a", 2000, 1800)]
     stages = {"pretrain@a": TOKENS, "ingest@a": TOKENS, "report": Work(1, "run")}
     found = [estimate.estimate(name, work, history, machine="here", gpus=2) for name, work in stages.items()]
     total = estimate.total(found)
     assert total.seconds == pytest.approx(5400) and total.gpu_hours == pytest.approx(2)
-    assert total.low < total.seconds < total.high and total.unknown == ["report"]
+    assert (total.low, total.high) == pytest.approx((3600, 9000)) and total.unknown == ["report"]
 
 
 def test_the_history_is_bounded_and_survives_damage(tmp_path: Path) -> None:

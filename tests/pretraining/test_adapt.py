@@ -131,7 +131,7 @@ def test_unsuitable_encoders(inputs: Path, pretrained: dict[str, Path], tmp_path
 def test_a_published_model_is_adapted_to_the_domain(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
     """The model's vocabulary is that of neither corpus; forgetting is measured with the model's own pieces."""
     from components.interchange.importing import import_encoder
-    from components.registry.exports.exporting import export_encoder
+    from components.registry.exports.champion import export_encoder
 
     domain = pretrain_job(
         inputs, "bert", tmp_path / "domain", tokens=inputs / "tokens" / "domain-wordpiece",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from components.data.scoring.regression import Regression
+from components.data.scoring.numbers import Regression
 from components.registry.promotion import Latency, Scored, TestRows, decide
 from components.settings.promote import PromotionRule
 from tests.registry.rule import CHAMPION, FAST, LABELS, ROWS, RULE, TEST, predictions, scored, statistics_of

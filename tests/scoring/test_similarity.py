@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from components.data.scoring.intervals import left_out
-from components.data.scoring.similarity import Similarity
+from components.data.scoring.numbers import Similarity
 
 SCORING = Similarity()
 

@@ -51,7 +51,7 @@ def replace_registry(file: Path) -> None:
 
     bundle = MODELS / "words-1" / "bundle"
     server.connect = lambda settings: FolderRegistry(file)  # type: ignore[assignment]
-    models.load_version = lambda registry, version, int8: load_model(bundle)  # type: ignore[assignment]
+    models.load_version = lambda registry, version, **options: load_model(bundle)  # type: ignore[assignment]
 
 
 #: Replicas import it as their main module, by which their registry is replaced, too.

@@ -88,7 +88,7 @@ def version(number: str) -> Version:
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> FakeRegistry:
     fake = FakeRegistry({"1": Letters(), "2": Letters(flipped=True)})
-    monkeypatch.setattr("components.serving.models.load_version", lambda registry, of, int8: registry.models[of.number])
+    monkeypatch.setattr("components.serving.models.load_version", lambda registry, of, **_: registry.models[of.number])
     return fake
 
 
@@ -415,7 +415,7 @@ from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
 from tests.serving.test_server import FakeRegistry, Letters
 server.connect = lambda settings: FakeRegistry({"1": Letters()})
-models.load_version = lambda registry, of, int8: registry.models[of.number]
+models.load_version = lambda registry, of, **_: registry.models[of.number]
 server.serve(RegistrySettings(), "t", drift=DriftSettings(), address=server.Address(port=0))
 """
 

@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from components.core.errors import ConfigError
-from components.settings.loading import REMOVED, REPLACED, load_params
+from components.settings.loading import load_params
 from components.settings.names import WORDS_SYSTEMS
-from components.settings.params import Params
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])
@@ -214,30 +213,3 @@ def test_a_missing_file_and_invalid_yaml(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("run: {out: [\n")
     with pytest.raises(ConfigError, match=r"(?s)not readable as YAML: .*in \"[^\"]*broken.yaml\", line 2, column 1"):
         load_params(tmp_path / "broken.yaml")
-
-
-@pytest.mark.parametrize(
-    ("section", "key", "rest"),
-    [
-        ("ingest", "shard_megabytes", ""),
-        ("drift", "folder", ", and set HEADSTART_TRAFFIC instead"),
-        ("evaluate", "confidence", ""),
-        ("drift", "scheduled", ", and run `headstart drift --retrain` by cron instead"),
-        ("telemetry", "pushgateway", ", and set HEADSTART_PUSHGATEWAY instead"),
-        ("", "notify", ", and set HEADSTART_NOTIFY_WEBHOOK or HEADSTART_NOTIFY_EMAIL instead"),
-        ("", "serve", ""),
-    ],
-)
-def test_removed_keys_are_named_with_what_replaces_them(
-    raw: dict[str, Any], tmp_path: Path, section: str, key: str, rest: str
-) -> None:
-    (raw.setdefault(section, {}) if section else raw)[key] = {} if not section else 1
-    (problem,) = problems(raw, tmp_path)
-    name = f"{section}.{key}" if section else key
-    assert problem == f"{name}: was a key of an earlier version and has no effect any more; remove it{rest}"
-
-
-def test_the_names_of_removed_keys_are_no_keys() -> None:
-    fields = set(Params.model_fields)
-    assert not fields & set(REMOVED)
-    assert set(REPLACED) <= {name.rpartition(".")[2] for name in REMOVED}

@@ -18,9 +18,24 @@ from components.studies.frame import Outputs
 from components.studies.lectures import CLAIMS, PARAMS, measured, page, store
 
 ROOT = Path(__file__).parents[2]
-#: Claim -> numbers that agree, and numbers that do not.
+
+
+def scored(*means: float) -> dict[str, Any]:
+    return {"scores": {str(budget): {"mean": mean} for budget, mean in enumerate(means)}}
+
+
+def sized(*losses: float) -> dict[str, Any]:
+    """Adapted systems of 1, 2, ... parameters with these perplexities, and one from scratch."""
+    adapted = {
+        f"e{size}-adapted": scored(0.2, size / 10) | {"start": "adapted", "parameters": size, "perplexity_per_word": of}
+        for size, of in enumerate(losses, 1)
+    }
+    return adapted | {"e1-scratch": scored(0.2, 0.3) | {"start": "scratch", "parameters": 1}}
+
+
 HOLDS, NOT = ({"holds": value} for value in (True, False))
 START = {"start": HOLDS, "slope": HOLDS, "asymptote": HOLDS}
+#: Claim -> numbers that agree, and numbers that do not.
 NUMBERS: dict[str, tuple[Any, Any]] = {
     "vocabulary": tuple(
         {
@@ -54,6 +69,16 @@ NUMBERS: dict[str, tuple[Any, Any]] = {
         for of in (0.5, 0.9)
     ),
     "which-source": tuple({"evidence": {"spearman": of}} for of in (0.9, 0.1)),
+    "topics": tuple({"t": {"fasttext": {"adapted": {"labels": {"start": of}}}}} for of in (HOLDS, NOT)),
+    "word-order": tuple({"encoders": {"w": [[0.5, 0.5]], "e": [[0.5, 0.5], of]}} for of in ([0.8, 0.7], [0.5, 0.6])),
+    "ablation": tuple(
+        {"scores": {"all": [0.6, 0.7], "without a": [0.5, 0.6], "without b": of}} for of in ([0.6, 0.6], [0.7, 0.8])
+    ),
+    "thai": tuple(
+        {"t": {"systems": {"ulmfit-adapted": scored(0.5, 0.7), "fasttext-adapted": scored(0.4, 0.6), **other}}}
+        for other in ({"ulmfit-scratch": scored(0.6, 0.8)}, {"svm-words-characters": scored(0.4, 0.71)})
+    ),
+    "sizes": tuple({"t": {"systems": sized(*losses)}} for losses in ((90.0, 80.0, 70.0), (90.0, 70.0, 80.0))),
     "zero-shot": tuple(
         {"best_on_dev": ["gpt", "sum"], "accuracy": {"gpt": {"sum": {"mean": of}}}, "guessing": 0.5}
         for of in (0.55, 0.7)
@@ -65,8 +90,10 @@ NUMBERS: dict[str, tuple[Any, Any]] = {
 def test_claims_name_studies_and_their_options(name: str) -> None:
     claim = CLAIMS[name]
     inspect.signature(STUDIES[claim.study].run).bind(None, **claim.options)
-    tasks = load_params(ROOT / PARAMS).data.tasks
-    assert {*claim.examples, claim.options.get("task", "sst2")} <= tasks.keys()
+    params = load_params(ROOT / claim.settings)
+    assert {*claim.examples, claim.options.get("task", params.run.tasks[0])} <= params.data.tasks.keys()
+    if name := claim.options.get("encoder"):
+        assert Outputs(params).params.block(name.rpartition("-")[0]) or name in params.pretrain
 
 
 @pytest.mark.parametrize("name", [name for name, claim in CLAIMS.items() if claim.agrees])
@@ -74,6 +101,14 @@ def test_agreement_depends_on_the_numbers(name: str) -> None:
     agrees = CLAIMS[name].agrees
     assert agrees is not None
     assert [agrees(numbers) for numbers in NUMBERS[name]] == [True, False]
+
+
+def test_every_claim_of_the_lectures_is_measured() -> None:
+    assert list(CLAIMS) == [
+        "vocabulary", "neighbours", "pretrained-vectors", "topics", "ngrams", "effective-context", "memory",
+        "contextual", "word-order", "senses", "layers", "three-benefits", "label-efficiency", "ablation", "thai",
+        "sizes", "negative-transfer", "transferability", "which-source", "zero-shot",
+    ]  # fmt: skip
 
 
 def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,16 +46,20 @@ def test_the_numbers(inputs: Path, params_file: Path, monkeypatch: pytest.Monkey
         block["tokenizer"] = "wordpiece"
     params_file.write_text(yaml.safe_dump(raw))
     params = load_params(params_file)
-    for stage in ("pretrain", "adapt"):
+    read = 150
+    for stage, facts in (("pretrain", {"perplexity_per_word": 64.0, "tokens": read}), ("adapt", {"tokens": 10**9})):
         (inputs / "metrics" / stage).mkdir(parents=True)
-        (inputs / "metrics" / stage / "ulmfit.json").write_text(json.dumps({"perplexity_per_word": 64.0}))
+        (inputs / "metrics" / stage / "ulmfit.json").write_text(json.dumps(facts))
     monkeypatch.setattr("components.studies.ngrams.measured_positions", lambda *_: np.arange(200))
     actual = study(Outputs(params), order=3, character_order=4)
     assert actual.numbers.keys() == {"ulmfit-pretrain", "ulmfit-adapt"}, "a masked model has no comparable perplexity"
     heldout = TokenStore(inputs / "tokens" / "general-wordpiece", "heldout")
-    nats = ngram_nats(inputs / "tokens" / "general-wordpiece", order=3, most=10**6)
+    nats = ngram_nats(inputs / "tokens" / "general-wordpiece", order=3, most=read)
     numbers = actual.numbers["ulmfit-pretrain"]
     expected = np.exp(nats[:200].mean() * heldout.tokens / heldout.words)
+    assert numbers["counted"] == read, "n-grams count as much text as the model has read"
+    train = TokenStore(inputs / "tokens" / actual.numbers["ulmfit-adapt"]["vocabulary"], "train")
+    assert actual.numbers["ulmfit-adapt"]["counted"] == train.tokens > read, "and no more than there is"
     assert numbers["ngrams_per_word"] == pytest.approx(expected) and numbers["model_per_word"] == 64.0
     assert actual.chapter.tables[0].rows[0][-1] == f"{expected:,.1f}"
 

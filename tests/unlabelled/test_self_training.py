@@ -16,7 +16,6 @@ from components.learners.unlabelled.self_training import (
     rounds,
     select,
     teach,
-    temperature_of,
 )
 
 
@@ -57,15 +56,6 @@ def test_soft_targets_without_features_are_their_weighted_mean() -> None:
     np.testing.assert_allclose(probabilities(found.logits(x[:1]), exclusive=True), [[0.45, 0.55]], atol=1e-5)
     found = fit(x, targets, np.array([1.0, 3.0]), penalty=1, exclusive=False, steps=100)
     assert found.bias == pytest.approx(logit([0.45, 0.55]), abs=1e-4)
-
-
-def test_the_temperature_makes_the_mean_confidence_that_of_the_share_of_correct_rows() -> None:
-    # Logits +-4 are right in 3 of 4 rows, or 4 of 6 with one more row of each label: T = 4 / log 2.
-    logits = np.array([[4.0, 0], [4, 0], [4, 0], [4, 0]])
-    targets = np.array([[1.0, 0], [1, 0], [1, 0], [0, 1]])
-    assert temperature_of(logits, targets, exclusive=True) == pytest.approx(4 / np.log(2), rel=1e-3)
-    independent = temperature_of(logits[:, :1], targets[:, :1], exclusive=False)
-    assert independent == pytest.approx(4 / np.log(2), rel=1e-3)
 
 
 def test_the_teacher_is_the_mean_of_calibrated_probabilities() -> None:

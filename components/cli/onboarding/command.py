@@ -36,9 +36,6 @@ from components.settings.tasks import KINDS, TABLES, TaskSource
 if TYPE_CHECKING:
     from components.cli.onboarding.starts import Measured
 
-#: Share of unknown pieces from which an encoder is no model of the language.
-UNKNOWN_SHARE: Final = 0.1
-
 
 @dataclass
 class _Text:
@@ -251,7 +248,7 @@ def _measured(options: InitOptions, source: TaskSource, name: str) -> list[Measu
 
     threads.use(cores())
     examples, blocks = find_kind(source.kind).read(name, source), names_of(options.start)
-    return [measure(start, examples, kind=source.kind, name=blocks[start]) for start in options.start]
+    return [measure(start, examples, source=source, name=blocks[start]) for start in options.start]
 
 
 def _text(path: Path, *, like: str | None, root: Path) -> _Text:
@@ -290,11 +287,7 @@ def _starts_in_words(measured: Sequence[Measured], start: Measured | None) -> li
         evidence = "" if math.isnan(each.logme) else f", LogME {each.logme:.3f}"
         chosen = "; chosen" if each is start and len(measured) > 1 else ""
         lines.append(f"start {each.name}: {each.parameters / 1e6:.1f} M parameters, {speed}{evidence}{chosen}")
-    lines += [
-        f"warning: {each.name} does not know {each.unknown:.0%} of the pieces of these texts, as of another language"
-        for each in measured
-        if each.unknown > UNKNOWN_SHARE
-    ]
+    lines += [f"warning: {each.warning}" for each in measured if each.warning]
     if start is not None and (reading := start.reading).chunk is not None:
         lines.append(f"long texts are read in windows of {reading.chunk} pieces")
     if start is not None and (reading := start.reading).cut:

@@ -16,7 +16,7 @@ from components.data.tasks.label_texts import are_words, text_of
 from components.learners.task_models.extent import Extent, reading_of
 from components.learners.words.languages import UNSPACED
 from components.settings.completion import PASSES
-from components.settings.contrastive import ROWS, STEPS, ContrastiveSettings
+from components.settings.contrastive import ROWS, ContrastiveSettings, steps_of
 from components.settings.minutes import FIRST_MINUTES
 from components.settings.unlabelled import OF_ONE_TEXT
 
@@ -43,10 +43,6 @@ class Proposal:
     """The proposed settings.
 
     Attributes:
-        name: of the task.
-        task: keys of `data.tasks.<name>`.
-        facts: of the data.
-        start: the encoder; None: none.
         own_tokens: budget of an own language model; 0: none.
         speed: tokens per second of its training.
         unlabelled: text without labels: paths, or paths with columns.
@@ -95,7 +91,7 @@ class Proposal:
         """Minutes of contrastive training of some passes, in every fold and at the end."""
         assert self.start is not None
         train = min(self.facts.rows["train"], 2_000)
-        steps = min(STEPS, ContrastiveSettings().epochs * train / ROWS)
+        steps = steps_of(ContrastiveSettings().epochs, epoch=train / ROWS)
         cost = 3 * ROWS * steps * (self.folds + 1) / self.start.texts_per_second / 60
         return 0.0 if self.start.large else min(cost, self.minutes)
 
@@ -186,9 +182,7 @@ def own_tokens(characters: int, *, speed: float, minutes: float) -> int:
     """Budget of an own language model: `PASSES` over the text, at most `minutes`; 0 if the text is too short.
 
     Args:
-        characters: of the text.
         speed: tokens per second.
-        minutes: of training.
     """
     words = characters / 6
     if words < LEAST_WORDS:

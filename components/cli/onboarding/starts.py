@@ -13,16 +13,17 @@ import torch
 
 from components.data.tasks.data import Examples
 from components.interchange.importing import import_encoder, source_digest
+from components.interchange.starts.language import other_language
 from components.interchange.starts.registry import folder_of
 from components.learners.task_models.extent import Extent, reading_of
 from components.learners.task_models.inputs import sizes_of
 from components.learners.task_models.kinds import find_task
 from components.models.encoder import has_large_table, load_encoder
 from components.settings.finetune import FinetuneSettings
+from components.settings.tasks import TaskSource
 from components.settings.training import Training
 from components.studies.frozen import layer_vectors
 from components.studies.logme import logme
-from components.tokenization.special import UNK
 
 #: Rows that an encoder is measured on.
 ROWS: Final = 200
@@ -33,12 +34,8 @@ class Measured:
     """An encoder on a sample of the task's texts.
 
     Attributes:
-        name: of the block.
-        folder: of the encoder.
-        digest: SHA-256 of its files.
-        parameters: number of them.
         texts_per_second, tokens_per_second: forward, with the cores of this process.
-        unknown: share of the pieces that are unknown: a vocabulary of another language.
+        warning: that the vocabulary is of another language; empty if it is not.
         large: whether only heads on its features are trained (`has_large_table`).
         logme: evidence of the labels given the mean of the last layer (You et al. 2021); NaN without classes.
         reading: what is read of the texts, by the pieces of its tokenizer.
@@ -50,13 +47,13 @@ class Measured:
     parameters: int
     texts_per_second: float
     tokens_per_second: float
-    unknown: float
+    warning: str
     large: bool
     logme: float
     reading: Extent
 
 
-def measure(start: str, examples: Examples, *, kind: str, name: str) -> Measured:
+def measure(start: str, examples: Examples, *, source: TaskSource, name: str) -> Measured:
     """Encode some rows of train.
 
     Raises:
@@ -72,19 +69,19 @@ def measure(start: str, examples: Examples, *, kind: str, name: str) -> Measured
         encoder = load_encoder(output)
     settings = FinetuneSettings(training=Training(rate=1e-4, batch_size=16), pairs="apart", max_length=128)
     began, used = time.perf_counter(), time.process_time()
-    vectors = layer_vectors(encoder, sample, kind=kind, settings=settings)[-1].numpy()
+    vectors = layer_vectors(encoder, sample, kind=source.kind, settings=settings)[-1].numpy()
     # Where other processes take the cores, less processor time is used than has passed.
     seconds = min(time.perf_counter() - began, time.process_time() - used)
-    encoded = np.concatenate(encoder.tokenizer.encode_batch([text for fields in sample.fields for text in fields]))
-    pieces = len(encoded)
-    task = find_task(kind)
+    texts = [text for fields in sample.fields for text in fields]
+    pieces = sum(map(len, encoder.tokenizer.encode_batch(texts)))
+    task = find_task(source.kind)
     sizes = sizes_of(examples.train.fields, encoder.tokenizer, encoder.model, settings, task=task)
     reading = reading_of(sizes, single=task.single, most=encoder.model.max_tokens)
     if task.reads == "units":
         # Long sentences are read in overlapping windows.
         reading = replace(reading, cut=0.0)
     evidence = float("nan")
-    if kind in ("classification", "pair") and len(vectors) == len(sample):
+    if source.kind in ("classification", "pair") and len(vectors) == len(sample):
         labels = sample.labels
         targets = np.eye(len(examples.labels))[labels]
         evidence = float(logme(vectors.astype(np.float64), targets))
@@ -95,7 +92,7 @@ def measure(start: str, examples: Examples, *, kind: str, name: str) -> Measured
         parameters=sum(weights.numel() for weights in encoder.model.parameters()),
         texts_per_second=len(sample) / seconds,
         tokens_per_second=pieces / seconds,
-        unknown=float((encoded == UNK).mean()) if pieces else 0.0,
+        warning=other_language(Path(start).name, encoder.tokenizer, texts, language=source.language),
         large=has_large_table(encoder.model),
         logme=evidence,
         reading=reading,

@@ -48,7 +48,6 @@ def compare(
     """The violations of a new version against the last accepted one.
 
     Args:
-        new: statistics of the new version.
         old: of the last accepted version; None: this is the first one, which can only violate `label_conflicts`,
             `duplicates` and `empty_rows`, against a version without them, and is warned about.
         named: whether the labels are names; otherwise they are intervals of numbers, and a new one is not a violation.
@@ -106,7 +105,6 @@ def _violations(new: Statistics, old: Statistics | None, *, named: bool) -> Iter
 
 
 def distributions(new: Statistics, old: Statistics) -> Iterator[Violation]:
-    """The distributions that differ."""
     for check, allowed, attribute, words in (
         ("class_balance", 0.1, "classes", "share of the label"),
         ("length", 0.2, "lengths", "share of the rows with a length of"),
@@ -153,7 +151,6 @@ def _largest_changes(new: Mapping[str, int], old: Mapping[str, int]) -> list[tup
 
 
 def _named(check: str, key: str) -> str:
-    """A category in words."""
     if check != "length":
         return f"{key!r}"
     low, high = (2 ** (int(key) / 2 + half) - 1 for half in (0, 0.5))

@@ -32,10 +32,9 @@ from components.data.ingestion.readers import raw_files, read_documents
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.labels import files_of, labels_file
-from components.data.tasks.reading.records import layout_of
+from components.data.tasks.reading.records import layout_of, split_files
 from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource, ParallelSource
-from components.settings.detection import exists
 from components.settings.tasks import SPLITS, TABLES, TaskSource
 
 #: Incremented when the same file gives other statistics.
@@ -100,11 +99,7 @@ class Statistics:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Read the statistics from JSON; numbers that only earlier versions of Headstart compare are left out.
-
-        Raises:
-            KeyError: a number is missing.
-        """
+        """Read the statistics from JSON; numbers that only earlier versions of Headstart compare are left out."""
         sums: dict[str, Any] = {
             name: Counter(raw[name]) if isinstance(raw[name], dict) else raw[name] for name in _SUMS
         }
@@ -226,11 +221,6 @@ def measure_file(item: MeasuredFile, key: str, work: Work) -> Facts:
 
 
 def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: ClusterSettings) -> Unit:
-    """The statistics of a corpus.
-
-    Raises:
-        DataError: a file is missing or damaged.
-    """
     settings = source.model_dump_json()
     paths = raw_files(Path(source.path))[0]
     digests = _digests(paths)
@@ -257,14 +247,11 @@ def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: Cl
 
 
 def task_units(name: str, source: TaskSource) -> list[Unit]:
-    """The statistics of the splits of a task, after rows that are also in a later split have been dropped.
-
-    Raises:
-        DataError: the data are invalid (file, line, what to do).
-    """
-    files = [path for split in SPLITS for path, _ in files_of(name, source, split)]
+    """The statistics of the splits of a task, after rows that are also in a later split have been dropped."""
+    files = [file.path for file in split_files(source, task=name)]
     labels = labels_file(name, source)
-    paths = _files(dict.fromkeys([*files, *([labels] if labels.is_file() else [])]))
+    files += [labels] if labels.is_file() else []
+    paths = [path for file in dict.fromkeys(files) for path in files_at(file)]
     # A column of languages decides which rows are learned.
     settings = source.model_dump_json(exclude=OF_RUNS - {"language"} if source.languages else OF_RUNS)
     key = digest_of("statistics", VERSION, [str(path) for path in paths], _digests(paths), name, settings)
@@ -282,16 +269,6 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
         )
         for split, statistics in zip(SPLITS, measured, strict=True)
     ]
-
-
-def _files(paths: Iterable[Path]) -> list[Path]:
-    """The files below paths, some of which are folders or patterns."""
-    result: list[Path] = []
-    for path in paths:
-        if not exists(path):
-            raise DataError(f"{path}: does not exist; the splits are named under data.tasks in params.yaml")
-        result += files_at(path)
-    return result
 
 
 def _of_task(name: str, source: TaskSource) -> list[Statistics]:
@@ -341,7 +318,6 @@ def _digests(paths: Sequence[Path]) -> list[str]:
 
 
 def _kept(key: str) -> list[Statistics] | None:
-    """The statistics that an earlier call has kept."""
     path = CACHE / f"{key}.json"
     try:
         statistics = [Statistics.from_dict(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]

@@ -56,11 +56,7 @@ Record = dict[str, list[Accepted]]
 
 
 def read(path: Path) -> Record:
-    """The accepted versions by unit; empty if there is no file.
-
-    Raises:
-        ArtifactError: the file is damaged.
-    """
+    """The accepted versions by unit; empty if there is no file."""
     try:
         return _parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -74,11 +70,7 @@ def _parse(text: str) -> Record:
 
 
 def merge(ours: str, theirs: str) -> str:
-    """The texts of two records as one: all versions of both, in the order of their times.
-
-    Raises:
-        ValueError: one of them is damaged.
-    """
+    """The texts of two records as one: all versions of both, in the order of their times."""
     try:
         first, second = _parse(ours), _parse(theirs)
     except (TypeError, AttributeError) as error:
@@ -100,11 +92,7 @@ def last(versions: Sequence[Accepted], *, other_than: str) -> Accepted | None:
 
 
 def accept(path: Path, units: Iterable[tuple[Unit, list[str]]], *, reason: str = BY_RULE) -> list[str]:
-    """Record versions as accepted, unless they are the last accepted ones already.
-
-    Raises:
-        ArtifactError: the file is damaged or cannot be written.
-    """
+    """Record versions as accepted, unless they are the last accepted ones already."""
     record = read(path)
     now, by = datetime.now(UTC).isoformat(timespec="seconds"), who()
     new: list[str] = []

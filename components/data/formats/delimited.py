@@ -12,7 +12,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -63,7 +63,6 @@ class Dialect:
         return re.sub(pattern, lambda pair: quote * 2 if pair[1] == quote else self.escape, text)
 
     def described(self) -> str:
-        """The dialect in words."""
         names = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
         quotes = f"fields quoted with {self.quote}" if self.quote else "no quotes"
         escaped = f" (escaped by {self.escape})" if self.escape else ""
@@ -73,13 +72,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Bad:
-    """A row that cannot be read.
-
-    Attributes:
-        line: where it begins.
-        reason: what is wrong.
-        text: its first line.
-    """
+    """A row that cannot be read: where it begins, what is wrong, and its first line."""
 
     line: int
     reason: str
@@ -88,13 +81,7 @@ class Bad:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of a file.
-
-    Attributes:
-        columns: C lists of R values.
-        lines: R numbers of their first lines.
-        bad: rows between them that cannot be read.
-    """
+    """Rows of a file: C lists of R values, R numbers of their first lines, and the bad rows between them."""
 
     columns: list[list[str]]
     lines: list[int]
@@ -109,7 +96,6 @@ def strict_rows(
 
     Args:
         lines: of the text with their line ends, after `Dialect.doubled`.
-        dialect: of the text.
         blank: whether a row all of whose fields are blank is one; a line without characters is none.
     """
     csv.field_size_limit(2**31 - 1)
@@ -144,12 +130,10 @@ class Delimited:
     """An open file.
 
     Attributes:
-        dialect: of the file.
         header: its names as they are written, without a header the numbers of the columns.
         names: C different names; a column without a name is called `column N`.
         text: the rows, whole lines of UTF-8, which are read when they are needed.
         line: number of lines before the text.
-        reading: receives the number of rows that repeat the header.
     """
 
     dialect: Dialect
@@ -161,16 +145,13 @@ class Delimited:
 
     @property
     def ambiguous(self) -> set[str]:
-        """Names that several columns have."""
         return {name for name in self.header if name and self.header.count(name) > 1}
 
     def blocks(self, columns: Sequence[int] | None = None) -> Iterator[Block]:
         """The rows as blocks of about the size of the parts of the text; a row that repeats the header is left out.
 
         A row with further fields, all of them empty, is cut; one with another number of fields than the header is bad.
-
-        Args:
-            columns: indices of the columns of the blocks; None: all of them.
+        `columns`: indices of the columns of the blocks; None: all of them.
         """
         chosen = range(len(self.header)) if columns is None else columns
         parser = _Parser(self.dialect, self.header, chosen, self.reading)
@@ -178,13 +159,7 @@ class Delimited:
 
 
 def opened(text: Iterator[bytes], dialect: Dialect, reading: Counter[str]) -> Delimited:
-    """The rows of UTF-8 text, which are read when they are needed.
-
-    Args:
-        text: whole lines.
-        dialect: of the text.
-        reading: receives the number of rows that repeat the header.
-    """
+    """The rows of UTF-8 text (whole lines), which are read when they are needed; `reading` counts repeated headers."""
     first = next(text, b"")
     lines = [f"{line}\n" for line in first.decode().split("\n")]
     begins, rows = [], []
@@ -251,7 +226,10 @@ class _Parser:
                 block = self._fast(data[:end], _Places(feeds, ends, quotes), line)
             else:
                 block, end = self._slow(data, line, last=following is None)
-            yield _with_returns(block) if lone else block
+            if lone:
+                returns = [[cell.replace(_PLACE.decode(), "\r") for cell in column] for column in block.columns]
+                block = replace(block, columns=returns)
+            yield block
             line += int(np.searchsorted(feeds, end))
             carried, part = data[end:], following
 
@@ -290,15 +268,10 @@ class _Parser:
         text = data.decode() if data.isascii() else None
         columns = [self._cells(data, text, begins[:, column], ends[:, column], places) for column in self.chosen]
         block = Block(columns, numbers.tolist(), [])
-        return _without(block, self._left_out(block, data, starts, stops)) if self.chosen else block
+        return self._without_headers(block, data, starts, stops) if self.chosen else block
 
     def _cells(
-        self,
-        data: bytes,
-        text: str | None,
-        begins: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        places: _Places,
+        self, data: bytes, text: str | None, begins: NDArray[np.int64], ends: NDArray[np.int64], places: _Places
     ) -> list[str]:
         """The values of a column, without their quotes."""
         quotes = places.quotes
@@ -317,19 +290,20 @@ class _Parser:
             cells[row] = cells[row].replace(self.dialect.quote * 2, self.dialect.quote)
         return cells
 
-    def _left_out(self, block: Block, data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> set[int]:
-        """Rows that repeat the header."""
+    def _without_headers(self, block: Block, data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Block:
+        """The block without rows that repeat the header."""
         # The last column is often a label, with few different values.
         name, cells = self.header[self.chosen[-1]], block.columns[-1]
         if not self.dialect.header or name not in set(cells):
-            return set()
-        left_out = set()
-        for row in (row for row, cell in enumerate(cells) if cell == name):
-            text = data[int(starts[row]) : int(stops[row])].decode()
-            if next(csv.reader([text], **self.dialect.arguments)) == self.header:
-                left_out.add(row)
-        self.reading["rows_repeat_header"] += len(left_out)
-        return left_out
+            return block
+        alike = [row for row, cell in enumerate(cells) if cell == name]
+        texts = [data[int(starts[row]) : int(stops[row])].decode() for row in alike]
+        rows = [next(csv.reader([text], **self.dialect.arguments)) for text in texts]
+        repeats = {number for number, row in zip(alike, rows, strict=True) if row == self.header}
+        self.reading["rows_repeat_header"] += len(repeats)
+        kept = [row for row in range(len(cells)) if row not in repeats]
+        columns = [[column[row] for row in kept] for column in block.columns]
+        return Block(columns, [block.lines[row] for row in kept], block.bad)
 
     def _repaired(self, text: str, line: int) -> list[str] | Bad:
         """The row of a text, which may have another number of fields than the header."""
@@ -399,14 +373,6 @@ def _row_ends(feeds: NDArray[np.int64], quotes: NDArray[np.int64], size: int) ->
     return ends if size - (int(ends[-1]) if len(ends) else 0) <= MOST_BYTES else None
 
 
-def _without(block: Block, left_out: set[int]) -> Block:
-    if not left_out:
-        return block
-    kept = [row for row in range(len(block.lines)) if row not in left_out]
-    columns = [[column[row] for row in kept] for column in block.columns]
-    return Block(columns, [block.lines[row] for row in kept], block.bad)
-
-
 def _fitted(fields: list[str] | str, width: int, line: int, text: str) -> list[str] | Bad:
     if isinstance(fields, str):
         return Bad(line, fields, text.rstrip("\n"))
@@ -415,8 +381,3 @@ def _fitted(fields: list[str] | str, width: int, line: int, text: str) -> list[s
     if len(fields) == width:
         return fields
     return Bad(line, f"{len(fields)} field(s) instead of {width}", text.split("\n", 1)[0])
-
-
-def _with_returns(block: Block) -> Block:
-    place = _PLACE.decode()
-    return Block([[cell.replace(place, "\r") for cell in column] for column in block.columns], block.lines, block.bad)

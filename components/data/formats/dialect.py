@@ -28,12 +28,7 @@ _SEP: Final = re.compile(r"sep=(.)\r?\n")
 
 
 def detect_dialect(
-    text: str,
-    *,
-    tabs: bool = False,
-    delimiter: str | None = None,
-    quote: str | None = None,
-    header: bool | None = None,
+    text: str, *, tabs: bool = False, delimiter: str | None = None, quote: str | None = None, header: bool | None = None
 ) -> Dialect:
     """The dialect of a file; what is given is not guessed.
 
@@ -127,29 +122,21 @@ def is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
         if not name.strip() or not values:
             continue
         evidence += math.log(20.0 if name.strip().casefold() in USUAL else 0.7)
-        ratios = [_ratio(name.strip(), values), _type_ratio(name.strip(), values), _words_ratio(name.strip(), values)]
+        ratios = _ratios(name.strip(), values)
         evidence += sum(math.log(min(max(ratio, _LEAST), _MOST)) for ratio in ratios)
     return evidence > 0
 
 
-def _ratio(name: str, values: Sequence[str]) -> float:
-    """Evidence of the value itself. A value that occurs in no other row is as probable as the share of values that
-    occur once (Good 1953)."""
+def _ratios(name: str, values: Sequence[str]) -> list[float]:
+    """Evidence of the value itself, of its type (a year may be a name), and of its number of words."""
     counts = Counter(values)
+    # A value that occurs in no other row is as probable as the share of values that occur once (Good 1953).
     new = (sum(count == 1 for count in counts.values()) + 1) / (len(values) + 1)
-    return 0.02 / max(1 - new, 0.02) if name in counts else 0.98 / new
-
-
-def _type_ratio(name: str, values: Sequence[str]) -> float:
-    """Evidence of the type of the value; a year may be a name."""
-    same = (sum(_type(value) == _type(name) for value in values) + 1) / (len(values) + 2)
-    return (0.1 if _type(name) != "text" else 0.9) / same
-
-
-def _words_ratio(name: str, values: Sequence[str]) -> float:
-    """Evidence of the number of words."""
-    same = (sum(_length(value) == _length(name) for value in values) + 1) / (len(values) + 2)
-    return _WORDS[_length(name)] / same
+    itself = 0.02 / max(1 - new, 0.02) if name in counts else 0.98 / new
+    same_type, same_length = (
+        (sum(of(value) == of(name) for value in values) + 1) / (len(values) + 2) for of in (_type, _length)
+    )
+    return [itself, (0.1 if _type(name) != "text" else 0.9) / same_type, _WORDS[_length(name)] / same_length]
 
 
 def _length(value: str) -> int:

@@ -61,15 +61,7 @@ class Encoding:
 
 
 def detect_encoding(path: Path, sample: bytes) -> Encoding:
-    """The encoding of a file: by its byte order mark, UTF-8 if the bytes are, else the most probable one.
-
-    Args:
-        path: of the file, for messages.
-        sample: whole lines of it (`sample_of`).
-
-    Raises:
-        DataError: no encoding fits; the message names candidates.
-    """
+    """The encoding of a file: by its byte order mark, UTF-8 if the bytes are, else the most probable one."""
     for mark, name in MARKS:
         if sample.startswith(mark):
             return Encoding(name)
@@ -157,13 +149,8 @@ def _example(text: str) -> str:
 
 
 def sample_of(path: Path, first: Sequence[bytes], *, compressed: bool) -> bytes:
-    """Whole lines of a file: all of them, or the first ones and parts from the rest of a large file.
-
-    Args:
-        path: of the file.
-        first: its first blocks, decompressed.
-        compressed: whether the file is; then there are only the first blocks.
-    """
+    """Whole lines of a file: all of them, or the first ones and parts from the rest of a large file. `first`: its first
+    blocks, decompressed."""
     begin = b"".join(first)
     size = path.stat().st_size
     if compressed or size <= len(begin):

@@ -56,11 +56,7 @@ _MAGIC: Final = {
 
 def form_of(path: Path) -> str:
     """The format of a file: `csv`, `tsv`, `jsonl`, `json`, `parquet`, `workbook`, `conll`, `conllu` or `label-first`;
-    of a folder or pattern `parallel` or `classes`.
-
-    Raises:
-        DataError: the file does not exist, or its format is not read; what it is, and what to do.
-    """
+    of a folder or pattern `parallel` or `classes`."""
     if path.is_dir() or "*" in path.name:
         return _form_of_folder(path)
     if not path.is_file():
@@ -82,7 +78,7 @@ def form_of(path: Path) -> str:
             raise DataError(f"{path}: is {what}")
     if form == "workbook":
         raise DataError(f"{path}: is no workbook; if it is text, name it .csv, else save it again as xlsx")
-    if _is_tar(path):
+    if re.search(r"\.tar|\.tgz$", path.name.lower()) and tarfile.is_tarfile(path):
         raise DataError(f"{path}: is a tar archive; unpack it first")
     if form in ("json", "csv", "tsv") and _is_lines_of_json(path):
         return "jsonl"
@@ -94,12 +90,6 @@ def _packed(path: Path) -> str:
     if "word/document.xml" in names:
         return "a Word document; save it as text, or its table as csv"
     return "a workbook; name it .xlsx" if "xl/workbook.xml" in names else "a zip archive; name it .zip, or unpack it"
-
-
-def _is_tar(path: Path) -> bool:
-    if ".tar" not in path.name.lower() and not path.name.lower().endswith(".tgz"):
-        return False
-    return tarfile.is_tarfile(path)
 
 
 def _form_of_folder(path: Path) -> str:
@@ -170,7 +160,6 @@ def _is_lines_of_json(path: Path) -> bool:
 
 
 def _sniffed(path: Path) -> str:
-    """The format of text by its content."""
     texts = _head(path)
     full = [line for line in texts if line.strip()]
     if full and full[0].lstrip()[0] in "{[":

@@ -49,23 +49,13 @@ class Reading:
     first_skipped: dict[str, list[int]] = field(default_factory=dict)
 
     def leave_out(self, reason: str, lines: Sequence[int]) -> None:
-        """Count records that are left out, by their lines."""
         self.skipped[reason] += len(lines)
         self.first_skipped[reason] = [*self.first_skipped.get(reason, []), *lines][:LISTED]
 
 
 def lines(path: Path, reading: Reading, *, encoding: str | None = None) -> Iterator[tuple[int, str]]:
     r"""(number from 1, text without line break) of every line; ends at \n, \r\n or the end of the file, in a file
-    without \n at \r.
-
-    Args:
-        path: of the file.
-        reading: receives counts.
-        encoding: as of `text_blocks`.
-
-    Raises:
-        DataError: as `text_blocks`; a line is longer than 8 MB.
-    """
+    without \n at \r."""
     number = 0
     for block in text_blocks(path, reading, encoding=encoding, limit=LINE_BYTES):
         parts = block.decode().split("\n")
@@ -84,13 +74,8 @@ def text_blocks(
     Bytes of a UTF-8 file that are not UTF-8 become U+FFFD and are counted. In a file without \n, \r ends lines.
 
     Args:
-        path: of the file.
-        reading: receives counts, and the encoding.
         encoding: of the file, a name that Python knows; None: guessed (`components.data.formats.encoding`).
         limit: maximum number of bytes of a line; None: no limit.
-
-    Raises:
-        DataError: the file is missing, empty, unreadable, truncated, no text, or in another encoding.
     """
     chunks = _chunks(path, reading)
     first: list[bytes] = []
@@ -125,7 +110,9 @@ def text_blocks(
         cut = len(text) if part is None else text.rfind(b"\n") + 1
         block, carried = text[:cut], text[cut:]
         if limit is not None and max(len(carried), len(block)) > limit:
-            _refuse_long(path, number, block + carried, limit)
+            for at, raw in enumerate((block + carried).split(b"\n"), number + 1):
+                if len(raw) > limit:
+                    raise too_long(path, f"line {at}")
         if block:
             block = block.removeprefix(codecs.BOM_UTF8) if number == 0 else block
             block = _valid(path, block, number, reading)
@@ -204,11 +191,7 @@ def _of_archive(path: Path, reading: Reading) -> Iterator[bytes]:
 
 
 def member_of(path: Path) -> str:
-    """The name of the only file in a zip archive, without what systems add.
-
-    Raises:
-        DataError: the archive has no file or several; the message lists them.
-    """
+    """The name of the only file in a zip archive, without what systems add."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/") and not NO_DATA.search(name)]
@@ -220,14 +203,7 @@ def member_of(path: Path) -> str:
     raise DataError(f"{path}: holds {len(names)} files ({listed}); unpack it, and name one of them, or the folder")
 
 
-def _refuse_long(path: Path, number: int, block: bytes, limit: int) -> None:
-    for offset, raw in enumerate(block.split(b"\n")):
-        if len(raw) > limit:
-            raise too_long(path, f"line {number + offset + 1}")
-
-
 def too_long(path: Path, where: str) -> DataError:
-    """The error for a line or row longer than `LINE_BYTES`."""
     return DataError(
         f"{path}, {where}: longer than {LINE_BYTES // 1_000_000} MB; write one document or paragraph per line"
     )

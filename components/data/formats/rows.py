@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from heapq import merge
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,15 +25,15 @@ from components.data.formats.annotations.records import Annotated, control_of
 from components.data.formats.annotations.tables import READERS as ANNOTATED
 from components.data.formats.annotations.tables import UNITS
 from components.data.formats.conll import Sentence, read_conll, read_conllu
+from components.data.formats.delimited import Bad
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading, lines
 from components.data.formats.plain import parallel_files, read_classes, read_label_first, read_parallel
 from components.data.formats.spreadsheet import restored
 from components.data.formats.squad import is_squad, read_squad
 from components.data.formats.tables import PLAIN, Layout, Table, json_rows, open_delimited, parse_object
-from components.data.formats.words import covered
+from components.data.formats.words import covered, words_of
 from components.data.formats.workbook import read_sheet
-from components.data.tasks.words import words_of
 from components.settings.detection import detected
 
 Row = dict[str, Any]
@@ -72,11 +74,6 @@ class Rows:
     kind: str | None = None
 
     def refuse_ambiguous(self, path: object, names: Iterable[str]) -> None:
-        """Check that used columns have names of their own.
-
-        Raises:
-            DataError: a name occurs twice.
-        """
         if twice := sorted(self.ambiguous.intersection(names)):
             raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
 
@@ -86,12 +83,7 @@ def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None =
 
     Args:
         path: the file; FILE#NAME for a sheet of a workbook or a member of a JSON document.
-        layout: how it is read; the rest is guessed.
         rejected: receives bad rows; None: they are raised.
-
-    Raises:
-        DataError: the format is not known, the file is damaged, or a row does not fit the header; also raised by the
-            iterator, with the line.
     """
     name, _, member = str(path).partition("#")
     form = form_of(Path(name))
@@ -115,16 +107,13 @@ def _open_delimited(path: Path, layout: Layout, rejected: Rejected) -> Rows:
 
     def rows() -> Iterator[tuple[str, Row]]:
         for block in table.blocks():
-            bad = iter(block.bad)
-            wrong = next(bad, None)
-            for line, values in zip(block.lines, zip(*block.columns, strict=True), strict=True):
-                while wrong is not None and wrong.line < line:
-                    rejected(DataError(f"{path}, line {wrong.line}: {wrong.reason}"), wrong.text[:SHOWN])
-                    wrong = next(bad, None)
-                yield f"{path}, line {line}", dict(zip(names, map(restored, values), strict=True))
-            while wrong is not None:
-                rejected(DataError(f"{path}, line {wrong.line}: {wrong.reason}"), wrong.text[:SHOWN])
-                wrong = next(bad, None)
+            good: Iterator[tuple[int, Any]] = zip(block.lines, zip(*block.columns, strict=True), strict=True)
+            bad = ((row.line, row) for row in block.bad)
+            for line, row in merge(good, bad, key=itemgetter(0)):
+                if isinstance(row, Bad):
+                    rejected(DataError(f"{path}, line {line}: {row.reason}"), row.text[:SHOWN])
+                else:
+                    yield f"{path}, line {line}", dict(zip(names, map(restored, row), strict=True))
 
     described, header = table.dialect.described(), table.dialect.header
     return Rows(names, True, None, rows(), reading, described, header, frozenset(table.ambiguous))
@@ -224,21 +213,10 @@ def _tagged(record: Annotated, where: str) -> Row:
     return {"words": [text[start:end] for start, end in bounds], "tags": tags}
 
 
-def _open_conll(path: Path, layout: Layout, rejected: Rejected) -> Rows:
+def _open_sentences(path: Path, read: Callable[..., Iterator[Sentence]], **given: Any) -> Rows:
     reading = Reading()
-    sentences = read_conll(path, reading, delimiter=layout.delimiter, encoding=layout.encoding)
-    return _of_sentences(path, sentences, reading)
-
-
-def _open_conllu(path: Path, layout: Layout, rejected: Rejected) -> Rows:
-    reading = Reading()
-    return _of_sentences(path, read_conllu(path, reading), reading)
-
-
-def _of_sentences(path: Path, sentences: Iterator[Sentence], reading: Reading) -> Rows:
-    rows = (
-        (f"{path}, line {sentence.line}", {"words": sentence.words, "tags": sentence.tags}) for sentence in sentences
-    )
+    sentences = read(path, reading, **given)
+    rows = ((f"{path}, line {each.line}", {"words": each.words, "tags": each.tags}) for each in sentences)
     return Rows(["words", "tags"], True, None, rows, reading, kind="tagging")
 
 
@@ -263,28 +241,19 @@ def _open_squad(path: Path, layout: Layout, rejected: Rejected) -> Rows:
     return Rows(["id", "title", "question", "context", "answers"], True, None, rows, reading, kind="questions")
 
 
-def _open_columns(path: Path, read: Table, names: list[str], layout: Layout, unit: str) -> Rows:
+def _open_columns(
+    path: Path, read: Table, names: list[str], layout: Layout, *, unit: str = "line", kind: str | None = None
+) -> Rows:
     """The rows of a format whose columns are not named in it."""
     reading = Reading()
     rows = (
         (f"{path}, {unit} {number}", dict(zip(names, values, strict=True)))
         for number, values in read(path, names, layout, reading)
     )
-    return Rows(names, True, None, rows, reading)
+    return Rows(names, True, None, rows, reading, kind=kind)
 
 
-def _open_parallel(path: Path, layout: Layout, rejected: Rejected) -> Rows:
-    return _open_columns(path, read_parallel, list(parallel_files(path)), layout, "line")
-
-
-def _open_label_first(path: Path, layout: Layout, rejected: Rejected) -> Rows:
-    return _open_columns(path, read_label_first, ["label", "text"], layout, "line")
-
-
-def _open_classes(path: Path, layout: Layout, rejected: Rejected) -> Rows:
-    return replace(_open_columns(path, read_classes, ["label", "text"], layout, "text"), kind="classification")
-
-
+_LABEL_FIRST: Final = ["label", "text"]
 #: Format -> opener.
 _OPENERS: dict[str, Callable[[Path, Layout, Rejected], Rows]] = {
     "csv": _open_delimited,
@@ -293,10 +262,14 @@ _OPENERS: dict[str, Callable[[Path, Layout, Rejected], Rows]] = {
     "json": _open_json,
     "parquet": _open_parquet,
     "workbook": _open_workbook,
-    "conll": _open_conll,
-    "conllu": _open_conllu,
+    "conll": lambda path, layout, _: _open_sentences(
+        path, read_conll, delimiter=layout.delimiter, encoding=layout.encoding
+    ),
+    "conllu": lambda path, layout, _: _open_sentences(path, read_conllu),
     "squad": _open_squad,
-    "parallel": _open_parallel,
-    "label-first": _open_label_first,
-    "classes": _open_classes,
+    "parallel": lambda path, layout, _: _open_columns(path, read_parallel, list(parallel_files(path)), layout),
+    "label-first": lambda path, layout, _: _open_columns(path, read_label_first, _LABEL_FIRST, layout),
+    "classes": lambda path, layout, _: _open_columns(
+        path, read_classes, _LABEL_FIRST, layout, unit="text", kind="classification"
+    ),
 }

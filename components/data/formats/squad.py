@@ -14,11 +14,8 @@ from components.data.formats.tables import parse_json
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a context.
-
-    Attributes:
-        answers: (first character, text) of each distinct reference answer; empty if the question is unanswerable.
-    """
+    """A question about a context. `answers`: (first character, text) of each distinct reference answer; empty if the
+    question is unanswerable."""
 
     id: str
     title: str | None
@@ -28,18 +25,13 @@ class Question:
 
 
 def is_squad(path: Path) -> bool:
-    """Whether a JSON file has the structure of SQuAD."""
     content = parse_json(path, Reading())
     data = content.get("data") if isinstance(content, dict) else None
     return isinstance(data, list) and bool(data) and isinstance(data[0], dict) and "paragraphs" in data[0]
 
 
 def read_squad(path: Path, reading: Reading) -> Iterator[Question]:
-    """Iterate over the questions of a file in order; a question marked `is_impossible` has no answers.
-
-    Raises:
-        DataError: the file is not JSON or does not have SQuAD's structure.
-    """
+    """Iterate over the questions of a file in order; a question marked `is_impossible` has no answers."""
     document = parse_json(path, reading)
     for article_index, article in enumerate(_member(document, "data", list, str(path))):
         title = article.get("title") if isinstance(article, dict) else None
@@ -56,11 +48,7 @@ def read_squad(path: Path, reading: Reading) -> Iterator[Question]:
 
 
 def answers_of(entries: list[Any], where: str) -> tuple[tuple[int, str], ...]:
-    """(first character, text) of each distinct answer, in order.
-
-    Raises:
-        DataError: an answer has no text or answer_start, or its text is empty.
-    """
+    """(first character, text) of each distinct answer, in order."""
     result = dict.fromkeys(
         (_member(entry, "answer_start", int, f"{where}, an answer"), _member(entry, "text", str, f"{where}, an answer"))
         for entry in entries

@@ -32,7 +32,6 @@ class Span:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return self.end - self.start
 
 
@@ -41,12 +40,8 @@ def store(source: Path, path: Path, *, part_bytes: int, part_rows: int, rejected
 
     Args:
         source: of any format of `open_rows`.
-        path: to write.
         part_bytes, part_rows: sizes of a part.
         rejected: receives bad rows; None: they are raised.
-
-    Raises:
-        DataError: as `open_rows`.
     """
     table = open_rows(source, rejected=rejected)
     if table.schema is not None:
@@ -80,11 +75,7 @@ def _batches(rows: Iterator[tuple[str, Row]], part_bytes: int, part_rows: int) -
 
 
 def open_stored(path: Path, span: Span) -> Rows:
-    """A part of a table that `store` has written, or of another Parquet file.
-
-    Raises:
-        DataError: the file is damaged.
-    """
+    """A part of a table that `store` has written, or of another Parquet file."""
     try:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
@@ -93,14 +84,10 @@ def open_stored(path: Path, span: Span) -> Rows:
     names, fixed, ambiguous = json.loads((schema.metadata or {}).get(_NAMES, b"null")) or (schema.names, True, [])
     is_stored = schema.metadata is not None and _NAMES in schema.metadata
     if is_stored:
-        return Rows(names, fixed, None, _stored(path, span), Reading(), ambiguous=frozenset(ambiguous))
+        stored = ((entry["place"], json.loads(entry["row"])) for _, entry in _of_span(path, span))
+        return Rows(names, fixed, None, stored, Reading(), ambiguous=frozenset(ambiguous))
     rows = ((f"{path}, row {number}", row) for number, row in _of_span(path, span))
     return Rows(names, fixed, schema, rows, Reading())
-
-
-def _stored(path: Path, span: Span) -> Iterator[tuple[str, Row]]:
-    for _, entry in _of_span(path, span):
-        yield entry["place"], json.loads(entry["row"])
 
 
 def _of_span(path: Path, span: Span) -> Iterator[tuple[int, dict[str, Any]]]:

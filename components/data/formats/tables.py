@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from components.core.errors import DataError, nearest
 from components.data.formats.column_names import USUAL
-from components.data.formats.delimited import Bad, Delimited, Dialect, opened
+from components.data.formats.delimited import Bad, Delimited, opened
 from components.data.formats.dialect import SAMPLE, detect_dialect, is_header
 from components.data.formats.json_text import loads
 from components.data.formats.lines import LINE_BYTES, Reading, decode, text_blocks, too_long, whole
@@ -64,11 +64,7 @@ FEW_BAD: Final = 2
 
 
 def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """One JSON object per line; empty lines are skipped.
-
-    Raises:
-        DataError: a line is not a JSON object, lacks a column, or has a value of another type.
-    """
+    """One JSON object per line; empty lines are skipped."""
     number = 0
     for block in _line_blocks(path, reading, layout.encoding):
         rows = _plain_rows(block, columns)
@@ -80,14 +76,10 @@ def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Read
         number += block.count(b"\n") + 1
 
 
-def json_objects(path: Path, reading: Reading, *, encoding: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of a file with one JSON object per line; empty lines are skipped.
-
-    Raises:
-        DataError: a line is not a JSON object.
-    """
+def json_objects(path: Path, reading: Reading) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of a file with one JSON object per line; empty lines are skipped."""
     number = 0
-    for block in _line_blocks(path, reading, encoding):
+    for block in _line_blocks(path, reading, None):
         yield from _objects(path, block, number, reading)
         number += block.count(b"\n") + 1
 
@@ -127,11 +119,7 @@ def _objects(path: Path, block: bytes, before: int, reading: Reading) -> Iterato
 
 
 def parse_object(line: str, where: str) -> tuple[dict[str, Any], int]:
-    """The JSON object of a line, and the number of lone surrogates replaced by U+FFFD.
-
-    Raises:
-        DataError: the line is not a JSON object.
-    """
+    """The JSON object of a line, and the number of lone surrogates replaced by U+FFFD."""
     try:
         row, replaced = loads(line)
     except ValueError as error:
@@ -151,10 +139,6 @@ def json_rows(path: Path, layout: Layout, reading: Reading) -> Iterator[tuple[in
     """The rows of one JSON document: a list of objects, or of lists whose values are the columns "0", "1", ...
 
     `layout.member` is the path to the list within the document: `train` in `{"train": [["text", "label"]]}`.
-
-    Raises:
-        DataError: the file is not JSON, the member does not exist, a row is neither object nor list, or a row lacks a
-            column.
     """
     rows: Any = parse_json(path, reading)
     for key in layout.member.split(".") if layout.member else []:
@@ -212,11 +196,6 @@ def _rows_of_object(document: dict[str, Any]) -> Any:
 
 
 def parse_json(path: Path, reading: Reading) -> Any:
-    """The JSON document of a file.
-
-    Raises:
-        DataError: the file cannot be read or is not JSON.
-    """
     try:
         value, replaced = loads(whole(path, reading))
     except ValueError as error:
@@ -226,11 +205,7 @@ def parse_json(path: Path, reading: Reading) -> Any:
 
 
 def picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: str) -> tuple[Any, ...]:
-    """The values of columns of one row, as `Layout.nested` demands them.
-
-    Raises:
-        DataError: a column is missing, or a value is not text.
-    """
+    """The values of columns of one row, as `Layout.nested` demands them."""
     try:
         values = tuple([row[name] for name in columns])
     except KeyError as error:
@@ -246,11 +221,7 @@ def picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: s
 
 
 def as_text(value: Any, where: object) -> str | None:
-    """A value as text; numbers and booleans as in JSON, because labels are often 0 and 1; null stays None.
-
-    Raises:
-        DataError: the value is a list or an object; `where` it is.
-    """
+    """A value as text; numbers and booleans as in JSON, because labels are often 0 and 1; null stays None."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
@@ -261,11 +232,7 @@ def as_text(value: Any, where: object) -> str | None:
 
 def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
     """Delimited text, whose dialect is guessed where the layout does not name it. Rows that are not well formed are
-    left out and counted.
-
-    Raises:
-        DataError: a column does not exist, or too many rows are not well formed (`are_too_many`).
-    """
+    left out and counted."""
     table = open_delimited(path, layout, reading)
     indices = [_column(path, name, table) for name in columns]
     bad: list[Bad] = []
@@ -277,7 +244,11 @@ def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Readin
     if bad:
         reading.leave_out("rows_malformed", [row.line for row in bad])
         if are_too_many(len(bad), rows):
-            raise too_many_bad(path, bad, rows, table.dialect)
+            raise DataError(
+                f"{path}, line {bad[0].line}: {bad[0].reason}; so are {len(bad):,} of {rows + len(bad):,} rows, read "
+                f"with {table.dialect.described()}; name the right ones (--delimiter, --quotes), or save the file as "
+                "jsonl or parquet"
+            )
 
 
 def are_too_many(bad: int, rows: int) -> bool:
@@ -286,20 +257,8 @@ def are_too_many(bad: int, rows: int) -> bool:
     return bad > max(min(FEW_BAD, rows // 5), MOST_BAD * (rows + bad))
 
 
-def too_many_bad(path: Path, bad: Sequence[Bad], rows: int, dialect: Dialect) -> DataError:
-    """The error about a file with too many rows that are not well formed."""
-    return DataError(
-        f"{path}, line {bad[0].line}: {bad[0].reason}; so are {len(bad):,} of {rows + len(bad):,} rows, read with "
-        f"{dialect.described()}; name the right ones (--delimiter, --quotes), or save the file as jsonl or parquet"
-    )
-
-
 def open_delimited(path: Path, layout: Layout, reading: Reading) -> Delimited:
-    """An open csv or tsv file, in the dialect of the layout; the rest is guessed.
-
-    Raises:
-        DataError: as `text_blocks`.
-    """
+    """An open csv or tsv file, in the dialect of the layout; the rest is guessed."""
     text = text_blocks(path, reading, encoding=layout.encoding)
     first = next(text, b"")
     dialect = detect_dialect(
@@ -313,7 +272,6 @@ def open_delimited(path: Path, layout: Layout, reading: Reading) -> Delimited:
 
 
 def _column(path: Path, name: str, table: Delimited) -> int:
-    """The index of a column, by its name or, without a header, its number."""
     if name in table.ambiguous:
         raise DataError(f"{path}: has two columns {name!r}; rename one of them")
     if name not in table.names:
@@ -323,11 +281,7 @@ def _column(path: Path, name: str, table: Delimited) -> int:
 
 
 def read_parquet(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """Rows of a Parquet file, a few megabytes at a time; numbers are row numbers, from 1.
-
-    Raises:
-        DataError: the file is damaged, a column is missing or not text, or a text is longer than 8 MB.
-    """
+    """Rows of a Parquet file, a few megabytes at a time; numbers are row numbers, from 1."""
     try:
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
             names = file.schema_arrow.names
@@ -346,7 +300,8 @@ def read_parquet(path: Path, columns: Sequence[str], layout: Layout, reading: Re
                         raise too_long(path, f"row {number}")
                     yield number, row
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: damaged or truncated Parquet file ({_first_line(error)}); copy it again") from error
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(f"{path}: damaged or truncated Parquet file ({reason}); copy it again") from error
 
 
 def _rows_at_a_time(file: pq.ParquetFile) -> int:
@@ -380,11 +335,7 @@ def _values(path: Path, name: str, column: pa.Array, nested: bool, reading: Read
 
 
 def refuse_ambiguous(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
-    """Verify that the names of `columns` are unique among the `names` of a file.
-
-    Raises:
-        DataError: a name occurs twice.
-    """
+    """Verify that the names of `columns` are unique among the `names` of a file."""
     counts = Counter(names)
     if twice := [name for name in columns if counts[name] > 1]:
         raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
@@ -394,16 +345,8 @@ def _no_column(where: str, name: str, names: Sequence[str] | dict[str, Any], mor
     return DataError(f"{where}: no column {name!r}{nearest(name, names)}; name the column in params.yaml{more}")
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
-
-
 def read_workbook(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """The rows of a sheet (`layout.member`, or the first one); numbers count the rows of the sheet, from 1.
-
-    Raises:
-        DataError: as `read_sheet`; a column does not exist.
-    """
+    """The rows of a sheet (`layout.member`, or the first one); numbers count the rows of the sheet, from 1."""
     sheet = read_sheet(path, layout.member, header=layout.header)
     for name in columns:
         if name not in sheet.names:

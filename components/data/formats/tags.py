@@ -25,11 +25,7 @@ class TagError(ValueError):
 
 
 def decode(tags: Sequence[str], scheme: str) -> list[Span]:
-    """The spans of a tag sequence, in order.
-
-    Raises:
-        TagError: a tag is unknown to the scheme or not allowed at its position.
-    """
+    """The spans of a tag sequence, in order."""
     spans: list[Span] = []
     # The span of the previous word: its start, its type, and whether it can continue (not after E or S).
     start, kind, is_open = 0, "", False
@@ -94,11 +90,7 @@ def encode(spans: Iterable[Span], words: int, scheme: str) -> list[str]:
 
 
 def convert(tags: Sequence[str], scheme: str, to: str) -> list[str]:
-    """The tags of the same spans in another scheme.
-
-    Raises:
-        TagError: see `decode`.
-    """
+    """The tags of the same spans in another scheme."""
     return encode(decode(tags, scheme), len(tags), to)
 
 

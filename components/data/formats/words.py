@@ -10,8 +10,9 @@ from typing import Final, Literal
 import regex
 
 from components.data.formats.tags import Span, encode
+from components.data.segmenters import Segmentation
 
-#: Characters of scripts without spaces between words. Thai has a dictionary (`components.data.tasks.words`).
+#: Characters of scripts without spaces between words. Thai has a dictionary (`words_of`).
 UNSPACED: Final = r"[[\p{Han}\p{Hiragana}\p{lb=SA}]--\p{Thai}]"
 CHARACTER: Final = rf"(?={UNSPACED})\X\p{{M}}*+"
 _LETTERS: Final = rf"[[\p{{L}}\p{{M}}\p{{N}}_]--{UNSPACED}]++"
@@ -24,10 +25,7 @@ _ASCII_WORD = re.compile(r"\w+")
 _PATTERNS: Final = {
     "none": (_ASCII_WORD, _WORD),
     "apart": (re.compile(r"\w+|[^\w\s]"), regex.compile(rf"{WORD}|[^\s]", regex.VERSION1)),
-    "joined": (
-        re.compile(r"\S+"),
-        regex.compile(rf"{CHARACTER}|[[^\s]--{UNSPACED}]++", regex.VERSION1),
-    ),
+    "joined": (re.compile(r"\S+"), regex.compile(rf"{CHARACTER}|[[^\s]--{UNSPACED}]++", regex.VERSION1)),
 }
 
 
@@ -51,6 +49,18 @@ def word_bounds(
     return list(_cut((match.span() for match in pattern.finditer(text)), iter(cuts)))
 
 
+_SEGMENTATION: Final = Segmentation("auto")
+
+
+def words_of(
+    text: str, segmentation: Segmentation = _SEGMENTATION, *, marks: Literal["apart", "joined", "none"] = "apart"
+) -> list[tuple[int, int]]:
+    """(start, end) of the words of a text that no tool has split: at white space and punctuation, in Thai by a
+    dictionary, in other languages without spaces at every character."""
+    segmenter = segmentation.choose(text)
+    return word_bounds(text, segmenter.cuts(text) if segmenter else (), marks=marks)
+
+
 def _cut(bounds: Iterable[tuple[int, int]], cuts: Iterator[int]) -> Iterator[tuple[int, int]]:
     cut = next(cuts, None)
     for start, end in bounds:
@@ -65,10 +75,8 @@ def _cut(bounds: Iterable[tuple[int, int]], cuts: Iterator[int]) -> Iterator[tup
 def covered(bounds: Sequence[tuple[int, int]], spans: Iterable[tuple[int, int, str]]) -> tuple[list[str], Counter[str]]:
     """BIO tags of words, and how often spans do not fit them.
 
-    A word belongs to a span that it shares a character with. Of spans that share a word the longest counts.
-
-    Returns:
-        W tags; and counts of `spans_within_words`, `spans_overlapping` and `spans_without_word`.
+    A word belongs to a span that it shares a character with. Of spans that share a word the longest counts. Returns W
+    tags; and counts of `spans_within_words`, `spans_overlapping` and `spans_without_word`.
     """
     counts: Counter[str] = Counter()
     taken: set[int] = set()

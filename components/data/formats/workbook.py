@@ -22,7 +22,6 @@ class Sheet:
     """A sheet.
 
     Attributes:
-        names: of the columns.
         header: whether they are the sheet's first row.
         rows: (number in the sheet, text of every cell; None of an empty one).
         others: names of the other sheets.
@@ -44,12 +43,8 @@ def read_sheet(path: Path, name: str, *, header: bool | None = None) -> Sheet:
     """A sheet of a workbook, without empty rows and without nameless columns that are empty.
 
     Args:
-        path: of the workbook.
         name: of the sheet; empty: the first one that is a table, else the first one that is not empty.
         header: whether the first row names the columns; None: guessed.
-
-    Raises:
-        DataError: the file is damaged or protected, or there is no such sheet.
     """
     try:
         workbook = CalamineWorkbook.from_path(path)

@@ -52,7 +52,7 @@ class Shingles:
     def sketches(self, texts: Sequence[str]) -> Sketches:
         """(n, p) signatures: the low 16 bits of each MinHash value; unrelated values agree with probability 2^-16."""
         result = np.empty((len(texts), self.permutations), dtype=np.uint16)
-        for first, last in _blocks(texts):
+        for first, last in blocks(texts):
             hashes, offsets = self._shingles(texts[first:last])
             matrix = RMinHash.digest_matrix_from_flat_token_hashes(hashes, offsets, self.permutations, _SEED)
             result[first:last] = np.array(matrix.to_rows(), dtype=np.uint32).astype(np.uint16)
@@ -150,7 +150,8 @@ def _word_hashes(data: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[n
     return _mix(first * np.uint64(MULTIPLIER) ^ _mix(last + lengths.astype(np.uint64)))
 
 
-def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+def blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """(first, last) of consecutive texts that are hashed at once."""
     first, size = 0, 0
     for index, text in enumerate(texts):
         size += len(text)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -110,12 +111,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All that the group-bys read: the parts, and the keys that documents of earlier runs share with them.
-
-    Attributes:
-        old: number of documents of earlier runs.
-        hits: files of `search_keys`, in document order.
-    """
+    """All that the group-bys read: the parts, and the keys that documents of earlier runs share with them. `old`:
+    number of documents of earlier runs. `hits`: files of `search_keys`, in document order."""
 
     parts: tuple[Part, ...]
     old: int
@@ -124,7 +121,6 @@ class Catalogue:
 
     @classmethod
     def read(cls, work: Work, name: str) -> Catalogue:
-        """Read a catalogue from the work folder."""
         raw = json.loads(work.read(name).read_bytes())
         return cls(tuple(Part(**part) for part in raw["parts"]), raw["old"], tuple(raw["hits"]), raw["near"])
 
@@ -349,13 +345,14 @@ def find_duplicates(
     catalogue = stored(work, json.dumps(asdict(Catalogue(tuple(parts), old, hits, near))).encode())
     flags = np.zeros(sum(part.rows for part in parts), dtype=bool)
     ranges = max(1, -(-len(flags) // RANGE_KEYS))
+    bounds = [2**64 * number // ranges for number in range(ranges + 1)]
     bands = range(PERMUTATIONS // rows) if near else range(0)
     # One range needs no exchange of flags between the bands.
     groups = [(EXACT,), *([tuple(bands)] if bands and ranges == 1 else [(band,) for band in bands])]
     pairs = [np.empty(0, PAIR)]
     for group in groups if len(flags) else ():
         bits = stored(work, np.packbits(flags).tobytes())
-        items = [Group(catalogue, bits, group, low, high, threshold or 1.0) for low, high in _bounds(ranges)]
+        items = [Group(catalogue, bits, group, low, high - 1, threshold or 1.0) for low, high in pairwise(bounds)]
         keyed = {digest_of("pairs", vars(item)): item for item in items}
         steps.map(find_pairs, keyed)
         for key in keyed:
@@ -363,11 +360,6 @@ def find_duplicates(
             flags[pairs[-1]["later"] - old] = True
     every = np.concatenate(pairs)
     return every[np.argsort(every["later"])], flags, [f"{key}.origins" for key in searched]
-
-
-def _bounds(ranges: int) -> Iterator[tuple[int, int]]:
-    for number in range(ranges):
-        yield 2**64 * number // ranges, 2**64 * (number + 1) // ranges - 1
 
 
 def stored(work: Work, content: bytes) -> str:

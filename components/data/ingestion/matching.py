@@ -23,6 +23,7 @@ from components.data.ingestion.dedup import (
     Words64,
     band_key,
     band_rows,
+    blocks,
     hash_between,
     hashed_words,
     word_sums,
@@ -38,18 +39,11 @@ SEARCH_PERMUTATIONS: Final = 128
 BATCH: Final = 4096
 #: Words from which a text is also searched inside of documents. Shorter ones occur there by chance.
 LEAST_WORDS = 8
-#: Characters of documents that are hashed at once: few enough that the arrays stay in the processor's cache.
-_BLOCK_CHARACTERS = 250_000
 Pairs = Iterator[tuple[int, int]]
 
 
 class TextSearch:
-    """The texts to find.
-
-    Args:
-        rows: MinHash values per band.
-        threshold: estimated Jaccard similarity of near copies.
-    """
+    """The texts to find. `rows`: MinHash values per band."""
 
     def __init__(self, texts: Sequence[str], *, shingles: Shingles | None, rows: int, threshold: float) -> None:
         self.shingles, self.threshold = shingles, threshold
@@ -80,12 +74,8 @@ class TextSearch:
 
     def exact(self, documents: Sequence[str]) -> Pairs:
         """(document, text) of every text that occurs in a document, by the index in `documents`; each pair once."""
-        first, size = 0, 0
-        for index, document in enumerate(documents):
-            size += len(document)
-            if size >= _BLOCK_CHARACTERS or index + 1 == len(documents):
-                yield from ((first + inside, text) for inside, text in self._exact(documents[first : index + 1]))
-                first, size = index + 1, 0
+        for first, last in blocks(documents):
+            yield from ((first + inside, text) for inside, text in self._exact(documents[first:last]))
 
     def _exact(self, documents: Sequence[str]) -> Pairs:
         words, bounds = hashed_words(documents)

@@ -133,14 +133,8 @@ def _draft_schema(*, pairs: bool) -> pa.Schema:
 
 def read_part(item: ReadPart, key: str, work: Work) -> Facts:
     """Read and clean the documents of a part: `documents` and `left-out` are Arrow streams; see `write_keys` for keys.
-
-    Returns:
-        The number of documents as `rows`, of those left out by reason, and of documents, bytes, replaced bytes and
-        lines of each file.
-
-    Raises:
-        DataError: a raw file is damaged.
-    """
+    Returns the number of documents as `rows`, of those left out by reason, and of documents, bytes, replaced bytes and
+    lines of each file."""
     near = item.settings.near_duplicates
     shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS) if near else None
     pairs = isinstance(item.source, ParallelSource)
@@ -204,12 +198,9 @@ class WritePart:
 
 
 def write_part(item: WritePart, key: str, work: Work) -> Facts:
-    """Write the kept documents of a part to shards of their split, and their keys and origins to key shards.
-
-    Returns:
-        The names of the shards by prefix, and their sizes and digests as in a manifest; numbers; `least`: the smallest
-        hash of a kept document, and the number of the document within the part.
-    """
+    """Write the kept documents of a part to shards of their split, and their keys and origins to key shards. Returns
+    the names of the shards by prefix, and their sizes and digests as in a manifest; numbers; `least`: the smallest hash
+    of a kept document, and the number of the document within the part."""
     part, schema = item.part, PAIR_SCHEMA if item.pairs else SCHEMA
     keys = [("exact", pa.binary(16))] + ([("sketch", pa.binary(2 * PERMUTATIONS))] if item.near else [])
     key_schema = pa.schema([*keys, *ORIGIN_SCHEMA])

@@ -64,11 +64,6 @@ READERS: dict[str, Table] = {
 
 
 def reader_for(path: Path) -> Table:
-    """The reader of a file, by its suffix.
-
-    Raises:
-        DataError: there is no reader for the suffix.
-    """
     name = inner_name(path) if path.suffix.lower() == ".zip" and path.is_file() else path.name
     reader = READERS.get(suffix(name))
     if reader is None or (reader is read_parquet and path.name.lower().endswith(COMPRESSED)):
@@ -77,11 +72,7 @@ def reader_for(path: Path) -> Table:
 
 
 def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
-    """The readable files of a folder, sorted by path, and the other files; hidden files are in neither list.
-
-    Raises:
-        DataError: the path does not exist or has no readable file.
-    """
+    """The readable files of a folder, sorted by path, and the other files; hidden files are in neither list."""
     if source.is_file():
         reader_for(source)
         return [source], []
@@ -105,11 +96,7 @@ def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
 
 
 def read_texts(path: Path, source: CorpusSource, reading: Reading) -> Iterator[tuple[int, str, str | None]]:
-    """(line, text, id) of every document of a raw file; a null text becomes "", a missing id column gives None.
-
-    Raises:
-        DataError: see the reader of the format.
-    """
+    """(line, text, id) of every document of a raw file; a null text becomes "", a missing id column gives None."""
     for number, (text,), row_id in read_documents(path, source, reading):
         yield number, text, row_id
 
@@ -117,11 +104,7 @@ def read_texts(path: Path, source: CorpusSource, reading: Reading) -> Iterator[t
 def read_documents(
     path: Path, source: CorpusSource | ParallelSource, reading: Reading
 ) -> Iterator[tuple[int, list[str], str | None]]:
-    """(line, [text] or [text, target], id) of every document of a raw file; null texts become "".
-
-    Raises:
-        DataError: the file of pairs is plain text; see also the reader of the format.
-    """
+    """(line, [text] or [text, target], id) of every document of a raw file; null texts become ""."""
     reader = reader_for(path)
     if isinstance(source, ParallelSource) and reader is read_text:
         raise DataError(f"{path}: a text file has no pairs; use jsonl, csv, tsv or parquet")

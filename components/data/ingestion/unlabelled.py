@@ -58,12 +58,7 @@ class UnlabelledJob(Section):
 
 
 def unlabelled(job: UnlabelledJob) -> Path:
-    """Collect the texts: distinct, without copies and near copies of texts of dev and test, at most `rows`.
-
-    Raises:
-        ArtifactError: examples or corpus are incomplete or damaged.
-        ConfigError: documents are requested for a kind whose rows are not one text.
-    """
+    """Collect the texts: distinct, without copies and near copies of texts of dev and test, at most `rows`."""
     kept: list[Fields] = []
     left_out = 0
     sources: list[str] = []
@@ -86,11 +81,7 @@ def unlabelled(job: UnlabelledJob) -> Path:
 
 
 def write_texts(output: Path, rows: Iterable[Fields], *, examples: Path, most: int) -> Path:
-    """Write an output of the stage from inputs in memory.
-
-    Raises:
-        ArtifactError: the examples are incomplete or damaged.
-    """
+    """Write an output of the stage from inputs in memory."""
     kept, left_out = _sample(rows, examples, most=most)
     return _write(output, kept, ["memory"], left_out)
 
@@ -158,12 +149,7 @@ class DomainTextsJob(Section):
 
 
 def domain_texts(job: DomainTextsJob) -> Path:
-    """Write the texts; returns the directory.
-
-    Raises:
-        ArtifactError: the examples are incomplete or damaged.
-        DataError: a file of `unlabelled` is missing or damaged.
-    """
+    """Write the texts; returns the directory."""
     kinds = {task: read_facts(directory).kind for task, directory in job.examples.items()}
     texts = (
         text

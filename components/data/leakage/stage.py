@@ -81,11 +81,8 @@ class LeakageJob(Section):
 
 
 class _Rows:
-    """The texts of the rows of dev and test, numbered over both splits.
-
-    Args:
-        are_stored: whether signatures are like the stored ones of the corpora.
-    """
+    """The texts of the rows of dev and test, numbered over both splits. `are_stored`: whether signatures are like the
+    stored ones of the corpora."""
 
     def __init__(self, examples: Path, *, are_stored: bool) -> None:
         splits = {split: read_split(examples, split) for split in SEARCHED}
@@ -178,11 +175,7 @@ class _Copies:
 
 
 def leakage(job: LeakageJob) -> Path:
-    """Search the texts of dev and test in everything that the systems have seen; returns the directory.
-
-    Raises:
-        ArtifactError: a corpus or the labelled data are incomplete or damaged.
-    """
+    """Search the texts of dev and test in everything that the systems have seen; returns the directory."""
     # Signatures like the stored ones of the corpora, if near copies are removed from these at this threshold.
     are_stored = job.near is not None and job.near.threshold <= NEAR
     rows = _rows_of(job.examples.absolute(), read_manifest(job.examples).digest, are_stored)

@@ -140,7 +140,6 @@ class Scoring(ABC):
 
 
 def title(name: str) -> str:
-    """The name of a metric in text."""
     return TITLES.get(name, name.replace("_", " "))
 
 

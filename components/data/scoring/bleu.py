@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 
 
 def metric() -> BLEU:
-    """The metric with its default settings.
-
-    Raises:
-        ConfigError: sacrebleu is not installed.
-    """
     try:
         from sacrebleu.metrics import BLEU
     except ImportError as error:

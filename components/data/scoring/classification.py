@@ -13,18 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.data.scoring.base import (
-    Floats,
-    Inputs,
-    Scoring,
-    Vectors,
-    columns,
-    f1,
-    macro,
-    matrix_of,
-    numbers,
-    ratio,
-)
+from components.data.scoring.base import Floats, Inputs, Scoring, Vectors, columns, f1, macro, matrix_of, numbers, ratio
 
 #: H, levels of the logit of a confidence between -8 and 24.
 LEVELS = 640

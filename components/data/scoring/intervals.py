@@ -97,8 +97,6 @@ def interval(
     Args:
         values: (S,) one score, or paired difference of scores, per run.
         without: (S, G) the values without each of G clusters of test rows; None: they do not come from test rows.
-        sizes: (G,) rows of the clusters.
-        confidence: two-sided confidence level, such as 0.95.
         training: variance of one value between runs on the same test rows; None: estimated from `values`.
     """
     mean, count = float(np.mean(values)), len(values)
@@ -167,15 +165,9 @@ def sampling_variance(without: Floats, sizes: Floats) -> Variance:
 
 
 def jackknife(without: Floats, sizes: Floats) -> tuple[Floats, Floats]:
-    """Variances of estimates, and their degrees of freedom.
-
-    Args:
-        without: (..., G) estimates without one of G clusters.
-        sizes: (G,) or (..., G) numbers of rows.
-
-    Returns:
-        (...) variances and (...) degrees of freedom; the variance is 0 if all estimates are equal.
-    """
+    """Variances of estimates, and their degrees of freedom. `without`: (..., G) estimates without one of G clusters.
+    `sizes`: (G,) or (..., G) numbers of rows. Returns (...) variances and (...) degrees of freedom; the variance is 0
+    if all estimates are equal."""
     count = without.shape[-1]
     squares = (without - without.mean(-1, keepdims=True)) ** 2
     total = squares.sum(-1)
@@ -228,16 +220,11 @@ class TrainingNoise:
 def training_noise(scores: Floats) -> TrainingNoise | None:
     """The noise of A systems that were trained with the same S seeds at one label budget.
 
-    The runs of one seed learn from the same labels, so seeds are the blocks of a two-way analysis of variance,
-    score = system + seed + rest. The variance of a difference is the one of two rests, with (A - 1) (S - 1) degrees of
-    freedom; the variance of a run is the one of seed and rest, with Satterthwaite's degrees of freedom. The systems are
-    taken to have equal variances. Budgets are not pooled: with few labels the noise is several times as large.
-
-    Args:
-        scores: (A, S); systems whose runs are all equal are left out of it.
-
-    Returns:
-        None if no system has two runs that differ.
+    The runs of one seed learn from the same labels, so seeds are the blocks of a two-way analysis of variance, score =
+    system + seed + rest. The variance of a difference is the one of two rests, with (A - 1) (S - 1) degrees of freedom;
+    the variance of a run is the one of seed and rest, with Satterthwaite's degrees of freedom. The systems are taken to
+    have equal variances. Budgets are not pooled: with few labels the noise is several times as large. `scores`: (A, S);
+    systems whose runs are all equal are left out of it. Returns None if no system has two runs that differ.
     """
     scores = scores[np.ptp(scores, axis=1) > 0] if scores.size else scores
     if not scores.size:

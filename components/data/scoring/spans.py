@@ -58,12 +58,7 @@ class Tags:
     type_of: Integers
 
     def spans(self, tags: Integers, lengths: Integers) -> Spans:
-        """The spans of N rows.
-
-        Args:
-            tags: tag indices of all rows, concatenated.
-            lengths: (N,) units of each row.
-        """
+        """The spans of N rows. `tags`: tag indices of all rows, concatenated. `lengths`: (N,) units of each row."""
         # An O between two rows, so that no span crosses from one to the next.
         ends = np.cumsum(lengths)
         position = np.arange(len(tags)) + np.repeat(np.arange(len(lengths)), lengths) + 1

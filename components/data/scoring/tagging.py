@@ -22,11 +22,7 @@ from components.data.scoring.spans import Integers, Scheme, Spans, Tags, read_ta
 @dataclass(frozen=True)
 class Tagging(Scoring):
     """K = 3 C + 2 sums: true positives, predictions and targets of each class (a span type, or a tag if there are no
-    spans); correct tags, tags.
-
-    Attributes:
-        scheme: None: inferred from the names.
-    """
+    spans); correct tags, tags. Without `scheme`, it follows from the names."""
 
     labels: Sequence[str]
     scheme: Scheme | None = None
@@ -55,11 +51,7 @@ class Tagging(Scoring):
         return 3 * len(self.class_names) + 2
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
-        """N rows -> (N, K).
-
-        Raises:
-            ValueError: an answer does not have one tag per unit.
-        """
+        """N rows -> (N, K)."""
         lengths, given = (np.fromiter(map(len, values), np.int64, len(values)) for values in (targets, answers))
         if not np.array_equal(lengths, given):
             row = int(np.flatnonzero(lengths != given)[0])

@@ -46,7 +46,6 @@ def choose(
     """The first candidate that is not worse than the best one by more than one standard error.
 
     Args:
-        scoring: of the task; candidates are compared by its primary metric.
         candidates: for each candidate N answers of models that have not learned from the rows; the simplest first.
         folds: (N,) fold of each row; None: one choice on all rows.
     """
@@ -64,12 +63,7 @@ def choose(
 
 
 def _first(scoring: Scoring, statistics: Sequence[Any], units: Labels) -> int:
-    """Index of the first candidate within one standard error of the best.
-
-    Args:
-        statistics: for each candidate a sparse matrix (N, K).
-        units: (N,) unit of each row.
-    """
+    """Index of the first candidate within one standard error of the best."""
     _, numbers = np.unique(units, return_inverse=True)
     numbers %= MOST_PARTS
     parts = coo_array((np.ones(len(units)), (numbers, np.arange(len(units))))).tocsr()

@@ -84,12 +84,7 @@ class TaskFacts:
 
 
 def examples(job: ExamplesJob) -> Path:
-    """Read, check and write the labelled rows of one task.
-
-    Raises:
-        ConfigError: the kind does not exist.
-        DataError: the data are invalid (file, line, what to do).
-    """
+    """Read, check and write the labelled rows of one task."""
     key = f"data.tasks.{job.task}"
     kind = find_kind(job.source.kind, key=f"{key}.kind")
     result = kind.read(job.task, job.source)
@@ -174,9 +169,6 @@ def run_folds(facts: TaskFacts, train: Split, rows: Labels, *, seed: int, most: 
     Args:
         rows: (N,) indices of the run's rows in it.
         most: maximum number of folds; None: `data.tasks.<name>.folds`.
-
-    Raises:
-        ConfigError: the rows are too few for a cross-validation.
     """
     try:
         strata = strata_of(train, facts.kind)[rows]
@@ -200,11 +192,7 @@ def digest(split: Split, labels: list[str], *, with_units: bool = False) -> str:
 
 
 def read_facts(directory: Path) -> TaskFacts:
-    """The facts of a task, from the output directory of the stage.
-
-    Raises:
-        ArtifactError: the directory is incomplete or damaged, or another version of the stage wrote it.
-    """
+    """The facts of a task, from the output directory of the stage."""
     facts = read_manifest(directory, kind=KIND).facts
     if odd := sorted(({entry.name for entry in fields(TaskFacts)} - {"labels"}) ^ facts.keys()):
         raise ArtifactError(f"{directory}: written by another version ({', '.join(odd)}); run the stage examples again")
@@ -218,11 +206,7 @@ def read_facts(directory: Path) -> TaskFacts:
 
 def read_split(directory: Path, split: str) -> Split:
     """A split. It must not be changed: the last ones are kept in memory, because a fine-tuning stage reads them for
-    every run and fold.
-
-    Raises:
-        ArtifactError: the file cannot be read.
-    """
+    every run and fold."""
     path = (directory / f"{split}.parquet").absolute()
     state = path.stat() if path.is_file() else None
     return _read_split(path, (state.st_mtime_ns, state.st_ino) if state else None)

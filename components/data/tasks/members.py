@@ -25,11 +25,8 @@ KIND: Final = "classifier"
 
 
 def save_members(directory: Path, members: Sequence[Callable[[Path], None]], *, facts: dict[str, Any]) -> None:
-    """Write a classifier directory, which may be part of another draft.
-
-    Args:
-        members: each writes the files of one classifier into a folder.
-    """
+    """Write a classifier directory, which may be part of another draft. `members`: each writes the files of one
+    classifier into a folder."""
     with writing(directory, kind=KIND) as draft:
         draft.facts |= facts
         if len(members) == 1:
@@ -55,27 +52,18 @@ def save_members(directory: Path, members: Sequence[Callable[[Path], None]], *, 
 
 
 def members_of(directory: Path) -> list[Path]:
-    """The folders of a classifier's members: the directory itself if it is a single one.
-
-    Raises:
-        OSError, ValueError: config.json is missing or damaged.
-    """
+    """The folders of a classifier's members: the directory itself if it is a single one."""
     count = json.loads((directory / "config.json").read_text(encoding="utf-8")).get("members")
     return [directory] if count is None else [directory / MEMBERS / str(number) for number in range(int(count))]
 
 
 def encoder_of(member: Path) -> Path:
-    """The encoder of a member that `members_of` names."""
     shared = member.parent.parent / ENCODER
     return member / ENCODER if (member / ENCODER).is_dir() or member.parent.name != MEMBERS else shared
 
 
 def extract_member(directory: Path, number: int, target: Path) -> None:
-    """Write one member as a classifier of its own.
-
-    Raises:
-        ConfigError: there is no such member.
-    """
+    """Write one member as a classifier of its own."""
     folders = members_of(directory)
     if not 0 <= number < len(folders):
         raise ConfigError(f"{directory}: has {len(folders)} member(s), no member {number}; the first is 0")

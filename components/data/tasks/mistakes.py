@@ -16,11 +16,8 @@ NO_LABEL = "no label"
 
 @dataclass(frozen=True)
 class Mistake:
-    """A row with a wrong answer.
-
-    Attributes:
-        size: confidence in the wrong answer; error of a number; share of wrong tags of a sentence.
-    """
+    """A row with a wrong answer. `size`: confidence in the wrong answer; error of a number; share of wrong tags of a
+    sentence."""
 
     row: int
     fields: Fields
@@ -54,14 +51,11 @@ def mistakes(split: Split, answers: Sequence[Answer], *, kind: str, labels: Sequ
 
 def _label(fields: Fields, target: Target, answer: Answer, labels: Sequence[str]) -> Judged:
     true, best = int(target[0]), int(answer.argmax())
-    if true < 0 or true == best:
-        return None
-    return labels[true], labels[best], float(answer[best])
+    return None if true in (-1, best) else (labels[true], labels[best], float(answer[best]))
 
 
 def _choice(fields: Fields, target: Target, answer: Answer, labels: Sequence[str]) -> Judged:
-    true, best = int(target[0]), int(answer.argmax())
-    return None if true == best else (fields[1 + true], fields[1 + best], float(answer[best]))
+    return _label(fields, target, answer, fields[1:])
 
 
 def _labels(fields: Fields, target: Target, answer: Answer, labels: Sequence[str]) -> Judged:
@@ -70,8 +64,8 @@ def _labels(fields: Fields, target: Target, answer: Answer, labels: Sequence[str
     wrong = given != (answer >= THRESHOLD)
     if not wrong.any():
         return None
-    names = [", ".join(np.asarray(labels)[chosen]) or NO_LABEL for chosen in (given, answer >= THRESHOLD)]
-    return names[0], names[1], float(np.abs(answer - given)[wrong].max())
+    true, predicted = (", ".join(np.asarray(labels)[chosen]) or NO_LABEL for chosen in (given, answer >= THRESHOLD))
+    return true, predicted, float(np.abs(answer - given)[wrong].max())
 
 
 def _number(fields: Fields, target: Target, answer: Answer, labels: Sequence[str]) -> Judged:

@@ -80,16 +80,9 @@ def write_results(
 
 def _table(result: RunResult, name: str, answers: Sequence[Answer], slices: Sequence[str | None]) -> pa.Table:
     count = len(answers)
-    columns = {
-        "system": [result.system] * count,
-        "family": [result.family] * count,
-        "start": [result.start] * count,
-        "budget": [result.record["budget"]] * count,
-        "seed": [result.record["seed"]] * count,
-        "split": [name] * count,
-        "row": np.arange(count),
-        "slice": slices,
-    }
+    of_run = {"system": result.system, "family": result.family, "start": result.start, "split": name}
+    of_run |= {key: result.record[key] for key in ("budget", "seed")}
+    columns = {key: [value] * count for key, value in of_run.items()} | {"row": np.arange(count), "slice": slices}
     arrays = {name: pa.array(values, SCHEMA.field(name).type) for name, values in columns.items()}
     return pa.table([arrays.get(field.name, list_column(answers, pa.float32())) for field in SCHEMA], schema=SCHEMA)
 
@@ -130,11 +123,7 @@ def best_score(record: Mapping[str, Any]) -> float:
 
 
 def read_answers(directory: Path, split: str) -> dict[RunKey, Vectors]:
-    """The answers of all runs of an output directory to a split: (system, budget, seed) -> one answer per row.
-
-    Raises:
-        ArtifactError: runs.parquet is missing, damaged or lacks a column.
-    """
+    """The answers of all runs of an output directory to a split: (system, budget, seed) -> one answer per row."""
     path, columns = directory / "runs.parquet", ["system", "budget", "seed", "answer"]
     table = read_columns(path, columns, stage="finetune", filters=[("split", "=", split)])
     keys = zip(*(table.column(name).to_pylist() for name in columns[:3]), strict=True)
@@ -155,14 +144,8 @@ class Average:
 
 def read_averages(directory: Path, *, averages: bool) -> dict[str, Average]:
     """System -> the average over the seeds of its largest budget, in an output directory of `finetune` or `baseline`.
-
-    Args:
-        averages: whether the mean of answers is an answer (`Scoring.averages`). If not, and no average is stored
-            (baselines that are not served), the first seed stands for the system.
-
-    Raises:
-        ArtifactError: as `read_answers`.
-    """
+    `averages`: whether the mean of answers is an answer (`Scoring.averages`). If not, and no average is stored
+    (baselines that are not served), the first seed stands for the system."""
     runs, served = read_answers(directory, "test"), read_answers(directory, SERVED)
     got = {}
     for system in dict.fromkeys(name for name, _, _ in runs):
@@ -179,14 +162,7 @@ def read_averages(directory: Path, *, averages: bool) -> dict[str, Average]:
 
 
 def read_columns(path: Path, columns: Sequence[str], *, stage: str, filters: Any = None) -> pa.Table:
-    """Columns of a Parquet file.
-
-    Args:
-        stage: name of the stage that writes the file, for the message.
-
-    Raises:
-        ArtifactError: the file is missing, damaged or lacks a column.
-    """
+    """Columns of a Parquet file."""
     try:
         return pq.read_table(path, columns=list(columns), filters=filters)
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:

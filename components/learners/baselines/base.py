@@ -29,7 +29,7 @@ class Systems:
 
     Attributes:
         usual: name -> system.
-        characters: further systems, slower, for languages without spaces between words and for `baselines: all`.
+        characters: those that are tried first in languages without spaces between words and with `baselines: all`.
         constant: the constant prediction, the lower bound for all other systems.
     """
 

@@ -30,6 +30,7 @@ from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, RunResult, write_results
 from components.data.tasks.selection import Data, Predictions, System, predict
 from components.data.unlabelled_texts import read_unlabelled
+from components.learners.abstention import abstention_facts
 from components.learners.baselines import baselines_of
 from components.learners.words.classifier import WordsModel, save_words
 from components.settings.names import BASELINE
@@ -167,5 +168,8 @@ def _write_best(directory: Path, facts: TaskFacts, best: Best) -> None:
             "budget": facts.budgets[-1],
             "seeds": list(facts.seeds),
             "systems": systems,
+            **abstention_facts(
+                facts.kind, [(data.judged[1].targets, result[system][1]) for data, result in best.values()]
+            ),
         },
     )

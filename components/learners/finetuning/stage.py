@@ -9,23 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
 from components.core.artifacts import read_manifest, writing
 from components.data.tasks.budgets import ALL
-from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.calibration import calibrated, labels_of, tempered
+from components.data.tasks.data import Answer, Labels, Split, Target
+from components.data.tasks.examples import read_facts, read_split, run_folds
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import save_members
-from components.data.tasks.results import KIND, SERVED, RunResult, write_results
+from components.data.tasks.results import KIND, OUT_OF_FOLD, SERVED, RunResult, write_results
+from components.learners.abstention import abstention_facts
 from components.learners.finetuning.attempts import ways_of
 from components.learners.finetuning.execution import TrainedRun, clear, train_all
 from components.learners.finetuning.packing import MODEL, ON_FROZEN
 from components.learners.finetuning.runs import GroupSpec, below
 from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
-from components.learners.finetuning.specs import Distillation, RunSpec, build
-from components.learners.finetuning.words import with_words
+from components.learners.finetuning.specs import Distillation, RunSpec, build, rows_of
+from components.learners.finetuning.words import at_chosen, with_words
 from components.learners.task_models.classifier import load_classifier, write_files
 from components.learners.task_models.inputs import share_cut
 from components.learners.task_models.kinds import find_task
@@ -164,6 +167,7 @@ def write_member(
                 "budget": spec.budget,
                 "seeds": [output.spec.seed for output in largest],
                 "precision": spec.precision,
+                **abstention_facts(facts.kind, [output.held_out(frozen=frozen) for output in largest]),
             },
         )
     if len(largest) > 1 and not scoring_for(facts.kind, facts.labels).averages:
@@ -196,9 +200,38 @@ class _Output:
     def __init__(self, run: TrainedRun, member: int) -> None:
         self.run, self.member, self.spec = run, member, run.spec.members[member]
         tensors, self.record = run.result(member)
-        self.words = with_words(self.spec, run.answers(member, tensors), self.record)
+        self.temperature, answers = self._calibrated(run.answers(member, tensors))
+        self.record |= self._scores(answers) if self.temperature != 1 else {}
+        self.words = with_words(self.spec, answers, self.record)
         #: Answers of the head on the frozen encoder.
         self.frozen = run.answers(member, tensors, prefix=ON_FROZEN) if f"{ON_FROZEN}test" in tensors else {}
+        self.frozen_temperature, self.frozen = self._calibrated(self.frozen)
+
+    @cached_property
+    def _judged(self) -> tuple[str, Split, Labels | None]:
+        """Name in results of the rows that choices are made on, these rows, and their folds."""
+        facts = read_facts(self.spec.examples)
+        if facts.selection == "dev":
+            return "dev", read_split(self.spec.examples, "dev"), None
+        whole = read_split(self.spec.examples, "train")
+        learned = rows_of(replace(self.spec, fold=None), whole).learned
+        return OUT_OF_FOLD, whole.take(learned), run_folds(facts, whole, learned, seed=self.spec.seed)
+
+    def _scores(self, answers: Mapping[str, list[Answer]]) -> dict[str, Any]:
+        """Entries of the record: the scores of calibrated answers."""
+        facts, (name, rows, _) = read_facts(self.spec.examples), self._judged
+        scores = scoring_for(facts.kind, facts.labels).score(rows.fields, rows.targets, answers[name])
+        return at_chosen(self.record, scores) if name == "dev" else {"selected": scores}
+
+    def _calibrated(self, answers: dict[str, list[Answer]]) -> tuple[float, dict[str, list[Answer]]]:
+        """The temperature by the answers to the rows that choices are made on, and the answers at it."""
+        facts = read_facts(self.spec.examples)
+        scoring, (name, rows, folds) = scoring_for(facts.kind, facts.labels), self._judged
+        if not answers or not (labels := labels_of(scoring)):
+            return 1.0, answers
+        temperature, judged = calibrated(scoring, rows.targets, answers[name], folds=folds)
+        test = tempered(answers["test"], temperature, exclusive=labels == "exclusive")
+        return temperature, {name: judged, "test": test}
 
     def results(self, family: str, start: str) -> Iterator[RunResult]:
         """The results of the model, and of its head on the frozen encoder if it is a system."""
@@ -209,6 +242,12 @@ class _Output:
             first |= {"chosen": 0} if "chosen" in record else {}
             first.pop("selected", None)
             yield RunResult(f"{family}-{start}{FROZEN}", family, f"{start}{FROZEN}", first, self.frozen)
+
+    def held_out(self, *, frozen: bool) -> tuple[Sequence[Target], Sequence[Answer]]:
+        """Targets of the rows that the choices are made on, and the answers of the model, or of its head on the frozen
+        encoder."""
+        name, rows, _ = self._judged
+        return rows.targets, (self.frozen if frozen else self.words.answers)[name]
 
     def write(self, directory: Path, *, frozen: bool) -> None:
         """Write the files of the model, or of its head on the frozen encoder. Weights that the run has not stored are
@@ -228,6 +267,7 @@ class _Output:
             tokenizer=self.spec.encoder / "tokenizer",
             precision=self.spec.precision,
             head_precision="float32" if fitted else None,
+            temperature=self.frozen_temperature if frozen else 1.0 if self.words.weights else self.temperature,
             words=None if frozen else self.words.part,
         )
 

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError
+from components.data.tasks.calibration import tempered
 from components.data.tasks.data import Answer, Fields, mean_answers
 from components.data.tasks.members import ENCODER, KIND, encoder_of, members_of, save_members
 from components.learners.task_models.base import Encoded, most_pieces
@@ -39,7 +40,7 @@ from components.learners.task_models.fixed_batches import (
     count_rows,
     nothing_observed,
 )
-from components.learners.task_models.heads import FixedNorm, Head
+from components.learners.task_models.heads import FixedNorm, Head, TextHead
 from components.learners.task_models.inference_weights import why_not_quantised
 from components.learners.task_models.inputs import plain_pieces
 from components.learners.task_models.kinds import find_task
@@ -109,6 +110,7 @@ class TextClassifier:
         precision: of prediction; float32 if the processor has no instructions for bfloat16.
         head_precision: of the head; None: `precision`. A head that was fitted on features of the frozen encoder is
             computed in float32.
+        temperature: by which the logits of the encoder's probabilities are divided.
         words: a words model that is combined with the encoder; None: there is none.
         int8: whether the encoder's matrices are quantised for prediction.
     """
@@ -117,6 +119,7 @@ class TextClassifier:
     tokenizer: Tokenizer
     precision: Precision = "float32"
     head_precision: Precision | None = None
+    temperature: float = 1.0
     words: WordsPart | None = None
     int8: bool = False
 
@@ -171,7 +174,19 @@ class TextClassifier:
 
     def with_words(self, rows: Sequence[Fields], answers: list[Answer]) -> list[Answer]:
         """The answers to N rows from the answers of the encoder and its head."""
+        answers = tempered(answers, self.temperature, exclusive=self.kind != "multilabel")
         return answers if self.words is None else self.words.combined(rows, answers)
+
+    def sharpened(self) -> TextClassifier:
+        """This classifier with its temperature in the weights of its head, for exports."""
+        if self.temperature == 1:
+            return self
+        model = copy.deepcopy(self.model)
+        assert isinstance(model.head, TextHead)
+        with torch.no_grad():
+            model.head.output.weight.div_(self.temperature)
+            model.head.output.bias.div_(self.temperature)
+        return replace(self, model=model, temperature=1.0)
 
     def encode(self, rows: Sequence[Fields]) -> list[Encoded]:
         """The piece ids of N rows, as the encoder reads them."""
@@ -224,6 +239,7 @@ def write_files(
     tokenizer: Path,
     precision: Precision = "float32",
     head_precision: Precision | None = None,
+    temperature: float = 1.0,
     words: WordsPart | None = None,
 ) -> None:
     """Write the files of a task model."""
@@ -234,6 +250,8 @@ def write_files(
     }
     if head_precision not in (None, precision):
         config["head_precision"] = head_precision
+    if temperature != 1:
+        config["temperature"] = temperature
     if words is not None:
         config["words"] = words.write(directory)
     (directory / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
@@ -284,12 +302,13 @@ def _read(directory: Path, encoder: Encoder) -> TextClassifier:
         task = find_task(config["kind"])
         precision: Precision = "bf16" if config["precision"] == "bf16" else "float32"
         head_precision: Precision | None = "float32" if config.get("head_precision") == "float32" else None
+        temperature = float(config.get("temperature", 1.0))
         words = WordsPart.read(directory, config["words"], labels=len(labels)) if "words" in config else None
     except (OSError, ValueError, KeyError, ConfigError) as error:
         raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
     classifier = TaskModel(encoder.model, task=task, settings=settings, labels=labels)
     load_weights(directory / "head.safetensors", _AboveEncoder(classifier))
-    return TextClassifier(classifier.eval(), encoder.tokenizer, precision, head_precision, words)
+    return TextClassifier(classifier.eval(), encoder.tokenizer, precision, head_precision, temperature, words)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize, minimize_scalar
-from scipy.special import expit, log_softmax, softmax
+from scipy.optimize import minimize
+from scipy.special import expit, softmax
 
+from components.data.tasks.calibration import loss_of, temperature_of
 from components.data.tasks.folds import folds_of
 
 #: Rounds of co-training, least confidence of a pseudo-label, and weight of the pseudo-labels relative to the labels.
@@ -27,8 +28,6 @@ ROUNDS, CONFIDENCE, WEIGHT = 3, 0.6, 1.0
 FOLDS: Final = 3
 #: Maximum number of iterations of a fit, and of one in a round, which starts at the model of the round before.
 STEPS, ROUND_STEPS = 50, 20
-#: Bounds of the temperature of a calibration.
-TEMPERATURES: Final = (0.05, 20.0)
 Array = NDArray[np.float64]
 
 
@@ -129,34 +128,6 @@ def _first(view: View, targets: Array, folds: Any, *, exclusive: bool) -> tuple[
         tried.append((loss_of(held / temperature, targets, exclusive=exclusive), penalty, temperature))
     _, penalty, temperature = min(tried, key=lambda entry: entry[0])
     return fit(x, targets, ones, penalty=penalty, exclusive=exclusive), penalty, temperature
-
-
-def temperature_of(logits: Array, targets: Array, *, exclusive: bool) -> float:
-    """The temperature T with the highest likelihood of the targets under logits / T (Guo et al. 2017, section 4.2).
-
-    One more row of each label is counted, so that a few rows that are all right do not make the model certain (Platt
-    1999, section 2.2).
-
-    Args:
-        logits: (N, C), of rows that the model has not learned from.
-        targets: (N, C) of 0 and 1.
-        exclusive: whether a row has one label.
-    """
-    count, labels = targets.shape
-    smoothed = (count * targets + 1) / (count + (labels if exclusive else 2))
-
-    def loss(log_temperature: float) -> float:
-        return loss_of(logits / np.exp(log_temperature), smoothed, exclusive=exclusive)
-
-    low, high = np.log(TEMPERATURES)
-    return float(np.exp(minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-4}).x))
-
-
-def loss_of(logits: Array, targets: Array, *, exclusive: bool) -> float:
-    """Negative log-likelihood of (N, C) targets in nats, summed."""
-    if exclusive:
-        return float(-(targets * log_softmax(logits, axis=1)).sum())
-    return float((np.logaddexp(0, logits) - targets * logits).sum())
 
 
 def probabilities(logits: Array, *, exclusive: bool) -> Array:

@@ -6,7 +6,6 @@ Shapes: B rows of a batch, F features, X labels of a row (padding included).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,8 +50,8 @@ class Contrastive(Way):
         return settings.training.model_copy(update={"rate": contrastive.RATE})
 
     def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
-        """The epochs of contrastive training, with at most its number of pairs."""
-        return max(1, min(math.ceil(settings.contrastive.epochs * epoch), contrastive.STEPS))
+        """The epochs of contrastive training, with at most its number of steps."""
+        return contrastive.steps_of(settings.contrastive.epochs, epoch=epoch)
 
     def evaluations(self, settings: FinetuneSettings) -> int:
         """One, at the end of the schedule, which is nearly always chosen."""

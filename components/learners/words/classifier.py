@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -51,6 +51,11 @@ class WordsModel:
     def answers(self, rows: Sequence[Fields]) -> list[Answer]:
         """Probabilities (C,) of each row's labels, or [value]."""
         return list(self.linear.answers(self.features.matrix(rows))) if rows else []
+
+    def tempered(self, temperature: float) -> WordsModel:
+        """The model of labels with its logits divided by a temperature."""
+        assert isinstance(self.linear, LinearModel)
+        return replace(self, linear=self.linear.tempered(temperature))
 
     def write(self, directory: Path) -> None:
         """Write words.json and words.safetensors into a directory."""

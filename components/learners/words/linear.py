@@ -5,7 +5,7 @@ Shapes: N rows, F features, C labels, K linear functions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,10 @@ class LinearModel:
             values = np.asarray(features @ self.weights.T) + self.intercepts
             result[:, self.classes[-values.shape[1] :]] = values
         return result
+
+    def tempered(self, temperature: float) -> LinearModel:
+        """The model with its logits divided by a temperature."""
+        return replace(self, weights=self.weights / temperature, intercepts=self.intercepts / temperature)
 
     def dump(self) -> dict[str, NDArray[Any]]:
         """The arrays by name."""

@@ -96,17 +96,19 @@ def ridge(training: Training, *, read: Reading) -> list[Candidate]:
 
 
 _SINGLE, _PAIRS = partial(words, ngrams=(1, 1)), partial(words, ngrams=(1, 2))
-#: Kind of task -> its words models by name: the usual ones; and further ones, slower, for languages without spaces
-#: between words and for `baselines: all`.
+_CHARACTERS = partial(linear, read=characters)
+#: Kind of task -> its words models by name: the usual ones; and those that are tried first, slower ones among them, in
+#: languages without spaces between words and with `baselines: all`.
 SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
     "classification": (
         {
             "tfidf-words": partial(linear, read=_SINGLE),
             "tfidf-words-pairs": partial(linear, read=_PAIRS),
+            "tfidf-words-characters": _CHARACTERS,
             "latent-words": transductive.exclusive,
         },
         {
-            "tfidf-words-characters": partial(linear, read=characters),
+            "tfidf-words-characters": _CHARACTERS,
             MARGIN: partial(linear, read=characters, fit=fit_margin, grid=MARGINS),
         },
     ),

@@ -38,7 +38,6 @@ class Copy:
     Attributes:
         where: `corpus/general` or `examples/aws-type`.
         split: of the corpus or the task; `dropped` for a duplicate that ingestion has left out.
-        id: of the document.
         file: shard or table that holds it; the raw file for dropped ones.
         similarity: 1 for a copy; less for a near copy.
         key: BLAKE2b-128 of a corpus document, else empty.

@@ -32,7 +32,6 @@ from components.data.matching import Texts, key_of
 from components.data.removed import RECORDS, STATE, name_of, pending, repository_key
 from components.pipeline.lineage.documents import Copy, holders, near_copies, texts_of
 from components.pipeline.lineage.editing import remove_records
-from components.pipeline.lineage.models import Evidence, Learner, learners
 from components.pipeline.lineage.places import (
     Cache,
     Item,
@@ -47,6 +46,7 @@ from components.pipeline.lineage.places import (
     tracked_by_git,
     walk,
 )
+from components.pipeline.lineage.trace import Evidence, Learner, learners
 from components.registry.drift.traffic import traffic_folder
 from components.registry.ledger import record_taints
 from components.registry.tracking import connect

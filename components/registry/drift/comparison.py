@@ -66,7 +66,6 @@ class Feature:
     """The test of one feature.
 
     Attributes:
-        effect: between 0 and 1.
         old, new: summary of the reference and of the new rows, as text.
         words: the difference as a sentence.
     """
@@ -88,7 +87,6 @@ class Comparison:
     Attributes:
         what: what was compared, such as `headstart-aws-type/3`.
         rows: number of new rows; `reference_rows`: of the reference.
-        error: probability of a false alarm in this check.
         too_few: why there is no comparison; empty if there is one.
     """
 
@@ -252,10 +250,10 @@ def _percent(share: float) -> str:
     return f"{share:.1%}" if 0 < share < 0.095 else f"{share:.0%}"
 
 
-def _unusual(old: Measured, new: Measured, *, count: int = 3) -> tuple[str, ...]:
+def _unusual(old: Measured, new: Measured) -> tuple[str, ...]:
     sketch = old.rows["sketch"].astype(np.float64)
     far = np.square((new.rows["sketch"] - sketch.mean(0)) / np.maximum(sketch.std(0), 1e-6)).sum(1)
-    return tuple(new.texts[index][:200] for index in np.argsort(-np.nan_to_num(far), kind="stable")[:count])
+    return tuple(new.texts[index][:200] for index in np.argsort(-np.nan_to_num(far), kind="stable")[:3])
 
 
 def sequential(observed: float, draw: Callable[[int], Floats], *, most: int) -> float:

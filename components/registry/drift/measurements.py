@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from components.core.errors import ArtifactError
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.examples import read_split
-from components.learners.prediction import ROWS, Classifier
+from components.data.tasks.task_io import TaskIO
+from components.learners.prediction import ROWS, Classifier, io_of
 
 if TYPE_CHECKING:
     from components.registry.tracking import Registry, Version
@@ -164,20 +165,9 @@ LARGEST = 6e4
 TRAIN_ROWS, UNSEEN_ROWS = 1000, 2000
 
 
-@runtime_checkable
-class MeasuredClassifier(Classifier, Protocol):
-    """A classifier that shows more of a row than its answer."""
-
-    def answer_measured(
-        self, rows: Sequence[Fields], projection: Callable[[int], NDArray[np.float32]]
-    ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
-        """(N inputs, number of features F -> (F, S) random numbers with variance 1 / F) -> the answers of `answer`;
-        (N, 2) pieces and unknown pieces; (N, S) projections of features of the order of 1."""
-
-
 class ObservedClassifier:
-    """A classifier that passes the measurements of every batch on. It changes no answer. `inner`: the classifier. One
-    that is not a `MeasuredClassifier` has no pieces and no sketches."""
+    """The classifier `inner`, with the measurements of every batch passed on. It changes no answer. Without
+    `answer_measured` there are no pieces and no sketches."""
 
     def __init__(self, inner: Classifier, observe: Callable[[Sequence[Fields], Measured], None]) -> None:
         self.inner, self._observe = inner, observe
@@ -192,6 +182,11 @@ class ObservedClassifier:
         """Names of the labels, by index."""
         return self.inner.labels
 
+    @property
+    def io(self) -> TaskIO:
+        """Input and output of the classifier."""
+        return io_of(self.inner)
+
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
         """N inputs -> N answers."""
         answers: list[Answer] = []
@@ -204,10 +199,15 @@ class ObservedClassifier:
 
 
 def measure(classifier: Classifier, rows: Sequence[Fields], *, now: float = 0.0) -> tuple[list[Answer], Measured]:
-    """The answers to N rows, and their measurements."""
+    """The answers to N rows, and their measurements.
+
+    A classifier may have `answer_measured(rows, projection)`: N inputs, number of features F -> (F, S) random numbers
+    with variance 1 / F -> the answers of `answer`; (N, 2) pieces and unknown pieces; (N, S) projections of features of
+    the order of 1.
+    """
     records = np.zeros(len(rows), dtype=ROW)
-    if hasattr(classifier, "answer_measured"):  # isinstance of a protocol takes a tenth of a millisecond
-        answers, counts, sketches = classifier.answer_measured(rows, projection)
+    if (answer_measured := getattr(classifier, "answer_measured", None)) is not None:
+        answers, counts, sketches = answer_measured(rows, projection)
         records["pieces"], records["unknown"] = counts[:, 0], counts[:, 1]
         records["sketch"] = np.clip(sketches, -LARGEST, LARGEST)
     else:

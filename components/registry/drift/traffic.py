@@ -228,13 +228,6 @@ def logged(
 ) -> Classifier:
     """The classifier of a version, with a log of its rows; itself if `drift.log` is off or the version was not
     made by Headstart.
-
-    Args:
-        classifier: the model.
-        version: of the model.
-        task: name of the task.
-        settings: `params.drift`.
-        folder: of all logs; None: `traffic_folder()`.
     """
     if not settings.log or not version.digest:
         return classifier
@@ -251,9 +244,5 @@ def logged(
 
 
 def traffic_folder(root: Path | None = None) -> Path:
-    """The folder of all logs, which several servers may share.
-
-    Args:
-        root: of the repository; None: of the working directory's.
-    """
+    """The folder of all logs, which several servers may share."""
     return (root or find_repository(Path()) or Path()) / (os.environ.get("HEADSTART_TRAFFIC") or FOLDER)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from safetensors.torch import save_file
 
-from components.core.artifacts import read_manifest
+from components.core.artifacts import MANIFEST, read_manifest
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.core.outputs import named_output
 from components.core.resources import FILES, LOCK
@@ -24,12 +25,15 @@ from components.data.tasks.data import Split
 from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import extract_member, members_of
-from components.interchange.tokenizer_json import library_tokenizer
+from components.interchange.huggingface import CONVERTERS
+from components.interchange.tokenizer_json import library_tokenizer, write_tokenizer
+from components.interchange.vectors_text import write_vectors
 from components.learners.task_models.classifier import TextClassifier, load_members
-from components.learners.words.classifier import FORM, form_of
-from components.models.encoder import family_of
+from components.learners.words.classifier import DESCRIPTION, FORM, form_of
+from components.models.encoder import TOKENIZER as TOKENIZER_FOLDER
+from components.models.encoder import WEIGHTS, Encoder, family_of, load_encoder
+from components.models.static import StaticVectors
 from components.registry.champion import fetched, find_champion
-from components.registry.exports.exporting import export_encoder
 from components.registry.exports.onnx import (
     CONFIG,
     INT8,
@@ -39,14 +43,17 @@ from components.registry.exports.onnx import (
     refuse,
     templates,
     write_int8,
+    write_onnx,
     write_task_graph,
 )
 from components.registry.tracking import connect
 from components.settings.params import Params
-from components.tokenization.special import UNK
+from components.tokenization.special import FIRST_ORDINARY, UNK
 
 KIND: Final = "export"
 FORMS: Final = ("onnx", "huggingface", "container")
+ENCODER_FORMS: Final = ("huggingface", "onnx", "vectors")
+VECTORS_FILE: Final = "vectors.txt"
 ENCODER: Final = "encoder"
 CARD: Final = "README.md"
 #: Maximum number of rows on which an export is compared with the model.
@@ -159,11 +166,11 @@ def export_classifier(source: Source, export: Export) -> list[str]:
         elif form == "huggingface":
             from components.registry.exports.pipelines import MODULE, TRUST, write_pipeline
 
-            classifier = load_members(source.directory)[0]
+            classifier = load_members(source.directory)[0].sharpened()
             notes, usage = write_pipeline(draft.path, classifier, family=family_of(source.directory / ENCODER))
             lines += [TRUST] * (draft.path / MODULE).exists()
         else:
-            classifier = load_members(source.directory)[0]
+            classifier = load_members(source.directory)[0].sharpened()
             notes = _graph(draft.path, classifier, int8=int8)
             lines += _measured(draft.path, source, classifier, int8=int8)
         card = _card(source, str(config["kind"]), labels, usage=usage, lines=lines)
@@ -269,3 +276,62 @@ def write_context(directory: Path, model: Path) -> list[str]:
     shutil.copytree(PACKAGE, directory / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(model, directory / SERVED)
     return [f"{DOCKERFILE}, {LOCK}, {PACKAGE.name}/, {SERVED}/: the context of an image that serves on port 8000"]
+
+
+def export_encoder(encoder: Path, *, output: Path, form: str = "huggingface", overwrite: bool = False) -> list[str]:
+    """Convert an encoder directory and write the directory `output`; returns log lines.
+
+    Args:
+        form: `huggingface`: a folder for AutoModel and AutoTokenizer of transformers, with the same outputs and ids;
+            `onnx`: the computation graph, and the tokenizer; `vectors`: a text file of word vectors (static families).
+
+    Raises:
+        ArtifactError: `encoder` is not a complete encoder directory, or the output exists.
+        ConfigError: the format is unknown, or does not support the family or its tokenizer; or `encoder` is a words
+            model.
+    """
+    if form not in ENCODER_FORMS:
+        raise ConfigError(f"unknown format {form!r}{nearest(form, ENCODER_FORMS)}")
+    if (Path(encoder) / DESCRIPTION).is_file():
+        raise ConfigError(
+            f"{encoder}: is a words model, which has no encoder to export; it is served by Headstart only"
+        )
+    loaded = load_encoder(Path(encoder), verify=True)
+    assert loaded.manifest is not None
+    with named_output(output, kind=KIND, overwrite=overwrite) as draft:
+        if form == "huggingface":
+            notes = _huggingface(draft.path, loaded)
+        elif form == "onnx":
+            notes = write_onnx(draft.path / MODEL, loaded.model)
+            shutil.copytree(
+                Path(encoder) / TOKENIZER_FOLDER, draft.path / TOKENIZER_FOLDER, ignore=shutil.ignore_patterns(MANIFEST)
+            )
+        else:
+            notes = _vectors(draft.path, loaded)
+        draft.facts |= {"family": loaded.family, "form": form, "encoder": loaded.manifest.digest}
+    return notes
+
+
+def _huggingface(directory: Path, encoder: Encoder) -> list[str]:
+    if encoder.family not in CONVERTERS:
+        raise ConfigError(
+            f"the family {encoder.family!r} has no counterpart in transformers"
+            f"{nearest(encoder.family, CONVERTERS)}; `--format onnx` supports every encoder that ONNX can express"
+        )
+    config, tensors = CONVERTERS[encoder.family].to_huggingface(encoder.model)
+    (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
+    return [
+        f"{config['architectures'][0]}: {len(tensors)} tensors",
+        *write_tokenizer(directory, encoder.tokenizer, encoder.model),
+    ]
+
+
+def _vectors(directory: Path, encoder: Encoder) -> list[str]:
+    if not isinstance(encoder.model, StaticVectors):
+        raise ConfigError(
+            f"the family {encoder.family!r} has no context-independent word vectors; static families have"
+        )
+    words = encoder.tokenizer.pieces[FIRST_ORDINARY:]
+    write_vectors(directory / VECTORS_FILE, words, encoder.model.vectors()[FIRST_ORDINARY:].numpy())
+    return [f"{VECTORS_FILE}: {len(words)} vectors"]

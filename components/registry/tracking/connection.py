@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from mlflow.exceptions import MlflowException
 
+from components.core.environment import variables
 from components.core.errors import RegistryError, RegistryUnavailableError
 from components.core.masking import masked
 from components.registry.tracking.new_database import create_database
@@ -106,15 +107,11 @@ def as_default(uri: str) -> Iterator[None]:
     where it would take precedence over the settings of later connections."""
     import mlflow
 
-    name = "MLFLOW_TRACKING_URI"
-    before = os.environ.get(name)
-    mlflow.set_tracking_uri(uri)
-    mlflow.set_registry_uri(uri)
-    try:
-        yield
-    finally:
-        mlflow.set_tracking_uri(None)
-        mlflow.set_registry_uri(None)
-        os.environ.pop(name, None)
-        if before is not None:
-            os.environ[name] = before
+    with variables({"MLFLOW_TRACKING_URI": uri}):
+        mlflow.set_tracking_uri(uri)
+        mlflow.set_registry_uri(uri)
+        try:
+            yield
+        finally:
+            mlflow.set_tracking_uri(None)
+            mlflow.set_registry_uri(None)

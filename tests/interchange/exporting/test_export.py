@@ -18,7 +18,7 @@ from components.interchange.huggingface import CONVERTERS
 from components.interchange.importing import read_published
 from components.models import FAMILIES
 from components.models.encoder import KIND, Encoder, build_model, load_encoder, save_encoder
-from components.registry.exports.exporting import export_encoder
+from components.registry.exports.champion import export_encoder
 from components.tokenization import load_tokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, START
 

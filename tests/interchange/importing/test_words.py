@@ -14,7 +14,7 @@ from components.interchange.importing import import_encoder, read_published
 from components.interchange.vectors_text import read_vectors, write_vectors
 from components.models.encoder import build_model, load_encoder
 from components.models.static import StaticVectors
-from components.registry.exports.exporting import export_encoder
+from components.registry.exports.champion import export_encoder
 from components.settings.training import LanguageModelTraining
 from components.tokenization.special import SPECIAL_PIECES
 from components.training.pretraining.pretrain import PretrainJob, pretrain

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -32,11 +33,7 @@ UNLABELLED: Final = -1
 
 
 def read_hub(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """Rows of a split of `save_to_disk` (a folder), or of one file of a repository; row numbers begin at 1.
-
-    Raises:
-        DataError: the folder or file is damaged, a column is missing, or a number names no class.
-    """
+    """Rows of a split of `save_to_disk` (a folder), or of one file of a repository; row numbers begin at 1."""
     number = 0
     names = class_names(path)
     form = suffix(path.name)
@@ -53,7 +50,6 @@ def read_hub(path: Path, columns: Sequence[str], layout: Layout, reading: Readin
 
 
 def tagging_columns(path: Path) -> tuple[str, str]:
-    """The default columns of words and tags of a data set."""
     classes_of = class_names(path)
     lists: list[str] = [name for name in TAGS if name in classes_of] or sorted(map(str, classes_of))
     return next((name for name in WORDS if name in column_names(path)), WORDS[0]), lists[0] if lists else TAGS[0]
@@ -133,11 +129,7 @@ def _name(value: Any, names: list[str], column: str, where: str) -> Any:
 
 
 def arrow_rows(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
-    """The rows of a folder of `save_to_disk`, or of one Arrow file, with class labels as numbers.
-
-    Raises:
-        DataError: a file is damaged or missing.
-    """
+    """The rows of a folder of `save_to_disk`, or of one Arrow file, with class labels as numbers."""
     files = [path]
     if path.is_dir():
         state = _json(path / STATE)
@@ -145,24 +137,27 @@ def arrow_rows(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
             raise DataError(f"{path / STATE}: lists no data files; write the data set again with save_to_disk")
         files = [path / str(entry["filename"]) for entry in listed]
     for file in files:
-        try:
-            with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as stream:
-                for batch in stream:
-                    reading.text_bytes += batch.nbytes
-                    yield from batch.to_pylist()
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{file}: damaged or missing ({str(error).splitlines()[0]}); copy it again") from error
+        with _whole(file), pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as stream:
+            for batch in stream:
+                reading.text_bytes += batch.nbytes
+                yield from batch.to_pylist()
 
 
 def _schema(path: Path) -> pa.Schema | None:
-    try:
-        if path.is_dir():
-            first = next(iter(_json(path / STATE).get("_data_files") or []), None)
-            return None if first is None else _schema(path / str(first["filename"]))
+    if path.is_dir():
+        first = next(iter(_json(path / STATE).get("_data_files") or []), None)
+        return None if first is None else _schema(path / str(first["filename"]))
+    with _whole(path):
         if path.suffix == ".arrow":
             with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
                 return stream.schema
         return pq.read_schema(path) if path.suffix == ".parquet" else None
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: damaged or missing ({str(error).splitlines()[0]}); copy it again") from error
 

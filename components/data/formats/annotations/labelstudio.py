@@ -13,14 +13,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from components.core.errors import DataError
-from components.data.formats.annotations.records import (
-    LABEL,
-    Annotated,
-    CharSpan,
-    PredictedRow,
-    checked_spans,
-    member,
-)
+from components.data.formats.annotations.records import LABEL, Annotated, CharSpan, PredictedRow, checked_spans, member
 from components.data.formats.lines import Reading
 from components.data.formats.tables import parse_json
 
@@ -35,9 +28,6 @@ def read_label_studio(path: Path, reading: Reading) -> Iterator[Annotated]:
     """Iterate over the annotated tasks of an export; tasks without annotation, and skipped ones, are counted.
 
     Of several annotations of a task the ground truth counts, otherwise the one that was changed last.
-
-    Raises:
-        DataError: the file is not an export, or a task is malformed (file and task).
     """
     tasks = parse_json(path, reading)
     if not isinstance(tasks, list):
@@ -61,7 +51,9 @@ def _full(task: dict[str, Any], number: int, where: str, reading: Reading) -> An
     if not kept:
         reading.skipped["skipped" if given else "without_annotation"] += 1
         return None
-    if len({json.dumps(_contents(item), sort_keys=True) for item in kept}) > 1:
+    parts = ("type", "from_name", "value")
+    contents = [[[result.get(part) for part in parts] for result in item["result"]] for item in kept]
+    if len({json.dumps(content, sort_keys=True) for content in contents}) > 1:
         reading.skipped["annotators_disagree"] += 1
     best = max(kept, key=lambda item: (bool(item.get("ground_truth")), str(item.get("updated_at", ""))))
     annotated = Annotated(number, data)
@@ -83,10 +75,6 @@ def _full(task: dict[str, Any], number: int, where: str, reading: Reading) -> An
         if isinstance(text, str):
             annotated.spans[control] = checked_spans(spans, text, where)
     return annotated
-
-
-def _contents(annotation: dict[str, Any]) -> Any:
-    return [[result.get("type"), result.get("from_name"), result.get("value")] for result in annotation["result"]]
 
 
 def _chosen(value: dict[str, Any], kind: str, where: str) -> list[str] | float:

@@ -44,11 +44,8 @@ class Annotated:
 
 @dataclass(frozen=True)
 class PredictedRow:
-    """A text with its prediction, as a tool shows it before a person decides.
-
-    Attributes:
-        tokens: (start, end) of the words that were tagged.
-    """
+    """A text with its prediction, as a tool shows it before a person decides. `tokens`: (start, end) of the words that
+    were tagged."""
 
     row: Mapping[str, Any]
     text: str
@@ -60,11 +57,6 @@ class PredictedRow:
 
 
 def control_of(annotations: Mapping[str, Any], name: str | None, where: str, what: str) -> Any:
-    """The annotation of one control.
-
-    Raises:
-        DataError: there are several controls, and none is named.
-    """
     if name is not None and (name != LABEL or name in annotations):
         return annotations.get(name)
     if len(annotations) > 1:
@@ -74,11 +66,7 @@ def control_of(annotations: Mapping[str, Any], name: str | None, where: str, wha
 
 def checked_spans(spans: Iterable[CharSpan], text: str, where: str) -> list[CharSpan]:
     """Spans in order of their start. Offsets that count in UTF-16, as browsers do, are converted if the stored
-    characters show it.
-
-    Raises:
-        DataError: a span is empty, does not lie within the text, or covers other characters than those stored.
-    """
+    characters show it."""
     ordered = sorted(set(spans))
     if any(not _is_stored(span, text) for span in ordered):
         converted = sorted(_of_utf16(span, text) for span in ordered)
@@ -112,11 +100,6 @@ def _of_utf16(span: CharSpan, text: str) -> CharSpan:
 
 
 def member(value: Any, key: str, kind: type | tuple[type, ...], where: str) -> Any:
-    """A member of a JSON object.
-
-    Raises:
-        DataError: the value is not an object, or the member is missing or has another type.
-    """
     if not isinstance(value, dict):
         raise DataError(f"{where}: is a {type(value).__name__}, not an object")
     if key not in value:

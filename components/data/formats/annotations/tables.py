@@ -1,17 +1,18 @@
-"""Exports of annotation tools as tables: the columns are texts, and controls, whose values are the labels."""
+"""Exports of annotation tools as tables, whose columns are texts, and controls with labels; forms of predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from components.core.errors import DataError, nearest
-from components.data.formats.annotations.doccano import read_doccano
-from components.data.formats.annotations.hub import read_hub
-from components.data.formats.annotations.labelstudio import read_label_studio
-from components.data.formats.annotations.prodigy import read_prodigy
+from components.core.errors import ConfigError, DataError, nearest
+from components.data.formats.annotations.doccano import read_doccano, write_doccano
+from components.data.formats.annotations.hub import read_hub, write_hub
+from components.data.formats.annotations.labelstudio import read_label_studio, write_label_studio
+from components.data.formats.annotations.prodigy import read_prodigy, write_prodigy
 from components.data.formats.annotations.records import LABEL, Annotated, control_of
 from components.data.formats.lines import Reading
 from components.data.formats.tables import Layout, Row, Table, picked
@@ -47,10 +48,6 @@ def read_annotated(path: Path, columns: Sequence[str], layout: Layout, reading: 
     A column is one of the texts', or a control: its name, or `label` if there is only one. The value of a control is a
     label, with `layout.nested` a list of labels, or a number. A record that lacks a requested control is left out and
     counted.
-
-    Raises:
-        DataError: as the readers; a column occurs in no record; a text has several labels and `layout.nested` is not
-            set.
     """
     seen: set[str] = set()
     missing: Annotated | None = None
@@ -92,3 +89,31 @@ ANNOTATED: Final[dict[str, Table]] = {
     **{form: partial(read_annotated, form=form) for form in READERS},
     "datasets": read_hub,
 }
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form: its writer, and the suffix of its files; without suffix it is a folder."""
+
+    write: Callable[..., None]
+    suffix: str
+
+
+FORMS: Final = {
+    "label-studio": Form(write_label_studio, ".json"),
+    "doccano": Form(write_doccano, ".jsonl"),
+    "prodigy": Form(write_prodigy, ".jsonl"),
+    "datasets": Form(write_hub, ""),
+}
+
+
+def form_named(name: str, output: Path) -> Form:
+    if name not in FORMS:
+        raise ConfigError(f"unknown format {name!r}{nearest(name, FORMS)}")
+    form = FORMS[name]
+    if output.suffix != form.suffix:
+        expected = (
+            f"a file {output.stem}{form.suffix}" if form.suffix else f"a folder, such as {output.with_suffix('')}"
+        )
+        raise ConfigError(f"{output}: predictions for {name} are {expected}")
+    return form

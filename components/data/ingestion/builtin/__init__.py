@@ -29,14 +29,7 @@ def build(directory: Path) -> dict[str, int]:
     """Write general/, domain/aws/, parallel/aws/, and aws-type, aws-service, aws-code and aws-operation in tasks/.
 
     The folder is complete or absent. Texts of the dev and test splits of the tasks are excluded from the domain corpus
-    and the pairs.
-
-    Returns:
-        folder or split -> number of rows.
-
-    Raises:
-        ArtifactError: the folder contains files, or cannot be written.
-        DataError: a required package is not installed.
+    and the pairs. Returns folder or split -> number of rows.
     """
     directory = directory.resolve()
     if directory.is_dir() and any(directory.iterdir()):

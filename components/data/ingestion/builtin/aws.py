@@ -73,11 +73,7 @@ class Service:
 
 
 def read_services() -> list[Service]:
-    """The newest version of every service model in the installed botocore, sorted by folder name.
-
-    Raises:
-        DataError: botocore is not installed or holds no service models.
-    """
+    """The newest version of every service model in the installed botocore, sorted by folder name."""
     root = locate("botocore") / "botocore" / "data"
     newest = {path.parts[-3]: path for path in sorted(root.glob("*/*/service-2.json.gz"), key=lambda path: path.parts)}
     if not newest:
@@ -88,11 +84,6 @@ def read_services() -> list[Service]:
 
 
 def read_service(key: str, path: Path) -> Service:
-    """Read a service model, a gzipped JSON file.
-
-    Raises:
-        DataError: the file is damaged.
-    """
     try:
         with gzip.open(path, "rb") as file:
             raw = json.load(file)
@@ -171,7 +162,6 @@ def service_documents(service: Service) -> Iterator[Document]:
 def corpus(
     documents: list[Document], *, without: Collection[str], left_out: Collection[str] = ()
 ) -> Iterator[dict[str, str]]:
-    """Rows {id, text} of the domain corpus."""
     for document in documents:
         if document.id not in left_out:
             texts = [text for text in document.texts if text_key(text) not in without]

@@ -61,27 +61,20 @@ def documents() -> Iterator[dict[str, str]]:
 
     A module is split into documents of about 8,000 characters at top-level definitions, so that a topic is not split; a
     class of more than 32,000 characters is split at a method.
-
-    Raises:
-        DataError: a package in `PACKAGES` is not installed.
     """
     files = [(locate(name), path) for name in PACKAGES for path in python_files(name) if _wanted(path)]
     seen: set[bytes] = set()
     with Progress("data: general text", total=len(files), unit="files") as bar:
-        for (_, path), groups in zip(files, _extract_all(files), strict=True):
-            yield from _cut(path, groups, seen)
-            bar.advance()
+        sources = [root / path for root, path in files]
+        with ProcessPoolExecutor(cores(), mp_context=get_context("spawn")) as pool:
+            extracted = pool.map(_extract_file, sources, chunksize=32)
+            for (_, path), groups in zip(files, extracted, strict=True):
+                yield from _cut(path, groups, seen)
+                bar.advance()
 
 
 def _wanted(path: PurePosixPath) -> bool:
     return _SKIPPED_FOLDERS.isdisjoint(path.parts[:-1]) and not _SKIPPED_FILES.fullmatch(path.name)
-
-
-def _extract_all(files: list[tuple[Path, PurePosixPath]]) -> Iterator[list[list[str]]]:
-    """`extract` of every file, in order, in one process per core."""
-    sources = [root / path for root, path in files]
-    with ProcessPoolExecutor(cores(), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_extract_file, sources, chunksize=32)
 
 
 def _extract_file(path: Path) -> list[list[str]]:

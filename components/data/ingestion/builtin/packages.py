@@ -18,20 +18,12 @@ def _distribution(name: str) -> metadata.Distribution:
 
 
 def locate(name: str) -> Path:
-    """The folder that a distribution is installed in (site-packages).
-
-    Raises:
-        DataError: the distribution is not installed.
-    """
+    """The folder that a distribution is installed in (site-packages)."""
     return Path(str(_distribution(name).locate_file("")))
 
 
 def python_files(name: str) -> list[PurePosixPath]:
-    """The .py files that a distribution installed, relative to `locate(name)`, sorted by their parts.
-
-    Raises:
-        DataError: the distribution is not installed or has no list of files.
-    """
+    """The .py files that a distribution installed, relative to `locate(name)`, sorted by their parts."""
     files = _distribution(name).files
     if files is None:
         raise DataError(f"built-in data: package {name!r} has no list of its files (RECORD); reinstall it")

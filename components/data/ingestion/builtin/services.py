@@ -8,6 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from components.data.ingestion.builtin.aws import Document, Service
 from components.data.ingestion.builtin.tasks import Row, Splits, order_key
@@ -147,18 +149,10 @@ def service_of_documents(services: list[Service], documents: list[Document]) -> 
 
 
 def _clusters(texts: list[str]) -> list[int]:
-    """The cluster of each text, as the index of its first member: connected components of near duplicates."""
-    parents = np.arange(len(texts))
-
-    def root(node: int) -> int:
-        while parents[node] != node:
-            parents[node] = parents[parents[node]]
-            node = int(parents[node])
-        return node
-
+    """The number of the cluster of each text: connected components of near duplicates."""
     sketches = Shingles(ngram=_NGRAM, permutations=_PERMUTATIONS).sketches(texts)
-    for later, earlier, _ in near_pairs(sketches, _THRESHOLD, rows=4):
-        for left, right in zip(later.tolist(), earlier.tolist(), strict=True):
-            low, high = sorted((root(left), root(right)))
-            parents[high] = low
-    return [root(node) for node in range(len(texts))]
+    pairs = [(later, earlier) for later, earlier, _ in near_pairs(sketches, _THRESHOLD, rows=4)]
+    ends = np.hstack([np.stack(pair) for pair in pairs])
+    links = coo_array((np.ones(ends.shape[1], dtype=np.int8), tuple(ends)), (len(texts), len(texts)))
+    clusters: list[int] = connected_components(links, directed=False)[1].tolist()
+    return clusters

@@ -7,12 +7,37 @@ A kind is an entry of a file here (reader, input and output format, metrics; fre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from components.core.errors import ConfigError, nearest
 from components.core.tables import LazyTable
 from components.data.scoring.base import LOWER_IS_BETTER, Scoring
-from components.data.tasks.kind import Kind
+from components.data.tasks.data import Examples, Labels, Split
+from components.data.tasks.task_io import TaskIO
+from components.settings.tasks import TaskSource
+
+
+def one_stratum(split: Split) -> None:
+    """`Kind.strata` of kinds whose label budget is a number of rows."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One entry of the table KINDS.
+
+    Attributes:
+        read: (task name, source) -> the task's examples. Raises DataError for invalid data.
+        scoring: labels -> the metrics.
+        strata: split -> (N,) the stratum of each row; a label budget is a number of rows per stratum. None: the budget
+            is a number of rows.
+    """
+
+    read: Callable[[str, TaskSource], Examples]
+    io: TaskIO
+    scoring: Callable[[Sequence[str]], Scoring]
+    strata: Callable[[Split], Labels | None] = one_stratum
+
 
 KINDS: LazyTable[Kind] = LazyTable(
     {
@@ -29,31 +54,17 @@ KINDS: LazyTable[Kind] = LazyTable(
 
 
 def find_kind(kind: str, *, key: str = "kind") -> Kind:
-    """The entry of a kind of task.
-
-    Raises:
-        ConfigError: there is no such kind.
-    """
     if kind not in KINDS:
         raise ConfigError(f"{key}: unknown task kind {kind!r}{nearest(kind, KINDS)}")
     return KINDS[kind]
 
 
 def scoring_for(kind: str, labels: Sequence[str] = ()) -> Scoring:
-    """The metrics of a task.
-
-    Raises:
-        ConfigError: there is no such kind.
-    """
     return find_kind(kind).scoring(labels)
 
 
 def promotion_metrics(kind: str) -> tuple[str, ...]:
-    """Names of the metrics that a promotion rule may use for a kind of task, its primary metric first.
-
-    Raises:
-        ConfigError: there is no such kind.
-    """
+    """Names of the metrics that a promotion rule may use for a kind of task, its primary metric first."""
     # Only the data show whether tags mark spans; the metrics of both cases are offered.
     variants = (scoring_for(kind, ["B-X"]), scoring_for(kind))
     names = dict.fromkeys(name for scoring in variants for name in scoring.names)

@@ -11,7 +11,7 @@ from typing import Any
 from components.core.errors import DataError
 from components.data.scoring.classification import Choice
 from components.data.tasks.data import Answer, Examples, Fields
-from components.data.tasks.kind import Kind
+from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import Origin, Record, all_records, filled, label_of
 from components.data.tasks.reading.splits import Row, Rows, examples_of
 from components.data.tasks.task_io import TaskIO, text, texts
@@ -19,12 +19,7 @@ from components.settings.tasks import TaskSource
 
 
 def read_choices(name: str, source: TaskSource) -> Examples:
-    """Fields are the text and its choices; a target is the index of the correct choice.
-
-    Raises:
-        DataError: a file is missing or damaged; a text or choice is empty, a row has fewer than two choices, or the
-            label does not identify one of them (file and line); or as `examples_of`.
-    """
+    """Fields are the text and its choices; a target is the index of the correct choice."""
     columns = source.choices if isinstance(source.choices, list) else [source.choices]
     rows: Rows = {}
     counts: Counter[str] = Counter()
@@ -79,7 +74,6 @@ def parse(row: Mapping[str, Any]) -> Fields | None:
 
 
 def format_choice(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
-    """The most probable choice."""
     best = int(answer.argmax())
     return {
         "prediction": fields[1 + best],

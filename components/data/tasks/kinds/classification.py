@@ -8,7 +8,7 @@ from dataclasses import replace
 from components.core.errors import DataError
 from components.data.scoring.classification import Classification
 from components.data.tasks.data import Examples, Labels, Split
-from components.data.tasks.kind import Kind
+from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import filled_all, is_blank, label_of, merged_numbers, read_labelled
 from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, label_io
@@ -23,15 +23,10 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
     class.
 
     Rows with the label `outside` belong to no class: they are kept in test only, and in no slice.
-
-    Raises:
-        DataError: a file is missing or damaged, a text or label is empty (file and line), there is only one class, a
-            label of dev or test does not occur in train (file and line), test has no row with the label `outside`, or
-            as `examples_of`.
     """
     rows: Rows = {}
     counts: Counter[str] = Counter()
-    for split, record in read_labelled(name, source, [*columns, source.label], counts, texts=len(columns), nested=True):
+    for split, record in read_labelled(name, source, [*columns, source.label], counts, texts=len(columns)):
         label, origin = record.values[-1], record.origin
         if source.no_label == "drop" and is_blank(label):
             counts[f"{split}_rows_without_label"] += 1
@@ -68,13 +63,7 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
         number[source.outside] = -1
     refuse_unseen(rows, source, set(number), lambda row: (row.target,))
     return examples_of(
-        name,
-        source,
-        rows,
-        labels=names,
-        target=lambda row: (number[row.target],),
-        every_label=True,
-        counts=counts,
+        name, source, rows, labels=names, target=lambda row: (number[row.target],), every_label=True, counts=counts
     )
 
 

@@ -12,7 +12,7 @@ from components.core.errors import DataError
 from components.data.formats.tables import as_text
 from components.data.scoring.multilabel import THRESHOLD, Multilabel
 from components.data.tasks.data import Answer, Examples, Fields
-from components.data.tasks.kind import Kind
+from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
     Origin,
     Record,
@@ -31,15 +31,11 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
     """Columns `text` and `label` (a list, or a text with `label_separator`), or `labels`, one column of 0 and 1 each.
 
     A target holds the indices of the labels, ascending; empty for a text without labels.
-
-    Raises:
-        DataError: as `classification.labelled`; a column of `labels` holds other values than 0 and 1; no row of
-            train has a label.
     """
     rows: Rows = {}
     counts: Counter[str] = Counter()
     columns = source.labels if source.labels is not None else [source.label]
-    for split, record in read_labelled(name, source, [source.text, *columns], counts, texts=1, nested=True):
+    for split, record in read_labelled(name, source, [source.text, *columns], counts, texts=1):
         fields = filled_all(record, (source.text,), ("text",))
         rows.setdefault(split, []).append(Row(fields, tuple(sorted(set(_labels(record, source)))), record.origin))
     seen = {label for row in rows.get("train", []) for label in row.target}

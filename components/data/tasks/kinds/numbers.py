@@ -8,10 +8,9 @@ from dataclasses import replace
 
 from components.core.errors import DataError
 from components.data.formats.tables import as_text
-from components.data.scoring.regression import Regression
-from components.data.scoring.similarity import Similarity
+from components.data.scoring.numbers import Regression, Similarity
 from components.data.tasks.data import Examples
-from components.data.tasks.kind import Kind
+from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
     all_records,
     are_thousands,
@@ -26,12 +25,7 @@ from components.settings.tasks import TaskSource
 
 
 def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: tuple[str, ...]) -> Examples:
-    """Rows of one or more texts with a number (`score`), which is the target.
-
-    Raises:
-        DataError: a text is empty, or a score is not a number (file and line); all scores of train are equal; or as
-            `examples_of`.
-    """
+    """Rows of one or more texts with a number (`score`), which is the target."""
     rows: Rows = {}
     counts: Counter[str] = Counter()
     for split, record in all_records(source, [*columns, source.score], counts, texts=len(columns)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from components.data.formats.squad import Question, answers_of, read_squad
 from components.data.formats.textkey import text_key
 from components.data.scoring.questions import Questions
 from components.data.tasks.data import Answer, Examples, Fields
-from components.data.tasks.kind import Kind
+from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
     Origin,
     Position,
@@ -34,11 +35,6 @@ def read_questions(name: str, source: TaskSource) -> Examples:
 
     `wrong_spans` controls answers whose text is not at the given offset. Rows with the same context are either all in
     train or all in dev; duplicates are rows with the same question and context.
-
-    Raises:
-        DataError: a file is missing or has another layout; a question or context is empty; `wrong_spans` is `refuse`
-            and an answer does not match its context (id of the first, and their number); no question of train has an
-            answer; or as `examples_of`.
     """
     rows: Rows = {}
     wrong: list[str] = []
@@ -130,11 +126,7 @@ def _blank(character: str) -> bool:
 
 def _nearest(context: str, text: str, start: int) -> int:
     """The occurrence of `text` in the context that is nearest to `start`; -1 if there is none."""
-    offsets: list[int] = []
-    result = context.find(text)
-    while result >= 0:
-        offsets.append(result)
-        result = context.find(text, result + 1)
+    offsets = (match.start() for match in re.finditer(f"(?={re.escape(text)})", context))
     return min(offsets, key=lambda offset: abs(offset - start), default=-1)
 
 

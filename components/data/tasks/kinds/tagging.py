@@ -18,23 +18,23 @@ from components.data.formats.lines import Reading
 from components.data.formats.tables import as_text
 from components.data.formats.tags import OUTSIDE, TagError, convert, inventory
 from components.data.formats.textkey import text_key
-from components.data.formats.words import covered
+from components.data.formats.words import covered, words_of
 from components.data.scoring.spans import read_tags
 from components.data.scoring.tagging import Tagging
 from components.data.tasks.data import Answer, Examples, Fields
-from components.data.tasks.kind import Kind
+from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
     AUTO_GROUP,
     Origin,
     Position,
     SplitFile,
     count_skipped,
+    further_columns,
     read_records,
     split_files,
 )
 from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.data.tasks.task_io import TaskIO, texts
-from components.data.tasks.words import words_of
 from components.settings.tasks import AUTO, EMPTY_LINES, MARKS, WHOLE_FILE, TaskSource
 
 #: Default columns of words and tags, by format.
@@ -59,11 +59,6 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
 
     Spans are validated against `scheme` and converted to BIO; the labels are all tags of the span types of
     train. With `scheme: none` the labels are the tags of train.
-
-    Raises:
-        DataError: a file is missing or damaged, a tag violates the scheme (file and line), the numbers of words and
-            tags differ, a word is empty, a sentence has more than `MOST_WORDS` words, a type or tag of dev or test does
-            not occur in train, or as `examples_of`.
     """
     rows: Rows = {}
     counts: Counter[str] = Counter()
@@ -88,17 +83,11 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
     labels = sorted(kinds) if source.scheme == "none" else inventory(kinds, "bio")
     number = {label: index for index, label in enumerate(labels)}
     return examples_of(
-        name,
-        source,
-        rows,
-        labels=labels,
-        target=lambda row: [number[tag] for tag in row.target],
-        counts=counts,
+        name, source, rows, labels=labels, target=lambda row: [number[tag] for tag in row.target], counts=counts
     )
 
 
 def _check(sentence: _Tagged) -> None:
-    """Check the numbers of words and tags."""
     if len(sentence.tags) != len(sentence.words):
         raise DataError(
             f"{sentence.origin}: {len(sentence.words)} words, {len(sentence.tags)} tags; each word needs one tag"
@@ -154,12 +143,7 @@ def _sentences(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
         read_conllu(path, Reading(), tags=tags)
         if form == "conllu"
         else read_conll(
-            path,
-            Reading(),
-            words=int(words),
-            tags=int(tags),
-            delimiter=source.delimiter,
-            encoding=source.encoding,
+            path, Reading(), words=int(words), tags=int(tags), delimiter=source.delimiter, encoding=source.encoding
         )
     )
     for sentence in result:
@@ -171,12 +155,7 @@ def _sentences(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
 def _annotated(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
     """The records of an annotation tool, whose spans of characters are turned into tags of words."""
     source, reading = file.source, Reading()
-    named = {
-        "slice": source.slice_column,
-        "group": AUTO_GROUP if source.group == AUTO else source.group,
-        "id": source.id,
-        "document": source.document_column,
-    }
+    named = further_columns(source)
     for record in READERS[file.form](file.path, reading):
         position = Position(str(file.path), record.number, UNITS[file.form])
         spans = control_of(record.spans, source.tags, str(position), "tags")
@@ -241,12 +220,7 @@ def format_tags(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[s
     tags = read_tags(labels)
     result = tags.spans(numbers, np.asarray([len(numbers)])) if tags.types else None
     spans = [
-        {
-            "start": int(start),
-            "end": int(end),
-            "type": tags.types[kind],
-            "text": " ".join(fields[start:end]),
-        }
+        {"start": int(start), "end": int(end), "type": tags.types[kind], "text": " ".join(fields[start:end])}
         for start, end, kind in (zip(result.starts, result.ends, result.types, strict=True) if result else ())
     ]
     names = [labels[number] for number in numbers]

@@ -31,16 +31,11 @@ Entry = dict[str, Any]
 
 
 def labels_file(task: str, source: TaskSource) -> Path:
-    """Path of the file of labels of a task."""
     return Path(source.path) / f"labels-{task}.ledger.jsonl"
 
 
 def read_entries(path: Path) -> list[Entry]:
-    """The lines of a file of labels, each with its number as `line`; none if there is no file.
-
-    Raises:
-        DataError: a line is damaged.
-    """
+    """The lines of a file of labels, each with its number as `line`; none if there is no file."""
     entries: list[Entry] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n") if path.is_file() else (), 1):
         if line.strip():

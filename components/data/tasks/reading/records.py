@@ -30,13 +30,7 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 NO_NUMBER = frozenset(("na", "n/a", "nan", "none", "null", "nil", "-", "?", "."))
 #: Column of the clusters if `data.tasks.<name>.group` is `auto`.
 AUTO_GROUP = "group"
-READERS = {
-    **TABLES,
-    **ANNOTATED,
-    "label-first": read_label_first,
-    "parallel": read_parallel,
-    "classes": read_classes,
-}
+READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel, "classes": read_classes}
 #: Format -> what a row is called in messages; else a line.
 _UNITS = {"json": "row", "parquet": "row", "datasets": "row", "classes": "text", **UNITS}
 
@@ -94,14 +88,8 @@ class SplitFile:
 
 
 def split_files(source: TaskSource, *, task: str = "") -> Iterator[SplitFile]:
-    """Every file of a task, in order.
-
-    Args:
-        task: name of a task that has a file of labels; a missing train file is no error then.
-
-    Raises:
-        DataError: a file does not exist.
-    """
+    """Every file of a task, in order. `task`: name of a task that has a file of labels; a missing train file is no
+    error then."""
     for split in SPLITS:
         for path, member in files_of(task, source, split):
             if not exists(path):
@@ -110,7 +98,6 @@ def split_files(source: TaskSource, *, task: str = "") -> Iterator[SplitFile]:
 
 
 def layout_of(source: TaskSource, member: str, *, nested: bool) -> Layout:
-    """How the files of a task are read."""
     return Layout(
         header=source.header,
         delimiter=source.delimiter,
@@ -131,14 +118,10 @@ def all_records(
 
 
 def read_labelled(
-    name: str, source: TaskSource, columns: Sequence[str], counts: Counter[str], *, texts: int, nested: bool = False
+    name: str, source: TaskSource, columns: Sequence[str], counts: Counter[str], *, texts: int
 ) -> Iterator[tuple[str, Record]]:
     """(split, row) of all files of a task, read together with its file of labels
-    (`components.data.tasks.reading.labels`).
-
-    Raises:
-        DataError: as `split_files` and `read_records`; a line of the file of labels is damaged.
-    """
+    (`components.data.tasks.reading.labels`)."""
     answers = answers_beside(name, source)
     further = dict(answers)
     left_out: LeftOut = []
@@ -146,9 +129,8 @@ def read_labelled(
     for split in SPLITS:
         for file in (file for file in files if file.split == split):
             trains = split == "train" and bool(answers)
-            for record in read_records(
-                file, columns, counts, texts=texts, nested=nested, left_out=left_out if trains else None
-            ):
+            others = left_out if trains else None
+            for record in read_records(file, columns, counts, texts=texts, nested=True, left_out=others):
                 if trains:
                     digest = digest_of([as_text(value, record.origin) or "" for value in record.values[:texts]])
                     further.pop(digest, None)
@@ -177,19 +159,15 @@ def read_records(
     """The rows of one file of a table-like format. With `empty: drop`, rows without text are counted and dropped.
 
     Args:
-        counts: receives the numbers of rows that are left out.
         texts: number of columns, from the first one, that hold texts.
         nested: whether lists and objects are allowed as values.
         left_out: receives the texts of the rows in other languages; None: the file must hold rows.
-
-    Raises:
-        DataError: the file is damaged or lacks a column (file and line), or holds no rows.
     """
     source, split, path, form = file.source, file.split, file.path, file.form
     layout = layout_of(source, file.member, nested=nested)
-    further = {"slice": source.slice_column, "group": source.group, "id": source.id, "document": source.document_column}
-    if source.group == AUTO:
-        further["group"] = AUTO_GROUP if _has_column(path, AUTO_GROUP, form, layout) else None
+    further = further_columns(source)
+    if source.group == AUTO and not _has_column(path, AUTO_GROUP, form, layout):
+        further["group"] = None
     named = {name: column for name, column in further.items() if column is not None}
     unit = _UNITS.get(form, "line")
     name, count, others, reading = f"{path}{'#' * bool(file.member)}{file.member}", 0, 0, Reading()
@@ -219,6 +197,12 @@ def read_records(
         counts[f"{split}_rows_in_other_languages"] += others
 
 
+def further_columns(source: TaskSource) -> dict[str, str | None]:
+    """Attribute of `Origin` -> its column."""
+    group = AUTO_GROUP if source.group == AUTO else source.group
+    return {"slice": source.slice_column, "group": group, "id": source.id, "document": source.document_column}
+
+
 def count_skipped(reading: Reading, split: str, counts: Counter[str]) -> None:
     """Add what a reader has left out to the counts of a split."""
     for reason, number in reading.skipped.items():
@@ -242,11 +226,7 @@ def _has_column(path: Path, column: str, form: str, layout: Layout) -> bool:
 
 
 def filled(value: Any, what: str, column: str, where: object) -> str:
-    """A value as non-empty text; `what` it is, for the message.
-
-    Raises:
-        DataError: the text is empty.
-    """
+    """A value as non-empty text; `what` it is, for the message."""
     text = as_text(value, where)
     if text is None or not text.strip():
         raise DataError(f"{where}: {what} ({column!r}) is empty; remove the row or fill it in")
@@ -260,11 +240,7 @@ def filled_all(record: Record, columns: Sequence[str], what: Sequence[str]) -> F
 
 
 def label_of(value: Any, column: str, where: object) -> str:
-    """A label (`label_text`); of a list of labels the only one.
-
-    Raises:
-        DataError: the label is missing, or there are several.
-    """
+    """A label (`label_text`); of a list of labels the only one."""
     labels = labels_in(value)
     if labels is not None:
         if len(labels) != 1:
@@ -294,15 +270,8 @@ def are_thousands(values: Iterable[Any]) -> bool:
 
 
 def number_of(text: str, *, thousands: bool = False) -> float:
-    """The number in a text.
-
-    Args:
-        text: with a decimal point or a decimal comma.
-        thousands: whether commas separate thousands instead.
-
-    Raises:
-        ValueError: it is no number.
-    """
+    """The number in a text. `text`: with a decimal point or a decimal comma. `thousands`: whether commas separate
+    thousands instead."""
     if thousands:
         return float(text.replace(",", ""))
     return float(text.replace(",", ".") if text.count(",") == 1 and "." not in text else text)

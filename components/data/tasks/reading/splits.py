@@ -71,11 +71,6 @@ def examples_of(
         rows: split -> rows; `dev` and `test` are missing if they have no files.
         target: row -> target as numbers.
         every_label: whether each label must remain in train (the target is then the index of a label).
-
-    Raises:
-        DataError: two rows of a split have the same id; no row of train or dev is left; a row is in two splits and
-            `data.tasks.<name>.overlap` is `refuse`; a label has no rows in train once these are dropped; a key of
-            `label_texts` is not a label.
     """
     block = f"data.tasks.{name}"
     if unknown := sorted(source.label_texts.keys() - set(labels)):
@@ -140,11 +135,7 @@ def _id(origin: Origin) -> str:
 
 
 def refuse_unseen(rows: Rows, source: TaskSource, seen: Set[str], names: Callable[[Row], Sequence[str]]) -> None:
-    """Check that every label of dev and test occurs in train.
-
-    Raises:
-        DataError: a label of dev or test does not occur in train (file and line).
-    """
+    """Check that every label of dev and test occurs in train."""
     train = " + ".join(source.files("train"))
     for row in (row for split in ("dev", "test") for row in rows.get(split, [])):
         if unseen := [name for name in names(row) if name not in seen]:
@@ -178,9 +169,6 @@ def _apart(
         key: of the share in params.yaml; dev and test have different hashes.
         kept: row -> its label; units with a label that would have no rows left are not split off. None: rows have no
             label.
-
-    Raises:
-        DataError: no row is left on one side.
     """
     names = _unit_names(rows)
     what = key.rpartition(".")[2].removesuffix("_share")

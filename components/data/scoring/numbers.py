@@ -1,8 +1,15 @@
-"""Metrics of numbers: the similarity of two texts.
+"""Metrics of numbers: the similarity of two texts, or a number for one text.
 
 Targets and answers are [value]. Spearman's rho is Pearson's r of the ranks (ties share their mean rank). The ranks are
 computed once, over all rows of `statistics`, and kept for parts of the rows, because an exact rank
 correlation is not a function of sums.
+
+The primary metric of a number for one text is the coefficient of determination, because it is a function of the squared
+error, so that a model whose answers have the wrong mean or spread is not chosen; correlations ignore both.
+
+    R^2 = 1 - sum (x - y)^2 / sum (x - mean x)^2
+
+with the targets x and the answers y: 1 is exact, 0 is the error of the mean, and there is no lower bound.
 """
 
 from __future__ import annotations
@@ -58,6 +65,35 @@ class Similarity(Correlations):
     """Similarity, scored by correlations alone."""
 
     names = ("spearman", "pearson")
+
+
+@dataclass(frozen=True)
+class Regression(Correlations):
+    """K = 13 sums: the sums of `Correlations`, then |x - y| and (x - y)^2."""
+
+    names = ("r2", "pearson", "spearman", "mae")
+
+    @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        return {**super().ranges, "r2": (-np.inf, 1.0), "mae": (0.0, np.inf)}
+
+    @property
+    def width(self) -> int:
+        return super().width + 2
+
+    def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
+        x, y = (np.asarray([value[0] for value in values], dtype=np.float64) for values in (targets, answers))
+        errors = np.stack([abs(x - y), (x - y) ** 2], axis=1)
+        return sparse.csr_array(sparse.hstack([super().statistics(fields, targets, answers), errors]))
+
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        """R^2 and correlations, 0 if the targets are equal; mean absolute error."""
+        n, x, xx = sums[..., 0], sums[..., 1], sums[..., 3]
+        spread = xx - x * x / n
+        varies = spread > NOTHING * xx
+        explained = np.where(varies, 1 - sums[..., 12] / np.where(varies, spread, 1), 0)
+        metrics = {**super().scores(sums), "r2": explained, "mae": sums[..., 11] / n}
+        return {name: metrics[name] for name in self.names}
 
 
 def _correlation(n: Floats, sums: Floats) -> Floats:

@@ -1,0 +1,152 @@
+"""Abstention: a model does not decide where its confidence is too low for a chosen share of errors.
+
+The threshold of a share of errors e is the lowest confidence t with (1 + wrong(t)) / answered(t) <= e, where the counts
+are of held-out rows (out of fold, or of dev) with a confidence of at least t. For many rows to predict this is the rule
+of Jin and Candès (2023, "Selection by prediction with conformal p-values"): the expected share of wrong answers among
+those that are given is at most e, if the rows are like the held-out ones. Fewer than 1 / e held-out rows have no
+threshold.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from components.core.artifacts import read_manifest
+from components.core.errors import ConfigError
+from components.data.scoring.base import Vectors, numbers
+from components.data.tasks.data import Answer, Fields
+from components.data.tasks.kinds import find_kind
+from components.data.tasks.task_io import TaskIO
+from components.learners.prediction import ROWS, Classifier
+
+#: Fact of a classifier's manifest: [[threshold, share of errors], ...], thresholds ascending, shares descending.
+FACT: Final = "abstention"
+#: Column of predictions: whether the confidence is below the threshold.
+COLUMN: Final = "abstained"
+#: A further threshold is kept if its share of errors is below this factor times the last one.
+STEP: Final = 0.98
+
+
+def abstention_facts(kind: str, runs: Sequence[tuple[Vectors, Vectors]]) -> dict[str, Any]:
+    """The entry of a classifier's manifest; empty for kinds of task without a confidence.
+
+    Args:
+        kind: of the task.
+        runs: for each seed the targets of the held-out rows and the answers to them.
+    """
+    return {FACT: thresholds_of(runs)} if "confidence" in find_kind(kind).io.columns else {}
+
+
+def thresholds_of(runs: Sequence[tuple[Vectors, Vectors]]) -> list[tuple[float, float]]:
+    """The thresholds at which the share of errors falls, and these shares.
+
+    Args:
+        runs: for each seed the targets (N,) of held-out rows and the probabilities (N, C). Seeds may have the same
+            rows, so that a row counts 1 / seeds.
+    """
+    confidence = np.concatenate([[answer.max() for answer in answers] for _, answers in runs])
+    right = [[answer.argmax() for answer in answers] == numbers(targets) for targets, answers in runs]
+    order = np.argsort(-confidence, kind="stable")
+    wrong = np.cumsum(~np.concatenate(right)[order])
+    shares = (len(runs) + wrong) / np.arange(1, len(order) + 1)
+    result: list[tuple[float, float]] = []
+    # Of equal confidences, the last one has counted all.
+    values, first = np.unique(confidence[order][::-1], return_index=True)
+    for value, share in zip(values.tolist(), shares[::-1][first].tolist(), strict=True):
+        if share < (STEP * result[-1][1] if result else 1):
+            result.append((value, share))
+    return result
+
+
+@dataclass(frozen=True)
+class AbstainingClassifier:
+    """A classifier with the column `abstained` in its predictions; its answers are the same.
+
+    Args:
+        inner: the classifier.
+        threshold: of the confidence.
+    """
+
+    inner: Classifier
+    threshold: float
+
+    @property
+    def kind(self) -> str:
+        """The kind of the task."""
+        return self.inner.kind
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """Names of the labels, by index."""
+        return self.inner.labels
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> Sequence[Answer]:
+        """N inputs -> N answers."""
+        return self.inner.answer(rows, batch_size)
+
+    def __getattr__(self, name: str) -> Any:
+        """What some classifiers have besides, such as `answer_measured`."""
+        if name == "inner":  # before it is set
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    @cached_property
+    def io(self) -> TaskIO:
+        """The input and output of the kind, with the column."""
+        return abstaining_io(find_kind(self.kind).io, self.threshold)
+
+
+def abstaining_io(io: TaskIO, threshold: float) -> TaskIO:
+    """The input and output of a kind with the column `abstained`."""
+
+    def formatted(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+        row = io.format(fields, answer, labels)
+        return row | {COLUMN: row["confidence"] < threshold}
+
+    return replace(
+        io, columns={**io.columns, COLUMN: "boolean"}, outputs={**io.outputs, COLUMN: "boolean"}, format=formatted
+    )
+
+
+def threshold_of(directory: Path, error: float, *, what: str) -> float:
+    """The lowest threshold of a classifier with at most this share of errors; infinite, with a message, if there is
+    none.
+
+    Args:
+        directory: of the classifier.
+        error: between 0 and 1.
+        what: name of the model, for messages.
+
+    Raises:
+        ConfigError: the share is not between 0 and 1, or the model has no thresholds.
+    """
+    if not 0 < error < 1:
+        raise ConfigError(f"error: {error:g}; give a share of wrong answers above 0 and below 1, such as 0.05")
+    facts = read_manifest(directory).facts
+    if FACT not in facts:
+        raise ConfigError(
+            f"{what}: has no thresholds for an error of {error:g}: its task has no confidence, or it was trained by an "
+            "earlier version, and training it again adds them"
+        )
+    if enough := [value for value, share in facts[FACT] if share <= error]:
+        return float(min(enough))
+    least = math.ceil(1000 * min((share for _, share in facts[FACT]), default=1.0)) / 1000
+    print(
+        f"{what}: every row abstains, because its held-out rows support no error below {least:g}; more labels lower it",
+        file=sys.stderr,
+        flush=True,
+    )
+    return math.inf
+
+
+def share_at(facts: Mapping[str, Any], confidence: float) -> float | None:
+    """The share of errors at the highest threshold that a confidence reaches; None if it reaches none."""
+    return min((share for value, share in facts.get(FACT, []) if value <= confidence), default=None)

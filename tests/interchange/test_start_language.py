@@ -1,0 +1,43 @@
+"""Texts whose language an encoder's vocabulary does not hold are named, with the starts that hold it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from components.interchange.starts.language import other_language
+from components.tokenization.special import UNK
+
+ADVICE = "; use a start for the language: multilingual-e5-small-q4 (`headstart starts`)"
+
+
+class Letters:
+    """Words of up to five letters are a piece, longer ones a piece for each two letters; others than ASCII unknown."""
+
+    leads_with_space = False
+
+    def encode_batch(self, words: list[str]) -> list[list[int]]:
+        return [[UNK] if not word.isascii() else [9] * (1 if len(word) <= 5 else -(-len(word) // 2)) for word in words]
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("The hotel was clean, 3 of 5: 20-7-ACB0192837465", ""),
+        ("12 34", ""),
+        ("", ""),
+        ("Krankenversicherung", "10.0 pieces a word, 0% of them unknown" + ADVICE),
+        ("good ผมกินข้าวที่บ้าน", "1.0 pieces a word, 80% of them unknown" + ADVICE),
+    ],
+)
+def test_words_in_many_or_unknown_pieces(text: str, warning: str) -> None:
+    tokenizer: Any = Letters()
+    expected = warning and f"mini reads these texts as another language: {warning}"
+    assert other_language("mini", tokenizer, [text], language="de") == expected
+
+
+def test_a_multilingual_start_does_not_name_itself() -> None:
+    tokenizer: Any = Letters()
+    found = other_language("multilingual-e5-small-q4", tokenizer, ["ไทย"], language="th")
+    assert found.endswith("100% of them unknown")

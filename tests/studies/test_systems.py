@@ -1,0 +1,74 @@
+"""Systems side by side, from an evaluation with given numbers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from components.core.artifacts import writing
+from components.settings.pretrain import PretrainSettings
+from components.studies import systems
+from components.studies.frame import Outputs
+
+
+def entry(name: str, family: str, start: str, *means: float) -> dict[str, Any]:
+    scores = [{"macro_f1": {"mean": mean, "low": mean - 0.02, "high": mean + 0.02}} for mean in means]
+    cells = [
+        {"budget": budget, "labels": float(budget), "scores": of} for budget, of in zip((5, 20), scores, strict=True)
+    ]
+    return {"system": name, "family": family, "start": start, "budgets": cells}
+
+
+@pytest.fixture
+def ready(outputs: Outputs, write_evaluation: Any) -> Outputs:
+    """Two sizes of ULMFiT, word vectors and a linear model."""
+    block: PretrainSettings = outputs.params.pretrain["ulmfit"]
+    outputs.params.pretrain["small"] = block.model_copy(update={"family": "ulmfit"})
+    for name, numbers in {
+        "ulmfit": {"parameters": 2_000_000, "perplexity_per_word": 1234.5},
+        "small": {"parameters": 90_000, "perplexity_per_word": 2000.0},
+        "word2vec": {"parameters": 5},
+    }.items():
+        with writing(outputs.out / "encoder" / name / "adapted", kind="encoder") as draft:
+            (draft.path / "metrics.json").write_text(json.dumps(numbers))
+    content = [
+        entry("tfidf-words", "baseline", "tfidf-words", 0.3, 0.4),
+        entry("ulmfit-adapted", "ulmfit", "adapted", 0.5, 0.6),
+        entry("small-adapted", "small", "adapted", 0.4, 0.5),
+        entry("word2vec-adapted", "word2vec", "adapted", 0.45, 0.7),
+    ]
+    write_evaluation("aws-type", {"systems": content, "main": "macro_f1", "unit": "labels a class", "budgets": [5, 20]})
+    return outputs
+
+
+def test_all_systems(ready: Outputs) -> None:
+    chapter = systems.run(ready).chapter
+    assert chapter.tables[0].rows == [
+        ["tfidf-words", "", "", "0.300 [0.280, 0.320]", "0.400 [0.380, 0.420]"],
+        ["ulmfit-adapted", "2,000,000", "1,234.5", "0.500 [0.480, 0.520]", "0.600 [0.580, 0.620]"],
+        ["small-adapted", "90,000", "2,000.0", "0.400 [0.380, 0.420]", "0.500 [0.480, 0.520]"],
+        ["word2vec-adapted", "5", "", "0.450 [0.430, 0.470]", "0.700 [0.680, 0.720]"],
+    ]
+    assert chapter.lead == [
+        "aws-type: with 5 labels a class, ulmfit-adapted is best: 0.500 [0.480, 0.520].",
+        "aws-type: with 20 labels a class, word2vec-adapted is best: 0.700 [0.680, 0.720].",
+    ]
+    assert len(chapter.figures) == 1 and "tfidf-words" in chapter.figures[0].svg
+
+
+def test_sizes_of_a_family(ready: Outputs) -> None:
+    actual = systems.run(ready, family="ulmfit")
+    assert actual.numbers["aws-type"]["systems"]["small-adapted"] == {
+        "parameters": 90_000,
+        "perplexity_per_word": 2000.0,
+        "start": "adapted",
+        "scores": {
+            "5": {"mean": 0.4, "low": 0.4 - 0.02, "high": 0.4 + 0.02},
+            "20": {"mean": 0.5, "low": 0.5 - 0.02, "high": 0.5 + 0.02},
+        },
+    }
+    assert [row[0] for row in actual.chapter.tables[0].rows] == ["ulmfit-adapted", "small-adapted"]
+    perplexity, score = actual.chapter.figures
+    assert "perplexity per word" in perplexity.svg and ">90<" in perplexity.svg and ">2000<" in score.svg

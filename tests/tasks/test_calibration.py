@@ -1,0 +1,71 @@
+"""Temperatures: exact values, the prior, and what they do to the calibration error."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from components.data.scoring.classification import Classification
+from components.data.scoring.multilabel import Multilabel
+from components.data.scoring.numbers import Regression
+from components.data.tasks.calibration import calibrating, temperature_of, tempered
+
+LABELS = ["a", "b"]
+
+
+def test_many_rows_have_the_confidence_of_their_share_of_right_answers() -> None:
+    # Logits of 4 that are right in 3 of 4 rows: 1 / (1 + exp(-4 / T)) = 3 / 4.
+    logits = np.tile([[4.0, 0.0]], (4000, 1))
+    targets = np.tile([[1.0, 0], [1, 0], [1, 0], [0, 1]], (1000, 1))
+    assert temperature_of(logits, targets, exclusive=True) == pytest.approx(4 / np.log(3), rel=2e-3)
+    assert temperature_of(logits[:, :1], targets[:, :1], exclusive=False) == pytest.approx(4 / np.log(3), rel=2e-3)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_one_row_changes_little(right: bool) -> None:
+    grid = np.exp(np.linspace(-3, 3, 60_001))
+    margin = 4.0 if right else -4.0
+    expected = grid[np.argmin(np.log1p(np.exp(-margin / grid)) + np.log(grid) ** 2 / 2)]
+    found = temperature_of(np.array([[4.0, 0]]), np.array([[1.0, 0] if right else [0, 1.0]]), exclusive=True)
+    assert found == pytest.approx(expected, rel=1e-3)
+    assert 0.9 < found < 1 if right else 1.5 < found < 3
+
+
+def test_probabilities_at_a_temperature() -> None:
+    answers = [np.array([0.8, 0.2], dtype=np.float32), np.array([1, 0], dtype=np.float32)]
+    found = tempered(answers, 2.0, exclusive=True)
+    np.testing.assert_allclose(found[0], [2 / 3, 1 / 3], atol=1e-6)  # sqrt(4) : 1
+    np.testing.assert_allclose(found[1], [1, 0], atol=1e-6)
+    np.testing.assert_allclose(tempered(answers[:1], 2.0, exclusive=False)[0], [2 / 3, 1 / 3], atol=1e-6)
+    np.testing.assert_allclose(tempered([np.array([0.5, 0.8])], 0.5, exclusive=False)[0], [0.5, 16 / 17], atol=1e-6)
+    for rows in (answers, answers[:1]):
+        assert np.array_equal(tempered(rows, 0.7, exclusive=True)[0], tempered(answers, 0.7, exclusive=True)[0])
+    assert tempered(answers, 1.0, exclusive=True)[0] is answers[0]
+    assert tempered([], 0.5, exclusive=True) == []
+
+
+def test_calibration_by_sixty_four_rows_lowers_the_error_on_others() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(5064, 4)) * 2
+    labels = np.array([rng.choice(4, p=row) for row in softmax(logits, axis=1)])
+    answers, targets = list(softmax(logits / 4, axis=1)), [np.array([float(label)]) for label in labels]
+    scoring = Classification(["a", "b", "c", "d"])
+    temperature = calibrating(scoring, targets[:64], answers[:64])
+    assert temperature == pytest.approx(0.25, rel=0.3)
+    after = tempered(answers[64:], temperature, exclusive=True)
+    fields = [("",)] * 5000
+    before = scoring.score(fields, targets[64:], answers[64:])
+    scores = scoring.score(fields, targets[64:], after)
+    assert before["ece"] > 0.2 and scores["ece"] < 0.05
+    assert scores["macro_f1"] == before["macro_f1"]
+
+
+def test_rows_of_no_class_and_other_kinds_of_answers_have_no_temperature() -> None:
+    answers = [np.array([0.9, 0.1], dtype=np.float32)] * 3
+    inside, outside = np.array([0.0]), np.array([-1.0])
+    scoring = Classification(LABELS)
+    assert calibrating(scoring, [inside, outside, outside], answers) == calibrating(scoring, [inside], answers[:1])
+    assert calibrating(scoring, [outside], answers[:1]) == 1
+    assert calibrating(Multilabel(LABELS), [np.zeros(0)] * 3, answers) > 1
+    assert calibrating(Regression(), [np.array([3.0])], [np.array([2.0])]) == 1
