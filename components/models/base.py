@@ -92,8 +92,8 @@ class LanguageModel(nn.Module, ABC):
     #: Whether `hidden_states` carries a state from chunk to chunk, so that a text of any length is one row. Other
     #: families split long texts into windows, one row each.
     carries_state: ClassVar[bool] = False
-    #: Names of the parameters that have one row per piece, which `remap_vocabulary` moves; those whose last part is
-    #: `bias` are output biases.
+    #: Names of the parameters and buffers that have one row per piece, which `remap_vocabulary` moves; those whose last
+    #: part is `bias` are output biases.
     piece_parameters: ClassVar[tuple[str, ...]] = ()
     #: Whether long pretraining runs on a GPU are compiled (`components.training.loop`).
     compiles: ClassVar[bool] = False
@@ -166,13 +166,14 @@ class LanguageModel(nn.Module, ABC):
         weights form one group, so there may be fewer groups than layers."""
 
     def remap_vocabulary(self, rows: Tensor) -> None:
-        """Change the vocabulary: new row i of every parameter with one row per piece is old row `rows[i]`, or the mean
-        of all old rows where it is -1. `config.vocabulary` becomes `len(rows)`.
+        """Change the vocabulary: new row i of every table with one row per piece is old row `rows[i]`, or the mean of
+        all old rows where it is -1. `config.vocabulary` becomes `len(rows)`.
         """
         for name in self.piece_parameters:
             module, leaf = self._owner(name)
             if (table := getattr(module, leaf)) is not None:
-                setattr(module, leaf, remapped(table, rows))
+                moved = remapped(table, rows)
+                setattr(module, leaf, moved if isinstance(table, nn.Parameter) else moved.data)
         self.config = self.config.model_copy(update={"vocabulary": len(rows)})
 
     def set_output_bias(self, log_frequencies: Tensor) -> None:
@@ -232,6 +233,11 @@ class LanguageModel(nn.Module, ABC):
 
     def static_vectors(self) -> Tensor | None:
         """The table (V, S) of word vectors that are features beside the states and are not trained; else None."""
+        return None
+
+    def static_words(self) -> Tensor | None:
+        """The words of the rows of `static_vectors` in a model of characters (`layers.text_words.packed`); None: row i
+        is of piece i."""
         return None
 
     @property

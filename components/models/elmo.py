@@ -29,7 +29,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Rate, Size, at_columns, remapped
+from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Rate, Size
 from components.models.bidirectional import BidirectionalModel
 from components.models.layers.chunks import Texts, joined, turn, turned
 from components.models.layers.dropout import Dropout
@@ -162,8 +162,9 @@ class ELMoConfig(ModelConfig):
         sentences: whether a text is between [CLS] and [SEP], as the published models read sentences, instead of between
             two [SEP], as documents are in pretraining here.
         dropout: rate on every LSTM's input and on the last one's output.
-        static: width of word vectors of the text that are not trained and are joined to the states of every layer, so
-            that a task reads [GloVe(w); ELMo(w)] (section 3.3). The language model does not read them. 0: none.
+        static: width of word vectors, of a file or of the text, that are not trained and are joined to the states of
+            every layer, so that a task reads [GloVe(w); ELMo(w)] (section 3.3). The language model does not read them.
+            0: none.
     """
 
     characters: Size = 16
@@ -210,8 +211,7 @@ class ELMo(BidirectionalModel):
 
     config: ELMoConfig
     spelling: Tensor
-    static: Tensor | None
-    piece_parameters = ("output", "bias")
+    piece_parameters = ("output", "bias", "static")
 
     def __init__(self, config: ELMoConfig) -> None:
         super().__init__()
@@ -261,30 +261,10 @@ class ELMo(BidirectionalModel):
         if self.static is None:
             return states
         # Words outside the vocabulary have the vector of UNK.
-        rows_BT = tokens.masked_fill(tokens >= len(self.static), UNK)
-        static_BTS = F.embedding(rows_BT, self.static).to(x_BTP.dtype)
-        return [torch.cat([static_BTS, state_BTD], dim=-1) for state_BTD in states]
-
-    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        static_BTS, states_BTD = self._parts(hidden)
-        # The mean of the word vectors, without the special pieces at both ends.
-        columns_T = torch.arange(hidden.shape[1], device=hidden.device)
-        inside_BT1 = ((columns_T > 0) & (columns_T < lengths.unsqueeze(1) - 1)).unsqueeze(-1)
-        mean_BS = (static_BTS * inside_BT1).sum(1) / (lengths - 2).clamp(min=1).unsqueeze(1)
-        return torch.cat([mean_BS.to(hidden.dtype), super().summary(states_BTD, lengths)], dim=-1)
-
-    def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
-        static_BTS, states_BTD = self._parts(hidden)
-        return torch.cat([at_columns(static_BTS, units[..., 0]), super().unit_states(states_BTD, units)], dim=-1)
+        return self.beside_static(tokens.masked_fill(tokens >= len(self.static), UNK), states)
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
         return [START, *pieces, END] if self.config.sentences else super().special_tokens(pieces)
-
-    def static_vectors(self) -> Tensor | None:
-        return self.static
-
-    def _parts(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        return hidden[..., : self.config.static], hidden[..., self.config.static :]
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [
@@ -297,8 +277,6 @@ class ELMo(BidirectionalModel):
 
     def remap_vocabulary(self, rows: Tensor) -> None:
         super().remap_vocabulary(rows)
-        if self.static is not None:
-            self.static = remapped(self.static, rows).data
         # New pieces are spelt as UNK until `bind`.
         self.spelling = self.spelling[torch.where(rows < 0, UNK, rows).to(self.spelling.device)]
 

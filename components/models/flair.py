@@ -4,7 +4,8 @@ Akbik, Blythe and Vollgraf 2018 (Contextual String Embeddings for Sequence Label
 
     forward:  p(x_{t+1} | x_1 .. x_t) = softmax(W h_t + b)     backward: p(x_{t-1} | x_t .. x_T), by a model of its own
 
-A word's embedding is [forward state after its last character; backward state before its first].
+A word's embedding is [forward state after its last character; backward state before its first]. With `static`, it is
+stacked with a vector of the word from a file, [GloVe(w); forward; backward] (section 3.2), at each of its characters.
 
 The threads of a recurrent layer synchronise at every step, so on the CPU both directions are computed in parallel, each
 with half of the threads.
@@ -19,9 +20,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
+import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -29,8 +32,11 @@ from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamil
 from components.models.bidirectional import BidirectionalModel
 from components.models.layers.chunks import State, Texts, joined, turned
 from components.models.layers.dropout import Dropout, sampling_from
+from components.models.layers.host import move, on_host
 from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy, looked_up
+from components.models.layers.text_words import LONGEST, TextWords
+from components.tokenization import Tokenizer
 
 #: A function that returns a loss and a detached state.
 Part = Callable[[], tuple[Tensor, State]]
@@ -137,12 +143,17 @@ class FLAIRConfig(ModelConfig):
         hidden: width of the LSTM.
         layers: number of LSTM layers; the paper has one.
         dropout: rate on the embedding and on the outputs of the LSTMs.
+        static: width of the word vectors of `pretrain.<name>.vectors`, which are not trained and are joined to the
+            states of every layer. The language models do not read them. 0: none.
+        words: number of words that have such a vector, the first ones of the file.
     """
 
     embedding: Size = 100
     hidden: Size = 512
     layers: Size = 1
     dropout: Rate = 0.1
+    static: Annotated[int, Field(ge=0)] = 0
+    words: Size = 100_000
 
 
 class Direction(nn.Module):
@@ -182,6 +193,7 @@ class FLAIR(BidirectionalModel):
     """Two character language models; `BidirectionalModel` describes batches. The carry is h and c (B, H) per layer."""
 
     config: FLAIRConfig
+    words: Tensor | None
     piece_parameters = tuple(
         f"{direction}.{name}" for direction in ("forwards", "backwards") for name in ("embedding", "output", "bias")
     )
@@ -191,6 +203,18 @@ class FLAIR(BidirectionalModel):
         self.config = config
         self.forwards = Direction(config)
         self.backwards = Direction(config)
+        static, words = None, None
+        if config.static:
+            static = torch.zeros(config.words, config.static)
+            words = torch.zeros(config.words, LONGEST, dtype=torch.uint8)
+        self.register_buffer("static", static)
+        self.register_buffer("words", words)
+        self._pieces: list[str] = []
+        #: Made when a text is read, because the words may be set after `bind`.
+        self._text_words: TextWords | None = None
+
+    def bind(self, tokenizer: Tokenizer) -> None:
+        self._pieces, self._text_words = tokenizer.pieces, None
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         half = len(carry) // 2
@@ -207,10 +231,20 @@ class FLAIR(BidirectionalModel):
         turned_BT = turned(lengths, tokens.shape[1])
         forward, _ = self.forwards(tokens.t(), (), self.texts(lengths))
         backward, _ = self.backwards(tokens.gather(1, turned_BT).t(), (), self.texts(lengths))
-        return [
+        states = [
             joined(ahead_TBD.transpose(0, 1), back_TBD.transpose(0, 1), turned_BT)
             for ahead_TBD, back_TBD in zip(forward, backward, strict=True)
         ]
+        if self.words is None:
+            return states
+        if self._text_words is None:
+            assert self._pieces, "static word vectors need a tokenizer: call bind()"
+            self._text_words = TextWords(self.words, self._pieces)
+        rows_BT = np.stack([self._text_words.rows(row) for row in on_host(tokens).tolist()])
+        return self.beside_static(move(torch.from_numpy(rows_BT), tokens.device), states)
+
+    def static_words(self) -> Tensor | None:
+        return self.words
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         directions = (self.forwards, self.backwards)

@@ -40,7 +40,7 @@ from components.models.base import (
 from components.models.layers.chunks import Texts, following, preceding, turn, turned
 from components.models.layers.dropout import LockedDropout, RowDropout
 from components.models.layers.lstm import LSTM
-from components.models.layers.softmax import linear_cross_entropy, looked_up, remapped
+from components.models.layers.softmax import linear_cross_entropy, looked_up
 from components.tokenization.special import END
 
 Weight = Annotated[float, Field(ge=0)]
@@ -90,7 +90,7 @@ class AWDLSTM(LanguageModel):
     config: AWDLSTMConfig
     static: Tensor | None
     carries_state = True
-    piece_parameters = ("embedding", "bias")
+    piece_parameters = ("embedding", "bias", "static")
 
     def __init__(self, config: AWDLSTMConfig) -> None:
         super().__init__()
@@ -174,11 +174,6 @@ class AWDLSTM(LanguageModel):
 
     def piece_embedding(self) -> nn.Parameter:
         return self.embedding
-
-    def remap_vocabulary(self, rows: Tensor) -> None:
-        super().remap_vocabulary(rows)
-        if self.static is not None:
-            self.static = remapped(self.static, rows).data
 
     def static_vectors(self) -> Tensor | None:
         return self.static

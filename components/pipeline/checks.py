@@ -62,6 +62,8 @@ def _models(params: Params) -> list[str]:
             problems.append(
                 f"pretrain.{name}.tokenizer: {settings.tokenizer} does not fit; {family} is trained on {needed}"
             )
+        if settings.tokenizer == "char" and settings.model.get("static") and settings.vectors is None:
+            problems.append(f"pretrain.{name}.model.static: a model of characters needs a file of words; set vectors")
         if settings.vectors is not None:
             if settings.source is not None:
                 problems.append(f"pretrain.{name}.vectors: the source has its own embeddings; remove one of both")

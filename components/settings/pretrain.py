@@ -28,8 +28,10 @@ class PretrainSettings(Section):
     #: SHA-256 of the source, as `headstart check` prints it. The encoder is rebuilt when it changes. null: the files
     #: are not verified.
     digest: str | None = None
-    #: Word vectors as text (word2vec, GloVe, fastText, or `headstart export --format vectors`) from which the embedding
-    #: table starts; pieces are matched with its words. null: random. Not for character models.
+    #: Word vectors as text (word2vec, GloVe, fastText, or `headstart export --format vectors`). They fill the static
+    #: channel of a model with `static`, which then has their width; the embedding table of other models starts from
+    #: them. Pieces are matched with its words. null: random embeddings, and a channel of co-occurrence vectors of the
+    #: text. Character models (FLAIR) have the channel only, and it needs a file.
     vectors: str | None = None
     #: SHA-256 of the vectors, as `headstart check` prints it.
     vectors_digest: str | None = None

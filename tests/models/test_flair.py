@@ -7,8 +7,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from components.data.segmenters import Segmentation
 from components.models.encoder import build_model
 from components.models.flair import FLAIR, Direction
+from components.models.layers.text_words import packed
+from components.tokenization.char import CharTokenizer
+from components.tokenization.special import END, SPECIAL_PIECES
 
 VOCABULARY = 20
 
@@ -75,3 +79,27 @@ def test_loss_is_the_sum_of_both_directions(model: FLAIR) -> None:
     torch.testing.assert_close(result.sums["tokens"][0], (parts[0] + parts[1]) * 15)
     assert int(result.sums["tokens"][1]) == 30
     assert [tuple(part.shape) for part in result.carry] == [(3, 6)] * 4
+
+
+def test_a_word_vector_is_stacked_with_the_states_of_a_word(model: FLAIR) -> None:
+    """[GloVe(w); forward state after the word; backward state before it]; a word outside of the table has zeros."""
+    stacked = build_model(
+        "flair", vocabulary=VOCABULARY, settings={"embedding": 5, "hidden": 6, "static": 3, "words": 4}
+    )
+    assert isinstance(stacked, FLAIR)
+    table, words = torch.randn(4, 3), packed(["ab", "c", "", ""])
+    stacked.load_state_dict({**model.state_dict(), "static": table, "words": words})
+    pieces = [*SPECIAL_PIECES, *"ab cdefghijklmn"]
+    stacked.bind(CharTokenizer(pieces, segmentation=Segmentation("none")))
+    stacked.eval()
+    tokens = torch.tensor([[END, *(pieces.index(character) for character in "Ab c d".lower()), END]])
+    units, lengths = torch.tensor([[[1, 2], [4, 4], [6, 6]]]), torch.tensor([8])
+    plain, states = model.hidden_states(tokens, lengths), stacked.hidden_states(tokens, lengths)
+    expected = torch.stack([table[0], table[1], torch.zeros(3)])
+    for before, layer in zip(plain, states, strict=True):
+        torch.testing.assert_close(layer[..., 3:], before)
+        contextual = model.unit_states(before, units)[0]
+        torch.testing.assert_close(stacked.unit_states(layer, units)[0], torch.cat([expected, contextual], dim=-1))
+    mean = torch.cat([(2 * table[0] + table[1]) / 6, model.summary(plain[-1], lengths)[0]])
+    torch.testing.assert_close(stacked.summary(states[-1], lengths)[0], mean)
+    assert stacked.static_vectors() is stacked.static and not stacked.static.requires_grad

@@ -227,6 +227,18 @@ def test_static_vectors_have_the_initialisations_of_their_teacher(raw: dict[str,
     assert STAGES["static-adapted"].items(Params.model_validate(raw)) == {}
 
 
+@pytest.mark.parametrize("static", [0, 50])
+def test_a_file_of_vectors_fills_the_static_channel_in_every_stage(raw: dict[str, Any], static: int) -> None:
+    """Without a channel it is read by pretraining only."""
+    raw["pretrain"]["ulmfit"] |= {"vectors": "glove.txt", "vectors_digest": "1"}
+    raw["pretrain"]["ulmfit"]["model"] = {"static": static}
+    params = Params.model_validate(raw)
+    jobs = {stage: STAGES[stage].items(params)["ulmfit"] for stage in ("pretrain", "adapt", "scratch")}
+    expected = {stage: "glove.txt" if static or stage == "pretrain" else None for stage in jobs}
+    assert {stage: job.get("vectors") for stage, job in jobs.items()} == expected
+    assert {job["vectors_digest"] for job in jobs.values() if job.get("vectors")} == {"1"}
+
+
 Edit = Callable[[dict[str, Any]], object]
 
 
@@ -245,6 +257,11 @@ def tokenizers_that_do_not_fit(raw: dict[str, Any]) -> None:
     raw["tokenizer"]["kinds"] = ["wordpiece", "word"]
     raw["pretrain"]["cove"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "word", "model": {}}
     raw["pretrain"]["ulmfit"]["tokenizer"] = "parallel"
+
+
+def characters_without_vectors(raw: dict[str, Any]) -> None:
+    raw["tokenizer"]["kinds"] = ["wordpiece", "char"]
+    raw["pretrain"]["flair"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "char", "model": {"static": 50}}
 
 
 def contradictions(raw: dict[str, Any]) -> None:
@@ -286,6 +303,10 @@ def wrong_names(raw: dict[str, Any]) -> None:
                 "pretrain.ulmfit.tokenizer: parallel does not fit; ulmfit is trained on text, not on pairs",
                 "data.parallel.domain.path: data/absent does not exist",
             ],
+        ),
+        (
+            characters_without_vectors,
+            ["pretrain.flair.model.static: a model of characters needs a file of words; set vectors"],
         ),
         (
             wrong_names,

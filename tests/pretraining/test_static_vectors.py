@@ -1,19 +1,30 @@
-"""Static vectors beside the trained embeddings of ULMFiT."""
+"""Static vectors beside trained embeddings or states, from the text or from a file."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import numpy as np
+import pytest
 import torch
 
+from components.core.artifacts import digest_files, read_manifest
+from components.core.errors import ConfigError
+from components.interchange.vectors_text import write_vectors
+from components.learners.finetuning.specs import RunSpec, load_initial_encoder
 from components.models import FAMILIES
 from components.models.encoder import build_model, load_encoder
+from components.models.layers.text_words import packed
 from components.models.ulmfit import AWDLSTM
+from components.tokenization.special import FIRST_ORDINARY
 from components.tokenization.store import TokenStore
 from components.training.pretraining.adapt import adapt
-from components.training.pretraining.pretrain import pretrain
+from components.training.pretraining.pretrain import ScratchJob, pretrain, scratch
 from components.training.pretraining.word_vectors import cooccurrence_vectors
-from tests.training.helpers import adapt_job, pretrain_job, weights
+from tests.training.helpers import adapt_job, lm_settings, pretrain_job, weights
 
 TINY = dict(FAMILIES["ulmfit"].tiny)
 
@@ -50,3 +61,48 @@ def test_adaptation_learns_those_of_the_domain(inputs: Path, tmp_path: Path) -> 
         expected = cooccurrence_vectors(store, vocabulary=len(table), width=9)
         torch.testing.assert_close(table, expected)
         assert load_encoder(encoder).model.static_vectors() is not None
+
+
+CHANNELS = sorted(name for name, family in FAMILIES.items() if "static" in family.config.model_fields)
+#: "river" is a word of the general text, "bucket" of the domain's.
+VECTORS = {"the": [1.0, 2.0], "river": [3.0, 4.0], "bucket": [5.0, 6.0], "a" * 40: [7.0, 8.0]}
+
+
+@pytest.mark.parametrize("family", CHANNELS)
+def test_a_file_fills_the_channel_of_every_start(inputs: Path, tmp_path: Path, family: str) -> None:
+    """Pretraining, adaptation to a new vocabulary, the random model and its copy for a seed of fine-tuning agree."""
+    file = tmp_path / "vectors.txt"
+    write_vectors(file, list(VECTORS), np.asarray(list(VECTORS.values()), dtype=np.float32))
+    given = {"vectors": file, "vectors_digest": digest_files([file])}
+    model = {**FAMILIES[family].tiny, "static": 2, **({"words": 5} if family == "flair" else {})}
+    pretraining = pretrain_job(inputs, family, tmp_path, model=model, **given)
+    pretrained = pretrain(pretraining)
+    adaptation = adapt_job(inputs, family, pretrained, tmp_path, **given)
+    random = ScratchJob(
+        family=family, model=model, tokenizer=adaptation.tokenizer, tokens=adaptation.tokens, training=lm_settings(),
+        output=tmp_path / "scratch", **given,
+    )  # fmt: skip
+    for output in (pretrained, adapt(adaptation), scratch(random)):
+        encoder = load_encoder(output)
+        table, words = encoder.model.static_vectors(), encoder.model.static_words()
+        assert table is not None
+        if words is None:
+            forms = [encoder.tokenizer.surface(index) for index in range(FIRST_ORDINARY, len(table))]
+            expected = [[0.0, 0.0]] * FIRST_ORDINARY + [VECTORS.get(form, [0.0, 0.0]) for form in forms]
+        else:
+            expected = [VECTORS[word] for word in ("the", "river", "bucket")] + 2 * [[0.0, 0.0]]
+            assert torch.equal(words, packed(["the", "river", "bucket", "", ""])), "the long word has no row"
+        assert table.tolist() == expected and table.any()
+        assert read_manifest(output).facts["vectors"] == given["vectors_digest"]
+        metrics = json.loads((output / "metrics.json").read_text())
+        assert 0 < metrics["vectors_pieces"] < 1 and 0 < metrics["vectors_occurrences"] < 1
+    spec = SimpleNamespace(seed=1, encoder=random.output, settings=SimpleNamespace(dropout=1.0))
+    drawn = load_initial_encoder(cast(RunSpec, spec))[0]
+    assert torch.equal(drawn.static_vectors(), table)
+    assert words is None or torch.equal(drawn.static_words(), words)
+
+
+def test_a_model_of_characters_needs_a_file(inputs: Path, tmp_path: Path) -> None:
+    job = pretrain_job(inputs, "flair", tmp_path, model={**FAMILIES["flair"].tiny, "static": 2})
+    with pytest.raises(ConfigError, match="flair: model.static needs a file of words; set vectors"):
+        pretrain(job)

@@ -94,8 +94,11 @@ def test_wrong_vectors_are_refused(inputs: Path, tmp_path: Path) -> None:
         prepare_vectors(tmp_path / "v.vec", tokenizer(), digest="123", output=tmp_path / "ready")
     file = vectors_file(inputs, tmp_path, width=8, family="flair")
     job = pretrain_job(inputs, "flair", tmp_path / "run", training=lm_settings(tokens=32))
-    with pytest.raises(ConfigError, match="flair reads characters and has no table of pieces"):
+    with pytest.raises(ConfigError, match="flair reads characters and has no table of pieces.*set model.static"):
         pretrain(job.model_copy(update={"vectors": file}))
+    static = job.model_copy(update={"model": {**job.model, "static": 9}})
+    with pytest.raises(ConfigError, match="have 8 numbers, but model.static is 9; set model.static to 8"):
+        pretrain(static.model_copy(update={"vectors": file}))
 
 
 def test_cove_on_fixed_word_vectors(inputs: Path, tmp_path: Path) -> None:

@@ -84,6 +84,17 @@ def test_windows_mixed_layers_and_separate_texts_give_the_same_bits(
     check(classifier, fields_of(kind, 11))
 
 
+def test_a_tagger_of_a_frozen_encoder_computes_in_float32(
+    make_encoder, settings: FinetuneSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The features are of an encoder in bfloat16, the head was fitted to them in float32."""
+    monkeypatch.setattr(module, "has_bf16", lambda device: True)
+    changed = settings.model_copy(update={"tagger": "bilstm_crf", "method": "features"})
+    classifier = make_classifier(make_encoder("flair"), changed, "tagging", "bf16")
+    rows = fields_of("tagging", 5)
+    check(TextClassifier(classifier.model, classifier.tokenizer, "bf16", head_precision="float32"), rows)
+
+
 def test_a_batch_has_the_rows_of_its_length(make_encoder, settings: FinetuneSettings) -> None:
     for family, expected in (("bert", [32, 16, 8]), ("ulmfit", [16, 16, 16])):
         batches = make_classifier(make_encoder(family), settings, "classification", "float32").batches

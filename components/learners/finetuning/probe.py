@@ -165,6 +165,8 @@ class HeadAlone(nn.Module):
         self.head = head
         self.mix = mix
         self._above = above
+        # The training loop checks the mode of the top module only; without dropout in the head, training would overfit.
+        self.training = head.training
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         """The head's loss on a batch of features."""

@@ -144,9 +144,10 @@ def fresh_encoder(spec: RunSpec, encoder: LanguageModel, *, purpose: str) -> Lan
     torch.manual_seed(counter_seed(spec.seed, purpose))
     sizes = encoder.config.model_dump(mode="json", exclude={"vocabulary"})
     fresh = build_model(family_of(spec.encoder), vocabulary=encoder.config.vocabulary, settings=sizes)
-    given, table = encoder.static_vectors(), fresh.static_vectors()
-    if given is not None and table is not None:
-        table.copy_(given)
+    channels = ((encoder.static_vectors(), fresh.static_vectors()), (encoder.static_words(), fresh.static_words()))
+    for given, table in channels:
+        if given is not None and table is not None:
+            table.copy_(given)
     return fresh
 
 

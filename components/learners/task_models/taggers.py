@@ -18,6 +18,7 @@ from components.learners.task_models.pooling import Inside, mask
 from components.models.base import Batch
 from components.models.layers.chunks import Texts
 from components.models.layers.crf import Legal, LinearChainCRF, illegal_scores, viterbi
+from components.models.layers.dropout import LockedDropout, WordDropout
 from components.models.layers.host import is_fixed, move, on_host
 from components.models.layers.lstm import BiLSTM
 from components.settings.finetune import FinetuneSettings
@@ -55,15 +56,17 @@ def _allowed(before: Tags, after: Tags) -> np.ndarray:
     return continues | begins
 
 
-#: Width of each direction of the biLSTM.
+#: Width of each direction of the biLSTM, and rate at which whole units are dropped before it (Akbik et al. 2018).
 LSTM_WIDTH = 256
+WORD_DROPOUT = 0.05
 
 
 class Tagger(ImitatingHead):
     """Scores of the tags at each unit, by the layers of `TextHead`.
 
     `linear`: a softmax per unit; the prediction is the most probable legal sequence. `crf`: the scores are the
-    emissions of a linear-chain CRF. `bilstm_crf`: a biLSTM before the CRF (Lample et al. 2016; Akbik et al. 2018).
+    emissions of a linear-chain CRF. `bilstm_crf`: before the CRF, a linear projection and a biLSTM (Akbik et al. 2018),
+    with word dropout, and with `head_dropout` as the rate of a dropout that has one mask for all units of a sequence.
 
     The windows of a row are concatenated before loss and decoding, and `of_batch` concatenates them before the LSTM, so
     that neither the sequence of tags nor the states of the LSTM end at window borders.
@@ -88,6 +91,8 @@ class Tagger(ImitatingHead):
         )
         self.lstm: BiLSTM | None = None
         if recurrent:
+            self.drop_words, self.drop_features = WordDropout(WORD_DROPOUT), LockedDropout(dropouts_of(settings)[0])
+            self.projection = nn.Linear(features, features)
             self.lstm = BiLSTM(features, LSTM_WIDTH)
             self.output = nn.Linear(2 * LSTM_WIDTH, len(labels))
         legal = legal_transitions(labels)
@@ -121,15 +126,20 @@ class Tagger(ImitatingHead):
             outputs_SUC: Tensor = self.output(self.hidden(x_NF)).unflatten(0, inside_SU.shape)
             return outputs_SUC.masked_fill(~inside_SU[..., None], 0)
         units = Inside.of(lengths, features.shape[1])
-        x_NF = self.dropout(self.norm(units.take(features)))
-        if self.lstm is not None:
-            x_SUH = self._recurrent(units.put(x_NF), lengths, rows)
-            x_NF = self.dropout(units.take(x_SUH))
-        return units.put(self.output(self.hidden(x_NF)))
+        x_NF = self.norm(units.take(features))
+        if self.lstm is None:
+            return units.put(self.output(self.hidden(self.dropout(x_NF))))
+        x_SUH = self._locked(self._recurrent(self._locked(self.drop_words(units.put(x_NF))), lengths, rows))
+        return units.put(self.output(units.take(x_SUH)))
+
+    def _locked(self, x_SUF: Tensor) -> Tensor:
+        dropped: Tensor = self.drop_features(x_SUF.transpose(0, 1)).transpose(0, 1)
+        return dropped
 
     def _recurrent(self, x_SUF: Tensor, lengths: Tensor, rows: Tensor | None) -> Tensor:
         """(S, U, F) -> (S, U, 2 * hidden): the LSTM's states, over all windows of a row."""
         assert self.lstm is not None
+        x_SUF = self.projection(x_SUF)
         sequences, units = x_SUF.shape[:2]
         if rows is None or len(lengths_B := _units_of_rows(lengths, rows)) == sequences:
             result: Tensor = self.lstm(x_SUF, Texts(lengths))

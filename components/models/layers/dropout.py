@@ -61,6 +61,14 @@ class LockedDropout(Noise):
         return x_TBD * keep_mask((1, *x_TBD.shape[1:]), self.rate, x_TBD) if self.rate else x_TBD
 
 
+class WordDropout(Noise):
+    """Whole positions are dropped (Akbik et al. 2018)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        return x * keep_mask((*x.shape[:-1], 1), self.rate, x) if self.rate else x
+
+
 class WeightDropout(Noise):
     """DropConnect (Wan et al. 2013) on a weight: one mask per window."""
 

@@ -21,8 +21,7 @@ def pretrain(params: Params) -> dict[str, Arguments]:
             "tokenizer": _of(params, "tokenizer", params.pretraining_corpus, settings.tokenizer),
             "output": out(params, "encoder", name, "pretrained"),
             **_model(settings),
-            "vectors": settings.vectors,
-            "vectors_digest": settings.vectors_digest,
+            **_vectors(settings),
             "training": settings.training,
             "seed": params.run.seed,
             "cluster": params.cluster,
@@ -33,6 +32,10 @@ def pretrain(params: Params) -> dict[str, Arguments]:
 
 def _model(settings: PretrainSettings) -> Arguments:
     return {key: getattr(settings, key) for key in ("preset", "model", "source", "digest")}
+
+
+def _vectors(settings: PretrainSettings) -> Arguments:
+    return {"vectors": settings.vectors, "vectors_digest": settings.vectors_digest}
 
 
 def adapt(params: Params) -> dict[str, Arguments]:
@@ -51,6 +54,7 @@ def adapt(params: Params) -> dict[str, Arguments]:
             "output": out(params, "encoder", name, "adapted"),
             "training": settings.training,
             "increment": settings.increment,
+            **(_vectors(params.pretrain[name]) if params.pretrain[name].model.get("static") else {}),
             "seed": params.run.seed,
             "cluster": params.cluster,
         }
@@ -119,6 +123,7 @@ def scratch(params: Params) -> dict[str, Arguments]:
                 "start": start,
                 "output": out(params, "encoder", name, start),
                 **_model(settings),
+                **(_vectors(settings) if reads else {}),
                 "seed": params.run.seed,
             }
     return collected

@@ -324,9 +324,10 @@ def _published(params: Params, system: System) -> list[str]:
 
 
 def _has_static_channel(params: Params, family: str) -> bool:
-    """Whether a block, or one that it is computed from, has word vectors of the text that are not trained."""
+    """Whether a block, or one that it is computed from, has word vectors of the text that are not trained, instead of a
+    file's."""
     named = (params.pretrain.get(name) for name in (family, *params.origins(family)))
-    return any(block is not None and bool(block.model.get("static")) for block in named)
+    return any(block is not None and bool(block.model.get("static")) and block.vectors is None for block in named)
 
 
 def _seen(params: Params, task: str, system: System, others: Sequence[str]) -> list[str]:

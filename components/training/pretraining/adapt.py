@@ -51,6 +51,8 @@ class AdaptJob(Section):
             not measured.
         general_corpus: the general corpus; forgetting is measured on its held-out documents.
         output: encoder directory. The model in it, if there is one, is the start of an increment.
+        vectors, vectors_digest: a file of word vectors that fills the static channel, as in pretraining, and its
+            expected SHA-256.
         increment: how new text is learned; None: every adaptation starts from `pretrained`.
         rebuild: why a rebuild was requested; empty: it was not.
         epochs: number of passes over the tokens, which replaces the budget of `training`; None: the budget applies.
@@ -65,6 +67,8 @@ class AdaptJob(Section):
     general_corpus: Path | None
     output: Path
     training: LanguageModelTraining
+    vectors: Path | None = None
+    vectors_digest: str | None = None
     increment: IncrementSettings | None = None
     rebuild: str = ""
     epochs: float | None = None
@@ -188,6 +192,8 @@ def _run(job: AdaptJob, decision: Decision, store: TokenStore) -> LanguageModelR
         tokens=job.tokens.absolute(),
         tokenizer=job.tokenizer.absolute(),
         increment=decision.text,
+        vectors_file=job.vectors,
+        vectors_digest=job.vectors_digest,
         training=training,
         seed=seed,
         code=job.code,

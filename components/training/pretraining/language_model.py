@@ -6,7 +6,10 @@ killed at any time and, with checkpoints in S3, need no file system in common wi
 
 from __future__ import annotations
 
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,8 @@ import torch
 from pydantic import Field
 
 from components.cluster.distributed import Worker, World
+from components.core.artifacts import read_manifest
+from components.core.errors import ConfigError
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
 from components.models.static import StaticVectors
@@ -31,8 +36,11 @@ from components.training.pretraining.increments import IncrementText
 from components.training.pretraining.perplexity import heldout_sampler, measure
 from components.training.pretraining.samplers import Sampler, Tokens, training_sampler
 from components.training.pretraining.word_vectors import (
+    Matched,
     cooccurrence_vectors,
+    fill_channel,
     initialise_embeddings,
+    prepare_vectors,
     start_from_vectors,
 )
 from components.training.rng import counter_seed
@@ -57,7 +65,9 @@ class LanguageModelRun(Section):
     Attributes:
         family, preset, model: family, and sizes of a new model; with a `parent`, its sizes are used.
         parent: encoder directory with the initial weights; its embeddings are re-mapped to the pieces of `tokenizer`.
-        vectors: output of `word_vectors.prepare_vectors`, from which the embeddings of a new model start.
+        vectors_file, vectors_digest: a file of word vectors, which fills the static channel, or from which the
+            embeddings of a new model without channel start; and its expected SHA-256.
+        vectors: output of `word_vectors.prepare_vectors` for the file; set by `vectors_ready`.
         increment: the part of the train split that is read; None: all of it.
         storage, key, checkpoint_seconds: of the checkpoints; set by `train_encoder`.
     """
@@ -67,6 +77,8 @@ class LanguageModelRun(Section):
     preset: str | None = None
     model: dict[str, Any] = Field(default_factory=dict)
     parent: Path | None = None
+    vectors_file: Path | None = None
+    vectors_digest: str | None = None
     vectors: Path | None = None
     tokens: Path
     tokenizer: Path
@@ -332,11 +344,54 @@ def _due(report: StepReport, overdue: bool, world: World) -> bool:
     return report.step % AGREE_EVERY == 0 and world.broadcast(overdue)
 
 
+@dataclass(frozen=True)
+class VectorsFile:
+    """A file of word vectors in a job.
+
+    Attributes:
+        digest: its SHA-256.
+        matched: see `Matched`.
+        ready: output of `prepare_vectors`.
+    """
+
+    digest: str
+    matched: Matched
+    ready: Path
+
+
+@contextmanager
+def vectors_ready(run: LanguageModelRun, model: LanguageModel) -> Iterator[VectorsFile | None]:
+    """The file of word vectors of a run, prepared for a model in a temporary directory; None without a file.
+
+    Raises:
+        DataError, ArtifactError, ConfigError: as `prepare_vectors`; or a new model of characters has a static channel,
+            but there is no file.
+    """
+    if run.vectors_file is None:
+        if model.static_words() is not None and run.parent is None:
+            raise ConfigError(f"{run.name}: model.static needs a file of words; set vectors")
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        ready = Path(folder) / "vectors"
+        matched = prepare_vectors(
+            run.vectors_file,
+            load_tokenizer(run.tokenizer),
+            digest=run.vectors_digest,
+            output=ready,
+            model=model,
+            text=TokenStore(run.tokens, "train"),
+        )
+        yield VectorsFile(read_manifest(ready).facts["source"], matched, ready)
+
+
 def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
     """Set the embeddings and the static channel of `initial_model` to word vectors of a file or of the run's text, as
-    the settings ask. An increment keeps the channel of the whole text."""
-    table, trained = model.piece_embedding(), None
-    if table is not None and run.vectors is not None:
+    the settings ask. A file fills the channel of a model that has one, else the embeddings. An increment keeps the
+    channel of the whole text.
+    """
+    table, channel, trained = model.piece_embedding(), model.static_vectors(), None
+    if table is not None and run.vectors is not None and channel is None:
         # Static vectors are the model; other models expect the scale that their layers are initialised for.
         trained = start_from_vectors(table, run.vectors, keep_scale=isinstance(model, StaticVectors))
     if table is not None and run.training.vectors:
@@ -344,8 +399,11 @@ def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
             trained = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
         vectors = cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1])
         initialise_embeddings(table, vectors, trained=trained)
-    channel = model.static_vectors()
-    if channel is not None and run.increment is None:
+    if channel is None:
+        return
+    if run.vectors is not None:
+        fill_channel(model, run.vectors)
+    elif model.static_words() is None and run.increment is None:
         vectors = cooccurrence_vectors(run.text(), vocabulary=channel.shape[0], width=channel.shape[1])
         channel.copy_(vectors)
 

@@ -26,14 +26,19 @@ from components.training.precision import Precision
 from components.training.pretraining.language_model import (
     LanguageModelRun,
     TrainingHistory,
+    VectorsFile,
     initial_model,
     parameter_groups,
+    vectors_ready,
     work,
 )
 
 #: Fields of a run that are not part of the checkpoint key: they do not affect the result, or the key contains a digest
 #: of the content instead of the path.
-NOT_LEARNED = {"name", "storage", "key", "checkpoint_seconds", "tokens", "tokenizer", "parent", "vectors"}
+NOT_LEARNED = {
+    "name", "storage", "key", "checkpoint_seconds", "tokens", "tokenizer", "parent", "vectors_file", "vectors_digest",
+    "vectors",
+}  # fmt: skip
 #: An increase of the held-out loss is reported if it is larger than this (nats per piece); smaller ones are noise.
 RISE = 0.1
 
@@ -45,12 +50,14 @@ class Trained:
     Attributes:
         model: with the averaged weights, if the settings name an average; in evaluation mode, on the CPU.
         checkpoints: the run's checkpoints, which the caller clears after writing the output.
+        vectors: the file of word vectors, if there is one.
     """
 
     model: LanguageModel
     precision: Precision
     history: TrainingHistory
     checkpoints: CheckpointStore
+    vectors: VectorsFile | None
 
 
 def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Trained:
@@ -58,10 +65,17 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
 
     Raises:
         ArtifactError: an input is incomplete, or the tokens belong to another tokenizer.
-        ConfigError: invalid sizes of the model, or a window longer than its number of positions.
+        ConfigError: invalid sizes of the model, a window longer than its number of positions, or word vectors that do
+            not suit the model.
         TrainingError: training cannot continue.
     """
-    rows = _checked_rows(run)
+    rows, sizes = _checked(run)
+    with vectors_ready(run, sizes) as vectors:
+        run = run.model_copy(update={"vectors": vectors and vectors.ready})
+        return _trained(run, settings, rows=rows, vectors=vectors)
+
+
+def _trained(run: LanguageModelRun, settings: ClusterSettings, *, rows: int, vectors: VectorsFile | None) -> Trained:
     checkpoints = CheckpointStore(settings.storage, key=f"{run.name.replace(' ', '-')}-{_key(run)}")
     run = run.model_copy(
         update={
@@ -107,7 +121,7 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
     state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=World())
     if state.average is not None:
         state.average.swap()
-    return Trained(model.eval(), state.precision, history, checkpoints)
+    return Trained(model.eval(), state.precision, history, checkpoints, vectors)
 
 
 def overfitted(history: TrainingHistory) -> str:
@@ -171,6 +185,7 @@ def write_encoder(
         "gradient_norm": history.gradient_norm,
         **history.after,
         **{f"before_{name}": value for name, value in history.before.items()},
+        **(trained.vectors.matched.numbers() if trained.vectors else {}),
         **(metrics or {}),
     }
     if history.compilation:
@@ -190,11 +205,12 @@ def write_encoder(
         "seed": run.seed,
         "training": run.training.model_dump(mode="json"),
         "torch": torch.__version__,
+        **({"vectors": trained.vectors.digest} if trained.vectors else {}),
     }
 
 
-def _checked_rows(run: LanguageModelRun) -> int:
-    """Least number of rows of a step, after checks of the inputs."""
+def _checked(run: LanguageModelRun) -> tuple[int, LanguageModel]:
+    """Least number of rows of a step, after checks of the inputs; and a model with the run's sizes."""
     store = TokenStore(run.tokens, "train")
     if store.tokenizer_fingerprint != load_tokenizer(run.tokenizer).fingerprint():
         raise ArtifactError(
@@ -213,10 +229,10 @@ def _checked_rows(run: LanguageModelRun) -> int:
         model = parent.model
     if model.sparse_parameters() and run.training.optimizer != "adamw":
         raise ConfigError(f"{run.name}: with model.sparse, training.optimizer must be adamw")
-    if run.vectors is not None and model.piece_embedding() is None:
+    if run.vectors_file is not None and model.piece_embedding() is None and model.static_vectors() is None:
         raise ConfigError(
             f"{run.name}: {run.family} reads characters and has no table of pieces that could start from word vectors; "
-            "remove vectors"
+            "set model.static to their width, or remove vectors"
         )
     positions, longest = model.max_tokens, run.training.longest(model.max_tokens)
     if positions is not None and longest > positions:
@@ -225,7 +241,7 @@ def _checked_rows(run: LanguageModelRun) -> int:
             f"{run.name}: training.{key} {longest} is longer than the model's {positions} positions; lower it, or "
             "pretrain a model with more (model.positions, training.long_window)"
         )
-    return run.training.batch_size * run.training.window // longest
+    return run.training.batch_size * run.training.window // longest, model
 
 
 def _key(run: LanguageModelRun) -> str:

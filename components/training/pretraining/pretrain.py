@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from pydantic import Field
 
-from components.core.artifacts import digest_files, write_json, writing
+from components.core.artifacts import write_json, writing
 from components.core.errors import ConfigError
 from components.models import family as family_named
 from components.models.encoder import KIND, build_model, count_parameters, save_encoder, with_trained_positions
@@ -18,9 +18,8 @@ from components.settings.names import VECTORS
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer
-from components.training.pretraining.language_model import LanguageModelRun, before_training
+from components.training.pretraining.language_model import LanguageModelRun, before_training, vectors_ready
 from components.training.pretraining.launch import train_encoder, write_encoder
-from components.training.pretraining.word_vectors import Matched, prepare_vectors
 from components.training.rng import counter_seed
 
 if TYPE_CHECKING:
@@ -35,6 +34,8 @@ class ModelJob(Section):
         family, preset, model: the model; `model` holds keys of the family's config class, which override the preset.
         source, digest: a published model, and its expected SHA-256; `model` then has dropout rates and penalties
             only.
+        vectors, vectors_digest: a file of word vectors, and its expected SHA-256. It fills the static channel, or the
+            embedding table of a model without one starts from it.
     """
 
     name: str = ""
@@ -43,6 +44,8 @@ class ModelJob(Section):
     model: dict[str, Any] = Field(default_factory=dict)
     source: Path | None = None
     digest: str | None = None
+    vectors: Path | None = None
+    vectors_digest: str | None = None
     output: Path
     seed: int = 0
 
@@ -51,13 +54,10 @@ class PretrainJob(ModelJob):
     """Inputs and output of pretraining; a published model is imported instead.
 
     Attributes:
-        vectors, vectors_digest: a file of word vectors from which the embedding table starts, and its expected SHA-256.
         tokens, tokenizer: token shards of the corpus of pretraining and the directory of their tokenizer; None if there
             is no corpus and the model is imported.
     """
 
-    vectors: Path | None = None
-    vectors_digest: str | None = None
     tokens: Path | None
     tokenizer: Path | None
     training: LanguageModelTraining
@@ -116,22 +116,15 @@ def pretrain(job: PretrainJob) -> Path:
         model=with_trained_positions(job.model, family=job.family, preset=job.preset, training=training),
         tokens=job.tokens.absolute(),
         tokenizer=job.tokenizer.absolute(),
+        vectors_file=job.vectors,
+        vectors_digest=job.vectors_digest,
         training=training,
         seed=job.seed,
         code=job.code,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        matched: Matched | None = None
-        if job.vectors is not None:
-            run = run.model_copy(update={"vectors": Path(folder) / "vectors"})
-            assert run.vectors is not None
-            tokenizer = load_tokenizer(job.tokenizer)
-            matched = prepare_vectors(job.vectors, tokenizer, digest=job.vectors_digest, output=run.vectors)
-        trained = train_encoder(run, settings=job.cluster)
+    trained = train_encoder(run, settings=job.cluster)
     with writing(job.output, kind=KIND) as draft:
-        write_encoder(draft, trained, run=run, metrics=None if matched is None else matched.numbers())
-        if job.vectors is not None:
-            draft.facts |= {"vectors": digest_files([job.vectors])}
+        write_encoder(draft, trained, run=run)
     trained.checkpoints.clear()
     return job.output
 
@@ -173,6 +166,13 @@ def scratch(job: ScratchJob) -> Path:
         settings=settings,
         tokenizer=tokenizer.kind,
     )
+    metrics: dict[str, float] = {"parameters": count_parameters(model), "tokens": 0}
+    facts: dict[str, Any] = {
+        "trained": job.start == VECTORS,
+        "family": job.family,
+        "tokenizer": tokenizer.fingerprint(),
+        "seed": job.seed,
+    }
     if job.start == VECTORS:
         model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
     if job.tokens is not None and job.tokenizer is not None and job.training is not None:
@@ -182,22 +182,23 @@ def scratch(job: ScratchJob) -> Path:
             family=job.family,
             tokens=job.tokens,
             tokenizer=job.tokenizer,
+            vectors_file=job.vectors,
+            vectors_digest=job.vectors_digest,
             training=job.training.model_copy(update=random),
             seed=job.seed,
         )
-        before_training(run, model)
+        with vectors_ready(run, model) as vectors:
+            before_training(run.model_copy(update={"vectors": vectors and vectors.ready}), model)
+        if vectors is not None:
+            metrics |= vectors.matched.numbers()
+            facts["vectors"] = vectors.digest
     with tempfile.TemporaryDirectory() as folder, writing(job.output, kind=KIND) as draft:
         directory = job.tokenizer or Path(folder) / "tokenizer"
         if job.tokenizer is None:
             tokenizer.save(directory)
         save_encoder(draft.path, family=job.family, model=model, tokenizer=directory)
-        write_json(draft.path / "metrics.json", {"parameters": count_parameters(model), "tokens": 0})
-        draft.facts |= {
-            "trained": job.start == VECTORS,
-            "family": job.family,
-            "tokenizer": tokenizer.fingerprint(),
-            "seed": job.seed,
-        }
+        write_json(draft.path / "metrics.json", metrics)
+        draft.facts |= facts
     return job.output
 
 

@@ -1,7 +1,9 @@
-"""Embedding tables that start from word vectors of a file (word2vec, GloVe, fastText or one's own) or of the same text.
+"""Word vectors of a file (word2vec, GloVe, fastText or one's own) or of the same text, in embedding tables and static
+channels.
 
-Pieces are matched with the words of a file. Rows without a match keep their initial values, or are mapped from
-co-occurrence vectors of the corpus (`training.vectors`), as in adaptation to a new vocabulary.
+Pieces are matched with the words of a file. Rows of an embedding table without a match keep their initial values, or
+are mapped from co-occurrence vectors of the corpus (`training.vectors`), as in adaptation to a new vocabulary. Rows of
+a static channel without a match are zero. The rows of the channel of a model of characters are words of the file.
 
 Levy and Goldberg 2014 (Neural Word Embedding as Implicit Matrix Factorization): skip-gram with negative sampling
 implicitly factorises pointwise mutual information, so its truncated singular value decomposition gives similar vectors
@@ -15,6 +17,7 @@ Shape suffixes: V pieces, D width of the table, N words of the file, E their wid
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,6 +33,8 @@ from components.core.artifacts import digest_files, read_manifest, writing
 from components.core.errors import ArtifactError, ConfigError
 from components.interchange.vectors_binary import read_any
 from components.interchange.vectors_text import UNKNOWN, WordVectors
+from components.models.base import LanguageModel
+from components.models.layers.text_words import LONGEST, TextWords, packed
 from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY, UNK
 from components.training.pretraining.cooccurrence import CHUNK, count_pairs
@@ -44,9 +49,10 @@ class Matched:
     """The vectors of a file that belong to pieces.
 
     Attributes:
-        rows: (V,) index of each piece's word in the file; -1: none.
-        pieces: number of ordinary pieces with a vector, as a share of all.
-        occurrences: the same share of the pieces' occurrences in the corpus; None if they were not counted.
+        rows: (V,) index of each piece's word in the file; -1: none. For the channel of a model of characters, (R,)
+            index of each row's word.
+        pieces: number of ordinary pieces (or words of the text) with a vector, as a share of all.
+        occurrences: the same share of their occurrences in the corpus; None if they were not counted.
     """
 
     rows: NDArray[np.int64]
@@ -81,14 +87,30 @@ def match(tokenizer: Tokenizer, read: WordVectors) -> Matched:
     return Matched(rows, float(matched.mean()) if len(matched) else 0.0, occurrences)
 
 
-def prepare_vectors(path: Path, tokenizer: Tokenizer, *, digest: str | None, output: Path) -> Matched:
+#: Characters of the text over which the coverage by a channel of words is counted.
+COUNTED: Final = 1_000_000
+
+
+def prepare_vectors(
+    path: Path,
+    tokenizer: Tokenizer,
+    *,
+    digest: str | None,
+    output: Path,
+    model: LanguageModel | None = None,
+    text: Tokens | None = None,
+) -> Matched:
     """Match a file of vectors with a tokenizer, and write the matching vectors as the directory `output`, which a
     worker on another node can read.
+
+    Args:
+        model: whose static channel is filled, if it has one; only its sizes are read.
+        text: in which the coverage of a channel of words is counted.
 
     Raises:
         DataError: the file is damaged.
         ArtifactError: it has another digest.
-        ConfigError: no piece has a vector.
+        ConfigError: no piece has a vector, or the channel has another width.
     """
     actual = digest_files([path])
     if digest is not None and actual != digest:
@@ -96,6 +118,15 @@ def prepare_vectors(path: Path, tokenizer: Tokenizer, *, digest: str | None, out
             f"{path}: its digest is {actual}, expected {digest} (vectors_digest); it is not the file that was specified"
         )
     read = read_any(path)
+    channel = None if model is None else model.static_vectors()
+    width = read.vectors.shape[1]
+    if channel is not None and channel.shape[1] != width:
+        raise ConfigError(
+            f"{path}: its vectors have {width} numbers, but model.static is {channel.shape[1]}; set model.static to "
+            f"{width}"
+        )
+    if model is not None and (table := model.static_words()) is not None:
+        return _prepare_words(read, tokenizer, rows=len(table), source=actual, output=output, text=text)
     matched = match(tokenizer, read)
     if not (matched.rows[FIRST_ORDINARY:] >= 0).any():
         raise ConfigError(f"{path}: none of its {len(read.words)} words is a piece of the vocabulary")
@@ -106,14 +137,45 @@ def prepare_vectors(path: Path, tokenizer: Tokenizer, *, digest: str | None, out
         if not tokenizer.continues(index) and (vector := read.unseen(tokenizer.surface(index))) is not None:
             pieces.append(index)
             vectors.append(vector)
-    with writing(output, kind=KIND) as draft:
-        tensors = {
-            "vectors": torch.from_numpy(np.stack(vectors)),
-            "pieces": torch.tensor(pieces),
-        }
-        save_file(tensors, draft.path / FILE)
-        draft.facts |= {"source": actual, "width": read.vectors.shape[1]}
+    _write(output, {"vectors": torch.from_numpy(np.stack(vectors)), "pieces": torch.tensor(pieces)}, source=actual)
     return matched
+
+
+def _prepare_words(
+    read: WordVectors, tokenizer: Tokenizer, *, rows: int, source: str, output: Path, text: Tokens | None
+) -> Matched:
+    """The first `rows` words of a file that fit a row of `packed`, and their vectors."""
+    chosen = [row for row, word in enumerate(read.words) if len(word.encode()) <= LONGEST and word.strip()][:rows]
+    words = packed([read.words[row] for row in chosen])
+    kept = np.asarray(chosen, dtype=np.int64)
+    tensors = {"vectors": torch.from_numpy(read.take(kept)), "pieces": torch.arange(len(chosen)), "words": words}
+    _write(output, tensors, source=source)
+    counts: Counter[tuple[str, bool]] = Counter()
+    if text is not None:
+        reader = TextWords(words, tokenizer.pieces)
+        sample = reader.text(text.span(0, min(COUNTED, text.tokens)).tolist())
+        counts.update((sample[begin:end], row >= 0) for begin, end, row in reader.words(sample))
+    if not counts:
+        return Matched(kept, 0.0, None)
+    present = [count for (_, inside), count in counts.items() if inside]
+    return Matched(kept, len(present) / len(counts), sum(present) / counts.total())
+
+
+def _write(output: Path, tensors: dict[str, Tensor], *, source: str) -> None:
+    with writing(output, kind=KIND) as draft:
+        save_file(tensors, draft.path / FILE)
+        draft.facts |= {"source": source, "width": tensors["vectors"].shape[1]}
+
+
+def fill_channel(model: LanguageModel, directory: Path) -> None:
+    """Set the static channel of a model to the vectors of `prepare_vectors`; rows without a vector are zero."""
+    read_manifest(directory, kind=KIND)
+    stored = load_file(directory / FILE)
+    channel, words = model.static_vectors(), model.static_words()
+    assert channel is not None
+    channel.zero_()[stored["pieces"]] = stored["vectors"].to(channel.device)
+    if words is not None:
+        words.zero_()[stored["pieces"]] = stored["words"].to(words.device)
 
 
 @threads.limited(1)
