@@ -59,6 +59,7 @@ def learn(make_task, make_job, in_process, monkeypatch) -> Callable[[str, str, s
             return finetune(make_job("bert", kind, name=name, source=source, method=learner, contrastive=contrastive))
         systems = {learner: baselines_of(kind, language="en", which="all")[learner]}
         monkeypatch.setattr(stage, "baselines_of", lambda *given, **named: systems)
+        monkeypatch.setattr(stage, "suited", lambda systems, data: systems)
         examples = make_task(kind, **source)
         return baseline(BaselineJob(examples=examples, output=examples.parent / name))
 

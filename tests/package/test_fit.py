@@ -58,7 +58,6 @@ def test_frame_in_frame_out(frame: pd.DataFrame, later: pd.DataFrame, capfd: pyt
         "tfidf-words",
         "tfidf-words-pairs",
         "tfidf-words-characters",
-        "latent-words",
         "most-frequent",
     }
     assert report.table["chosen"].sum() == 1
@@ -219,18 +218,18 @@ def test_labels_keep_their_types(frame: pd.DataFrame, tmp_path: Path) -> None:
 
 def test_rows_without_a_label_and_texts_without_labels(frame: pd.DataFrame, tmp_path: Path) -> None:
     partly = frame.copy()
-    partly.iloc[20:, 1] = None
+    partly.iloc[12:, 1] = None
     model = fit(partly, verbose=False)
     assert model.report is not None
-    assert model.report.labels == 20
-    assert "10 rows have no label; their texts are used without one." in model.report.notes
-    (tmp_path / "more.txt").write_text("\n".join(frame["text"][20:]) + "\n")
-    other = fit(frame[:20], unlabelled=[tmp_path / "more.txt"], verbose=False)
+    assert model.report.labels == 12
+    assert "18 rows have no label; their texts are used without one." in model.report.notes
+    (tmp_path / "more.txt").write_text("\n".join(frame["text"][12:]) + "\n")
+    other = fit(frame[:12], unlabelled=[tmp_path / "more.txt"], verbose=False)
     assert other.report is not None
     scores = {each.system: each.score for each in model.report.tried}
     assert {each.system: each.score for each in other.report.tried} == scores
     # They are used: the latent vectors are fitted on them.
-    alone = fit(frame[:20], verbose=False)
+    alone = fit(frame[:12], verbose=False)
     assert alone.report is not None
     assert {each.system: each.score for each in alone.report.tried} != scores
 
@@ -382,7 +381,7 @@ def test_a_limit_that_has_passed_leaves_one_words_model(frame: pd.DataFrame, mak
     assert [each.system for each in model.report.tried] == ["tfidf-words"]
     (note,) = [note for note in model.report.notes if "not tried" in note]
     assert note.startswith("1e-06 minutes were not enough")
-    assert all(name in note for name in ("latent-words", "the start"))
+    assert all(name in note for name in ("tfidf-words-characters", "the start"))
     assert set(model.predict(frame)["label"]) == {"animal", "fruit", "metal"}
 
 

@@ -107,6 +107,11 @@ class Data:
         """The name in results and the rows of what hyper-parameters are chosen on."""
         return ("dev", self.dev) if self.folds is None else (OUT_OF_FOLD, self.train)
 
+    @property
+    def is_mostly_unlabelled(self) -> bool:
+        """Whether the texts without labels are more than the labelled rows."""
+        return len(self._inputs) > 2 * len(self.rows)
+
     def training(self, held: NDArray[np.integer] | None = None) -> Training:
         """The input of a system: all training rows and inputs, without everything that belongs to held-out rows
         (`Split.belonging`), which a model that predicts them must not have read."""

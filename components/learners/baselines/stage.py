@@ -33,6 +33,7 @@ from components.data.unlabelled_texts import read_unlabelled
 from components.learners.abstention import abstention_facts
 from components.learners.baselines import baselines_of
 from components.learners.words.classifier import WordsModel, save_words
+from components.learners.words.systems import suited
 from components.settings.names import BASELINE
 from components.settings.section import Section
 
@@ -73,7 +74,10 @@ def baseline(job: BaselineJob) -> Path:
     scoring = scoring_for(facts.kind, facts.labels)
     splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
     further = [] if job.unlabelled is None else read_unlabelled(job.unlabelled)
-    systems = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
+    largest, _ = sample_rows(strata, facts.budgets[-1], seed=facts.seeds[0])
+    data = Data(train, largest, splits["dev"], splits["test"], facts.labels, scoring, further=further)
+    # All budgets have the same systems.
+    systems = suited(baselines_of(facts.kind, language=facts.language, which=facts.baselines), data)
     total = len(facts.budgets) * len(facts.seeds) * len(systems)
     #: Of the largest budget, by seed: what choices are made on; and by system: its model, and the answers to that.
     best: Best = {}

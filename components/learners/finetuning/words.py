@@ -40,7 +40,7 @@ from components.learners.task_models.words_part import WordsPart, mean
 from components.learners.words.classifier import WordsModel
 from components.learners.words.fits import fit_exclusive, fit_independent
 from components.learners.words.linear import LinearModel
-from components.learners.words.systems import probable_systems
+from components.learners.words.systems import probable_systems, suited
 
 #: Candidates for the weight of the words in a mean, beside 0.
 WEIGHTS: Final = tuple(number / 10 for number in range(1, 11))
@@ -129,7 +129,8 @@ class WordsRows:
             folds,
             [] if spec.words is None else read_unlabelled(spec.words),
         )
-        self.systems = probable_systems(self.facts.kind, language=self.facts.language, which=self.facts.baselines)
+        facts = self.facts
+        self.systems = suited(probable_systems(facts.kind, language=facts.language, which=facts.baselines), self.data)
 
     def choose(self, candidates: Sequence[Sequence[Answer]]) -> Choice:
         """The choice of one of several answers to the rows that choices are made on."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from components.data.tasks.selection import Candidate, System, Training
+from components.data.tasks.selection import Candidate, Data, System, Training
 from components.learners.words import transductive
 from components.learners.words.classifier import WordsModel
 from components.learners.words.features import WordFeatures, fit_text
@@ -26,6 +26,8 @@ PENALTIES: Final = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
 MOST_SCALED: Final = 1000
 #: The system whose probabilities are not calibrated.
 MARGIN: Final = "svm-words-characters"
+#: The system that learns from texts without labels.
+LATENT: Final = "latent-words"
 
 #: Training rows -> features of words, and their matrix.
 Reading = Callable[[Training], tuple[WordFeatures, Any]]
@@ -105,7 +107,7 @@ SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
             "tfidf-words": partial(linear, read=_SINGLE),
             "tfidf-words-pairs": partial(linear, read=_PAIRS),
             "tfidf-words-characters": _CHARACTERS,
-            "latent-words": transductive.exclusive,
+            LATENT: transductive.exclusive,
         },
         {
             "tfidf-words-characters": _CHARACTERS,
@@ -116,7 +118,7 @@ SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
         {
             "tfidf-words": partial(linear, read=_SINGLE, fit=fit_independent),
             "tfidf-words-pairs": partial(linear, read=_PAIRS, fit=fit_independent),
-            "latent-words": transductive.independent,
+            LATENT: transductive.independent,
         },
         {},
     ),
@@ -143,3 +145,8 @@ def probable_systems(kind: str, *, language: str, which: str) -> dict[str, Syste
     usual, further = SYSTEMS[kind] if kind in SYSTEMS and kind != "regression" else ({}, {})
     every = usual | (further if with_characters(language=language, which=which) else {})
     return {name: system for name, system in every.items() if name != MARGIN}
+
+
+def suited(systems: Mapping[str, System], data: Data) -> dict[str, System]:
+    """The systems for a run: without `LATENT` where most texts have labels, which takes much time and is not better."""
+    return {name: system for name, system in systems.items() if name != LATENT or data.is_mostly_unlabelled}
