@@ -79,7 +79,7 @@ def predict(options: PredictFlags) -> None:
 
     error, output = options.error, options.output
     if options.form and error is not None:
-        raise ConfigError(f"--error adds a column, which {options.form} has no place for; leave out --format or --error")
+        raise ConfigError(f"--error adds a column, which {options.form} has no place for; leave out one of them")
     settings, columns = load_params(options.params), named_columns(options.column)
     name = options.task or settings.run.tasks[0]
     rejects = output.with_name(f"{output.name}.rejected.jsonl")
