@@ -35,7 +35,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 from scipy.optimize import brentq
 
@@ -67,7 +66,6 @@ RULE = PromotionRule()
 MARGIN = 0.02
 NON_INFERIORITY = PromotionRule(mode="non_inferiority", margin=MARGIN)
 SLOW_TOTAL = 2.1097  # sum of 1 / (n log^2 n) from n = 2
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

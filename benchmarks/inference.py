@@ -187,7 +187,7 @@ def _pipelines(
     logging.set_verbosity(logging.FATAL)
     logging.disable_progress_bar()
     export_encoder(encoder, output=exported)
-    output = classifier.model.head.output
+    output = classifier.sharpened().model.head.output
     assert isinstance(output, nn.Linear)
     model = FirstToken.from_pretrained(exported, num_labels=output.out_features).eval()
     model.classifier.load_state_dict(output.state_dict())

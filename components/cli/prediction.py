@@ -66,6 +66,7 @@ def predict(options: PredictFlags) -> None:
     folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a kill the same command
     continues with the first part that is missing."""
     from components.core.artifacts import partial_path
+    from components.core.errors import ConfigError
     from components.core.progress import Progress
     from components.learners.abstention import threshold_of
     from components.learners.prediction import columns_of_data, named_columns
@@ -76,7 +77,10 @@ def predict(options: PredictFlags) -> None:
     from components.serving.parts import LoadableModel, PartOptions, predict_parts
     from components.settings.loading import load_params
 
-    settings, columns, output = load_params(options.params), named_columns(options.column), options.output
+    error, output = options.error, options.output
+    if options.form and error is not None:
+        raise ConfigError(f"--error adds a column, which {options.form} has no place for; leave out one of them")
+    settings, columns = load_params(options.params), named_columns(options.column)
     name = options.task or settings.run.tasks[0]
     rejects = output.with_name(f"{output.name}.rejected.jsonl")
     with ExitStack() as stack:
@@ -87,7 +91,6 @@ def predict(options: PredictFlags) -> None:
         version, bundle = stack.enter_context(fetched_champion(settings.registry, name, directory=folder))
         # Workers have another working directory.
         log = partial(logged, task=name, settings=settings.drift, folder=traffic_folder().absolute())
-        error = options.error
         threshold = None if error is None else threshold_of(bundle, error, what=version.label)
         load = Loader(bundle, version, log, options.int8, threshold)
         if not options.form and (data := settings.data.tasks.get(name)) is not None:

@@ -78,7 +78,7 @@ FLOWS = {
     "schedule": "Retrain on a cron schedule; or only create the notifications of failed and late runs (--notify).",
     "forget": "Remove documents from data, labels, outputs and caches, with a certificate.",
     "ui": "Serve the pages of the project on 127.0.0.1 until stopped: runs, champion, errors, labelling, lineage.",
-    "lectures": "Measure what lectures on transfer learning say on one run, and write one page about it.",
+    "lectures": "Measure what lectures on transfer learning say, and write one page about it.",
     "drill": "Break things on purpose on a throw-away copy of a tiny project, and report what follows.",
     "gc": "Delete old checkpoints, caches, versions and logs; without --yes, only list them.",
     "label": "Append the answers in a file to the file of labels, with who and when; --undo takes them back.",

@@ -94,8 +94,8 @@ def check_files(source: Path, output: Path, *, task_io: TaskIO, columns: Mapping
         DataError: a format is unknown, or the input is missing or empty.
     """
     if output.suffix not in WRITTEN:
-        known = ", ".join(WRITTEN)
-        raise DataError(f"{output}: is written in no format {output.suffix or '(no suffix)'!r}; known: {known}")
+        suffixes = ", ".join(WRITTEN)
+        raise DataError(f"{output}: is written in no format {output.suffix or '(no suffix)'!r}; known: {suffixes}")
     if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
         raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")
     if not source.is_file():

@@ -1,4 +1,4 @@
-"""`headstart lectures`: what lectures on transfer learning say, beside what the studies measure on one run.
+"""`headstart lectures`: what lectures on transfer learning say, beside what the studies measure on a run.
 
 lectures.json          claim -> {agrees, command, lead, text, tables, captions, seconds, commit, processor, date}
 lectures.md            the same as one page, in the order of the lectures
@@ -47,7 +47,7 @@ class Claim:
         agrees: numbers of the study -> whether they agree; None: left to the reader.
         examples: tasks beyond run.tasks whose rows the study reads.
         settings: the run on which the claim is measured, unless `--params` names another.
-        otherwise: why small models may not agree.
+        otherwise: why the models of that run may not agree.
     """
 
     name: str
@@ -427,7 +427,9 @@ def page(entries: Mapping[str, Mapping[str, Any]]) -> str:
     ]
     for claim in shown:
         entry = entries[claim.name]
-        lead = [claim.otherwise] * (entry["agrees"] is False and claim.otherwise != "") + entry["lead"]
+        # The reason is about the claim's own run.
+        explained = entry["agrees"] is False and entry["command"] == claim.command(claim.settings)
+        lead = [claim.otherwise] * (explained and claim.otherwise != "") + entry["lead"]
         verdict = {True: "Agrees.", False: "Does not agree.", None: "For the reader to judge."}[entry["agrees"]]
         lines += [
             "",

@@ -55,11 +55,10 @@ def run(
             svg = figures.ranges(ranges, x_label=score, reference=None)
             chapter.figures.append(Drawing(svg, f"{name}: the systems with {budgets[-1]} {unit}."))
         for budget in budgets:
-            best = max(systems, key=lambda system: systems[system]["scores"][budget]["mean"], default=None)
-            if best:
-                chapter.lead.append(
-                    f"{name}: with {budget} {unit}, {best} is best: {bounds(systems[best]['scores'][budget])}."
-                )
+            scores = {of: entry["scores"][budget] for of, entry in systems.items() if budget in entry["scores"]}
+            if scores:
+                best = max(scores, key=lambda system: scores[system]["mean"])
+                chapter.lead.append(f"{name}: with {budget} {unit}, {best} is best: {bounds(scores[best])}.")
     chapter.text.append(
         "Scores are on test, with intervals over seeds and test rows; the perplexity is on held-out text of the corpus "
         "of the last language model training."

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from components.data.segmenters import Segmentation
 from components.interchange.starts.language import other_language
-from components.tokenization.special import UNK
+from components.tokenization.char import CharTokenizer
+from components.tokenization.special import SPECIAL_PIECES, UNK
 
 ADVICE = "; use a start for the language: multilingual-e5-small-q4 (`headstart starts`)"
 
@@ -15,6 +17,7 @@ ADVICE = "; use a start for the language: multilingual-e5-small-q4 (`headstart s
 class Letters:
     """Words of up to five letters are a piece, longer ones a piece for each two letters; others than ASCII unknown."""
 
+    kind = "wordpiece"
     leads_with_space = False
 
     def encode_batch(self, words: list[str]) -> list[list[int]]:
@@ -35,6 +38,12 @@ def test_words_in_many_or_unknown_pieces(text: str, warning: str) -> None:
     tokenizer: Any = Letters()
     expected = warning and f"mini reads these texts as another language: {warning}"
     assert other_language("mini", tokenizer, [text], language="de") == expected
+
+
+def test_words_of_a_character_vocabulary_have_many_pieces_in_every_language() -> None:
+    tokenizer = CharTokenizer([*SPECIAL_PIECES, *"abcdefghijklmnopqrstuvwxyz"], segmentation=Segmentation("none"))
+    assert other_language("flair", tokenizer, ["several brown foxes"], language="en") == ""
+    assert "100% of them unknown" in other_language("flair", tokenizer, ["ไทย"], language="th")
 
 
 def test_a_multilingual_start_does_not_name_itself() -> None:

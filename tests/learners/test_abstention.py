@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from components.cli.prediction import app
 from components.core.artifacts import writing
 from components.core.errors import ConfigError
 from components.learners.abstention import (
@@ -146,3 +148,10 @@ def test_parts_of_another_threshold_are_not_used(tmp_path: Path) -> None:
     version = Version("m", "1", "", "", {})
     loaders = [Loader(tmp_path, version, lambda inner, version: inner, False, value) for value in (None, 0.5, 0.6)]
     assert len({loader.identity for loader in loaders}) == 3
+
+
+def test_forms_of_annotation_tools_have_no_such_column(tmp_path: Path) -> None:
+    arguments = ["predict", "in.csv", str(tmp_path / "out.json"), "--format", "label-studio", "--error", "0.1"]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith("--error adds a column, which label-studio has no place for")

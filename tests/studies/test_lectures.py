@@ -135,3 +135,11 @@ def test_the_committed_page_is_that_of_its_numbers() -> None:
     entries = json.loads((ROOT / "docs" / "lectures" / "lectures.json").read_text())
     assert (ROOT / "docs" / "lectures.md").read_text() == page(entries)
     assert entries.keys() == CLAIMS.keys()
+
+
+def test_a_reason_is_given_for_the_run_of_the_claim_only() -> None:
+    claim = CLAIMS["ablation"]
+    entry = {"agrees": False, "lead": ["Lead."], "tables": [], "captions": [], "text": [], "processor": "p"}
+    entry |= {"commit": "0" * 40, "date": "2026-01-01", "seconds": 1}
+    pages = [page({claim.name: entry | {"command": claim.command(of)}}) for of in (claim.settings, Path("mine.yaml"))]
+    assert f"**Does not agree.** {claim.otherwise} Lead." in pages[0] and "**Does not agree.** Lead." in pages[1]

@@ -58,6 +58,19 @@ def test_all_systems(ready: Outputs) -> None:
     assert len(chapter.figures) == 1 and "tfidf-words" in chapter.figures[0].svg
 
 
+def test_a_system_without_the_largest_budget(ready: Outputs, write_evaluation: Any) -> None:
+    small = entry("tfidf-words", "baseline", "tfidf-words", 0.6, 0.7)
+    small["budgets"].pop()
+    content = {"systems": [entry("ulmfit-adapted", "ulmfit", "adapted", 0.5, 0.6), small]}
+    write_evaluation("aws-type", content | {"main": "macro_f1", "unit": "labels a class", "budgets": [5, 20]})
+    chapter = systems.run(ready).chapter
+    assert chapter.tables[0].rows[1] == ["tfidf-words", "", "", "0.600 [0.580, 0.620]", ""]
+    assert [line.split(" is best")[0] for line in chapter.lead] == [
+        "aws-type: with 5 labels a class, tfidf-words",
+        "aws-type: with 20 labels a class, ulmfit-adapted",
+    ]
+
+
 def test_sizes_of_a_family(ready: Outputs) -> None:
     actual = systems.run(ready, family="ulmfit")
     assert actual.numbers["aws-type"]["systems"]["small-adapted"] == {

@@ -69,3 +69,28 @@ def test_rows_of_no_class_and_other_kinds_of_answers_have_no_temperature() -> No
     assert calibrating(scoring, [outside], answers[:1]) == 1
     assert calibrating(Multilabel(LABELS), [np.zeros(0)] * 3, answers) > 1
     assert calibrating(Regression(), [np.array([3.0])], [np.array([2.0])]) == 1
+
+
+def test_labels_that_were_not_learned_have_no_influence() -> None:
+    """Such as the class of one row, which is in no other fold: words models give it the probability 0."""
+    rng = np.random.default_rng(0)
+    shares = softmax(rng.normal(size=(40, 2)) * 2, axis=1)
+    exclusive = list(np.concatenate([shares, np.zeros((40, 1))], axis=1).astype(np.float32))
+    labels = [np.array([float(rng.choice(2, p=row))]) for row in shares]
+    unseen = [np.array([2.0])] * 3 + labels[3:]
+    scoring = Classification(["a", "b", "c"])
+    assert calibrating(scoring, unseen, exclusive) == calibrating(scoring, labels[3:], exclusive[3:])
+    assert calibrating(scoring, unseen[:3], exclusive[:3]) == 1
+    assert tempered(exclusive, 20.0, exclusive=True)[0][2] < 1e-12
+    # Independent labels: one that no other row has, and one that all others have.
+    usual = np.concatenate([np.zeros((40, 1)), np.ones((40, 1))], axis=1)
+    independent = list(np.concatenate([shares, usual], axis=1).astype(np.float32))
+    with_rare = [np.append(label, 2.0 if row == 0 else 3.0) for row, label in enumerate(labels)]
+    expected = calibrating(Multilabel(LABELS), labels, list(shares.astype(np.float32)))
+    assert calibrating(Multilabel([*LABELS, "c", "d"]), with_rare, independent) == pytest.approx(expected, rel=1e-6)
+    assert calibrating(Multilabel(["c", "d"]), [np.array([0.0])], [np.array([0.0, 1.0])]) == 1
+
+
+def test_a_probability_that_was_rounded_to_one_has_the_logit_of_its_rounding() -> None:
+    (found,) = tempered([np.array([1.0, 0.5], dtype=np.float32)], 2.0, exclusive=False)
+    np.testing.assert_allclose(found, [1 / (1 + np.exp(-25 * np.log(2) / 2)), 0.5], atol=1e-7)

@@ -21,8 +21,9 @@ from components.data.tasks.data import Answer, one_hot
 
 #: Bounds of a temperature.
 TEMPERATURES: Final = (0.05, 20.0)
-#: Smallest probability whose logarithm is taken.
-LEAST: Final = 1e-30
+#: Smallest probability whose logarithm is taken, and smallest difference of one from 1 (half of float32's spacing).
+LEAST: Final = 1e-300
+LEAST_REST: Final = 2.0**-25
 Array = NDArray[np.float64]
 
 
@@ -61,6 +62,9 @@ def labels_of(scoring: Scoring) -> Literal["exclusive", "independent", ""]:
 def calibrating(scoring: Scoring, targets: Vectors, answers: Vectors) -> float:
     """The temperature for answers to held-out rows; 1 for kinds of task without probabilities of labels.
 
+    A label that the model has not learned, such as one of a single row in the fold of this row, has the probability 0
+    (or 1, if all other rows have it) at every temperature: it says nothing of the temperature, and is left out.
+
     Args:
         scoring: of the task.
         targets: of the rows; rows of no class are left out.
@@ -70,9 +74,16 @@ def calibrating(scoring: Scoring, targets: Vectors, answers: Vectors) -> float:
     if not labels_of(scoring) or not rows:
         return 1.0
     exclusive = labels_of(scoring) == "exclusive"
-    logits = _logits(np.stack([answers[row] for row in rows]), exclusive=exclusive)
-    given = one_hot([np.asarray(targets[row], dtype=np.float64) for row in rows], labels=logits.shape[1])
-    return temperature_of(logits, given, exclusive=exclusive)
+    probabilities = np.stack([answers[row] for row in rows])
+    given = one_hot([np.asarray(targets[row], dtype=np.float64) for row in rows], labels=probabilities.shape[1])
+    logits = _logits(probabilities, exclusive=exclusive)
+    if exclusive:
+        learned = (probabilities > 0)[given > 0]
+        logits, given = logits[learned], given[learned]
+    else:
+        learned = (probabilities > 0) & (probabilities < 1)
+        logits, given = logits[learned][:, None], given[learned][:, None]
+    return temperature_of(logits, given, exclusive=exclusive) if len(logits) else 1.0
 
 
 def calibrated(
@@ -113,4 +124,4 @@ def _logits(probabilities: NDArray[Any], *, exclusive: bool) -> Array:
     """Logits of (N, C) probabilities; of exclusive ones their logarithms."""
     values = probabilities.astype(np.float64)
     logits = np.log(np.clip(values, LEAST, None))
-    return logits if exclusive else logits - np.log(np.clip(1 - values, LEAST, None))
+    return logits if exclusive else logits - np.log(np.clip(1 - values, LEAST_REST, None))

@@ -36,7 +36,7 @@ def other_language(name: str, tokenizer: Tokenizer, texts: Iterable[str], *, lan
     spaced = [f" {word}" for word in words] if tokenizer.leads_with_space else words
     ids = np.concatenate(tokenizer.encode_batch(spaced))
     pieces, unknown = len(ids) / len(words), 100 * float((ids == UNK).mean())
-    if pieces <= MOST_PIECES and unknown <= MOST_UNKNOWN:
+    if (pieces <= MOST_PIECES or tokenizer.kind == "char") and unknown <= MOST_UNKNOWN:
         return ""
     fitting = [start.name for start in read_starts().values() if {language, "multilingual"} & set(start.languages)]
     others = [other for other in fitting if other != name]

@@ -76,6 +76,7 @@ def save(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> Save:
             torch.nn.init.normal_(model.features.mix.scores)
         save_classifier(
             tmp_path / "model", model, family=family, tokenizer=tokenizer, facts={"task": "things"}, words=words,
+            temperature=2.5 if kind in ("classification", "pair", "multilabel") else 1.0,
         )  # fmt: skip
         return tmp_path / "model"
 
