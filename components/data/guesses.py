@@ -86,13 +86,14 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
 
 
 def _filled(columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    """The columns with a value in at least half of the rows; all of them if there is none."""
-    filled = {
-        name: values
-        for name, values in columns.items()
-        if sum(value is not None and value != "" for value in values) >= len(values) / 2
-    }
-    return filled or dict(columns)
+    """The columns with a value in at least half of the rows, and, if none of these has a label's name, the column
+    `label` or `labels`, which often few rows fill in. All columns if there are none."""
+    given = {name: [value for value in values if value not in (None, "")] for name, values in columns.items()}
+    filled = [name for name, values in columns.items() if len(given[name]) >= len(values) / 2]
+    if not any(name.casefold() in LABELS for name in filled):
+        called = [name for name in columns if name.casefold() in ("label", "labels")]
+        filled += [name for name in called if len(set(map(str, given[name]))) > 1]
+    return {name: values for name, values in columns.items() if name in filled} or dict(columns)
 
 
 def label_by_name(columns: Mapping[str, Sequence[Any]]) -> str | None:

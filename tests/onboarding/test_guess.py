@@ -117,6 +117,16 @@ def test_kinds_and_columns(result: Rows, expected: dict[str, Any]) -> None:
     assert guess(result) == expected
 
 
+def test_a_few_rows_with_a_label_are_enough() -> None:
+    """Most rows of a file may wait for a label; a filled column with another name of a label comes first."""
+    few = [(f"the text of message {number}", "web", ["a", "b", None][min(number, 2)]) for number in range(30)]
+    assert guess(table("text source label", *few)) == CLASSES
+    assert guess(table("text label category", *few)) == CLASSES
+    single = [(text, source, None if label == "b" else label) for text, source, label in few]
+    with pytest.raises(DataError, match="no column looks like a label"):
+        guess(table("text source label", *single))
+
+
 def test_columns_can_be_named_and_others_are_mentioned() -> None:
     table = rows(*({"text": f"t {n}", "note": f"n {n}", "action": "ab"[n % 2], "place": "cd"[n % 2]} for n in range(8)))
     keys = guess(table)
