@@ -10,7 +10,7 @@ import pytest
 from components.core.artifacts import read_manifest
 from components.data.ingestion.stage import IngestJob, ingest
 from components.data.ingestion.unlabelled import DomainTextsJob, UnlabelledJob, domain_texts, unlabelled
-from components.data.tasks.examples import ExamplesJob, examples
+from components.data.tasks.examples import ExamplesJob, examples, read_rows_without_label
 from components.data.unlabelled_texts import read_unlabelled
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
@@ -87,3 +87,27 @@ def test_without_settings_nothing_is_read_and_the_content_is_constant(job: Unlab
     job = job.model_copy(update={"which": None, "corpus": tmp_path / "none"})
     first = unlabelled(job)
     assert read_unlabelled(first) == [] and read_manifest(first).facts == {"sources": [], "rows": 0}
+
+
+@pytest.mark.parametrize(("kind", "labels"), [("classification", ["x", "y"]), ("regression", [1.5, 2.5])])
+def test_rows_without_a_label_are_text_without_labels(kind: str, labels: list[object], tmp_path: Path) -> None:
+    """Not those with a text of test, nor those of a group with labelled rows; an empty text is none."""
+    rows = [{"text": f"text {word}", "label": labels[n % 2], "who": word} for n, word in enumerate("abcd")]
+    without = [("more text", "z"), ("Text t!", "y"), ("of the same person", "a"), (" ", "w"), ("and more", None)]
+    rows += [{"text": text, "label": None, "who": who} for text, who in without]
+    write_jsonl(tmp_path / "task/train.jsonl", rows)
+    write_jsonl(tmp_path / "task/test.jsonl", [{"text": "text t", "label": labels[0], "who": "t"}])
+    keys = {"score": "label"} if kind == "regression" else {}
+    source = TaskSource(
+        path=str(tmp_path / "task"), kind=kind, dev=None, group="who", no_label="drop", budgets=[1], seeds=[0], **keys
+    )
+    made = examples(ExamplesJob(task="words", source=source, output=tmp_path / "examples"))
+    assert [text for (text,) in read_rows_without_label(made)] == ["more text", "Text t!", "and more"]
+    job = UnlabelledJob(
+        task="words", key="words", examples=made, corpus=None, which=None, rows=10, output=tmp_path / "out"
+    )
+    assert {text for (text,) in read_unlabelled(unlabelled(job))} == {"more text", "and more"}
+    assert read_manifest(tmp_path / "out").facts["sources"] == ["rows without a label"]
+    domain_texts(DomainTextsJob(name="words", examples={"words": made}, unlabelled=None, output=tmp_path / "domain"))
+    texts = [json.loads(line)["text"] for line in (tmp_path / "domain" / "texts.jsonl").read_text().splitlines()]
+    assert texts == [*(f"text {word}" for word in "abcd"), "more text", "and more"]

@@ -1,13 +1,13 @@
 """The stages `unlabelled`, `distil-texts` and `domain-texts`: texts without labels.
 
-`unlabelled` collects the texts of a task for words models, `distil-texts` for a group of `distil`. Their order depends
-on the texts only, so that the first N rows of a larger collection are the collection of N rows. The manifest names what
-was read (`sources`): the stage depends on the corpus of the domain in any case, and reads it only where it is asked
-for.
+`unlabelled` collects the texts of a task for words models, `distil-texts` for a group of `distil`; both begin with the
+rows of train without a label. Their order depends on the texts only, so that the first N rows of a larger collection
+are the collection of N rows. The manifest names what was read (`sources`): the stage depends on the corpus of the
+domain in any case, and reads it only where it is asked for.
 
-`domain-texts` is the domain corpus of a run that names none: the texts of the train splits without their labels, and
-the texts of `data.unlabelled`. Copies and near copies of texts of dev and test of the run's tasks, and texts that
-contain one, are left out, so that no model learns from them.
+`domain-texts` is the domain corpus of a run that names none: the texts of the train splits, those of rows without a
+label among them, and the texts of `data.unlabelled`. Copies and near copies of texts of dev and test of the run's
+tasks, and texts that contain one, are left out, so that no model learns from them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from components.data.formats.lines import Reading
 from components.data.ingestion.matching import BATCH, HELD_OUT, HeldOut
 from components.data.ingestion.readers import raw_files, read_texts
 from components.data.tasks.data import Fields
-from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.examples import read_facts, read_rows_without_label, read_split
 from components.data.unlabelled_texts import FILE, KIND, digest_of
 from components.settings.data import CorpusSource
 from components.settings.section import Positive, Section
@@ -44,7 +44,7 @@ class UnlabelledJob(Section):
     Attributes:
         key: of the settings in params.yaml, for messages.
         corpus: of the domain; None: there is none, because no block reads it.
-        which: texts; None: no text without labels is used.
+        which: texts beside the rows of train without a label; None: no others.
         rows: maximum number of texts.
     """
 
@@ -59,9 +59,8 @@ class UnlabelledJob(Section):
 
 def unlabelled(job: UnlabelledJob) -> Path:
     """Collect the texts: distinct, without copies and near copies of texts of dev and test, at most `rows`."""
-    kept: list[Fields] = []
-    left_out = 0
-    sources: list[str] = []
+    rows: list[Iterable[Fields]] = [read_rows_without_label(job.examples)]
+    sources = ["rows without a label"] if rows[0] else []
     if (source := job.which) is not None:
         kind = read_facts(job.examples).kind
         if source != "task" and kind not in OF_ONE_TEXT:
@@ -69,14 +68,13 @@ def unlabelled(job: UnlabelledJob) -> Path:
                 f"{job.key}.source: {source!r} includes documents, and a row of {job.task} "
                 f"({kind}) is not one text; use task"
             )
-        rows = list[Iterable[Fields]]()
         if source != "domain":
             sources.append("task")
             rows.append(read_split(job.examples, "train").fields)
         if source != "task" and job.corpus is not None:
             sources.append("domain")
             rows.append((text,) for text in corpus.read_documents(job.corpus))
-        kept, left_out = _sample((fields for part in rows for fields in part), job.examples, most=job.rows)
+    kept, left_out = _sample((fields for part in rows for fields in part), job.examples, most=job.rows)
     return _write(job.output, kept, sources, left_out)
 
 
@@ -161,11 +159,11 @@ def domain_texts(job: DomainTextsJob) -> Path:
     held = HeldOut(texts)
     rows: Iterator[tuple[str, str]]
     if job.unlabelled is None:
-        train = read_split(job.examples[job.name], "train")
+        train, without = read_split(job.examples[job.name], "train"), read_rows_without_label(job.examples[job.name])
+        named = [*zip(train.fields, train.ids, strict=True)]
+        named += [(fields, f"without label {number}") for number, fields in enumerate(without)]
         rows = (
-            (text, f"{job.name}:{row_id}")
-            for fields, row_id in zip(train.fields, train.ids, strict=True)
-            for text in texts_of(kinds[job.name], fields)
+            (text, f"{job.name}:{row_id}") for fields, row_id in named for text in texts_of(kinds[job.name], fields)
         )
     else:
         rows = _documents(job.unlabelled)

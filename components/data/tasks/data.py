@@ -125,6 +125,7 @@ class Examples:
     Attributes:
         labels: sorted names of the labels; a label's index refers to this list. Empty for kinds without labels.
         counts: number of rows that were dropped or reported, by reason.
+        unlabelled: inputs of the rows of train without a label, except those of a group with labelled rows.
     """
 
     labels: list[str]
@@ -132,3 +133,4 @@ class Examples:
     dev: Split
     test: Split
     counts: dict[str, int] = field(default_factory=dict)
+    unlabelled: Sequence[Fields] = ()

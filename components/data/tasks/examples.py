@@ -23,7 +23,7 @@ from components.core.artifacts import read_manifest, writing
 from components.core.errors import ArtifactError, ConfigError, DataError
 from components.data.formats.annotations.tables import REASONS
 from components.data.tasks.budgets import numbered, sample_rows
-from components.data.tasks.data import Examples, Labels, Split
+from components.data.tasks.data import Examples, Fields, Labels, Split
 from components.data.tasks.folds import folds_of
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.results import list_column, read_columns, vectors
@@ -48,6 +48,8 @@ SCHEMA = pa.schema(
         ("unit", pa.int64()),
     ]
 )
+#: File of the inputs of rows of train without a label; absent if all have one.
+UNLABELLED = "unlabelled.parquet"
 #: Whole splits that `read_split` keeps, of one task.
 KEPT_SPLITS = 3
 
@@ -107,6 +109,9 @@ def examples(job: ExamplesJob) -> Path:
                 schema=SCHEMA,
             )
             pq.write_table(table, draft.path / f"{name}.parquet", compression="zstd")
+        if result.unlabelled:
+            table = pa.table({"fields": pa.array(result.unlabelled, pa.list_(pa.string()))})
+            pq.write_table(table, draft.path / UNLABELLED, compression="zstd")
         (draft.path / "labels.json").write_text(json.dumps(result.labels, ensure_ascii=False, indent=1) + "\n")
         metrics: dict[str, Any] = {f"{name}_rows": len(split) for name, split in splits.items()}
         metrics |= {"classes": len(result.labels), **result.counts, "short": short}
@@ -202,6 +207,14 @@ def read_facts(directory: Path) -> TaskFacts:
     except (OSError, ValueError, TypeError) as error:
         raise ArtifactError(f"{path}: cannot be read ({error}); run the stage examples again") from error
     return TaskFacts(labels=labels, **facts)
+
+
+def read_rows_without_label(directory: Path) -> list[Fields]:
+    """The inputs of the rows of train without a label."""
+    if not (directory / UNLABELLED).is_file():
+        return []
+    table = read_columns(directory / UNLABELLED, ["fields"], stage="examples")
+    return [tuple(parts) for parts in table.column("fields").to_pylist()]
 
 
 def read_split(directory: Path, split: str) -> Split:

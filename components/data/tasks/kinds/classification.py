@@ -9,7 +9,14 @@ from components.core.errors import DataError
 from components.data.scoring.classification import Classification
 from components.data.tasks.data import Examples, Labels, Split
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import filled_all, is_blank, label_of, merged_numbers, read_labelled
+from components.data.tasks.reading.records import (
+    filled_all,
+    is_blank,
+    label_of,
+    merged_numbers,
+    read_labelled,
+    unlabelled_row,
+)
 from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, label_io
 from components.settings.tasks import TaskSource
@@ -26,10 +33,13 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
     """
     rows: Rows = {}
     counts: Counter[str] = Counter()
+    unlabelled: list[Row] = []
     for split, record in read_labelled(name, source, [*columns, source.label], counts, texts=len(columns)):
         label, origin = record.values[-1], record.origin
         if source.no_label == "drop" and is_blank(label):
             counts[f"{split}_rows_without_label"] += 1
+            if split == "train" and (given := unlabelled_row(record, columns)):
+                unlabelled.append(Row(given, None, origin))
             continue
         fields, target = filled_all(record, columns, what), label_of(label, source.label, origin)
         if target == source.outside:
@@ -63,7 +73,14 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
         number[source.outside] = -1
     refuse_unseen(rows, source, set(number), lambda row: (row.target,))
     return examples_of(
-        name, source, rows, labels=names, target=lambda row: (number[row.target],), every_label=True, counts=counts
+        name,
+        source,
+        rows,
+        labels=names,
+        target=lambda row: (number[row.target],),
+        every_label=True,
+        counts=counts,
+        unlabelled=unlabelled,
     )
 
 

@@ -18,6 +18,7 @@ from components.data.tasks.reading.records import (
     is_blank,
     is_no_number,
     number_of,
+    unlabelled_row,
 )
 from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, number_io
@@ -28,10 +29,13 @@ def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: 
     """Rows of one or more texts with a number (`score`), which is the target."""
     rows: Rows = {}
     counts: Counter[str] = Counter()
+    unlabelled: list[Row] = []
     for split, record in all_records(source, [*columns, source.score], counts, texts=len(columns)):
         value = as_text(record.values[-1], record.origin)
         if source.no_label == "drop" and (is_blank(value) or is_no_number(value)):
             counts[f"{split}_rows_without_label"] += 1
+            if split == "train" and (given := unlabelled_row(record, columns)):
+                unlabelled.append(Row(given, None, record.origin))
             continue
         fields = filled_all(record, columns, what)
         if is_blank(value):
@@ -49,7 +53,9 @@ def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: 
         raise DataError(
             f"{train_of(source)}: all scores are {rows['train'][0].target:g}; check data.tasks.{name}.score"
         )
-    return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,), counts=counts)
+    return examples_of(
+        name, source, rows, labels=[], target=lambda row: (row.target,), counts=counts, unlabelled=unlabelled
+    )
 
 
 def _score(row: Row, column: str, thousands: bool) -> float:

@@ -64,6 +64,7 @@ def examples_of(
     target: Callable[[Row], Sequence[float]],
     every_label: bool = False,
     counts: Mapping[str, int] | None = None,
+    unlabelled: Sequence[Row] = (),
 ) -> Examples:
     """The splits of a task, validated together.
 
@@ -71,6 +72,7 @@ def examples_of(
         rows: split -> rows; `dev` and `test` are missing if they have no files.
         target: row -> target as numbers.
         every_label: whether each label must remain in train (the target is then the index of a label).
+        unlabelled: rows of train without a label.
     """
     block = f"data.tasks.{name}"
     if unknown := sorted(source.label_texts.keys() - set(labels)):
@@ -98,7 +100,9 @@ def examples_of(
             f"are dropped; {', or '.join(ways)}"
         )
     counts |= _repeated(splits)
-    return Examples(labels, **_finished(splits, source, target, counts), counts=counts)
+    groups = {row.origin.group for of_split in rows.values() for row in of_split if row.origin.group is not None}
+    without = [row.fields for row in unlabelled if row.origin.group not in groups]
+    return Examples(labels, **_finished(splits, source, target, counts), counts=counts, unlabelled=without)
 
 
 def _finished(
