@@ -20,7 +20,7 @@ from components.settings.tasks import TaskSource
 def test_baselines_write_the_output_of_finetuning(task: Path, tmp_path: Path) -> None:
     output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
     records = json.loads((output / "runs.json").read_text())
-    systems = ["tfidf-words", "tfidf-words-pairs", "tfidf-words-characters", "latent-words", "most-frequent"]
+    systems = ["tfidf-words-characters", "tfidf-words", "tfidf-words-pairs", "latent-words", "most-frequent"]
     assert [(record["system"], record["budget"], record["seed"]) for record in records] == [
         (system, budget, seed) for budget in (2, 4) for seed in (0, 1) for system in systems
     ]

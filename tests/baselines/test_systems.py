@@ -143,7 +143,7 @@ def test_character_features_classify_unseen_words(system: str) -> None:
 
 
 def test_baselines_by_language_and_setting() -> None:
-    plain = ["tfidf-words", "tfidf-words-pairs", "tfidf-words-characters", "latent-words", "most-frequent"]
+    plain = ["tfidf-words-characters", "tfidf-words", "tfidf-words-pairs", "latent-words", "most-frequent"]
     assert list(baselines_of("classification", language="en", which="auto")) == plain
     characters = ["tfidf-words-characters", "svm-words-characters"]
     more = [*characters, *(name for name in plain if name not in characters)]

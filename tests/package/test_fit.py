@@ -52,7 +52,8 @@ def test_frame_in_frame_out(frame: pd.DataFrame, later: pd.DataFrame, capfd: pyt
     report = model.report
     assert report is not None
     assert (report.labels, report.folds, report.metric) == (30, 5, "macro_f1")
-    assert report.best.score == max(each.score for each in report.tried if each.score is not None)
+    # The first system that is not worse than the best by more than one standard error.
+    assert report.best.high >= max(each.score for each in report.tried if each.score is not None)
     assert report.best.low <= report.best.score <= report.best.high
     assert {each.system for each in report.tried} == {
         "tfidf-words",
@@ -378,10 +379,10 @@ def test_a_conll_file_with_long_sentences(make_encoder: Callable[..., Path], in_
 def test_a_limit_that_has_passed_leaves_one_words_model(frame: pd.DataFrame, make_encoder: Callable[..., Path]) -> None:
     model = fit(frame, start=make_encoder("bert"), minutes=1e-6, verbose=False)
     assert model.report is not None
-    assert [each.system for each in model.report.tried] == ["tfidf-words"]
+    assert [each.system for each in model.report.tried] == ["tfidf-words-characters"]
     (note,) = [note for note in model.report.notes if "not tried" in note]
     assert note.startswith("1e-06 minutes were not enough")
-    assert all(name in note for name in ("tfidf-words-characters", "the start"))
+    assert all(name in note for name in ("tfidf-words", "the start"))
     assert set(model.predict(frame)["label"]) == {"animal", "fruit", "metal"}
 
 

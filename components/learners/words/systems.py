@@ -104,9 +104,10 @@ _CHARACTERS = partial(linear, read=characters)
 SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
     "classification": (
         {
+            # First, because few labels cannot show that it is better, as it was on most sets.
+            "tfidf-words-characters": _CHARACTERS,
             "tfidf-words": partial(linear, read=_SINGLE),
             "tfidf-words-pairs": partial(linear, read=_PAIRS),
-            "tfidf-words-characters": _CHARACTERS,
             LATENT: transductive.exclusive,
         },
         {
