@@ -35,6 +35,9 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     Args:
         text: column of the text, or of both texts of a pair, separated by a comma; None: guessed.
         label: column of the label; None: guessed.
+
+    Raises:
+        DataError: there is no such column, or nothing looks like a text or a label.
     """
     kind = kind or rows.kind
     if rows.format in ("conll", "conllu"):
@@ -107,7 +110,11 @@ def label_by_name(columns: Mapping[str, Sequence[Any]]) -> str | None:
 
 
 def text_column(rows: Rows, *, like: str | None) -> str:
-    """The column of the text in a table without labels: `like`, the column of the labelled texts, if it has that."""
+    """The column of the text in a table without labels: `like`, the column of the labelled texts, if it has that.
+
+    Raises:
+        DataError: no column holds text.
+    """
     return like if like in rows.columns else _text_columns(rows, None)[0]
 
 

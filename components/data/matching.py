@@ -121,7 +121,11 @@ def key_of(text: str) -> str:
 
 def file_holds(path: Path, texts: Texts) -> bool:
     """Whether a file of any format holds one of the texts: Parquet, Arrow streams, JSON, and other
-    text, plain or compressed by gzip or zstd, whatever its name. Arrays of numbers hold no text."""
+    text, plain or compressed by gzip or zstd, whatever its name. Arrays of numbers hold no text.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     with path.open("rb") as file:
         head = file.read(9)
     if head.startswith((_PARQUET, _ARROW_STREAM)):

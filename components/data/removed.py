@@ -38,7 +38,11 @@ def pending(root: Path) -> list[str]:
 
 
 class Removed:
-    """The removed documents of a repository, as they are when this is made."""
+    """The removed documents of a repository, as they are when this is made.
+
+    Raises:
+        ArtifactError: a certificate cannot be read.
+    """
 
     def __init__(self, root: Path) -> None:
         self._pending = Texts(pending(root))

@@ -40,7 +40,11 @@ class Rows:
 
 def read_rows(path: Path, layout: Layout = PLAIN) -> Rows:
     """A sample of the rows of a file, of a member of a JSON document or sheet of a workbook (FILE#NAME), or of a folder
-    of parallel files."""
+    of parallel files.
+
+    Raises:
+        DataError: the format is not recognised, or the file is damaged or empty.
+    """
     bad: list[DataError] = []
     table = open_rows(path, layout=layout, rejected=lambda error, row: bad.append(error))
     rows = sampled(row for _, row in table.rows)
@@ -89,7 +93,11 @@ def reading_in_words(table: OpenRows, bad: Sequence[DataError]) -> Iterator[str]
 
 
 def json_members(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """The members of a JSON document that are lists of rows; a row that is a list has the columns "0", "1", ..."""
+    """The members of a JSON document that are lists of rows; a row that is a list has the columns "0", "1", ...
+
+    Raises:
+        DataError: the file is damaged.
+    """
     content = parse_json(path, Reading())
     members = {}
     for name, rows in content.items() if isinstance(content, dict) else ():

@@ -67,7 +67,11 @@ SEGMENTERS: Final[dict[str, Segmenter]] = {"thai": Segmenter(script=re.compile("
 
 class Segmentation:
     """Selects the segmenter of a text. `name`: a key of `SEGMENTERS`; `none`; or `auto`, the segmenter whose script has
-    at least a tenth of the characters of the text."""
+    at least a tenth of the characters of the text.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
 
     def __init__(self, name: str = "auto") -> None:
         if name not in ("auto", "none", *SEGMENTERS):

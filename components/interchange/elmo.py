@@ -70,7 +70,12 @@ def from_elmo_file(weights: Path, *, family: str | None, digest: str) -> Importe
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
-    """The arrays of an HDF5 file by the paths of their groups."""
+    """The arrays of an HDF5 file by the paths of their groups.
+
+    Raises:
+        ArtifactError: the file is damaged.
+        ConfigError: h5py is not installed.
+    """
     try:
         import h5py
     except ImportError as error:
@@ -90,7 +95,11 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def from_elmo(options: Any, arrays: Mapping[str, NDArray[np.float32]]) -> Restored:
-    """Convert options and arrays; the settings are those of a vocabulary of the special pieces."""
+    """Convert options and arrays; the settings are those of a vocabulary of the special pieces.
+
+    Raises:
+        ArtifactError: an option is missing or not supported, or arrays are missing, surplus or misshapen.
+    """
     try:
         lstm, characters = options["lstm"], options["char_cnn"]
         settings = {

@@ -70,7 +70,11 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_tensors(files: list[Path]) -> dict[str, Tensor]:
-    """All tensors of safetensors files, or of one file of `torch.save`, by name."""
+    """All tensors of safetensors files, or of one file of `torch.save`, by name.
+
+    Raises:
+        ArtifactError: a file is damaged.
+    """
     tensors: dict[str, Tensor] = {}
     for path in files:
         try:
@@ -97,6 +101,10 @@ def import_encoder(
         family: of the result; None: determined from config.json, `ulmfit` for .pth, `elmo` for .hdf5, `word2vec` for
             vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
+
+    Raises:
+        ArtifactError: the format is unknown, the source is damaged or inconsistent, or the output exists.
+        ConfigError: the family does not exist or does not support the source.
     """
     with named_output(output, kind=KIND, overwrite=overwrite) as draft:
         imported = read_published(Path(source), family=family, vocabulary=vocabulary)
@@ -162,7 +170,11 @@ def read_published(
 
 
 def source_digest(source: Path) -> str:
-    """SHA-256 over all files that importing `source` reads."""
+    """SHA-256 over all files that importing `source` reads.
+
+    Raises:
+        ArtifactError: the source cannot be imported.
+    """
     return digest_files(_recognised(source, None)[1])
 
 

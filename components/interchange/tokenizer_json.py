@@ -27,6 +27,9 @@ def write_tokenizer(
 
     The exported tokenizer adds special pieces like `model.special_tokens`; with `segments` it also returns the segments
     of the pieces by default.
+
+    Raises:
+        ConfigError: the library does not support the kind of tokenizer.
     """
     backend = library_tokenizer(tokenizer)
     backend.add_special_tokens([AddedToken(piece, special=True, normalized=False) for piece in SPECIAL_PIECES])
@@ -51,7 +54,11 @@ def write_tokenizer(
 
 
 def library_tokenizer(tokenizer: Tokenizer) -> Backend:
-    """The tokenizer of the library `tokenizers` with the same pieces, without special pieces around a text."""
+    """The tokenizer of the library `tokenizers` with the same pieces, without special pieces around a text.
+
+    Raises:
+        ConfigError: the library does not support the kind of tokenizer.
+    """
     if isinstance(tokenizer, UnigramTokenizer):
         content = json.loads(tokenizer.backend.to_str())
         vocabulary = content["model"]["vocab"]

@@ -54,7 +54,11 @@ class FastTextVectors(WordVectors):
 
 
 def read_any(path: Path) -> WordVectors:
-    """Read word vectors: a .bin file of word2vec or fastText, or text (`read_vectors`)."""
+    """Read word vectors: a .bin file of word2vec or fastText, or text (`read_vectors`).
+
+    Raises:
+        DataError: the file is missing, damaged, or of a quantised model.
+    """
     if path.suffix != SUFFIX:
         return read_vectors(path)
     try:

@@ -206,7 +206,11 @@ class _Merging:
 
 def read_answers(path: Path, source: TaskSource, *, by: str = "") -> tuple[list[Answer], int]:
     """The answers in a csv, tsv, jsonl or parquet file, with the columns that `headstart suggest` writes: the texts and
-    the label; further columns are optional: `by` and `time` (ISO 8601)."""
+    the label; further columns are optional: `by` and `time` (ISO 8601).
+
+    Raises:
+        DataError: the file is damaged, of an unknown format, or lacks a column; a time cannot be read.
+    """
     texts, label = answer_columns(source)
     answers, empty = [], 0
     for where, row in open_rows(path).rows:

@@ -61,7 +61,11 @@ def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "",
 
 
 def measured(name: str, *, processor: str | None = None, **fields: Any) -> Result:
-    """A result with the current commit, processor, number of cores and date."""
+    """A result with the current commit, processor, number of cores and date.
+
+    Raises:
+        DataError: the code is in no git checkout, or a field violates the schema.
+    """
     given: dict[str, Any] = {"seeds": [], "selection": "none", "confidence": None} | fields
     given |= {key: list(value) for key, value in given.items() if isinstance(value, tuple | range)}
     given |= {

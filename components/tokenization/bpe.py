@@ -164,6 +164,9 @@ def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation:
     """Learn merges of the most frequent pairs until the vocabulary is full.
 
     Only word counts matter, so the library receives every word, already split, as often as it occurs.
+
+    Raises:
+        DataError: the texts yield too few pieces, or the vocabulary is smaller than the special pieces and the bytes.
     """
     cutter = pre_tokenizer(marks=True, segmentation=segmentation)
     words = count_distinct(

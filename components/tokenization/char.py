@@ -75,7 +75,11 @@ LEAST_COUNT: Final = 2
 
 
 def train_char(texts: Sequence[str], *, settings: CharSettings, segmentation: Segmentation) -> CharTokenizer:
-    """Learn a vocabulary of the most frequent characters; `segmentation` is for word counts."""
+    """Learn a vocabulary of the most frequent characters; `segmentation` is for word counts.
+
+    Raises:
+        DataError: no character is frequent enough.
+    """
     counts = np.zeros(_CODE_POINTS, dtype=np.int64)
     for run in chunks(texts):
         counts += np.bincount(code_points(well_formed("".join(run))), minlength=_CODE_POINTS)

@@ -56,7 +56,11 @@ class Vocabulary:
 
 
 def read_vocabulary(folder: Path) -> Vocabulary:
-    """Import the tokenizer of a Hugging Face folder."""
+    """Import the tokenizer of a Hugging Face folder.
+
+    Raises:
+        ArtifactError: there is no tokenizer, it is damaged, or its rules are not supported.
+    """
     settings = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
     if (folder / "tokenizer.json").is_file():
         return _from_library(folder / "tokenizer.json", settings)
@@ -93,7 +97,11 @@ def vocabulary_digest(folder: Path) -> str:
 
 
 def published_tokenizer(folder: Path, *, kind: str, digest: str | None) -> Tokenizer:
-    """Import the tokenizer of a Hugging Face folder and verify its kind and digest."""
+    """Import the tokenizer of a Hugging Face folder and verify its kind and digest.
+
+    Raises:
+        ArtifactError: see `read_vocabulary`; or the kind or the digest differs.
+    """
     tokenizer = read_vocabulary(folder).tokenizer
     if tokenizer.kind != kind:
         raise ArtifactError(f"{folder}: its tokenizer is of kind {tokenizer.kind!r}, not {kind!r}")

@@ -131,6 +131,10 @@ class TokenStore:
         offsets: (documents + 1,) int64 start of each document in the flat stream.
         words, chars: counts of the raw text; in a corpus of pairs, of the targets.
         shards: name of a shard -> numbers of its documents, in corpus order.
+
+    Raises:
+        ArtifactError: the directory is incomplete or of another kind, or a shard cannot be read.
+        DataError: there is no such split.
     """
 
     def __init__(self, directory: Path, split: str = "train") -> None:
@@ -178,7 +182,11 @@ class TokenStore:
         self._first_document = np.cumsum([0, *(len(starts) - 1 for starts, _ in self._sentences)], dtype=np.int64)
 
     def span(self, start: int, length: int) -> NDArray[np.int64]:
-        """`length` tokens of the flat stream from position `start`, int64, wrapping around at its end."""
+        """`length` tokens of the flat stream from position `start`, int64, wrapping around at its end.
+
+        Raises:
+            DataError: the split is empty.
+        """
         if self.tokens == 0:
             raise DataError(f"{self.directory}: the {self.split} split has no tokens; add text to the corpus")
         out = np.empty(length, dtype=np.int64)
@@ -210,7 +218,11 @@ class TokenStore:
         return starts[offsets[inside] : offsets[inside + 1]]
 
     def pair_lengths(self) -> NDArray[np.int64]:
-        """(documents, 2) numbers of ids of each document and of its target, END included."""
+        """(documents, 2) numbers of ids of each document and of its target, END included.
+
+        Raises:
+            DataError: the documents have no targets.
+        """
         if len(self._targets) < len(self._tokens):
             raise DataError(
                 f"{self.directory}: has no pairs; a translation family needs data.parallel and tokenizer: parallel"
@@ -299,7 +311,11 @@ def measure(shard: Path) -> Size:
 class Selection:
     """A view of chosen documents, with the interface of `components.training.windows.Tokens`; nothing is copied.
     `chosen`: numbers of documents in `store`, in the order of the view; `documents`, `tokens` and `offsets` are of the
-    view."""
+    view.
+
+    Raises:
+        DataError: the chosen documents have no tokens.
+    """
 
     def __init__(self, store: TokenStore, chosen: NDArray[np.int64]) -> None:
         self._store, self.chosen = store, chosen

@@ -142,7 +142,12 @@ class TokenizerJob(Section):
 
 
 def train_tokenizer(job: TokenizerJob) -> Path:
-    """Learn the vocabulary of `job.kind` from `job.corpus`, or import a published one; returns `job.output`."""
+    """Learn the vocabulary of `job.kind` from `job.corpus`, or import a published one; returns `job.output`.
+
+    Raises:
+        ArtifactError: the corpus is incomplete or damaged, or a published vocabulary has another kind or digest.
+        DataError: the corpus is empty or yields fewer pieces than requested.
+    """
     source = read_manifest(job.corpus, kind=corpus.KIND)
     settings = job.settings
     texts = list(sample(job.corpus, megabytes=settings.sample_megabytes))
@@ -190,7 +195,11 @@ def choose_segmentation(texts: list[str]) -> Segmentation:
 
 
 def fit(texts: list[str], *, kind: str, settings: TokenizerSettings, segmentation: Segmentation) -> Tokenizer:
-    """Learn a tokenizer and its frequencies from `texts`, which are segmented unless the kind ignores segmentation."""
+    """Learn a tokenizer and its frequencies from `texts`, which are segmented unless the kind ignores segmentation.
+
+    Raises:
+        DataError: the texts yield fewer pieces than requested.
+    """
     trainers: dict[str, tuple[Callable[..., Tokenizer], Section]] = {
         "wordpiece": (train_wordpiece, settings.wordpiece),
         "word": (train_word, settings.word),
@@ -255,6 +264,9 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
 
     It is learned again if there is none, if settings, code or libraries have changed, if text was removed, or if its
     fit on new text is out of bounds.
+
+    Raises:
+        ArtifactError, DataError: as in `train_tokenizer`.
     """
     texts = read_manifest(job.corpus, kind=corpus.KIND)
     settings = job.settings.model_dump(mode="json")

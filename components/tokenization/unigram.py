@@ -333,6 +333,9 @@ def train_unigram(texts: Sequence[str], *, settings: UnigramSettings, segmentati
     """Learn pieces and their probabilities from word counts.
 
     As for WordPiece, the alphabet is limited; words with rarer characters are not trained on.
+
+    Raises:
+        DataError: the texts yield too few pieces, or the vocabulary is smaller than special pieces and alphabet.
     """
     rules = normalization(lowercase=settings.lowercase)
     cutter = UnigramTokenizer(

@@ -31,7 +31,11 @@ class WordTokenizer(BertWordsTokenizer):
 
 
 def train_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation) -> WordTokenizer:
-    """A vocabulary of the most frequent words; ties are broken alphabetically."""
+    """A vocabulary of the most frequent words; ties are broken alphabetically.
+
+    Raises:
+        DataError: too few words are frequent enough.
+    """
     most = max(0, settings.size - len(SPECIAL_PIECES))
     tokenizer = frequent_words(texts, settings=settings, segmentation=segmentation, most=most)
     check_size(tokenizer.vocab_size, settings, kind="word")
@@ -118,7 +122,11 @@ class OpenWordTokenizer(WordTokenizer):
 
 
 def train_open_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation) -> OpenWordTokenizer:
-    """`train_word` with an open vocabulary; `texts` are segmented."""
+    """`train_word` with an open vocabulary; `texts` are segmented.
+
+    Raises:
+        DataError: too few words are frequent enough.
+    """
     closed = train_word(texts, settings=settings, segmentation=segmentation)
     return OpenWordTokenizer(
         closed.pieces, segmentation=segmentation, lowercase=closed.lowercase, strip_accents=closed.strip_accents

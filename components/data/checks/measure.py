@@ -99,7 +99,11 @@ class Statistics:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Read the statistics from JSON; numbers that only earlier versions of Headstart compare are left out."""
+        """Read the statistics from JSON; numbers that only earlier versions of Headstart compare are left out.
+
+        Raises:
+            KeyError: a number is missing.
+        """
         sums: dict[str, Any] = {
             name: Counter(raw[name]) if isinstance(raw[name], dict) else raw[name] for name in _SUMS
         }
@@ -247,7 +251,11 @@ def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: Cl
 
 
 def task_units(name: str, source: TaskSource) -> list[Unit]:
-    """The statistics of the splits of a task, after rows that are also in a later split have been dropped."""
+    """The statistics of the splits of a task, after rows that are also in a later split have been dropped.
+
+    Raises:
+        DataError: the data are invalid (file, line, what to do).
+    """
     files = [file.path for file in split_files(source, task=name)]
     labels = labels_file(name, source)
     files += [labels] if labels.is_file() else []

@@ -56,7 +56,11 @@ Record = dict[str, list[Accepted]]
 
 
 def read(path: Path) -> Record:
-    """The accepted versions by unit; empty if there is no file."""
+    """The accepted versions by unit; empty if there is no file.
+
+    Raises:
+        ArtifactError: the file is damaged.
+    """
     try:
         return _parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -70,7 +74,11 @@ def _parse(text: str) -> Record:
 
 
 def merge(ours: str, theirs: str) -> str:
-    """The texts of two records as one: all versions of both, in the order of their times."""
+    """The texts of two records as one: all versions of both, in the order of their times.
+
+    Raises:
+        ValueError: one of them is damaged.
+    """
     try:
         first, second = _parse(ours), _parse(theirs)
     except (TypeError, AttributeError) as error:
@@ -92,7 +100,11 @@ def last(versions: Sequence[Accepted], *, other_than: str) -> Accepted | None:
 
 
 def accept(path: Path, units: Iterable[tuple[Unit, list[str]]], *, reason: str = BY_RULE) -> list[str]:
-    """Record versions as accepted, unless they are the last accepted ones already."""
+    """Record versions as accepted, unless they are the last accepted ones already.
+
+    Raises:
+        ArtifactError: the file is damaged or cannot be written.
+    """
     record = read(path)
     now, by = datetime.now(UTC).isoformat(timespec="seconds"), who()
     new: list[str] = []

@@ -71,6 +71,9 @@ def checks(job: ChecksJob) -> Path:
     """Compare the data of a run with the last accepted version, and record it as accepted.
 
     The directory holds checks.json (unit -> findings).
+
+    Raises:
+        DataError: the data are invalid, or violate a rule `stop`.
     """
     checked = check_data(job)
     refuse(checked)
@@ -82,7 +85,11 @@ def checks(job: ChecksJob) -> Path:
 
 
 def check_data(job: ChecksJob) -> list[Checked]:
-    """Compare every corpus and split with its last accepted version."""
+    """Compare every corpus and split with its last accepted version.
+
+    Raises:
+        DataError: the data are invalid; the message lists the first problem of every corpus and task.
+    """
     units: list[Unit] = []
     problems: list[str] = []
     for name, source in (job.tasks | job.corpora).items():
@@ -119,7 +126,11 @@ def _checked(unit: Unit, accepted: Sequence[record.Accepted], settings: ChecksSe
 
 
 def refuse(checked: Sequence[Checked]) -> None:
-    """Check that no rule `stop` is violated by data that nobody has accepted."""
+    """Check that no rule `stop` is violated by data that nobody has accepted.
+
+    Raises:
+        DataError: lists the violations.
+    """
     if stopping := [str(finding) for each in checked if each.stops for finding in each.findings if finding.stops]:
         raise DataError(
             _listed("violation(s) of the rules for new data", stopping)
@@ -128,7 +139,11 @@ def refuse(checked: Sequence[Checked]) -> None:
 
 
 def accept(job: ChecksJob, checked: Sequence[Checked], *, reason: str = record.BY_RULE) -> list[str]:
-    """Record the data as accepted; returns the units that were not the last accepted version already."""
+    """Record the data as accepted; returns the units that were not the last accepted version already.
+
+    Raises:
+        ArtifactError: the file of the accepted versions is damaged or cannot be written.
+    """
     versions = [(each.unit, [str(finding) for finding in each.findings]) for each in checked]
     return record.accept(Path(job.settings.record), versions, reason=reason)
 

@@ -55,6 +55,9 @@ def read_conll(
     Args:
         words, tags: indices of the columns, from 0; negative ones count from the end.
         delimiter: column separator; None: a tab if the first line has one, otherwise any white space.
+
+    Raises:
+        DataError: the number of columns differs from the first line's, a column does not exist, or a word is empty.
     """
     sentence, width, document, block, empty = Sentence(1), 0, 0, 0, 0
     delimiter = delimiter or _tab(path, encoding)
@@ -107,6 +110,9 @@ def read_conllu(path: Path, reading: Reading, *, tags: str = "upos") -> Iterator
     """Iterate over the sentences of a CoNLL-U file: its syntactic words, each with one column as its tag.
 
     Lines of multi-word tokens (`1-2`) and of empty nodes (`5.1`) are skipped.
+
+    Raises:
+        DataError: a line does not have ten columns, an id is invalid, a word has no tag, or the column is unknown.
     """
     if tags not in CONLLU:
         raise DataError(f"{path}: CoNLL-U has no column {tags!r}{nearest(tags, CONLLU)}")

@@ -26,20 +26,32 @@ _BATCH_ROWS = 4_096
 
 
 def shards(directory: Path, split: Split = "train") -> list[Path]:
-    """The shards of a split, in document order."""
+    """The shards of a split, in document order.
+
+    Raises:
+        ArtifactError: the directory is not a complete corpus.
+    """
     manifest = read_manifest(directory, kind=KIND)
     return [directory / name for name in manifest.facts["shards"][split]]
 
 
 def read_documents(directory: Path, split: Split = "train") -> Iterator[str]:
-    """Iterate over the texts of a split, in order; only one batch is in memory."""
+    """Iterate over the texts of a split, in order; only one batch is in memory.
+
+    Raises:
+        ArtifactError: the directory is not a complete corpus, or a shard is damaged.
+    """
     for shard in shards(directory, split):
         for batch in read_batches(shard, ["text"]):
             yield from batch.column(0).to_pylist()
 
 
 def read_rows(shard: Path) -> Iterator[tuple[str, ...]]:
-    """Iterate over the rows of one shard: (text,), or (text, target) in a corpus of pairs."""
+    """Iterate over the rows of one shard: (text,), or (text, target) in a corpus of pairs.
+
+    Raises:
+        ArtifactError: the shard is damaged.
+    """
     columns = ["text", "target"] if holds_pairs(shard) else ["text"]
     for batch in read_batches(shard, columns):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
@@ -53,7 +65,11 @@ def holds_pairs(shard: Path) -> bool:
 
 
 def read_batches(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Iterate over columns of a Parquet file in batches of at most 4,096 rows."""
+    """Iterate over columns of a Parquet file in batches of at most 4,096 rows.
+
+    Raises:
+        ArtifactError: the file is damaged.
+    """
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
             yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=columns)

@@ -61,7 +61,11 @@ class Encoding:
 
 
 def detect_encoding(path: Path, sample: bytes) -> Encoding:
-    """The encoding of a file: by its byte order mark, UTF-8 if the bytes are, else the most probable one."""
+    """The encoding of a file: by its byte order mark, UTF-8 if the bytes are, else the most probable one.
+
+    Raises:
+        DataError: no encoding fits; the message names candidates.
+    """
     for mark, name in MARKS:
         if sample.startswith(mark):
             return Encoding(name)

@@ -17,6 +17,9 @@ def loads(text: str) -> tuple[Any, int]:
     r"""The value of a JSON text, and the number of lone surrogates replaced by U+FFFD.
 
     A lone surrogate is half of an escaped pair ("\ud83d"), as in truncated emoji; it cannot be encoded as UTF-8.
+
+    Raises:
+        ValueError: the text is not valid JSON or nested too deeply.
     """
     try:
         value = orjson.loads(text)

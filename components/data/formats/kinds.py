@@ -56,7 +56,11 @@ _MAGIC: Final = {
 
 def form_of(path: Path) -> str:
     """The format of a file: `csv`, `tsv`, `jsonl`, `json`, `parquet`, `workbook`, `conll`, `conllu` or `label-first`;
-    of a folder or pattern `parallel` or `classes`."""
+    of a folder or pattern `parallel` or `classes`.
+
+    Raises:
+        DataError: the file does not exist, or its format is not read; what it is, and what to do.
+    """
     if path.is_dir() or "*" in path.name:
         return _form_of_folder(path)
     if not path.is_file():

@@ -55,7 +55,11 @@ class Reading:
 
 def lines(path: Path, reading: Reading, *, encoding: str | None = None) -> Iterator[tuple[int, str]]:
     r"""(number from 1, text without line break) of every line; ends at \n, \r\n or the end of the file, in a file
-    without \n at \r."""
+    without \n at \r.
+
+    Raises:
+        DataError: as `text_blocks`; a line is longer than 8 MB.
+    """
     number = 0
     for block in text_blocks(path, reading, encoding=encoding, limit=LINE_BYTES):
         parts = block.decode().split("\n")
@@ -76,6 +80,9 @@ def text_blocks(
     Args:
         encoding: of the file, a name that Python knows; None: guessed (`components.data.formats.encoding`).
         limit: maximum number of bytes of a line; None: no limit.
+
+    Raises:
+        DataError: the file is missing, empty, unreadable, truncated, no text, or in another encoding.
     """
     chunks = _chunks(path, reading)
     first: list[bytes] = []
@@ -191,7 +198,11 @@ def _of_archive(path: Path, reading: Reading) -> Iterator[bytes]:
 
 
 def member_of(path: Path) -> str:
-    """The name of the only file in a zip archive, without what systems add."""
+    """The name of the only file in a zip archive, without what systems add.
+
+    Raises:
+        DataError: the archive has no file or several; the message lists them.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/") and not NO_DATA.search(name)]

@@ -20,6 +20,9 @@ def read_label_first(path: Path, columns: Sequence[str], layout: Layout, reading
 
     The columns are `text` and `label`. Labels that begin with `__label__` (fastText) lose it; of several, the value is
     a list.
+
+    Raises:
+        DataError: a column has another name, or the file cannot be read.
     """
     for name in columns:
         if name not in LABEL_FIRST:
@@ -57,6 +60,9 @@ def read_parallel(path: Path, columns: Sequence[str], layout: Layout, reading: R
     """Rows of parallel files (`parallel_files`): line n of each file is a value of row n (SNIPS: seq.in, seq.out).
 
     Trailing lines that are empty in all files are not rows.
+
+    Raises:
+        DataError: the folder or a file does not exist, or the files have different numbers of lines.
     """
     if not path.is_dir() and "*" not in path.name:
         raise DataError(f"{path}: is not a folder; expected one with the files {', '.join(columns)}")
@@ -97,6 +103,9 @@ def read_classes(path: Path, columns: Sequence[str], layout: Layout, reading: Re
     """Rows of a folder of classes (`class_files`), numbered in the order of the classes and files.
 
     The columns are `text` and `label`.
+
+    Raises:
+        DataError: a column has another name, the folder does not exist, or a file cannot be read.
     """
     if not path.is_dir():
         raise DataError(f"{path}: is not a folder; expected one with a folder, or a file, of each class")

@@ -84,6 +84,10 @@ def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None =
     Args:
         path: the file; FILE#NAME for a sheet of a workbook or a member of a JSON document.
         rejected: receives bad rows; None: they are raised.
+
+    Raises:
+        DataError: the format is not known, the file is damaged, or a row does not fit the header; also raised by the
+            iterator, with the line.
     """
     name, _, member = str(path).partition("#")
     form = form_of(Path(name))

@@ -28,7 +28,11 @@ def restored(cell: str) -> str:
 
 def row_writer(file: Any, **dialect: Any) -> Callable[[Iterable[Any]], None]:
     """A function that writes a row of a csv or tsv file. The module csv does not quote a carriage return, at which
-    readers end a row."""
+    readers end a row.
+
+    Raises:
+        csv.Error: by the function: the dialect has no quotes, and a value contains the delimiter or a line break.
+    """
     usual = csv.writer(file, lineterminator="\n", **dialect)
     quoted = csv.writer(file, lineterminator="\n", **dialect | {"quoting": csv.QUOTE_ALL, "quotechar": '"'})
 

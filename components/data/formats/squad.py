@@ -31,7 +31,11 @@ def is_squad(path: Path) -> bool:
 
 
 def read_squad(path: Path, reading: Reading) -> Iterator[Question]:
-    """Iterate over the questions of a file in order; a question marked `is_impossible` has no answers."""
+    """Iterate over the questions of a file in order; a question marked `is_impossible` has no answers.
+
+    Raises:
+        DataError: the file is not JSON or does not have SQuAD's structure.
+    """
     document = parse_json(path, reading)
     for article_index, article in enumerate(_member(document, "data", list, str(path))):
         title = article.get("title") if isinstance(article, dict) else None
@@ -48,7 +52,11 @@ def read_squad(path: Path, reading: Reading) -> Iterator[Question]:
 
 
 def answers_of(entries: list[Any], where: str) -> tuple[tuple[int, str], ...]:
-    """(first character, text) of each distinct answer, in order."""
+    """(first character, text) of each distinct answer, in order.
+
+    Raises:
+        DataError: an answer has no text or answer_start, or its text is empty.
+    """
     result = dict.fromkeys(
         (_member(entry, "answer_start", int, f"{where}, an answer"), _member(entry, "text", str, f"{where}, an answer"))
         for entry in entries

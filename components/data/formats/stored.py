@@ -42,6 +42,9 @@ def store(source: Path, path: Path, *, part_bytes: int, part_rows: int, rejected
         source: of any format of `open_rows`.
         part_bytes, part_rows: sizes of a part.
         rejected: receives bad rows; None: they are raised.
+
+    Raises:
+        DataError: as `open_rows`.
     """
     table = open_rows(source, rejected=rejected)
     if table.schema is not None:
@@ -75,7 +78,11 @@ def _batches(rows: Iterator[tuple[str, Row]], part_bytes: int, part_rows: int) -
 
 
 def open_stored(path: Path, span: Span) -> Rows:
-    """A part of a table that `store` has written, or of another Parquet file."""
+    """A part of a table that `store` has written, or of another Parquet file.
+
+    Raises:
+        DataError: the file is damaged.
+    """
     try:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow

@@ -64,7 +64,11 @@ FEW_BAD: Final = 2
 
 
 def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """One JSON object per line; empty lines are skipped."""
+    """One JSON object per line; empty lines are skipped.
+
+    Raises:
+        DataError: a line is not a JSON object, lacks a column, or has a value of another type.
+    """
     number = 0
     for block in _line_blocks(path, reading, layout.encoding):
         rows = _plain_rows(block, columns)
@@ -77,7 +81,11 @@ def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Read
 
 
 def json_objects(path: Path, reading: Reading) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of a file with one JSON object per line; empty lines are skipped."""
+    """(line number, object) of a file with one JSON object per line; empty lines are skipped.
+
+    Raises:
+        DataError: a line is not a JSON object.
+    """
     number = 0
     for block in _line_blocks(path, reading, None):
         yield from _objects(path, block, number, reading)
@@ -119,7 +127,11 @@ def _objects(path: Path, block: bytes, before: int, reading: Reading) -> Iterato
 
 
 def parse_object(line: str, where: str) -> tuple[dict[str, Any], int]:
-    """The JSON object of a line, and the number of lone surrogates replaced by U+FFFD."""
+    """The JSON object of a line, and the number of lone surrogates replaced by U+FFFD.
+
+    Raises:
+        DataError: the line is not a JSON object.
+    """
     try:
         row, replaced = loads(line)
     except ValueError as error:
@@ -139,6 +151,10 @@ def json_rows(path: Path, layout: Layout, reading: Reading) -> Iterator[tuple[in
     """The rows of one JSON document: a list of objects, or of lists whose values are the columns "0", "1", ...
 
     `layout.member` is the path to the list within the document: `train` in `{"train": [["text", "label"]]}`.
+
+    Raises:
+        DataError: the file is not JSON, the member does not exist, a row is neither object nor list, or a row lacks a
+            column.
     """
     rows: Any = parse_json(path, reading)
     for key in layout.member.split(".") if layout.member else []:
@@ -205,7 +221,11 @@ def parse_json(path: Path, reading: Reading) -> Any:
 
 
 def picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: str) -> tuple[Any, ...]:
-    """The values of columns of one row, as `Layout.nested` demands them."""
+    """The values of columns of one row, as `Layout.nested` demands them.
+
+    Raises:
+        DataError: a column is missing, or a value is not text.
+    """
     try:
         values = tuple([row[name] for name in columns])
     except KeyError as error:
@@ -221,7 +241,11 @@ def picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: s
 
 
 def as_text(value: Any, where: object) -> str | None:
-    """A value as text; numbers and booleans as in JSON, because labels are often 0 and 1; null stays None."""
+    """A value as text; numbers and booleans as in JSON, because labels are often 0 and 1; null stays None.
+
+    Raises:
+        DataError: the value is a list or an object; `where` it is.
+    """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
@@ -232,7 +256,11 @@ def as_text(value: Any, where: object) -> str | None:
 
 def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
     """Delimited text, whose dialect is guessed where the layout does not name it. Rows that are not well formed are
-    left out and counted."""
+    left out and counted.
+
+    Raises:
+        DataError: a column does not exist, or too many rows are not well formed (`are_too_many`).
+    """
     table = open_delimited(path, layout, reading)
     indices = [_column(path, name, table) for name in columns]
     bad: list[Bad] = []
@@ -258,7 +286,11 @@ def are_too_many(bad: int, rows: int) -> bool:
 
 
 def open_delimited(path: Path, layout: Layout, reading: Reading) -> Delimited:
-    """An open csv or tsv file, in the dialect of the layout; the rest is guessed."""
+    """An open csv or tsv file, in the dialect of the layout; the rest is guessed.
+
+    Raises:
+        DataError: as `text_blocks`.
+    """
     text = text_blocks(path, reading, encoding=layout.encoding)
     first = next(text, b"")
     dialect = detect_dialect(
@@ -281,7 +313,11 @@ def _column(path: Path, name: str, table: Delimited) -> int:
 
 
 def read_parquet(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """Rows of a Parquet file, a few megabytes at a time; numbers are row numbers, from 1."""
+    """Rows of a Parquet file, a few megabytes at a time; numbers are row numbers, from 1.
+
+    Raises:
+        DataError: the file is damaged, a column is missing or not text, or a text is longer than 8 MB.
+    """
     try:
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
             names = file.schema_arrow.names
@@ -335,7 +371,11 @@ def _values(path: Path, name: str, column: pa.Array, nested: bool, reading: Read
 
 
 def refuse_ambiguous(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
-    """Verify that the names of `columns` are unique among the `names` of a file."""
+    """Verify that the names of `columns` are unique among the `names` of a file.
+
+    Raises:
+        DataError: a name occurs twice.
+    """
     counts = Counter(names)
     if twice := [name for name in columns if counts[name] > 1]:
         raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
@@ -346,7 +386,11 @@ def _no_column(where: str, name: str, names: Sequence[str] | dict[str, Any], mor
 
 
 def read_workbook(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """The rows of a sheet (`layout.member`, or the first one); numbers count the rows of the sheet, from 1."""
+    """The rows of a sheet (`layout.member`, or the first one); numbers count the rows of the sheet, from 1.
+
+    Raises:
+        DataError: as `read_sheet`; a column does not exist.
+    """
     sheet = read_sheet(path, layout.member, header=layout.header)
     for name in columns:
         if name not in sheet.names:

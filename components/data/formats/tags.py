@@ -25,7 +25,11 @@ class TagError(ValueError):
 
 
 def decode(tags: Sequence[str], scheme: str) -> list[Span]:
-    """The spans of a tag sequence, in order."""
+    """The spans of a tag sequence, in order.
+
+    Raises:
+        TagError: a tag is unknown to the scheme or not allowed at its position.
+    """
     spans: list[Span] = []
     # The span of the previous word: its start, its type, and whether it can continue (not after E or S).
     start, kind, is_open = 0, "", False
@@ -90,7 +94,11 @@ def encode(spans: Iterable[Span], words: int, scheme: str) -> list[str]:
 
 
 def convert(tags: Sequence[str], scheme: str, to: str) -> list[str]:
-    """The tags of the same spans in another scheme."""
+    """The tags of the same spans in another scheme.
+
+    Raises:
+        TagError: see `decode`.
+    """
     return encode(decode(tags, scheme), len(tags), to)
 
 

@@ -45,6 +45,9 @@ def read_sheet(path: Path, name: str, *, header: bool | None = None) -> Sheet:
     Args:
         name: of the sheet; empty: the first one that is a table, else the first one that is not empty.
         header: whether the first row names the columns; None: guessed.
+
+    Raises:
+        DataError: the file is damaged or protected, or there is no such sheet.
     """
     try:
         workbook = CalamineWorkbook.from_path(path)

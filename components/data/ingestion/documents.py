@@ -110,7 +110,12 @@ _REASONS = {
 def what_became_of(directory: Path, document: str) -> list[Outcome]:
     """The outcome of a document of the corpus in `directory`; several where the id is not unique. `document`: an id; or
     a position as FILE:LINE, FILE#ROW or "FILE, line LINE". FILE is a path relative to the folder of raw files, or any
-    path that ends in one. In txt, csv and tsv files, LINE may be any line of the document."""
+    path that ends in one. In txt, csv and tsv files, LINE may be any line of the document.
+
+    Raises:
+        ArtifactError: the directory is not a complete corpus.
+        DataError: no such document was read.
+    """
     facts = read_manifest(directory, kind=KIND).facts
     outcomes = _look_up(directory, facts, pc.field("id") == document)
     if not outcomes and (position := _POSITION.fullmatch(document)):

@@ -134,7 +134,11 @@ def _draft_schema(*, pairs: bool) -> pa.Schema:
 def read_part(item: ReadPart, key: str, work: Work) -> Facts:
     """Read and clean the documents of a part: `documents` and `left-out` are Arrow streams; see `write_keys` for keys.
     Returns the number of documents as `rows`, of those left out by reason, and of documents, bytes, replaced bytes and
-    lines of each file."""
+    lines of each file.
+
+    Raises:
+        DataError: a raw file is damaged.
+    """
     near = item.settings.near_duplicates
     shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS) if near else None
     pairs = isinstance(item.source, ParallelSource)

@@ -72,7 +72,11 @@ def reader_for(path: Path) -> Table:
 
 
 def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
-    """The readable files of a folder, sorted by path, and the other files; hidden files are in neither list."""
+    """The readable files of a folder, sorted by path, and the other files; hidden files are in neither list.
+
+    Raises:
+        DataError: the path does not exist or has no readable file.
+    """
     if source.is_file():
         reader_for(source)
         return [source], []
@@ -96,7 +100,11 @@ def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
 
 
 def read_texts(path: Path, source: CorpusSource, reading: Reading) -> Iterator[tuple[int, str, str | None]]:
-    """(line, text, id) of every document of a raw file; a null text becomes "", a missing id column gives None."""
+    """(line, text, id) of every document of a raw file; a null text becomes "", a missing id column gives None.
+
+    Raises:
+        DataError: see the reader of the format.
+    """
     for number, (text,), row_id in read_documents(path, source, reading):
         yield number, text, row_id
 
@@ -104,7 +112,11 @@ def read_texts(path: Path, source: CorpusSource, reading: Reading) -> Iterator[t
 def read_documents(
     path: Path, source: CorpusSource | ParallelSource, reading: Reading
 ) -> Iterator[tuple[int, list[str], str | None]]:
-    """(line, [text] or [text, target], id) of every document of a raw file; null texts become ""."""
+    """(line, [text] or [text, target], id) of every document of a raw file; null texts become "".
+
+    Raises:
+        DataError: the file of pairs is plain text; see also the reader of the format.
+    """
     reader = reader_for(path)
     if isinstance(source, ParallelSource) and reader is read_text:
         raise DataError(f"{path}: a text file has no pairs; use jsonl, csv, tsv or parquet")

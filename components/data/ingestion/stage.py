@@ -104,6 +104,9 @@ def ingest(job: IngestJob) -> Path:
     Append-only: shards stay, only new files and lines that were appended to a file are read, and the new documents
     follow the old ones, whatever the file names. A missing or edited raw file and other settings cause a complete
     rewrite; the fact `rewritten` of the manifest has the reason.
+
+    Raises:
+        DataError: there are no raw files, one is damaged, or fewer than two documents are left.
     """
     files, ignored = raw_files(Path(job.source.path))
     root = Path(job.source.path) if Path(job.source.path).is_dir() else Path(job.source.path).parent

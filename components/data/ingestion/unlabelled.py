@@ -58,7 +58,12 @@ class UnlabelledJob(Section):
 
 
 def unlabelled(job: UnlabelledJob) -> Path:
-    """Collect the texts: distinct, without copies and near copies of texts of dev and test, at most `rows`."""
+    """Collect the texts: distinct, without copies and near copies of texts of dev and test, at most `rows`.
+
+    Raises:
+        ArtifactError: examples or corpus are incomplete or damaged.
+        ConfigError: documents are requested for a kind whose rows are not one text.
+    """
     rows: list[Iterable[Fields]] = [read_rows_without_label(job.examples)]
     sources = ["rows without a label"] if rows[0] else []
     if (source := job.which) is not None:
@@ -79,7 +84,11 @@ def unlabelled(job: UnlabelledJob) -> Path:
 
 
 def write_texts(output: Path, rows: Iterable[Fields], *, examples: Path, most: int) -> Path:
-    """Write an output of the stage from inputs in memory."""
+    """Write an output of the stage from inputs in memory.
+
+    Raises:
+        ArtifactError: the examples are incomplete or damaged.
+    """
     kept, left_out = _sample(rows, examples, most=most)
     return _write(output, kept, ["memory"], left_out)
 
@@ -147,7 +156,12 @@ class DomainTextsJob(Section):
 
 
 def domain_texts(job: DomainTextsJob) -> Path:
-    """Write the texts; returns the directory."""
+    """Write the texts; returns the directory.
+
+    Raises:
+        ArtifactError: the examples are incomplete or damaged.
+        DataError: a file of `unlabelled` is missing or damaged.
+    """
     kinds = {task: read_facts(directory).kind for task, directory in job.examples.items()}
     texts = (
         text

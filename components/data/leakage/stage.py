@@ -175,7 +175,11 @@ class _Copies:
 
 
 def leakage(job: LeakageJob) -> Path:
-    """Search the texts of dev and test in everything that the systems have seen; returns the directory."""
+    """Search the texts of dev and test in everything that the systems have seen; returns the directory.
+
+    Raises:
+        ArtifactError: a corpus or the labelled data are incomplete or damaged.
+    """
     # Signatures like the stored ones of the corpora, if near copies are removed from these at this threshold.
     are_stored = job.near is not None and job.near.threshold <= NEAR
     rows = _rows_of(job.examples.absolute(), read_manifest(job.examples).digest, are_stored)

@@ -51,7 +51,11 @@ class Tagging(Scoring):
         return 3 * len(self.class_names) + 2
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
-        """N rows -> (N, K)."""
+        """N rows -> (N, K).
+
+        Raises:
+            ValueError: an answer does not have one tag per unit.
+        """
         lengths, given = (np.fromiter(map(len, values), np.int64, len(values)) for values in (targets, answers))
         if not np.array_equal(lengths, given):
             row = int(np.flatnonzero(lengths != given)[0])

@@ -55,7 +55,11 @@ def budget_name(budget: int) -> str:
 
 def refuse_unpaired(group: str, *, budgets: Mapping[str, Sequence[int]], seeds: Mapping[str, Sequence[int]]) -> None:
     """Check that tasks can be learned together: the same number of budgets each, which are paired in ascending order,
-    and a common seed."""
+    and a common seed.
+
+    Raises:
+        ConfigError: the numbers of budgets differ, or there is no common seed.
+    """
     problem = ""
     if len(set(map(len, budgets.values()))) > 1:
         each = "; ".join(f"{task} {', '.join(map(budget_name, ours))}" for task, ours in budgets.items())

@@ -86,7 +86,12 @@ class TaskFacts:
 
 
 def examples(job: ExamplesJob) -> Path:
-    """Read, check and write the labelled rows of one task."""
+    """Read, check and write the labelled rows of one task.
+
+    Raises:
+        ConfigError: the kind does not exist.
+        DataError: the data are invalid (file, line, what to do).
+    """
     key = f"data.tasks.{job.task}"
     kind = find_kind(job.source.kind, key=f"{key}.kind")
     result = kind.read(job.task, job.source)
@@ -174,6 +179,9 @@ def run_folds(facts: TaskFacts, train: Split, rows: Labels, *, seed: int, most: 
     Args:
         rows: (N,) indices of the run's rows in it.
         most: maximum number of folds; None: `data.tasks.<name>.folds`.
+
+    Raises:
+        ConfigError: the rows are too few for a cross-validation.
     """
     try:
         strata = strata_of(train, facts.kind)[rows]
@@ -197,7 +205,11 @@ def digest(split: Split, labels: list[str], *, with_units: bool = False) -> str:
 
 
 def read_facts(directory: Path) -> TaskFacts:
-    """The facts of a task, from the output directory of the stage."""
+    """The facts of a task, from the output directory of the stage.
+
+    Raises:
+        ArtifactError: the directory is incomplete or damaged, or another version of the stage wrote it.
+    """
     facts = read_manifest(directory, kind=KIND).facts
     if odd := sorted(({entry.name for entry in fields(TaskFacts)} - {"labels"}) ^ facts.keys()):
         raise ArtifactError(f"{directory}: written by another version ({', '.join(odd)}); run the stage examples again")
@@ -219,7 +231,11 @@ def read_rows_without_label(directory: Path) -> list[Fields]:
 
 def read_split(directory: Path, split: str) -> Split:
     """A split. It must not be changed: the last ones are kept in memory, because a fine-tuning stage reads them for
-    every run and fold."""
+    every run and fold.
+
+    Raises:
+        ArtifactError: the file cannot be read.
+    """
     path = (directory / f"{split}.parquet").absolute()
     state = path.stat() if path.is_file() else None
     return _read_split(path, (state.st_mtime_ns, state.st_ino) if state else None)

@@ -28,6 +28,9 @@ def folds_of(strata: Labels, count: int, *, seed: int, units: Labels | None = No
 
     Returns:
         (N,) numbers from 0; each fold has at least one row.
+
+    Raises:
+        DataError: there are fewer than two units.
     """
     names, strata = np.unique(strata, return_inverse=True)
     units = np.arange(len(strata)) if units is None else units

@@ -52,7 +52,11 @@ def save_members(directory: Path, members: Sequence[Callable[[Path], None]], *, 
 
 
 def members_of(directory: Path) -> list[Path]:
-    """The folders of a classifier's members: the directory itself if it is a single one."""
+    """The folders of a classifier's members: the directory itself if it is a single one.
+
+    Raises:
+        OSError, ValueError: config.json is missing or damaged.
+    """
     count = json.loads((directory / "config.json").read_text(encoding="utf-8")).get("members")
     return [directory] if count is None else [directory / MEMBERS / str(number) for number in range(int(count))]
 
@@ -63,7 +67,11 @@ def encoder_of(member: Path) -> Path:
 
 
 def extract_member(directory: Path, number: int, target: Path) -> None:
-    """Write one member as a classifier of its own."""
+    """Write one member as a classifier of its own.
+
+    Raises:
+        ConfigError: there is no such member.
+    """
     folders = members_of(directory)
     if not 0 <= number < len(folders):
         raise ConfigError(f"{directory}: has {len(folders)} member(s), no member {number}; the first is 0")

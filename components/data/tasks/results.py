@@ -123,7 +123,11 @@ def best_score(record: Mapping[str, Any]) -> float:
 
 
 def read_answers(directory: Path, split: str) -> dict[RunKey, Vectors]:
-    """The answers of all runs of an output directory to a split: (system, budget, seed) -> one answer per row."""
+    """The answers of all runs of an output directory to a split: (system, budget, seed) -> one answer per row.
+
+    Raises:
+        ArtifactError: runs.parquet is missing, damaged or lacks a column.
+    """
     path, columns = directory / "runs.parquet", ["system", "budget", "seed", "answer"]
     table = read_columns(path, columns, stage="finetune", filters=[("split", "=", split)])
     keys = zip(*(table.column(name).to_pylist() for name in columns[:3]), strict=True)
@@ -145,7 +149,11 @@ class Average:
 def read_averages(directory: Path, *, averages: bool) -> dict[str, Average]:
     """System -> the average over the seeds of its largest budget, in an output directory of `finetune` or `baseline`.
     `averages`: whether the mean of answers is an answer (`Scoring.averages`). If not, and no average is stored
-    (baselines that are not served), the first seed stands for the system."""
+    (baselines that are not served), the first seed stands for the system.
+
+    Raises:
+        ArtifactError: as `read_answers`.
+    """
     runs, served = read_answers(directory, "test"), read_answers(directory, SERVED)
     got = {}
     for system in dict.fromkeys(name for name, _, _ in runs):
@@ -162,7 +170,11 @@ def read_averages(directory: Path, *, averages: bool) -> dict[str, Average]:
 
 
 def read_columns(path: Path, columns: Sequence[str], *, stage: str, filters: Any = None) -> pa.Table:
-    """Columns of a Parquet file."""
+    """Columns of a Parquet file.
+
+    Raises:
+        ArtifactError: the file is missing, damaged or lacks a column.
+    """
     try:
         return pq.read_table(path, columns=list(columns), filters=filters)
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:

@@ -159,6 +159,9 @@ def predict(system: System, data: Data) -> Predictions:
     It is chosen on dev or, with folds, by the pooled answers to the rows of each fold by models that were fitted
     without the fold. Of more than MANY_ROWS rows, the first fold alone chooses, and only the chosen candidate is fitted
     for the others. The same answers give the temperature of probabilities of labels.
+
+    Raises:
+        OutOfTimeError: the limit of time has passed (`components.core.clock`).
     """
     name, judged = data.judged
     result = system(data.training())

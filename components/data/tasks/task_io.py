@@ -47,7 +47,11 @@ PAIR_EXAMPLES = (
 
 
 def text(name: str, value: Any) -> str:
-    """A text; empty if the value is null."""
+    """A text; empty if the value is null.
+
+    Raises:
+        ValueError: the value is neither text nor null.
+    """
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -56,7 +60,11 @@ def text(name: str, value: Any) -> str:
 
 
 def texts(name: str, value: Any) -> Fields:
-    """A list of texts; empty if the value is null."""
+    """A list of texts; empty if the value is null.
+
+    Raises:
+        ValueError: the value is neither a list of texts nor null.
+    """
     if value is None:
         return ()
     # Parquet and MLflow represent lists as arrays.

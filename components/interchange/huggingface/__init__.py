@@ -72,7 +72,11 @@ MODEL_TYPES: Final[dict[str, str]] = {
 
 
 def family_of(config: Mapping[str, Any]) -> str:
-    """The family of a config.json, by its model_type."""
+    """The family of a config.json, by its model_type.
+
+    Raises:
+        ArtifactError: no family has this model_type.
+    """
     kind = config.get("model_type")
     if kind not in MODEL_TYPES:
         raise ArtifactError(f"config.json: no family supports model_type {kind!r}{nearest(str(kind), MODEL_TYPES)}")

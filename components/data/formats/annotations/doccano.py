@@ -29,7 +29,11 @@ _LABELS = (LABEL, "labels", "cats", "annotations")
 
 
 def read_doccano(path: Path, reading: Reading) -> Iterator[Annotated]:
-    """Iterate over the labelled texts; those without labels are counted. Relations are ignored."""
+    """Iterate over the labelled texts; those without labels are counted. Relations are ignored.
+
+    Raises:
+        DataError: a line is not a record of doccano (file and line).
+    """
     for number, row in json_objects(path, reading):
         where = f"{path}, line {number}"
         data = columns_of(row)

@@ -33,7 +33,11 @@ UNLABELLED: Final = -1
 
 
 def read_hub(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """Rows of a split of `save_to_disk` (a folder), or of one file of a repository; row numbers begin at 1."""
+    """Rows of a split of `save_to_disk` (a folder), or of one file of a repository; row numbers begin at 1.
+
+    Raises:
+        DataError: the folder or file is damaged, a column is missing, or a number names no class.
+    """
     number = 0
     names = class_names(path)
     form = suffix(path.name)
@@ -129,7 +133,11 @@ def _name(value: Any, names: list[str], column: str, where: str) -> Any:
 
 
 def arrow_rows(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
-    """The rows of a folder of `save_to_disk`, or of one Arrow file, with class labels as numbers."""
+    """The rows of a folder of `save_to_disk`, or of one Arrow file, with class labels as numbers.
+
+    Raises:
+        DataError: a file is damaged or missing.
+    """
     files = [path]
     if path.is_dir():
         state = _json(path / STATE)

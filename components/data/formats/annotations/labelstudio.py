@@ -28,6 +28,9 @@ def read_label_studio(path: Path, reading: Reading) -> Iterator[Annotated]:
     """Iterate over the annotated tasks of an export; tasks without annotation, and skipped ones, are counted.
 
     Of several annotations of a task the ground truth counts, otherwise the one that was changed last.
+
+    Raises:
+        DataError: the file is not an export, or a task is malformed (file and task).
     """
     tasks = parse_json(path, reading)
     if not isinstance(tasks, list):

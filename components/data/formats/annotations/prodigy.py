@@ -30,7 +30,11 @@ _ANSWERS = ("accept", "reject", "ignore")
 
 def read_prodigy(path: Path, reading: Reading) -> Iterator[Annotated]:
     """Iterate over the accepted tasks; rejected and ignored ones are counted. If all tasks ask for the same label, some
-    are accepted and some rejected, the answers are the labels."""
+    are accepted and some rejected, the answers are the labels.
+
+    Raises:
+        DataError: a line is not a task of Prodigy (file and line).
+    """
     is_binary = _asks_for_one_label(path)
     for number, row in json_objects(path, reading):
         where = f"{path}, line {number}"

@@ -66,7 +66,11 @@ def control_of(annotations: Mapping[str, Any], name: str | None, where: str, wha
 
 def checked_spans(spans: Iterable[CharSpan], text: str, where: str) -> list[CharSpan]:
     """Spans in order of their start. Offsets that count in UTF-16, as browsers do, are converted if the stored
-    characters show it."""
+    characters show it.
+
+    Raises:
+        DataError: a span is empty, does not lie within the text, or covers other characters than those stored.
+    """
     ordered = sorted(set(spans))
     if any(not _is_stored(span, text) for span in ordered):
         converted = sorted(_of_utf16(span, text) for span in ordered)

@@ -48,6 +48,10 @@ def read_annotated(path: Path, columns: Sequence[str], layout: Layout, reading: 
     A column is one of the texts', or a control: its name, or `label` if there is only one. The value of a control is a
     label, with `layout.nested` a list of labels, or a number. A record that lacks a requested control is left out and
     counted.
+
+    Raises:
+        DataError: as the readers; a column occurs in no record; a text has several labels and `layout.nested` is not
+            set.
     """
     seen: set[str] = set()
     missing: Annotated | None = None

@@ -30,6 +30,10 @@ def build(directory: Path) -> dict[str, int]:
 
     The folder is complete or absent. Texts of the dev and test splits of the tasks are excluded from the domain corpus
     and the pairs. Returns folder or split -> number of rows.
+
+    Raises:
+        ArtifactError: the folder contains files, or cannot be written.
+        DataError: a required package is not installed.
     """
     directory = directory.resolve()
     if directory.is_dir() and any(directory.iterdir()):

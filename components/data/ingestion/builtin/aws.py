@@ -73,7 +73,11 @@ class Service:
 
 
 def read_services() -> list[Service]:
-    """The newest version of every service model in the installed botocore, sorted by folder name."""
+    """The newest version of every service model in the installed botocore, sorted by folder name.
+
+    Raises:
+        DataError: botocore is not installed or holds no service models.
+    """
     root = locate("botocore") / "botocore" / "data"
     newest = {path.parts[-3]: path for path in sorted(root.glob("*/*/service-2.json.gz"), key=lambda path: path.parts)}
     if not newest:

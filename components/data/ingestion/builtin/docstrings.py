@@ -61,6 +61,9 @@ def documents() -> Iterator[dict[str, str]]:
 
     A module is split into documents of about 8,000 characters at top-level definitions, so that a topic is not split; a
     class of more than 32,000 characters is split at a method.
+
+    Raises:
+        DataError: a package in `PACKAGES` is not installed.
     """
     files = [(locate(name), path) for name in PACKAGES for path in python_files(name) if _wanted(path)]
     seen: set[bytes] = set()

@@ -18,12 +18,20 @@ def _distribution(name: str) -> metadata.Distribution:
 
 
 def locate(name: str) -> Path:
-    """The folder that a distribution is installed in (site-packages)."""
+    """The folder that a distribution is installed in (site-packages).
+
+    Raises:
+        DataError: the distribution is not installed.
+    """
     return Path(str(_distribution(name).locate_file("")))
 
 
 def python_files(name: str) -> list[PurePosixPath]:
-    """The .py files that a distribution installed, relative to `locate(name)`, sorted by their parts."""
+    """The .py files that a distribution installed, relative to `locate(name)`, sorted by their parts.
+
+    Raises:
+        DataError: the distribution is not installed or has no list of files.
+    """
     files = _distribution(name).files
     if files is None:
         raise DataError(f"built-in data: package {name!r} has no list of its files (RECORD); reinstall it")

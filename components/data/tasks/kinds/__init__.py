@@ -64,7 +64,11 @@ def scoring_for(kind: str, labels: Sequence[str] = ()) -> Scoring:
 
 
 def promotion_metrics(kind: str) -> tuple[str, ...]:
-    """Names of the metrics that a promotion rule may use for a kind of task, its primary metric first."""
+    """Names of the metrics that a promotion rule may use for a kind of task, its primary metric first.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
     # Only the data show whether tags mark spans; the metrics of both cases are offered.
     variants = (scoring_for(kind, ["B-X"]), scoring_for(kind))
     names = dict.fromkeys(name for scoring in variants for name in scoring.names)

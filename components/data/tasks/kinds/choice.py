@@ -19,7 +19,12 @@ from components.settings.tasks import TaskSource
 
 
 def read_choices(name: str, source: TaskSource) -> Examples:
-    """Fields are the text and its choices; a target is the index of the correct choice."""
+    """Fields are the text and its choices; a target is the index of the correct choice.
+
+    Raises:
+        DataError: a file is missing or damaged; a text or choice is empty, a row has fewer than two choices, or the
+            label does not identify one of them (file and line); or as `examples_of`.
+    """
     columns = source.choices if isinstance(source.choices, list) else [source.choices]
     rows: Rows = {}
     counts: Counter[str] = Counter()

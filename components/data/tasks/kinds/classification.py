@@ -30,6 +30,11 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
     class.
 
     Rows with the label `outside` belong to no class: they are kept in test only, and in no slice.
+
+    Raises:
+        DataError: a file is missing or damaged, a text or label is empty (file and line), there is only one class, a
+            label of dev or test does not occur in train (file and line), test has no row with the label `outside`, or
+            as `examples_of`.
     """
     rows: Rows = {}
     counts: Counter[str] = Counter()

@@ -31,6 +31,10 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
     """Columns `text` and `label` (a list, or a text with `label_separator`), or `labels`, one column of 0 and 1 each.
 
     A target holds the indices of the labels, ascending; empty for a text without labels.
+
+    Raises:
+        DataError: as `classification.labelled`; a column of `labels` holds other values than 0 and 1; no row of
+            train has a label.
     """
     rows: Rows = {}
     counts: Counter[str] = Counter()

@@ -26,7 +26,12 @@ from components.settings.tasks import TaskSource
 
 
 def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: tuple[str, ...]) -> Examples:
-    """Rows of one or more texts with a number (`score`), which is the target."""
+    """Rows of one or more texts with a number (`score`), which is the target.
+
+    Raises:
+        DataError: a text is empty, or a score is not a number (file and line); all scores of train are equal; or as
+            `examples_of`.
+    """
     rows: Rows = {}
     counts: Counter[str] = Counter()
     unlabelled: list[Row] = []

@@ -35,6 +35,11 @@ def read_questions(name: str, source: TaskSource) -> Examples:
 
     `wrong_spans` controls answers whose text is not at the given offset. Rows with the same context are either all in
     train or all in dev; duplicates are rows with the same question and context.
+
+    Raises:
+        DataError: a file is missing or has another layout; a question or context is empty; `wrong_spans` is `refuse`
+            and an answer does not match its context (id of the first, and their number); no question of train has an
+            answer; or as `examples_of`.
     """
     rows: Rows = {}
     wrong: list[str] = []

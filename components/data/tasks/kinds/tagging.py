@@ -59,6 +59,11 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
 
     Spans are validated against `scheme` and converted to BIO; the labels are all tags of the span types of
     train. With `scheme: none` the labels are the tags of train.
+
+    Raises:
+        DataError: a file is missing or damaged, a tag violates the scheme (file and line), the numbers of words and
+            tags differ, a word is empty, a sentence has more than `MOST_WORDS` words, a type or tag of dev or test does
+            not occur in train, or as `examples_of`.
     """
     rows: Rows = {}
     counts: Counter[str] = Counter()

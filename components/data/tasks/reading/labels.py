@@ -35,7 +35,11 @@ def labels_file(task: str, source: TaskSource) -> Path:
 
 
 def read_entries(path: Path) -> list[Entry]:
-    """The lines of a file of labels, each with its number as `line`; none if there is no file."""
+    """The lines of a file of labels, each with its number as `line`; none if there is no file.
+
+    Raises:
+        DataError: a line is damaged.
+    """
     entries: list[Entry] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n") if path.is_file() else (), 1):
         if line.strip():

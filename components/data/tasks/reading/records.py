@@ -89,7 +89,11 @@ class SplitFile:
 
 def split_files(source: TaskSource, *, task: str = "") -> Iterator[SplitFile]:
     """Every file of a task, in order. `task`: name of a task that has a file of labels; a missing train file is no
-    error then."""
+    error then.
+
+    Raises:
+        DataError: a file does not exist.
+    """
     for split in SPLITS:
         for path, member in files_of(task, source, split):
             if not exists(path):
@@ -121,7 +125,11 @@ def read_labelled(
     name: str, source: TaskSource, columns: Sequence[str], counts: Counter[str], *, texts: int
 ) -> Iterator[tuple[str, Record]]:
     """(split, row) of all files of a task, read together with its file of labels
-    (`components.data.tasks.reading.labels`)."""
+    (`components.data.tasks.reading.labels`).
+
+    Raises:
+        DataError: as `split_files` and `read_records`; a line of the file of labels is damaged.
+    """
     answers = answers_beside(name, source)
     further = dict(answers)
     left_out: LeftOut = []
@@ -162,6 +170,9 @@ def read_records(
         texts: number of columns, from the first one, that hold texts.
         nested: whether lists and objects are allowed as values.
         left_out: receives the texts of the rows in other languages; None: the file must hold rows.
+
+    Raises:
+        DataError: the file is damaged or lacks a column (file and line), or holds no rows.
     """
     source, split, path, form = file.source, file.split, file.path, file.form
     layout = layout_of(source, file.member, nested=nested)
@@ -226,7 +237,11 @@ def _has_column(path: Path, column: str, form: str, layout: Layout) -> bool:
 
 
 def filled(value: Any, what: str, column: str, where: object) -> str:
-    """A value as non-empty text; `what` it is, for the message."""
+    """A value as non-empty text; `what` it is, for the message.
+
+    Raises:
+        DataError: the text is empty.
+    """
     text = as_text(value, where)
     if text is None or not text.strip():
         raise DataError(f"{where}: {what} ({column!r}) is empty; remove the row or fill it in")
@@ -246,7 +261,11 @@ def unlabelled_row(record: Record, columns: Sequence[str]) -> tuple[str, ...] | 
 
 
 def label_of(value: Any, column: str, where: object) -> str:
-    """A label (`label_text`); of a list of labels the only one."""
+    """A label (`label_text`); of a list of labels the only one.
+
+    Raises:
+        DataError: the label is missing, or there are several.
+    """
     labels = labels_in(value)
     if labels is not None:
         if len(labels) != 1:
@@ -277,7 +296,11 @@ def are_thousands(values: Iterable[Any]) -> bool:
 
 def number_of(text: str, *, thousands: bool = False) -> float:
     """The number in a text. `text`: with a decimal point or a decimal comma. `thousands`: whether commas separate
-    thousands instead."""
+    thousands instead.
+
+    Raises:
+        ValueError: it is no number.
+    """
     if thousands:
         return float(text.replace(",", ""))
     return float(text.replace(",", ".") if text.count(",") == 1 and "." not in text else text)

@@ -73,6 +73,11 @@ def examples_of(
         target: row -> target as numbers.
         every_label: whether each label must remain in train (the target is then the index of a label).
         unlabelled: rows of train without a label.
+
+    Raises:
+        DataError: two rows of a split have the same id; no row of train or dev is left; a row is in two splits and
+            `data.tasks.<name>.overlap` is `refuse`; a label has no rows in train once these are dropped; a key of
+            `label_texts` is not a label.
     """
     block = f"data.tasks.{name}"
     if unknown := sorted(source.label_texts.keys() - set(labels)):
@@ -139,7 +144,11 @@ def _id(origin: Origin) -> str:
 
 
 def refuse_unseen(rows: Rows, source: TaskSource, seen: Set[str], names: Callable[[Row], Sequence[str]]) -> None:
-    """Check that every label of dev and test occurs in train."""
+    """Check that every label of dev and test occurs in train.
+
+    Raises:
+        DataError: a label of dev or test does not occur in train (file and line).
+    """
     train = " + ".join(source.files("train"))
     for row in (row for split in ("dev", "test") for row in rows.get(split, [])):
         if unseen := [name for name in names(row) if name not in seen]:
