@@ -93,8 +93,7 @@ def fit(
         folds: of the cross-validation by which everything is chosen; no further labels are needed.
         language: code, such as `th`; None: guessed from the texts.
         seed: of training and of the folds.
-        folder: new, empty or of an earlier fit; intermediate results are kept there, and a repeated call continues an
-            interrupted one. None: a temporary folder.
+        folder: keeps intermediate results, with which a repeated call continues: new, empty or of an earlier fit.
         verbose: whether progress is shown.
 
     Returns:

@@ -89,8 +89,8 @@ class Model:
 
         Args:
             data: a DataFrame, the path of a file, or a list: of texts, of pairs of texts, or of lists of words.
-            error: share of wrong answers that is allowed, such as 0.05: the column `abstained` marks the rows whose
-                confidence is too low for it. None: no column.
+            error: allowed share of wrong answers, such as 0.05. The column `abstained` marks the rows whose confidence
+                is too low. None: no such column.
 
         Returns:
             For one label: `label`, `confidence`, and `probability_CLASS` for each class. For several labels: `labels`

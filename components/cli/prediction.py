@@ -34,8 +34,8 @@ app = typer.Typer()
 Error = Annotated[
     float | None,
     typer.Option(
-        help="Share of wrong answers that is allowed, such as 0.05; the column `abstained` marks rows whose confidence "
-        "is too low for it."
+        help="Allowed share of wrong answers, such as 0.05. The column `abstained` marks the rows whose confidence is "
+        "too low."
     ),
 ]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -25,13 +25,13 @@ from components.data.scoring.base import Vectors, numbers
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.task_io import TaskIO
-from components.learners.prediction import ROWS, Classifier
+from components.learners.prediction import Classifier, WrappedClassifier, io_of
 
 #: Fact of a classifier's manifest: [[threshold, share of errors], ...], thresholds ascending, shares descending.
 FACT: Final = "abstention"
 #: Column of predictions: whether the confidence is below the threshold.
 COLUMN: Final = "abstained"
-#: A further threshold is kept if its share of errors is below this factor times the last one.
+#: A threshold is stored if its share of errors is below this factor times the share of the last stored threshold.
 STEP: Final = 0.98
 
 
@@ -66,8 +66,7 @@ def thresholds_of(runs: Sequence[tuple[Vectors, Vectors]]) -> list[tuple[float, 
     return result
 
 
-@dataclass(frozen=True)
-class AbstainingClassifier:
+class AbstainingClassifier(WrappedClassifier):
     """A classifier with the column `abstained` in its predictions; its answers are the same.
 
     Args:
@@ -75,22 +74,9 @@ class AbstainingClassifier:
         threshold: of the confidence.
     """
 
-    inner: Classifier
-    threshold: float
-
-    @property
-    def kind(self) -> str:
-        """The kind of the task."""
-        return self.inner.kind
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """Names of the labels, by index."""
-        return self.inner.labels
-
-    def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> Sequence[Answer]:
-        """N inputs -> N answers."""
-        return self.inner.answer(rows, batch_size)
+    def __init__(self, inner: Classifier, threshold: float) -> None:
+        super().__init__(inner)
+        self.threshold = threshold
 
     def __getattr__(self, name: str) -> Any:
         """What some classifiers have besides, such as `answer_measured`."""
@@ -100,8 +86,8 @@ class AbstainingClassifier:
 
     @cached_property
     def io(self) -> TaskIO:
-        """The input and output of the kind, with the column."""
-        return abstaining_io(find_kind(self.kind).io, self.threshold)
+        """The input and output of the inner classifier, with the column."""
+        return abstaining_io(io_of(self.inner), self.threshold)
 
 
 def abstaining_io(io: TaskIO, threshold: float) -> TaskIO:

@@ -17,7 +17,8 @@ def load_model(directory: Path, *, int8: bool = False, what: str = "", error: fl
         int8: quantise the matrices of a Transformer; it is computed on the processor. Other models are loaded as they
             are stored, and a message says so.
         what: name of the model for the message; empty: the directory.
-        error: share of wrong answers that is not exceeded: other rows have `abstained` (`abstention`). None: no column.
+        error: allowed share of wrong answers; predictions have the column `abstained` (`abstention`). None: no such
+            column.
 
     Raises:
         ArtifactError: the directory is incomplete or altered.

@@ -47,6 +47,28 @@ class Classifier(Protocol):
         """N inputs -> N answers."""
 
 
+class WrappedClassifier:
+    """A classifier around another one, `inner`, whose kind, labels, columns and answers it has."""
+
+    def __init__(self, inner: Classifier) -> None:
+        self.inner = inner
+
+    @property
+    def kind(self) -> str:
+        return self.inner.kind
+
+    @property
+    def labels(self) -> Sequence[str]:
+        return self.inner.labels
+
+    @property
+    def io(self) -> TaskIO:
+        return io_of(self.inner)
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> Sequence[Answer]:
+        return self.inner.answer(rows, batch_size)
+
+
 def io_of(classifier: Classifier) -> TaskIO:
     """Input and output of a classifier: its own (attribute `io`), or those of its kind."""
     io: TaskIO | None = getattr(classifier, "io", None)

@@ -11,7 +11,8 @@ from components.settings.section import Section
 
 #: Texts of a step.
 ROWS: Final = 16
-#: Maximum number of steps; of more rows than these steps read `PASSES` times, so many passes, up to `MOST_STEPS`.
+#: Training ends after `STEPS` steps, or after `PASSES` passes over the rows if these are more steps, but at the latest
+#: after `MOST_STEPS`.
 STEPS: Final = 104
 PASSES: Final = 9
 MOST_STEPS: Final = 416

@@ -9,7 +9,7 @@ from scipy.special import softmax
 from components.data.scoring.classification import Classification
 from components.data.scoring.multilabel import Multilabel
 from components.data.scoring.numbers import Regression
-from components.data.tasks.calibration import calibrating, temperature_of, tempered
+from components.data.tasks.calibration import temperature_for, temperature_of, tempered
 
 LABELS = ["a", "b"]
 
@@ -51,7 +51,7 @@ def test_calibration_by_sixty_four_rows_lowers_the_error_on_others() -> None:
     labels = np.array([rng.choice(4, p=row) for row in softmax(logits, axis=1)])
     answers, targets = list(softmax(logits / 4, axis=1)), [np.array([float(label)]) for label in labels]
     scoring = Classification(["a", "b", "c", "d"])
-    temperature = calibrating(scoring, targets[:64], answers[:64])
+    temperature = temperature_for(scoring, targets[:64], answers[:64])
     assert temperature == pytest.approx(0.25, rel=0.3)
     after = tempered(answers[64:], temperature, exclusive=True)
     fields = [("",)] * 5000
@@ -65,10 +65,12 @@ def test_rows_of_no_class_and_other_kinds_of_answers_have_no_temperature() -> No
     answers = [np.array([0.9, 0.1], dtype=np.float32)] * 3
     inside, outside = np.array([0.0]), np.array([-1.0])
     scoring = Classification(LABELS)
-    assert calibrating(scoring, [inside, outside, outside], answers) == calibrating(scoring, [inside], answers[:1])
-    assert calibrating(scoring, [outside], answers[:1]) == 1
-    assert calibrating(Multilabel(LABELS), [np.zeros(0)] * 3, answers) > 1
-    assert calibrating(Regression(), [np.array([3.0])], [np.array([2.0])]) == 1
+    assert temperature_for(scoring, [inside, outside, outside], answers) == temperature_for(
+        scoring, [inside], answers[:1]
+    )
+    assert temperature_for(scoring, [outside], answers[:1]) == 1
+    assert temperature_for(Multilabel(LABELS), [np.zeros(0)] * 3, answers) > 1
+    assert temperature_for(Regression(), [np.array([3.0])], [np.array([2.0])]) == 1
 
 
 def test_labels_that_were_not_learned_have_no_influence() -> None:
@@ -79,16 +81,16 @@ def test_labels_that_were_not_learned_have_no_influence() -> None:
     labels = [np.array([float(rng.choice(2, p=row))]) for row in shares]
     unseen = [np.array([2.0])] * 3 + labels[3:]
     scoring = Classification(["a", "b", "c"])
-    assert calibrating(scoring, unseen, exclusive) == calibrating(scoring, labels[3:], exclusive[3:])
-    assert calibrating(scoring, unseen[:3], exclusive[:3]) == 1
+    assert temperature_for(scoring, unseen, exclusive) == temperature_for(scoring, labels[3:], exclusive[3:])
+    assert temperature_for(scoring, unseen[:3], exclusive[:3]) == 1
     assert tempered(exclusive, 20.0, exclusive=True)[0][2] < 1e-12
     # Independent labels: one that no other row has, and one that all others have.
     usual = np.concatenate([np.zeros((40, 1)), np.ones((40, 1))], axis=1)
     independent = list(np.concatenate([shares, usual], axis=1).astype(np.float32))
     with_rare = [np.append(label, 2.0 if row == 0 else 3.0) for row, label in enumerate(labels)]
-    expected = calibrating(Multilabel(LABELS), labels, list(shares.astype(np.float32)))
-    assert calibrating(Multilabel([*LABELS, "c", "d"]), with_rare, independent) == pytest.approx(expected, rel=1e-6)
-    assert calibrating(Multilabel(["c", "d"]), [np.array([0.0])], [np.array([0.0, 1.0])]) == 1
+    expected = temperature_for(Multilabel(LABELS), labels, list(shares.astype(np.float32)))
+    assert temperature_for(Multilabel([*LABELS, "c", "d"]), with_rare, independent) == pytest.approx(expected, rel=1e-6)
+    assert temperature_for(Multilabel(["c", "d"]), [np.array([0.0])], [np.array([0.0, 1.0])]) == 1
 
 
 def test_a_probability_that_was_rounded_to_one_has_the_logit_of_its_rounding() -> None:

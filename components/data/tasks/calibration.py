@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 
 def temperature_of(logits: Array, targets: Array, *, exclusive: bool) -> float:
     """The temperature T with the highest likelihood of the targets under logits / T (Guo et al. 2017, section 4.2) and
-    a normal prior of log T with mean 0 and std 1, which bounds what few rows can change.
+    a normal prior on log T with mean 0 and std 1, so that few rows change T little.
 
     Args:
         logits: (N, C), of rows that the model has not learned from.
@@ -59,11 +59,12 @@ def labels_of(scoring: Scoring) -> Literal["exclusive", "independent", ""]:
     return "independent" if isinstance(scoring, Multilabel) else ""
 
 
-def calibrating(scoring: Scoring, targets: Vectors, answers: Vectors) -> float:
+def temperature_for(scoring: Scoring, targets: Vectors, answers: Vectors) -> float:
     """The temperature for answers to held-out rows; 1 for kinds of task without probabilities of labels.
 
-    A label that the model has not learned, such as one of a single row in the fold of this row, has the probability 0
-    (or 1, if all other rows have it) at every temperature: it says nothing of the temperature, and is left out.
+    A label without training rows (its only row is the held-out one) has the probability 0 at every temperature, and a
+    label of all training rows has the probability 1. Such probabilities do not depend on the temperature and are left
+    out.
 
     Args:
         scoring: of the task.
@@ -98,13 +99,13 @@ def calibrated(
         answers: (N, C) probabilities.
         folds: (N,) fold of each row; None: all rows have the temperature of all rows.
     """
-    temperature, exclusive = calibrating(scoring, targets, answers), labels_of(scoring) == "exclusive"
+    temperature, exclusive = temperature_for(scoring, targets, answers), labels_of(scoring) == "exclusive"
     if folds is None:
         return temperature, tempered(answers, temperature, exclusive=exclusive)
     result = [np.asarray(answer) for answer in answers]
     for fold in np.unique(folds):
         others, inside = np.flatnonzero(folds != fold).tolist(), np.flatnonzero(folds == fold).tolist()
-        of_others = calibrating(scoring, [targets[row] for row in others], [answers[row] for row in others])
+        of_others = temperature_for(scoring, [targets[row] for row in others], [answers[row] for row in others])
         of_fold = tempered([answers[row] for row in inside], of_others, exclusive=exclusive)
         for row, answer in zip(inside, of_fold, strict=True):
             result[row] = answer

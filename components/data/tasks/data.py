@@ -125,7 +125,7 @@ class Examples:
     Attributes:
         labels: sorted names of the labels; a label's index refers to this list. Empty for kinds without labels.
         counts: number of rows that were dropped or reported, by reason.
-        unlabelled: inputs of the rows of train without a label, except those of a group with labelled rows.
+        unlabelled: inputs of rows of train without a label. Rows in a group with labelled rows are left out.
     """
 
     labels: list[str]

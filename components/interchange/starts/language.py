@@ -15,7 +15,7 @@ from components.tokenization.special import UNK
 
 #: Number of texts that are read.
 TEXTS: Final = 200
-#: Most pieces of a word of letters, on average, and most unknown ones of 100 pieces, in a language of the vocabulary.
+#: Limits for texts in a language of the vocabulary: mean number of pieces of a word, and percentage of unknown pieces.
 MOST_PIECES, MOST_UNKNOWN = 2.5, 10
 
 

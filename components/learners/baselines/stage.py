@@ -24,7 +24,7 @@ from components.core.measurements import Curve
 from components.core.progress import Progress
 from components.data.tasks.budgets import budget_name, sample_rows
 from components.data.tasks.choice import choose
-from components.data.tasks.data import Answer
+from components.data.tasks.data import Answer, Labels
 from components.data.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, RunResult, write_results
@@ -68,58 +68,11 @@ def baseline(job: BaselineJob) -> Path:
         ArtifactError: the examples are incomplete.
         ConfigError: a budget has too few rows for a cross-validation.
     """
-    facts = read_facts(job.examples)
-    train = read_split(job.examples, "train")
-    strata = strata_of(train, facts.kind)
-    scoring = scoring_for(facts.kind, facts.labels)
-    splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
-    further = [] if job.unlabelled is None else read_unlabelled(job.unlabelled)
-    largest, _ = sample_rows(strata, facts.budgets[-1], seed=facts.seeds[0])
-    data = Data(train, largest, splits["dev"], splits["test"], facts.labels, scoring, further=further)
-    # All budgets have the same systems.
-    systems = suited(baselines_of(facts.kind, language=facts.language, which=facts.baselines), data)
-    total = len(facts.budgets) * len(facts.seeds) * len(systems)
-    #: Of the largest budget, by seed: what choices are made on; and by system: its model, and the answers to that.
-    best: Best = {}
-
-    def results() -> Iterator[RunResult]:
-        with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
-            for budget in facts.budgets:
-                drawn: dict[bytes, list[RunResult]] = {}
-                for seed in facts.seeds:
-                    rows, short = sample_rows(strata, budget, seed=seed)
-                    if (same := drawn.get(rows.tobytes())) is not None:
-                        yield from (replace(each, record=each.record | {"seed": seed}) for each in same)
-                        bar.advance(len(same))
-                        continue
-                    of_draw = drawn[rows.tobytes()] = []
-                    folds = run_folds(facts, train, rows, seed=seed) if facts.selection == "budget" else None
-                    dev, test = splits["dev"], splits["test"]
-                    data = Data(train, rows, dev, test, facts.labels, scoring, folds, further)
-                    counts = {str(stratum): count for stratum, count in short.items()}
-                    record = {"budget": budget, "seed": seed, "rows": len(rows), "short": counts}
-                    for name, system in systems.items():
-                        try:
-                            # Without a limit of time until there is a model.
-                            with until(clock().end if best else math.inf):
-                                result, predictions = _run(name, system, data, record)
-                        except OutOfTimeError:
-                            clock().left_out.append(name)
-                            continue
-                        if budget == facts.budgets[-1] and isinstance(predictions.model, WordsModel):
-                            answers = predictions.answers[data.judged[0]]
-                            best.setdefault(seed, (data, {}))[1][name] = predictions.model, answers
-                        score = result.record["curve"][-1][scoring.main]
-                        Curve(f"{name} {budget_name(budget)} labels seed {seed}").add(
-                            0, **{f"dev_{scoring.main}": score}, seconds=result.record["seconds"]
-                        )
-                        of_draw.append(result)
-                        yield result
-                        bar.advance(1)
-
+    baselines = _Baselines(job)
+    facts = baselines.facts
     with writing(job.output, kind=KIND) as draft:
-        records = write_results(draft.path, results(), splits=splits, labels=facts.labels)
-        _write_best(draft.path / "classifier", facts, best)
+        records = write_results(draft.path, baselines.results(), splits=baselines.splits, labels=facts.labels)
+        _write_best(draft.path / "classifier", facts, baselines.best)
         draft.facts |= {
             "task": facts.task,
             "system": "baselines",
@@ -128,6 +81,70 @@ def baseline(job: BaselineJob) -> Path:
             "runs": len(records),
         }
     return job.output
+
+
+class _Baselines:
+    """The systems of a job, which are the same at all budgets, and their results."""
+
+    def __init__(self, job: BaselineJob) -> None:
+        self.facts = facts = read_facts(job.examples)
+        self.train = read_split(job.examples, "train")
+        self.strata = strata_of(self.train, facts.kind)
+        self.scoring = scoring_for(facts.kind, facts.labels)
+        self.splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
+        self.further = [] if job.unlabelled is None else read_unlabelled(job.unlabelled)
+        rows, _ = sample_rows(self.strata, facts.budgets[-1], seed=facts.seeds[0])
+        every = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
+        self.systems = suited(every, self._data(rows, folds=None))
+        #: Of the largest budget, by seed: what choices are made on; and by system: its model, and the answers to that.
+        self.best: Best = {}
+
+    def _data(self, rows: Labels, *, folds: Labels | None) -> Data:
+        dev, test = self.splits["dev"], self.splits["test"]
+        return Data(self.train, rows, dev, test, self.facts.labels, self.scoring, folds, self.further)
+
+    def results(self) -> Iterator[RunResult]:
+        """The results of every budget, seed and system."""
+        facts = self.facts
+        total = len(facts.budgets) * len(facts.seeds) * len(self.systems)
+        with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
+            for budget in facts.budgets:
+                drawn: dict[bytes, list[RunResult]] = {}
+                for seed in facts.seeds:
+                    rows, short = sample_rows(self.strata, budget, seed=seed)
+                    if (same := drawn.get(rows.tobytes())) is not None:
+                        yield from (replace(each, record=each.record | {"seed": seed}) for each in same)
+                        bar.advance(len(same))
+                        continue
+                    of_draw = drawn[rows.tobytes()] = []
+                    counts = {str(stratum): count for stratum, count in short.items()}
+                    record = {"budget": budget, "seed": seed, "rows": len(rows), "short": counts}
+                    for result in self._of_draw(rows, record):
+                        of_draw.append(result)
+                        yield result
+                        bar.advance(1)
+
+    def _of_draw(self, rows: Labels, record: Mapping[str, Any]) -> Iterator[RunResult]:
+        """The results of the systems on one draw of rows; of the largest budget, their models are kept in `best`."""
+        facts, budget, seed = self.facts, record["budget"], record["seed"]
+        folds = run_folds(facts, self.train, rows, seed=seed) if facts.selection == "budget" else None
+        data = self._data(rows, folds=folds)
+        for name, system in self.systems.items():
+            try:
+                # Without a limit of time until there is a model.
+                with until(clock().end if self.best else math.inf):
+                    result, predictions = _run(name, system, data, record)
+            except OutOfTimeError:
+                clock().left_out.append(name)
+                continue
+            if budget == facts.budgets[-1] and isinstance(predictions.model, WordsModel):
+                answers = predictions.answers[data.judged[0]]
+                self.best.setdefault(seed, (data, {}))[1][name] = predictions.model, answers
+            score = result.record["curve"][-1][self.scoring.main]
+            Curve(f"{name} {budget_name(budget)} labels seed {seed}").add(
+                0, **{f"dev_{self.scoring.main}": score}, seconds=result.record["seconds"]
+            )
+            yield result
 
 
 def _run(name: str, system: System, data: Data, record: Mapping[str, Any]) -> tuple[RunResult, Predictions]:

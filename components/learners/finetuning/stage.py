@@ -224,7 +224,7 @@ class _Output:
         return at_chosen(self.record, scores) if name == "dev" else {"selected": scores}
 
     def _calibrated(self, answers: dict[str, list[Answer]]) -> tuple[float, dict[str, list[Answer]]]:
-        """The temperature by the answers to the rows that choices are made on, and the answers at it."""
+        """The temperature that is fitted on the rows that choices are made on, and all answers at this temperature."""
         facts = read_facts(self.spec.examples)
         scoring, (name, rows, folds) = scoring_for(facts.kind, facts.labels), self._judged
         if not answers or not (labels := labels_of(scoring)):

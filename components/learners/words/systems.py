@@ -104,7 +104,8 @@ _CHARACTERS = partial(linear, read=characters)
 SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
     "classification": (
         {
-            # First, because few labels cannot show that it is better, as it was on most sets.
+            # The first of similar scores is chosen. With few labels scores are similar, and this one was better on most
+            # data sets.
             "tfidf-words-characters": _CHARACTERS,
             "tfidf-words": partial(linear, read=_SINGLE),
             "tfidf-words-pairs": partial(linear, read=_PAIRS),
@@ -149,5 +150,5 @@ def probable_systems(kind: str, *, language: str, which: str) -> dict[str, Syste
 
 
 def suited(systems: Mapping[str, System], data: Data) -> dict[str, System]:
-    """The systems for a run: without `LATENT` where most texts have labels, which takes much time and is not better."""
+    """The systems for a run. `LATENT` is left out where most texts have labels: there it is slow and not better."""
     return {name: system for name, system in systems.items() if name != LATENT or data.is_mostly_unlabelled}

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from components.core.errors import ArtifactError
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.examples import read_split
-from components.data.tasks.task_io import TaskIO
-from components.learners.prediction import ROWS, Classifier, io_of
+from components.learners.prediction import ROWS, Classifier, WrappedClassifier
 
 if TYPE_CHECKING:
     from components.registry.tracking import Registry, Version
@@ -165,27 +164,13 @@ LARGEST = 6e4
 TRAIN_ROWS, UNSEEN_ROWS = 1000, 2000
 
 
-class ObservedClassifier:
+class ObservedClassifier(WrappedClassifier):
     """The classifier `inner`, with the measurements of every batch passed on. It changes no answer. Without
     `answer_measured` there are no pieces and no sketches."""
 
     def __init__(self, inner: Classifier, observe: Callable[[Sequence[Fields], Measured], None]) -> None:
-        self.inner, self._observe = inner, observe
-
-    @property
-    def kind(self) -> str:
-        """The kind of the task."""
-        return self.inner.kind
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """Names of the labels, by index."""
-        return self.inner.labels
-
-    @property
-    def io(self) -> TaskIO:
-        """Input and output of the classifier."""
-        return io_of(self.inner)
+        super().__init__(inner)
+        self._observe = observe
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
         """N inputs -> N answers."""
