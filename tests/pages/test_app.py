@@ -25,7 +25,7 @@ def form(client: TestClient, path: str, **fields: str) -> str:
 
 def test_the_overview_says_what_is_served_and_why(client: TestClient, finished: Path) -> None:
     shown = text_of(client.get("/").text)
-    assert f"Served model tfidf-words Version 1 of headstart-{TASK}, since 20" in shown
+    assert f"Served model tfidf-words-characters Version 1 of headstart-{TASK}, since 20" in shown
     assert "Last decision promoted" in shown
     decided = read_json(finished / "artifacts" / "registry" / "decision.json", made_by="the stage promote")
     (reason, *_) = decided["decisions"][TASK]["reasons"]
@@ -79,7 +79,7 @@ def test_an_unknown_run_is_not_found(client: TestClient) -> None:
 def test_a_text_is_predicted_with_its_reasons_and_neighbours(client: TestClient) -> None:
     page = form(client, "/try", task=TASK, text="the old goat <b>")
     shown = text_of(page)
-    assert "Champion tfidf-words, version 1 animal Confidence" in shown
+    assert "Champion tfidf-words-characters, version 1 animal Confidence" in shown
     weights = {word: float(weight) for weight, word in re.findall(r'title="([+-][\d.]+)"[^>]*>([^<]+)<', page)}
     assert max(weights, key=lambda word: weights[word]) == "goat" and weights["goat"] > 0
     assert "the change of the answer without it" in shown
@@ -118,7 +118,7 @@ def test_the_lineage_marks_the_served_version(client: TestClient) -> None:
     assert "served, " in page and page.count("marker-end") == 1
     chosen = client.get("/lineage", params={"node": f"version:headstart-{TASK}/1"}).text
     shown = text_of(chosen)
-    assert "things, version 1 The served version. digest" in shown and "system tfidf-words" in shown
+    assert "things, version 1 The served version. digest" in shown and "system tfidf-words-characters" in shown
     assert client.get("/lineage?node=nothing").status_code == 200
 
 

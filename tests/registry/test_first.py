@@ -129,7 +129,7 @@ def test_words_are_served_until_a_challenger_is_better(pipeline: Pipeline) -> No
     pipeline.write_classifier("adapted", knows=25)
     registered = json.loads(register(pipeline.register_job(starts=["adapted"])).read_text())
     candidates = registered["candidates"]["letters"]
-    assert [entry["system"] for entry in candidates] == ["tfidf-words", "ulmfit-adapted"]
+    assert [entry["system"] for entry in candidates] == ["tfidf-words-characters", "ulmfit-adapted"]
     # As if the score of selection of the fine-tuned model were the highest.
     registered["challengers"]["letters"] = candidates[-1]
     listing = pipeline.out / "registry" / "registered.json"
@@ -144,9 +144,9 @@ def test_words_are_served_until_a_challenger_is_better(pipeline: Pipeline) -> No
     assert made["candidate"]["version"] == made["alias_after"] == candidates[0]["version"]
     name = made["candidate"]["name"]
     assert made["reasons"][0].startswith(
-        f"{name}/{candidates[0]['version']} (tfidf-words) is the first champion because nothing better is shown: "
+        f"{name}/{candidates[0]['version']} (tfidf-words-characters) is the first champion because nothing better is shown: "
         f"{name}/{candidates[1]['version']} (ulmfit-adapted) is not shown to be better: accuracy 0.9615 against "
-        "1.0000 of baseline tfidf-words, gain "
+        "1.0000 of baseline tfidf-words-characters, gain "
         "-0.0385, between -"
     )
     assert made["test_uses"] == 1, "comparisons with chance have an error of their own"

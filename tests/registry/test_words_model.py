@@ -56,22 +56,28 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline: Pi
     baseline(BaselineJob(examples=pipeline.out / "examples" / "letters", output=baselines(pipeline)))
     listing = registered(pipeline)
     challenger = listing["challengers"]["letters"]
-    assert (challenger["system"], challenger["version"], challenger["dev_score"]) == ("tfidf-words", "2", 1.0)
+    assert (challenger["system"], challenger["version"], challenger["dev_score"]) == (
+        "tfidf-words-characters",
+        "2",
+        1.0,
+    )
     assert listing["models"][-1] | {"digest": ""} == {
         "name": NAME,
         "version": "2",
         "digest": "",
         "kind": "classifier",
         "family": "words",
-        "start": "tfidf-words",
+        "start": "tfidf-words-characters",
         "task": "letters",
-        "system": "tfidf-words",
+        "system": "tfidf-words-characters",
         "parent": None,
         "directory": baselines(pipeline).as_posix(),
     }
     registry = connect(pipeline.settings)
     version = registry.get(NAME, "2")
-    assert version.tags["parent"] == "" and version.tags["system"] == "tfidf-words" and "data" in version.tags
+    assert (
+        version.tags["parent"] == "" and version.tags["system"] == "tfidf-words-characters" and "data" in version.tags
+    )
     assert "without a language model" in registry.description(version)
     assert find_reference(registry, version) is not None, "for drift"
 
@@ -82,7 +88,7 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline: Pi
     champion = load_champion(pipeline.settings, "letters")
     assert isinstance(champion, WordsClassifier)
     test = read_split(pipeline.out / "examples" / "letters", "test")
-    stored = read_answers(baselines(pipeline), "test")["tfidf-words", -1, 0]
+    stored = read_answers(baselines(pipeline), "test")["tfidf-words-characters", -1, 0]
     np.testing.assert_array_equal(np.stack(champion.answer(test.fields)), np.stack(stored))
     (answer,) = predict_rows(champion, [("bb",)])
     assert answer is not None and answer["label"] == LABELS[1]
@@ -98,7 +104,7 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline: Pi
 def test_at_equal_scores_words_are_preferred(winning: Pipeline) -> None:
     winning.write_classifier("adapted", knows=26)
     challenger = registered(winning)["challengers"]["letters"]
-    assert (challenger["dev_score"], challenger["system"]) == (1.0, "tfidf-words")
+    assert (challenger["dev_score"], challenger["system"]) == (1.0, "tfidf-words-characters")
 
 
 def test_mlflow_loads_a_words_model_without_torch(winning: Pipeline) -> None:
