@@ -20,7 +20,7 @@ from components.core.processors import cores
 from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.task_io import TaskIO
-from components.learners.abstention import AbstainingClassifier, threshold_of
+from components.learners.abstention import abstaining, threshold_of
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier, io_of, predict_rows
 from components.learners.words.classifier import FORM, form_of
@@ -90,7 +90,8 @@ class Model:
         Args:
             data: a DataFrame, the path of a file, or a list: of texts, of pairs of texts, or of lists of words.
             error: allowed share of wrong answers, such as 0.05. The column `abstained` marks the rows whose confidence
-                is too low. None: no such column.
+                is too low, and those that are unlike the training texts, which are also marked in `out_of_domain`.
+                None: no such columns.
 
         Returns:
             For one label: `label`, `confidence`, and `probability_CLASS` for each class. For several labels: `labels`
@@ -103,7 +104,8 @@ class Model:
         """
         table, classifier = read_table(data), self._classifier
         if error is not None:
-            classifier = AbstainingClassifier(classifier, threshold_of(self._directory, error, what="the model"))
+            threshold = threshold_of(self._directory, error, what="the model")
+            classifier = abstaining(classifier, self._directory, threshold)
         outputs = io_of(classifier).outputs
         names: list[str] = []
         for name, kind in outputs.items():

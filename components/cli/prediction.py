@@ -35,7 +35,7 @@ Error = Annotated[
     float | None,
     typer.Option(
         help="Allowed share of wrong answers, such as 0.05. The column `abstained` marks the rows whose confidence is "
-        "too low."
+        "too low or that are unlike the training texts (`out_of_domain`)."
     ),
 ]
 
@@ -79,7 +79,7 @@ def predict(options: PredictFlags) -> None:
 
     error, output = options.error, options.output
     if options.form and error is not None:
-        raise ConfigError(f"--error adds a column, which {options.form} has no place for; leave out one of them")
+        raise ConfigError(f"--error adds columns, which {options.form} has no place for; leave out one of them")
     settings, columns = load_params(options.params), named_columns(options.column)
     name = options.task or settings.run.tasks[0]
     rejects = output.with_name(f"{output.name}.rejected.jsonl")

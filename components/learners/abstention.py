@@ -1,4 +1,5 @@
-"""Abstention: a model does not decide where its confidence is too low for a chosen share of errors.
+"""Abstention: a model does not decide where its confidence is too low for a chosen share of errors, or where the text
+is unlike its training texts (`domain`).
 
 The threshold of a share of errors e is the lowest confidence t with (1 + wrong(t)) / answered(t) <= e, where the counts
 are of held-out rows (out of fold, or of dev) with a confidence of at least t. For many rows to predict this is the rule
@@ -24,25 +25,38 @@ from components.core.errors import ConfigError
 from components.data.scoring.base import Vectors, numbers
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.kinds import find_kind
-from components.data.tasks.task_io import TaskIO
+from components.data.tasks.task_io import TaskIO, Value
+from components.learners.domain import Domain
 from components.learners.prediction import Classifier, WrappedClassifier, io_of
 
 #: Fact of a classifier's manifest: [[threshold, share of errors], ...], thresholds ascending, shares descending.
 FACT: Final = "abstention"
-#: Column of predictions: whether the confidence is below the threshold.
-COLUMN: Final = "abstained"
+#: Columns of predictions: whether the text is out of the domain, and whether it is, or the confidence is below the
+#: threshold.
+OUTSIDE, COLUMN = "out_of_domain", "abstained"
 #: A threshold is stored if its share of errors is below this factor times the share of the last stored threshold.
 STEP: Final = 0.98
 
 
+def abstains(kind: str) -> bool:
+    """Whether the models of a kind of task can abstain: their predictions have a confidence."""
+    return "confidence" in find_kind(kind).io.columns
+
+
+def write_domain(directory: Path, kind: str, rows: Sequence[Fields]) -> None:
+    """Write the domain of training rows into a classifier's directory, if the models of the kind can abstain."""
+    if abstains(kind):
+        Domain.fit(rows).write(directory)
+
+
 def abstention_facts(kind: str, runs: Sequence[tuple[Vectors, Vectors]]) -> dict[str, Any]:
-    """The entry of a classifier's manifest; empty for kinds of task without a confidence.
+    """The entry of a classifier's manifest; empty for kinds of task whose models cannot abstain.
 
     Args:
         kind: of the task.
         runs: for each seed the targets of the held-out rows and the answers to them.
     """
-    return {FACT: thresholds_of(runs)} if "confidence" in find_kind(kind).io.columns else {}
+    return {FACT: thresholds_of(runs)} if abstains(kind) else {}
 
 
 def thresholds_of(runs: Sequence[tuple[Vectors, Vectors]]) -> list[tuple[float, float]]:
@@ -67,16 +81,17 @@ def thresholds_of(runs: Sequence[tuple[Vectors, Vectors]]) -> list[tuple[float, 
 
 
 class AbstainingClassifier(WrappedClassifier):
-    """A classifier with the column `abstained` in its predictions; its answers are the same.
+    """A classifier with the columns `out_of_domain` and `abstained` in its predictions; its answers are the same.
 
     Args:
         inner: the classifier.
         threshold: of the confidence.
+        domain: of its training texts; None: no text is out of it.
     """
 
-    def __init__(self, inner: Classifier, threshold: float) -> None:
+    def __init__(self, inner: Classifier, threshold: float, domain: Domain | None = None) -> None:
         super().__init__(inner)
-        self.threshold = threshold
+        self.threshold, self.domain = threshold, domain
 
     def __getattr__(self, name: str) -> Any:
         """What some classifiers have besides, such as `answer_measured`."""
@@ -86,20 +101,25 @@ class AbstainingClassifier(WrappedClassifier):
 
     @cached_property
     def io(self) -> TaskIO:
-        """The input and output of the inner classifier, with the column."""
-        return abstaining_io(io_of(self.inner), self.threshold)
+        """The input and output of the inner classifier, with the columns."""
+        io = io_of(self.inner)
+        columns: dict[str, Value] = {OUTSIDE: "boolean", COLUMN: "boolean"}
+        outputs = {**io.outputs, **columns}
+        return replace(io, columns={**io.columns, **columns}, outputs=outputs, format=self._formatted)
+
+    def _formatted(self, fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+        row = io_of(self.inner).format(fields, answer, labels)
+        outside = self.domain is not None and self.domain.excludes(fields)
+        return row | {OUTSIDE: outside, COLUMN: outside or row["confidence"] < self.threshold}
 
 
-def abstaining_io(io: TaskIO, threshold: float) -> TaskIO:
-    """The input and output of a kind with the column `abstained`."""
+def abstaining(inner: Classifier, directory: Path, threshold: float) -> AbstainingClassifier:
+    """A classifier that abstains below a threshold, and outside of the domain that its directory has.
 
-    def formatted(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
-        row = io.format(fields, answer, labels)
-        return row | {COLUMN: row["confidence"] < threshold}
-
-    return replace(
-        io, columns={**io.columns, COLUMN: "boolean"}, outputs={**io.outputs, COLUMN: "boolean"}, format=formatted
-    )
+    Raises:
+        ArtifactError: the file of the domain is damaged.
+    """
+    return AbstainingClassifier(inner, threshold, Domain.read(directory))
 
 
 def threshold_of(directory: Path, error: float, *, what: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from components.learners.abstention import AbstainingClassifier, threshold_of
+from components.learners.abstention import abstaining, threshold_of
 from components.learners.prediction import Classifier
 
 
@@ -17,8 +17,8 @@ def load_model(directory: Path, *, int8: bool = False, what: str = "", error: fl
         int8: quantise the matrices of a Transformer; it is computed on the processor. Other models are loaded as they
             are stored, and a message says so.
         what: name of the model for the message; empty: the directory.
-        error: allowed share of wrong answers; predictions have the column `abstained` (`abstention`). None: no such
-            column.
+        error: allowed share of wrong answers; predictions have the columns `out_of_domain` and `abstained`
+            (`abstention`). None: no such columns.
 
     Raises:
         ArtifactError: the directory is incomplete or altered.
@@ -27,7 +27,7 @@ def load_model(directory: Path, *, int8: bool = False, what: str = "", error: fl
     classifier = _loaded(directory, int8=int8, what=what or str(directory))
     if error is None:
         return classifier
-    return AbstainingClassifier(classifier, threshold_of(directory, error, what=what or str(directory)))
+    return abstaining(classifier, directory, threshold_of(directory, error, what=what or str(directory)))
 
 
 def _loaded(directory: Path, *, int8: bool, what: str) -> Classifier:

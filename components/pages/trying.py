@@ -19,6 +19,7 @@ from components.data.tasks.examples import TaskFacts, read_split, strata_of
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.mistakes import target_in_words
 from components.learners.abstention import share_at
+from components.learners.domain import Domain
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
 from components.learners.words.text import Tfidf
@@ -45,7 +46,8 @@ class Neighbour:
 @dataclass(frozen=True)
 class Prediction:
     """The answer of one version. `shares`: (label, probability), the largest first; empty for kinds without
-    probabilities. `share_wrong`: of held-out answers that are at least as confident."""
+    probabilities. `share_wrong`: of held-out answers that are at least as confident. `outside`: whether the text is
+    unlike the training texts."""
 
     version: Version
     role: str
@@ -54,6 +56,7 @@ class Prediction:
     shares: Sequence[tuple[str, float]] = ()
     explanation: Explanation | None = None
     share_wrong: float | None = None
+    outside: bool = False
     problem: str = ""
 
     @property
@@ -67,7 +70,7 @@ class Models:
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._loaded: dict[str, tuple[Classifier, Mapping[str, Any]]] = {}
+        self._loaded: dict[str, tuple[Classifier, Mapping[str, Any], Domain | None]] = {}
         self._lock = threading.Lock()
 
     def predict(self, version: Version, fields: Fields, *, role: str) -> Prediction:
@@ -75,24 +78,25 @@ class Models:
         system = Champion(version).system
         with self._lock:
             try:
-                classifier, facts = self._load(version)
+                classifier, facts, domain = self._load(version)
                 (answer,) = classifier.answer([fields])
                 io = find_kind(classifier.kind).io
                 formatted = io.format(fields, answer, classifier.labels)
                 explanation = explain(classifier, fields, answer)
+                outside = domain is not None and domain.excludes(fields)
             except HeadstartError as error:
                 return Prediction(version, role, system, {}, problem=str(error))
         shares = sorted(formatted.get("probabilities", {}).items(), key=lambda item: -item[1])
         wrong = share_at(facts, formatted.get("confidence", 0.0))
-        return Prediction(version, role, system, formatted, shares[:SHOWN], explanation, wrong)
+        return Prediction(version, role, system, formatted, shares[:SHOWN], explanation, wrong, outside)
 
-    def _load(self, version: Version) -> tuple[Classifier, Mapping[str, Any]]:
+    def _load(self, version: Version) -> tuple[Classifier, Mapping[str, Any], Domain | None]:
         if version.label not in self._loaded:
             while len(self._loaded) >= KEPT:
                 del self._loaded[next(iter(self._loaded))]
             with fetched(self._project.registry(), version) as bundle:
                 loaded = load_model(bundle, what=version.label)
-                self._loaded[version.label] = loaded, read_manifest(bundle).facts
+                self._loaded[version.label] = loaded, read_manifest(bundle).facts, Domain.read(bundle)
         # The last used one is the last that is given up.
         self._loaded[version.label] = self._loaded.pop(version.label)
         return self._loaded[version.label]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from components.core.artifacts import SCHEMA, read_manifest
 from components.core.errors import ArtifactError, RegistryError, SchemaError
-from components.learners.abstention import AbstainingClassifier
+from components.learners.abstention import abstaining
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
 from components.registry.local_database import local_champion
@@ -127,7 +127,7 @@ class Loader:
     def __call__(self) -> Classifier:
         """Load the classifier."""
         loaded = self.wrapped(load_model(self.bundle, int8=self.int8, what=self.version.label), self.version)
-        return loaded if self.threshold is None else AbstainingClassifier(loaded, self.threshold)
+        return loaded if self.threshold is None else abstaining(loaded, self.bundle, self.threshold)
 
     @property
     def kind(self) -> str:

@@ -138,7 +138,7 @@ def test_a_served_model_names_the_column() -> None:
     inner = AbstainingClassifier(ByLength(), 0.8)
     for classifier in (inner, ObservedClassifier(inner, lambda rows, measured: None)):
         served = Served(Version("m", "1", "", "", {}), classifier)
-        assert list(served.io.outputs)[-1] == "abstained"
+        assert list(served.io.outputs)[-2:] == ["out_of_domain", "abstained"]
     assert not hasattr(inner, "answer_measured")
     row = served.io.format(("abc",), ByLength().answer([("abc",)])[0], ["short", "long"])
     assert json.dumps(row["abstained"]) == "true"
@@ -154,4 +154,4 @@ def test_forms_of_annotation_tools_have_no_such_column(tmp_path: Path) -> None:
     arguments = ["predict", "in.csv", str(tmp_path / "out.json"), "--format", "label-studio", "--error", "0.1"]
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, ConfigError)
-    assert str(result.exception).startswith("--error adds a column, which label-studio has no place for")
+    assert str(result.exception).startswith("--error adds columns, which label-studio has no place for")

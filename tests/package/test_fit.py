@@ -111,7 +111,9 @@ def test_saved_model_predicts_the_same_as_the_command(fitted: Model, later: pd.D
     assert written["prediction"].tolist() == expected["label"].tolist()
     # Rows whose confidence is too low for an error abstain.
     marked = again.predict(later, error=0.5)
-    assert marked.drop(columns="abstained").equals(expected)
+    assert marked.drop(columns=["out_of_domain", "abstained"]).equals(expected)
+    elsewhere = again.predict(["Наконец наступила весна, и снег растаял."], error=0.5)
+    assert elsewhere["out_of_domain"].all() and elsewhere["abstained"].all()
     threshold = threshold_of(folder, 0.5, what="model")
     assert marked["abstained"].tolist() == (expected["confidence"] < threshold).tolist()
     assert not marked["abstained"].all()

@@ -144,8 +144,8 @@ def test_words_are_served_until_a_challenger_is_better(pipeline: Pipeline) -> No
     assert made["candidate"]["version"] == made["alias_after"] == candidates[0]["version"]
     name = made["candidate"]["name"]
     assert made["reasons"][0].startswith(
-        f"{name}/{candidates[0]['version']} (tfidf-words-characters) is the first champion because nothing better is shown: "
-        f"{name}/{candidates[1]['version']} (ulmfit-adapted) is not shown to be better: accuracy 0.9615 against "
+        f"{name}/{candidates[0]['version']} (tfidf-words-characters) is the first champion because nothing better is "
+        f"shown: {name}/{candidates[1]['version']} (ulmfit-adapted) is not shown to be better: accuracy 0.9615 against "
         "1.0000 of baseline tfidf-words-characters, gain "
         "-0.0385, between -"
     )

@@ -10,7 +10,7 @@ import pytest
 
 from components.core.artifacts import read_manifest
 from components.core.errors import ConfigError
-from components.data.tasks.members import encoder_of, extract_member, members_of, save_members
+from components.data.tasks.members import DOMAIN, encoder_of, extract_member, members_of, save_members
 
 
 def writer(head: str, encoder: str) -> Callable[[Path], None]:
@@ -22,6 +22,10 @@ def writer(head: str, encoder: str) -> Callable[[Path], None]:
         (folder / "encoder" / "weights").write_text(encoder)
 
     return write
+
+
+def write_domain(folder: Path) -> None:
+    (folder / DOMAIN).write_text("d")
 
 
 def files(directory: Path) -> list[str]:
@@ -44,7 +48,10 @@ def test_a_single_member_and_equal_members_are_one_classifier(heads: str, tmp_pa
 )
 def test_an_encoder_that_all_members_have_is_stored_once(encoders: str, stored: list[str], tmp_path: Path) -> None:
     save_members(
-        tmp_path / "m", [writer(head, encoder) for head, encoder in zip("ab", encoders, strict=True)], facts={}
+        tmp_path / "m",
+        [writer(head, encoder) for head, encoder in zip("ab", encoders, strict=True)],
+        facts={},
+        beside=write_domain,
     )
     found = [name.removesuffix("/weights") for name in files(tmp_path / "m") if name.endswith("weights")]
     assert found == stored
@@ -53,7 +60,7 @@ def test_an_encoder_that_all_members_have_is_stored_once(encoders: str, stored: 
         assert (member / "head").read_text() == head
         assert (encoder_of(member) / "weights").read_text() == encoder
         extract_member(tmp_path / "m", number, tmp_path / f"alone-{number}")
-        assert files(tmp_path / f"alone-{number}") == FLAT
+        assert files(tmp_path / f"alone-{number}") == sorted([DOMAIN, *FLAT])
         assert (tmp_path / f"alone-{number}" / "encoder" / "weights").read_text() == encoder
     with pytest.raises(ConfigError, match=r"has 2 member\(s\), no member 2"):
         extract_member(tmp_path / "m", 2, tmp_path / "none")

@@ -2,6 +2,7 @@
 
 config.json     kind, form and `members`: their number
 labels.json     names of the labels, by index
+domain.safetensors   vectors of training texts (components.learners.domain); not of every kind of task
 members/<n>/    a classifier each, without a manifest
 encoder/        the encoder, if all members have the same; then they hold only what is above it
 
@@ -21,14 +22,27 @@ from components.core.errors import ConfigError
 
 MEMBERS: Final = "members"
 ENCODER: Final = "encoder"
+DOMAIN: Final = "domain.safetensors"
 KIND: Final = "classifier"
 
 
-def save_members(directory: Path, members: Sequence[Callable[[Path], None]], *, facts: dict[str, Any]) -> None:
-    """Write a classifier directory, which may be part of another draft. `members`: each writes the files of one
-    classifier into a folder."""
+def save_members(
+    directory: Path,
+    members: Sequence[Callable[[Path], None]],
+    *,
+    facts: dict[str, Any],
+    beside: Callable[[Path], None] = lambda folder: None,
+) -> None:
+    """Write a classifier directory, which may be part of another draft.
+
+    Args:
+        members: each writes the files of one classifier into a folder.
+        facts: of the manifest.
+        beside: writes what belongs to all members into the directory.
+    """
     with writing(directory, kind=KIND) as draft:
         draft.facts |= facts
+        beside(draft.path)
         if len(members) == 1:
             members[0](draft.path)
             return
@@ -77,5 +91,7 @@ def extract_member(directory: Path, number: int, target: Path) -> None:
         raise ConfigError(f"{directory}: has {len(folders)} member(s), no member {number}; the first is 0")
     with writing(target, kind=KIND) as draft:
         shutil.copytree(folders[number], draft.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
+        if (domain := directory / DOMAIN).is_file():
+            shutil.copyfile(domain, draft.path / DOMAIN)
         if (encoder := encoder_of(folders[number])).is_dir():
             shutil.copytree(encoder, draft.path / ENCODER, dirs_exist_ok=True)

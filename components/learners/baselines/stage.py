@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,13 @@ from components.core.measurements import Curve
 from components.core.progress import Progress
 from components.data.tasks.budgets import budget_name, sample_rows
 from components.data.tasks.choice import choose
-from components.data.tasks.data import Answer, Labels
+from components.data.tasks.data import Answer, Fields, Labels
 from components.data.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, RunResult, write_results
 from components.data.tasks.selection import Data, Predictions, System, predict
 from components.data.unlabelled_texts import read_unlabelled
-from components.learners.abstention import abstention_facts
+from components.learners.abstention import abstention_facts, write_domain
 from components.learners.baselines import baselines_of
 from components.learners.words.classifier import WordsModel, save_words
 from components.learners.words.systems import suited
@@ -72,7 +73,7 @@ def baseline(job: BaselineJob) -> Path:
     facts = baselines.facts
     with writing(job.output, kind=KIND) as draft:
         records = write_results(draft.path, baselines.results(), splits=baselines.splits, labels=facts.labels)
-        _write_best(draft.path / "classifier", facts, baselines.best)
+        _write_best(draft.path / "classifier", facts, baselines.best, train=baselines.train.fields)
         draft.facts |= {
             "task": facts.task,
             "system": "baselines",
@@ -168,7 +169,7 @@ def _run(name: str, system: System, data: Data, record: Mapping[str, Any]) -> tu
     return RunResult(name, BASELINE, "none", result, predictions.answers), predictions
 
 
-def _write_best(directory: Path, facts: TaskFacts, best: Best) -> None:
+def _write_best(directory: Path, facts: TaskFacts, best: Best, *, train: Sequence[Fields]) -> None:
     """Write the words models of the chosen system, if there are any."""
     if not best:
         return
@@ -193,4 +194,5 @@ def _write_best(directory: Path, facts: TaskFacts, best: Best) -> None:
                 facts.kind, [(data.judged[1].targets, result[system][1]) for data, result in best.values()]
             ),
         },
+        beside=partial(write_domain, kind=facts.kind, rows=train),
     )

@@ -21,7 +21,7 @@ from components.data.tasks.examples import read_facts, read_split, run_folds
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import save_members
 from components.data.tasks.results import KIND, OUT_OF_FOLD, SERVED, RunResult, write_results
-from components.learners.abstention import abstention_facts
+from components.learners.abstention import abstention_facts, write_domain
 from components.learners.finetuning.attempts import ways_of
 from components.learners.finetuning.execution import TrainedRun, clear, train_all
 from components.learners.finetuning.packing import MODEL, ON_FROZEN
@@ -151,25 +151,12 @@ def write_member(
     results = [result for output in outputs for result in output.results(job.family, start)]
     largest = [output for output in outputs if output.spec.budget == outputs[-1].spec.budget]
     spec = largest[0].spec
-    parts = {system: "classifier"}
-    if any(result.start.endswith(FROZEN) for result in results):
-        # Fine-tuning that brought nothing has left the same models.
-        same = not any(output.record["best_step"] or output.words.part for output in largest)
-        parts[f"{system}{FROZEN}"] = "classifier" if same else "classifier-frozen"
+    parts = {result.system: "classifier" for result in results}
+    # Fine-tuning that brought nothing has left the same models.
+    if any(output.record["best_step"] or output.words.part for output in largest):
+        parts |= {name: "classifier-frozen" for name in parts if name.endswith(FROZEN)}
     for part in dict.fromkeys(parts.values()):
-        frozen = part != "classifier"
-        save_members(
-            directory / part,
-            [partial(output.write, frozen=frozen) for output in largest],
-            facts={
-                "task": job.task,
-                "start": f"{start}{FROZEN}" if frozen else start,
-                "budget": spec.budget,
-                "seeds": [output.spec.seed for output in largest],
-                "precision": spec.precision,
-                **abstention_facts(facts.kind, [output.held_out(frozen=frozen) for output in largest]),
-            },
-        )
+        _write_classifier(directory / part, largest, job=job, start=start)
     if len(largest) > 1 and not scoring_for(facts.kind, facts.labels).averages:
         for number, result in enumerate(results):
             if (result.record["budget"], result.record["seed"]) == (spec.budget, spec.seed):
@@ -192,6 +179,25 @@ def write_member(
         "examples": facts.digests,
         "runs": len(records),
     }
+
+
+def _write_classifier(directory: Path, outputs: Sequence[_Output], *, job: FinetuneJob, start: str) -> None:
+    """Write the average of the models of one budget, or with `frozen` in the directory's name of their heads on the
+    frozen encoder."""
+    kind, spec, frozen = read_facts(job.examples).kind, outputs[0].spec, directory.name.endswith(FROZEN)
+    save_members(
+        directory,
+        [partial(output.write, frozen=frozen) for output in outputs],
+        facts={
+            "task": job.task,
+            "start": f"{start}{FROZEN}" if frozen else start,
+            "budget": spec.budget,
+            "seeds": [output.spec.seed for output in outputs],
+            "precision": spec.precision,
+            **abstention_facts(kind, [output.held_out(frozen=frozen) for output in outputs]),
+        },
+        beside=partial(write_domain, kind=kind, rows=read_split(job.examples, "train").fields),
+    )
 
 
 class _Output:

@@ -130,7 +130,13 @@ class WordsClassifier:
 
 
 def save_words(
-    directory: Path, *, models: Sequence[WordsModel], kind: str, labels: Sequence[str], facts: dict[str, Any]
+    directory: Path,
+    *,
+    models: Sequence[WordsModel],
+    kind: str,
+    labels: Sequence[str],
+    facts: dict[str, Any],
+    beside: Callable[[Path], None] = lambda folder: None,
 ) -> None:
     """Write words models as a directory, which may be part of another draft.
 
@@ -140,6 +146,7 @@ def save_words(
         kind: of the task.
         labels: C names.
         facts: of the manifest.
+        beside: as of `save_members`.
     """
 
     def write(model: WordsModel, path: Path) -> None:
@@ -148,7 +155,7 @@ def save_words(
         (path / "labels.json").write_text(json.dumps(list(labels), ensure_ascii=False, indent=1) + "\n")
         model.write(path)
 
-    save_members(directory, [partial(write, model) for model in models], facts=facts)
+    save_members(directory, [partial(write, model) for model in models], facts=facts, beside=beside)
 
 
 def load_words(directory: Path) -> WordsClassifier:

@@ -68,7 +68,7 @@ class Tfidf:
         """
         numbers: defaultdict[str, int] = defaultdict()
         numbers.default_factory = numbers.__len__
-        split = _terms(analyzer, ngrams)
+        split = terms_of(analyzer, ngrams)
         counts = _counts(texts, lambda text: map(numbers.__getitem__, split(text)))
         frequencies = np.bincount(counts.columns, minlength=len(numbers))
         terms = sorted(numbers)
@@ -101,7 +101,7 @@ class Tfidf:
 
     def matrix(self, texts: Sequence[str]) -> sparse.csr_matrix:
         """(N, V). A row does not depend on the others."""
-        terms, column = _terms(self.analyzer, self.ngrams), self.vocabulary.get
+        terms, column = terms_of(self.analyzer, self.ngrams), self.vocabulary.get
         return self._weighted(_counts(texts, lambda text: (column(term) for term in terms(text))))
 
     def _weighted(self, counts: Counts) -> sparse.csr_matrix:
@@ -128,8 +128,8 @@ def spaced(text: str) -> str:
     return " ".join(f"u{ord(character):x}" for character in result if not character.isspace())
 
 
-def _terms(analyzer: Analyzer, ngrams: tuple[int, int]) -> Callable[[str], Iterable[str]]:
-    """The function from a text to its terms."""
+def terms_of(analyzer: Analyzer, ngrams: tuple[int, int]) -> Callable[[str], Iterable[str]]:
+    """The function from a text to its terms: words, or n-grams of characters, of `low` to `high`."""
     low, high = ngrams
     if analyzer == "word":
         if high == 1:

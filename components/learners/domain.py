@@ -1,0 +1,161 @@
+"""Texts that are unlike the training texts of a model.
+
+The similarity of a text is its mean cosine to the nearest `NEAREST` training texts, in TF-IDF weights of words and of
+n-grams of 2 to 4 characters. Terms that no training text has count in the norm, so a text in another language or about
+something else has a low similarity. A text is out of the domain if its conformal p-value, the share of training texts
+that are at most as similar to the other ones, is at most `LEVEL` (Laxhammar and Falkman 2010, "Conformal prediction for
+distribution-independent anomaly detection"). Fewer than 1 / LEVEL training texts have no such share; then the p-value
+is the lower tail of Student's predictive distribution. No label and no text from outside is used. The vectors do not
+depend on the model, because the features of a model that is trained to tell a few classes apart hardly differ between
+its training texts. Terms are stored as hashes.
+
+Shapes: N training texts, V hashes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+from scipy import sparse
+from scipy.special import stdtr
+
+from components.core.errors import ArtifactError
+from components.data.tasks.data import Fields
+from components.data.tasks.members import DOMAIN
+from components.learners.words.text import terms_of
+
+#: Highest p-value of a text that is flagged, so the share of texts of the domain that are flagged.
+LEVEL: Final = 0.02
+NEAREST: Final = 10
+#: Maximum number of training texts, evenly spaced, and of characters of a text that are read.
+TEXTS, CHARACTERS = 1000, 1000
+#: V.
+HASHES: Final = 2**17
+
+
+class _Terms(NamedTuple):
+    """Hashes of a text's terms, and how often each occurs."""
+
+    hashes: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The training texts of a model as vectors.
+
+    Attributes:
+        vectors: (N, V) of norm 1.
+        similarities: (N,) of the training texts to the other ones, ascending.
+        idf: (V,).
+    """
+
+    vectors: sparse.csr_matrix
+    similarities: NDArray[np.float32]
+    idf: NDArray[np.float32]
+
+    @classmethod
+    def fit(cls, rows: Sequence[Fields]) -> Self:
+        """The domain of training rows; equal texts count once."""
+        texts = list(dict.fromkeys(map(_text, rows)))
+        chosen = np.linspace(0, len(texts) - 1, min(len(texts), TEXTS)).round().astype(int)
+        terms = [_blocks(texts[index]) for index in chosen]
+        frequencies = np.bincount(
+            np.concatenate([block.hashes for blocks in terms for block in blocks]), minlength=HASHES
+        )
+        idf = _idf(frequencies, len(terms))
+        vectors = sparse.vstack([_vector(blocks, idf) for blocks in terms], format="csr")
+        # A text that is compared with the others has not been counted, as a new one has not.
+        without = _idf(np.maximum(frequencies - 1, 0), len(terms) - 1)
+        cosines = (sparse.vstack([_vector(blocks, without) for blocks in terms], format="csr") @ vectors.T).toarray()
+        np.fill_diagonal(cosines, -np.inf)
+        return cls(vectors, np.sort([_similarity(row, others=len(terms) - 1) for row in cosines]), idf)
+
+    def p_value(self, row: Fields) -> float:
+        """The share of the training texts and this one that are at most as similar to the training texts as this one
+        is. The value of a text does not depend on other texts."""
+        vector = _vector(_blocks(_text(row)), self.idf).toarray()[0]
+        similarity = _similarity(self.vectors @ vector, others=len(self.similarities))
+        count = len(self.similarities)
+        if count < 1 / LEVEL:
+            mean, std = self.similarities.mean(), max(float(self.similarities.std(ddof=1)) if count > 1 else 1.0, 1e-6)
+            return float(stdtr(max(count - 1, 1), (similarity - mean) / (std * np.sqrt(1 + 1 / count))))
+        lower = np.searchsorted(self.similarities, similarity, side="right")
+        return float((1 + lower) / (1 + count))
+
+    def excludes(self, row: Fields) -> bool:
+        """Whether a text is out of the domain."""
+        return self.p_value(row) <= LEVEL
+
+    def write(self, directory: Path) -> None:
+        """Write the file of a classifier's directory."""
+        arrays = {
+            "values": self.vectors.data,
+            "hashes": self.vectors.indices,
+            "ends": self.vectors.indptr,
+            "similarities": self.similarities,
+        }
+        save_file(arrays, directory / DOMAIN)
+
+    @classmethod
+    def read(cls, directory: Path) -> Self | None:
+        """The domain of a classifier; None for those of earlier versions.
+
+        Raises:
+            ArtifactError: the file is damaged.
+        """
+        path = directory / DOMAIN
+        if not path.is_file():
+            return None
+        try:
+            stored = load_file(path)
+            shape = (len(stored["similarities"]), HASHES)
+            vectors = sparse.csr_matrix((stored["values"], stored["hashes"], stored["ends"]), shape=shape)
+            vectors.check_format()
+            idf = _idf(np.bincount(vectors.indices, minlength=HASHES), shape[0])
+        except Exception as error:  # safetensors and scipy raise errors of several classes
+            raise ArtifactError(f"{path}: not the texts of a model ({error}); run its stage again") from error
+        return cls(vectors, stored["similarities"], idf)
+
+
+def _text(row: Fields) -> str:
+    return "\n".join(row)[:CHARACTERS]
+
+
+def _blocks(text: str) -> list[_Terms]:
+    """The words of a text, and its n-grams of characters."""
+    result = []
+    for number, terms in enumerate((terms_of("word", (1, 1)), terms_of("char_wb", (2, 4)))):
+        # Terms may contain half of a surrogate pair. The hashes of the two blocks are different.
+        counted = Counter(zlib.crc32(term.encode("utf-8", "surrogatepass"), number) % HASHES for term in terms(text))
+        hashes, numbers = (np.asarray(list(values), dtype=np.int64) for values in (counted, counted.values()))
+        result.append(_Terms(hashes, numbers))
+    return result
+
+
+def _idf(frequencies: NDArray[np.int64], texts: int) -> NDArray[np.float32]:
+    """(V,) inverse document frequencies as of `Tfidf`."""
+    return (1 + np.log((1 + texts) / (1 + frequencies))).astype(np.float32)
+
+
+def _vector(blocks: Sequence[_Terms], idf: NDArray[np.float32]) -> sparse.csr_matrix:
+    """(1, V) of norm 1, half of it words; TF-IDF as of `Tfidf`."""
+    values = [(np.log(block.numbers) + 1).astype(np.float32) * idf[block.hashes] for block in blocks]
+    norms = [np.sqrt(2 * (value**2).sum()) if len(value) else 1.0 for value in values]
+    both = np.concatenate([value / norm for value, norm in zip(values, norms, strict=True)])
+    hashes = np.concatenate([block.hashes for block in blocks])
+    return sparse.csr_matrix((both.astype(np.float32), (np.zeros_like(hashes), hashes)), shape=(1, HASHES))
+
+
+def _similarity(cosines: NDArray[np.float32], *, others: int) -> np.float32:
+    """Mean of the largest cosines of at most `others` texts; 0 without any."""
+    nearest = min(NEAREST, others)
+    return np.float32(np.partition(cosines, -nearest)[-nearest:].mean()) if nearest else np.float32(0)
