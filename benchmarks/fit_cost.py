@@ -74,7 +74,7 @@ def cell(arguments: argparse.Namespace, name: str, labels: int, draw: int) -> di
     spent = seconds() - began
     predicted = model.predict([text for text, _ in held])["label"].tolist()
     truth = [label for _, label in held]
-    accuracy = float(np.mean([one == other for one, other in zip(predicted, truth, strict=True)]))
+    accuracy = float(np.mean([label == right for label, right in zip(predicted, truth, strict=True)]))
     macro = float(f1_score(truth, predicted, average="macro"))
     way = "" if model.report is None else model.report.way
     return {"variant": arguments.variant, "set": name, "labels": labels, "draw": draw, "seconds": spent} | {

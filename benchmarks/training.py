@@ -71,8 +71,8 @@ class Pair:
         flops: FLOPs of the forward pass on a batch.
     """
 
-    own: LanguageModel
-    own_loss: Loss
+    model: LanguageModel
+    loss: Loss
     peer: nn.Module | None
     peer_loss: Loss | None
     tokens: int
@@ -271,7 +271,7 @@ def steps_of(
     """Side -> one training step of its model, with an optimizer of its own. The sides are `headstart` and, if it is
     installed, `peer`."""
     result: dict[str, Callable[[], None]] = {}
-    for name, loss, model in (("headstart", pair.own_loss, pair.own), ("peer", pair.peer_loss, pair.peer)):
+    for name, loss, model in (("headstart", pair.loss, pair.model), ("peer", pair.peer_loss, pair.peer)):
         if loss is None or model is None:
             continue
         model.train()

@@ -180,7 +180,7 @@ def serve(requests: socket.socket) -> None:
 
 
 def prepare(modules: Sequence[str]) -> None:
-    """Import DVC's commands and other modules, and parse the code that those of stages reach, for their identities."""
+    """Import DVC's commands and other modules, and parse the code that stages reach, for their identities."""
     from dvc.cli import parse_args
 
     from components.pipeline.code_identity import closure

@@ -216,7 +216,6 @@ def read_unlabelled(data: Any, task: TaskRows) -> list[Fields]:
 
 
 def _is_file(entry: Any) -> bool:
-    """Whether an entry of a list is a path, not a text."""
     return isinstance(entry, Path) or (isinstance(entry, str) and len(entry) < 1000 and os.path.isfile(entry))  # noqa: PTH113
 
 

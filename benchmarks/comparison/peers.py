@@ -140,7 +140,7 @@ def tfidf(cell: Cell, *, characters: bool) -> tuple[Predict, dict[str, Any]]:
 
 
 def stored(cell: Cell, kind: str, make: Callable[[list[str]], Any]) -> tuple[Any, Callable[[dict[str, Any]], Any]]:
-    """Features of the cell's training rows by a frozen encoder, and what gives those of test.
+    """Features of the cell's training rows by a frozen encoder, and what gives the features of test.
 
     The features of test are computed once for all cells of the set; every cell is charged with the seconds of that
     (`shared_predict_seconds` of the details).
@@ -386,7 +386,7 @@ def forked(learn: Learn, cell: Cell) -> dict[str, Any]:
 
 
 def learn_files(learn: Learn, encoder: str, files: Sequence[Path], protocol: TextIO) -> None:
-    """Learn from the first file; write the label of the first row of the second one, and then those of all its rows."""
+    """Learn from the first file; write the label of the second one's first row, and then of all its rows."""
     train, new = files
     with train.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -25,7 +25,7 @@ ROWS = 8
 
 class CountingStore:
     """Documents that count upwards through the vocabulary from a random piece, so that the next piece is predictable.
-    The translation of a document is its first 3 to 6 pieces. The interface is that of `TokenStore`.
+    The translation of a document is its first 3 to 6 pieces. The interface is `TokenStore`'s.
 
     Args:
         vocabulary: number of pieces.

@@ -95,7 +95,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def from_elmo(options: Any, arrays: Mapping[str, NDArray[np.float32]]) -> Restored:
-    """Convert options and arrays; the settings are those of a vocabulary of the special pieces.
+    """Convert options and arrays; the settings have a vocabulary of the special pieces.
 
     Raises:
         ArtifactError: an option is missing or not supported, or arrays are missing, surplus or misshapen.

@@ -107,7 +107,7 @@ class Domain:
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """The domain of a classifier; None for those of earlier versions.
+        """The domain of a classifier; None if an earlier version has written it.
 
         Raises:
             ArtifactError: the file is damaged.
@@ -142,7 +142,7 @@ def _blocks(text: str) -> list[_Terms]:
 
 
 def _idf(frequencies: NDArray[np.int64], texts: int) -> NDArray[np.float32]:
-    """(V,) inverse document frequencies as of `Tfidf`."""
+    # As of `Tfidf`.
     return (1 + np.log((1 + texts) / (1 + frequencies))).astype(np.float32)
 
 

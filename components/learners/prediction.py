@@ -70,7 +70,7 @@ class WrappedClassifier:
 
 
 def io_of(classifier: Classifier) -> TaskIO:
-    """Input and output of a classifier: its own (attribute `io`), or those of its kind."""
+    """Input and output of a classifier: its attribute `io`, or its kind's."""
     io: TaskIO | None = getattr(classifier, "io", None)
     return find_kind(classifier.kind).io if io is None else io
 

@@ -212,7 +212,7 @@ def _curves(path: Path) -> dict[str, list[tuple[int, float]]]:
     an evaluation."""
     if not path.is_file():
         return {}
-    table = pandas.read_csv(path, index_col=0, float_precision="round_trip").apply(pandas.to_numeric, errors="coerce")
+    table = pandas.read_csv(path, index_col=0).apply(pandas.to_numeric, errors="coerce")
     points = {name: [(int(step), value) for step, value in table[name].items()] for name in table}
     points = {name: [point for point in column if math.isfinite(point[1])] for name, column in points.items()}
     return {f"curve.{name}": column for name, column in points.items() if column}

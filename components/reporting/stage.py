@@ -125,7 +125,7 @@ def _curves(job: ReportJob) -> dict[str, dict[str, list[float]]]:
     for start, stage in job.trained:
         for family in job.families:
             path = job.numbers("curves", stage, family, start, name="curve.csv")
-            table = pandas.read_csv(path, float_precision="round_trip")[["tokens", "loss"]].dropna()
+            table = pandas.read_csv(path)[["tokens", "loss"]].dropna()
             curves[f"{family}-{start}"] = table.astype(float).to_dict("list")
     return curves
 

@@ -374,7 +374,7 @@ def measured(
     """Run the study of a claim and write its figures below `output`; returns the claim's entry of lectures.json.
 
     Args:
-        done: command -> findings of studies that need not run again; that of this claim is added.
+        done: command -> findings of studies that need not run again; this claim's is added.
     """
     began, run = time.perf_counter(), claim.command(params)
     if run not in done:

@@ -233,7 +233,7 @@ def tokenize_shard(item: Shard, key: str, work: Work) -> Facts:
 
 @lru_cache(maxsize=1)
 def _loaded(directory: Path, fingerprint: str) -> Tokenizer:
-    """The tokenizer of this process; another one in the same directory has another fingerprint."""
+    # Another tokenizer in the same directory has another fingerprint.
     return load_tokenizer(directory)
 
 

@@ -55,12 +55,12 @@ WORDS = {"good": ["great", "lovely", "fine"], "bad": ["awful", "poor", "broken"]
 
 def reviews(first: int, rows: int) -> str:
     """Labelled rows as jsonl."""
-    found = []
+    lines = []
     for number in range(first, first + rows):
         label = chance.choice(sorted(WORDS))
         text = f"review {number}: a {chance.choice(WORDS[label])} {chance.choice(['film', 'book', 'song'])}"
-        found.append(json.dumps({"text": text, "label": label}) + "\n")
-    return "".join(found)
+        lines.append(json.dumps({"text": text, "label": label}) + "\n")
+    return "".join(lines)
 
 
 tasks = project / "data" / "tasks" / "reviews"

@@ -28,8 +28,8 @@ def call(sentence: str) -> str:
 
 def calls(rows: int) -> pd.DataFrame:
     """Rows of each label."""
-    found = [(call(chance.choice(texts)), label) for label, texts in CALLS.items() for _ in range(rows)]
-    return pd.DataFrame(found, columns=["text", "label"])
+    labelled = [(call(chance.choice(texts)), label) for label, texts in CALLS.items() for _ in range(rows)]
+    return pd.DataFrame(labelled, columns=["text", "label"])
 
 
 # %% [markdown]

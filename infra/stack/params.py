@@ -19,7 +19,7 @@ def merged(base: Any, over: Any) -> Any:
 
 
 def overlay(params: Path, over: Path) -> None:
-    """Override keys of the file `params` by those of the file `over`, and check the result.
+    """Override keys of the file `params` by keys of the file `over`, and check the result.
 
     Raises:
         ConfigError: `over` is missing or no YAML mapping, or the result is invalid.
@@ -31,7 +31,7 @@ def overlay(params: Path, over: Path) -> None:
 
 
 def commit_params(services: stack.Stack, over: Path) -> None:
-    """Override keys of params.yaml by those of `over` in a clone of the origin, commit and push."""
+    """Override keys of params.yaml by keys of `over` in a clone of the origin, commit and push."""
     clone, branch = services.layout.folder / "clone", services.values["HEADSTART_BRANCH"]
     stack.git("clone", "--quiet", "--branch", branch, str(services.layout.origin), str(clone))
     overlay(clone / "params.yaml", over)

@@ -17,7 +17,7 @@ MISSING = "Postgres is not installed; run `apt-get install postgresql` (or put i
 
 
 def programs(folder: Path = DEBIAN) -> Path:
-    """The folder with initdb, postgres and psql: the one on the PATH, or else that of Debian's newest version.
+    """The folder with initdb, postgres and psql: on the PATH, or else of Debian's newest version.
 
     Raises:
         StackError: there is no such folder.

@@ -97,7 +97,7 @@ class Stack:
         }
 
     def environment(self, service: Service | None = None) -> dict[str, str]:
-        """The caller's variables without those of `FOREIGN`, the variables of the service, and the marker."""
+        """The caller's variables without the names in `FOREIGN`, the variables of the service, and the marker."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         programs = Path(sys.executable).parent
         return {
@@ -137,7 +137,7 @@ class Stack:
             file.write_text(compose.localized(content, self.ports, workspace=self.layout.workspace), encoding="utf-8")
 
     def client_environment(self) -> dict[str, str]:
-        """Environment of a command that uses the stack: that of the Prefect worker."""
+        """Environment of a command that uses the stack, as of the Prefect worker."""
         return self.environment(self.services["prefect-worker"])
 
     def command(self, name: str) -> list[str]:

@@ -237,7 +237,6 @@ def _source(name: str, keys: dict[str, Any], files: Mapping[str, Path]) -> TaskS
 
 
 def _best(measured: Sequence[Measured]) -> Measured | None:
-    """The encoder with the highest evidence; the first if no evidence is known."""
     return max(measured, key=lambda start: -math.inf if math.isnan(start.logme) else start.logme, default=None)
 
 

@@ -96,7 +96,6 @@ def dialect_lines(text: str, dialect: Dialect) -> list[str]:
 
 
 def _regular(rows: Iterable[list[str] | None]) -> int:
-    """Number of rows with the usual number of fields."""
     return max(Counter(len(row) for row in rows if row is not None).values(), default=0)
 
 

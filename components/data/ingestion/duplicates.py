@@ -265,7 +265,7 @@ def _range(
 
 
 def _bit(documents: Documents) -> tuple[Documents, npt.NDArray[np.uint8]]:
-    """The bytes of documents in an array that `numpy.packbits` has made, and their bits in these."""
+    # As `numpy.packbits` orders them.
     return documents >> 3, np.right_shift(128, documents & 7).astype(np.uint8)
 
 
@@ -320,7 +320,7 @@ def _gather(
 def find_duplicates(
     steps: Steps, parts: Sequence[Part], *, key_shards: Mapping[str, Path], threshold: float | None
 ) -> tuple[npt.NDArray[Any], Flags, list[str]]:
-    """The duplicates among new documents and with those of earlier runs, in document order.
+    """The duplicates among new documents and with documents of earlier runs, in document order.
 
     Args:
         key_shards: name -> file of the key shards of earlier runs, in order.

@@ -110,7 +110,7 @@ class _Rows:
 
 @lru_cache(maxsize=1)
 def _rows_of(examples: Path, digest: str, are_stored: bool) -> _Rows:
-    """The rows in this process; `digest` is of the manifest, because other rows may be in the same directory."""
+    # `digest` is of the manifest, because other rows may be in the same directory.
     return _Rows(examples, are_stored=are_stored)
 
 

@@ -60,7 +60,7 @@ class BaselineJob(Section):
 def baseline(job: BaselineJob) -> Path:
     """Train the baselines at every budget and seed; write the files of `components.data.tasks.results`.
 
-    These systems are deterministic: seeds with the same training rows, such as those of the budget `all`, have the
+    These systems are deterministic: seeds with the same training rows, as with the budget `all`, have the
     result of the first of them. If the task has words models (`components.learners.words`), the one that is chosen
     (`components.data.tasks.choice`) for most draws of rows at the largest budget is written to `classifier/`: the
     average over the draws.

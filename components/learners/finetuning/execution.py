@@ -178,7 +178,7 @@ def train_all(
 
 
 def _is_required(spec: GroupSpec) -> bool:
-    """Whether the run is trained whatever the limit of time is: the frozen encoder, for kinds without words models."""
+    # Kinds without words models have a model whatever the limit of time is.
     return not way_of(spec.settings).trains_encoder and read_facts(spec.members[0].examples).kind not in WITH_WORDS
 
 

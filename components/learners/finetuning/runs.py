@@ -283,7 +283,7 @@ class Run:
 
 
 class Forecast:
-    """The seconds that training takes, from those of its steps, against a limit of time (`components.core.clock`).
+    """The seconds of training, from the seconds of its steps, against a limit of time (`components.core.clock`).
 
     Args:
         rounds: as of `RunSpec`; the time is divided equally among them.

@@ -359,7 +359,7 @@ class FixedBatches:
 
 @lru_cache(maxsize=4)
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """Threads that compute with one thread each. A forked process has pools of its own."""
+    # A forked process, which has another number, has pools of its own.
     return ThreadPoolExecutor(threads, "predict", initializer=torch.set_num_threads, initargs=(1,))
 
 
