@@ -28,7 +28,7 @@ from scipy import sparse
 from scipy.special import stdtr
 
 from components.core.errors import ArtifactError
-from components.data.tasks.data import Fields
+from components.data.tasks.data import Fields, spaced
 from components.data.tasks.members import DOMAIN
 from components.learners.words.text import terms_of
 
@@ -65,9 +65,9 @@ class Domain:
     @classmethod
     def fit(cls, rows: Sequence[Fields]) -> Self:
         """The domain of training rows; equal texts count once."""
-        texts = list(dict.fromkeys(map(_text, rows)))
-        chosen = np.linspace(0, len(texts) - 1, min(len(texts), TEXTS)).round().astype(int)
-        terms = [_blocks(texts[index]) for index in chosen]
+        # Some of the rows may have equal texts.
+        texts = list(dict.fromkeys(_text(rows[index]) for index in spaced(len(rows), 4 * TEXTS)))
+        terms = [_blocks(texts[index]) for index in spaced(len(texts), TEXTS)]
         frequencies = np.bincount(
             np.concatenate([block.hashes for blocks in terms for block in blocks]), minlength=HASHES
         )

@@ -18,13 +18,12 @@ from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, HeadstartError, TransientError
 from components.core.processors import cores, processor_name
 from components.data.scoring import Scoring
-from components.data.tasks.data import Fields, Split
+from components.data.tasks.data import Fields, Split, spaced
 from components.data.tasks.examples import TaskFacts, read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, read_averages
 from components.learners.prediction import Classifier, predict_rows
 from components.registry.champion import load_version
-from components.registry.drift.measurements import spaced
 from components.registry.ledger import Ledger, State
 from components.registry.promotion import Latency, Scored, TestRows, decide
 from components.registry.runs import BASELINES, read_leakage, results_of

@@ -35,6 +35,11 @@ Answer = NDArray[np.float32]
 Labels = NDArray[np.int64]
 
 
+def spaced(count: int, most: int) -> Labels:
+    """At most `most` indices of `count` rows, evenly spaced."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
+
+
 def one_hot(targets: Sequence[Target], *, labels: int) -> NDArray[np.float64]:
     """N vectors of label indices -> (N, C) of 0 and 1."""
     result = np.zeros((len(targets), labels))

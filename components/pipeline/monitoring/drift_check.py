@@ -11,7 +11,7 @@ from typing import Final
 
 from components.core.errors import ConfigError, DataError, RegistryError, nearest
 from components.data.formats.rows import open_rows
-from components.data.tasks.data import Fields
+from components.data.tasks.data import Fields, spaced
 from components.data.tasks.kinds import find_kind
 from components.learners.prediction import Classifier
 from components.registry.champion import find_champion, load_version
@@ -30,7 +30,6 @@ from components.registry.drift.measurements import (
     find_reference,
     measure,
     record_reference,
-    spaced,
 )
 from components.registry.drift.traffic import read_traffic, traffic_folder
 from components.registry.tracking import Registry, Version, connect

@@ -33,7 +33,8 @@ from scipy import stats
 from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 
-from components.registry.drift.measurements import SCORES, Measured, Reference, Rows, spaced
+from components.data.tasks.data import spaced
+from components.registry.drift.measurements import SCORES, Measured, Reference, Rows
 
 Floats = NDArray[np.float64]
 #: Probability of any false alarm in a year of daily checks of one task, and of a false alarm in one check.

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.core.errors import ArtifactError
-from components.data.tasks.data import Answer, Fields
+from components.data.tasks.data import Answer, Fields, spaced
 from components.data.tasks.examples import read_split
 from components.learners.prediction import ROWS, Classifier, WrappedClassifier
 
@@ -121,11 +121,6 @@ class Reference:
             raise ArtifactError(
                 f"{what}: its reference for drift cannot be read ({error}); it is measured again"
             ) from error
-
-
-def spaced(count: int, most: int) -> Ints:
-    """At most `most` indices of `count` rows, evenly spaced."""
-    return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
 
 
 def describe(kind: str, answer: NDArray[np.float32], labels: Sequence[str]) -> tuple[int, float]:
