@@ -24,6 +24,22 @@ def test_logistic_regression_is_that_of_scikit_learn(classes: int) -> None:
     np.testing.assert_array_equal(fit_exclusive(x, labels, classes, c=10.0).probabilities(x), expected)
 
 
+@pytest.mark.parametrize("classes", [2, 4])
+def test_few_rows_of_many_features_have_the_weights_of_all_features(classes: int) -> None:
+    rng = np.random.default_rng(0)
+    features = sparse.random(12, 300, density=0.1, random_state=0, format="csr")
+    features.data[features.indptr[3] : features.indptr[4]] = 0
+    features = sparse.vstack([features[:5], features[4], features[6:]], format="csr")
+    labels = np.r_[np.arange(classes), rng.integers(classes, size=12 - classes)]
+    for form in (features, features.toarray()):
+        fitted = fit_exclusive(form, labels, classes, c=10.0)
+        expected = LogisticRegression(C=10.0, max_iter=1000).fit(features, labels)
+        np.testing.assert_allclose(fitted.weights, expected.coef_, atol=1e-6)
+        np.testing.assert_allclose(fitted.intercepts, expected.intercept_, atol=1e-6)
+    without = fit_exclusive(features * 0, labels, classes, c=10.0)
+    assert not without.weights.any()
+
+
 def test_labels_without_rows_have_probability_zero() -> None:
     x, labels = made(40, 12), np.asarray([1, 3])[np.arange(40) % 2]
     found = fit_exclusive(x, labels, 5, c=1.0).probabilities(x)

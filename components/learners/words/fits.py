@@ -6,11 +6,13 @@ Shapes: N rows, F features, C labels.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
@@ -20,8 +22,12 @@ from components.learners.words.linear import LinearFunction, LinearModel
 
 #: Maximum number of iterations of the solvers.
 ITERATIONS: Final = 1000
+#: Maximum number of rows with which logistic regression is fitted in the space of the rows.
+MOST_ROTATED: Final = 1000
 #: Relative residual at which ridge regression is solved.
 RESIDUAL: Final = 1e-8
+#: Smallest eigenvalue of the rows' products that counts, as a share of the largest one.
+EIGENVALUE: Final = 1e-12
 
 
 def fit_ridge(features: Any, targets: Sequence[Target], *, penalty: float, scaled: bool = False) -> LinearFunction:
@@ -78,13 +84,13 @@ def fit_exclusive(features: Any, labels: Labels, count: int, *, c: float) -> Lin
         count: C.
         c: inverse strength of the L2 penalty.
     """
-    return _fitted(LogisticRegression(C=c, max_iter=ITERATIONS), features, labels, count)
+    return _fitted(partial(_regression, c=c), features, labels, count)
 
 
 def fit_margin(features: Any, labels: Labels, count: int, *, c: float) -> LinearModel:
     """A linear support vector machine; a softmax (two classes: a sigmoid) of its distances from the hyperplanes gives
     uncalibrated probabilities. Arguments as of `fit_exclusive`."""
-    return _fitted(LinearSVC(C=c, max_iter=ITERATIONS, random_state=0), features, labels, count)
+    return _fitted(partial(_fit, LinearSVC(C=c, max_iter=ITERATIONS, random_state=0)), features, labels, count)
 
 
 def fit_independent(features: Any, targets: Sequence[Target], count: int, *, c: float) -> LinearModel:
@@ -98,7 +104,7 @@ def fit_independent(features: Any, targets: Sequence[Target], count: int, *, c: 
     """
     given = one_hot(targets, labels=count) > 0
     varies = np.flatnonzero(given.any(0) & ~given.all(0))
-    models = [_fit(LogisticRegression(C=c, max_iter=ITERATIONS), features, given[:, label]) for label in varies]
+    models = [_regression(features, given[:, label], c=c) for label in varies]
     return LinearModel(
         weights=np.concatenate([model.coef_ for model in models] or [np.zeros((0, features.shape[1]))]),
         intercepts=np.concatenate([model.intercept_ for model in models] or [np.zeros(0)]),
@@ -108,13 +114,13 @@ def fit_independent(features: Any, targets: Sequence[Target], count: int, *, c: 
     )
 
 
-def _fitted(estimator: Any, features: Any, labels: Labels, count: int) -> LinearModel:
+def _fitted(fit: Callable[..., Any], features: Any, labels: Labels, count: int) -> LinearModel:
     classes, usual = np.unique(labels), np.zeros(count, dtype=np.float32)
     if len(classes) < 2:
         # Nothing to tell apart, which the estimators refuse.
         usual[classes] = 1
         return LinearModel(np.zeros((0, features.shape[1])), np.zeros(0), classes[:0], usual, exclusive=True)
-    model = _fit(estimator, features, labels)
+    model = fit(features, labels)
     return LinearModel(
         weights=model.coef_,
         intercepts=np.atleast_1d(model.intercept_),
@@ -122,6 +128,23 @@ def _fitted(estimator: Any, features: Any, labels: Labels, count: int) -> Linear
         usual=usual,
         exclusive=True,
     )
+
+
+def _regression(features: Any, labels: Any, *, c: float) -> Any:
+    """Logistic regression. The weights are sums of the rows, so with few rows it is fitted in an orthonormal basis of
+    the rows: L-BFGS takes the same steps up to rounding, on vectors of N instead of F numbers."""
+    estimator, count = LogisticRegression(C=c, max_iter=ITERATIONS), len(labels)
+    if count > MOST_ROTATED or features.shape[1] < 3 * count:
+        return _fit(estimator, features, labels)
+    products = features @ features.T
+    eigenvalues, vectors = np.linalg.eigh(products.toarray() if sparse.issparse(products) else products)
+    spanned = eigenvalues > max(EIGENVALUE * eigenvalues[-1], 0)
+    if not spanned.any():  # no row has a word
+        return _fit(estimator, features, labels)
+    lengths, vectors = np.sqrt(eigenvalues[spanned]), vectors[:, spanned]
+    _fit(estimator, vectors * lengths, labels)
+    estimator.coef_ = np.asarray((estimator.coef_ / lengths @ vectors.T) @ features)
+    return estimator
 
 
 def _fit(estimator: Any, features: Any, labels: Any) -> Any:
