@@ -33,7 +33,7 @@ from components.data.tasks.members import DOMAIN
 from components.learners.words.text import terms_of
 
 #: Highest p-value of a text that is flagged, so the share of texts of the domain that are flagged.
-LEVEL: Final = 0.02
+LEVEL: Final = 0.05
 NEAREST: Final = 10
 #: Maximum number of training texts, evenly spaced, and of characters of a text that are read.
 TEXTS, CHARACTERS = 1000, 1000
