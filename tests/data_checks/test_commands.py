@@ -143,6 +143,27 @@ def test_each_kind_of_broken_data_stops_or_warns(name: str, project: Project) ->
     assert message not in project.check(**others | {check: False})
 
 
+def test_labels_that_a_person_gave_are_intended(project: Project) -> None:
+    """A new label, and another balance of the labels, that come from `headstart label` end no run; in a data file they
+    do, also if the text was labelled before."""
+    entries = [
+        {"batch": "1", "time": "t", "by": "p", "action": "add", "texts": [text], "before": None, "after": ["new"]}
+        for text in texts(200, seed=9)
+    ]
+    entries.append(entries[0] | {"batch": "2", "action": "change", "before": ["new"], "after": ["newer"]})
+    renamed = [
+        {"batch": "3", "time": "t", "by": "p", "action": "change", "texts": [row["text"]], "before": ["yes"]}
+        | {"after": ["agreed"]}
+        for row in project.train[:190]
+    ]
+    write(project.root / "data/tasks/t/labels-t.ledger.jsonl", entries)
+    assert "violation" not in project.check()
+    write(project.root / "data/tasks/t/labels-t.ledger.jsonl", [*entries, *renamed])
+    assert "violation" not in project.check()
+    project.write_train([*project.train, {"text": "a text", "label": "maybe"}])
+    assert "new label 'maybe' (checks.labels: stop)" in project.check()
+
+
 def test_positions_of_the_rows_are_named(project: Project) -> None:
     project.write_train(conflicting(project.train))
     assert "train.jsonl, first at train.jsonl:401, train.jsonl:402, train.jsonl:403)" in project.check()
