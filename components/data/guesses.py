@@ -8,8 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import regex
+
 from components.core.errors import DataError
 from components.data.formats.column_names import GROUPS, LABELS, LABELS_TOO, TEXTS
+from components.data.formats.words import UNSPACED
 from components.data.sampling import Rows
 from components.data.tasks.reading.records import are_thousands, is_no_number, label_text, labels_in, number_of
 
@@ -143,7 +146,9 @@ def runners_up(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) ->
 
 
 def _are_texts(values: Sequence[str]) -> bool:
-    return bool(values) and sum(len(value.split()) for value in values) >= 3 * len(values) and not _is_no_text(values)
+    # About four letters are a word in scripts without spaces.
+    words = sum(len(value.split()) + len(_UNSPACED.findall(value)) // 4 for value in values)
+    return bool(values) and words >= 3 * len(values) and not _is_no_text(values)
 
 
 def columns_in_words(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> list[str]:
@@ -247,9 +252,14 @@ def texts_of(columns: Mapping[str, Sequence[Any]], label: str | None) -> list[st
     return [max(by_name, key=by_name.__getitem__)] if by_name else []
 
 
+_LETTER: Final = rf"[{UNSPACED}\p{{Thai}}]"
+#: A letter of a script without spaces between words, in which a run of characters with a digit is a sentence.
+_UNSPACED: Final = regex.compile(_LETTER, regex.VERSION1)
 #: One word without spaces that is written by a program.
-_NO_TEXT: Final = re.compile(
-    r"(https?://|www\.)\S+|\S+@\S+\.\w+|[\w.:-]*[/\\]\S+|[+-]?[\d.,:/\-T ]+(Z|[AP]M)?|[0-9a-fA-F-]{8,}|\S*\d\S*"
+_NO_TEXT: Final = regex.compile(
+    r"(https?://|www\.)\S+|\S+@\S+\.\w+|[+-]?[\d.,:/\-T ]+(Z|[AP]M)?|[0-9a-fA-F-]{8,}"
+    rf"|[[\w.:-]--{_LETTER}]*[/\\][\S--{_LETTER}]+|[\S--{_LETTER}]*\d[\S--{_LETTER}]*",
+    regex.VERSION1,
 )
 
 
