@@ -66,6 +66,13 @@ def test_names_of_files_are_no_texts(tmp_path: Path) -> None:
     assert read == [("first",), ("second",)]
 
 
+def test_a_text_file_is_a_table_if_it_has_names_of_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Text|Label\nfast, good|pos\nlate, dear|neg\n")
+    assert list(read_table(tmp_path / "a.txt").columns) == ["Text", "Label"]
+    (tmp_path / "b.txt").write_text("fast, good\nlate, dear\n")
+    assert read_table(tmp_path / "b.txt").columns == {"input": ["fast, good", "late, dear"]}
+
+
 def test_lone_surrogates_are_replaced() -> None:
     table = read_table(["good \ud83d\ude00", "bad \ud83d"])
     assert table.columns["input"] == ["good \U0001f600", "bad \ufffd"]

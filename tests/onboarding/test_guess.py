@@ -38,6 +38,13 @@ CLASSES = {"kind": "classification", "text": "text", "label": "label"}
         ("a.jsonl", '{"text": "a", "label": "b"}\n', "jsonl", ["text", "label"]),
         ("a.json", '[{"text": "a", "label": "b"}]', "json", ["text", "label"]),
         ("a.txt", "id\tsentence_A\n1\tone man\n2\ttwo men\n", "tsv", ["id", "sentence_A"]),
+        # Commas are also punctuation and decimal commas.
+        ("a.csv", "text;score\nlate, dear, no;3,5\nfast, good, yes;4,5\n", "csv", ["text", "score"]),
+        ("a.tsv", "pos\tfast, good\nneg\tlate, dear\npos\tgood, new\n", "tsv", ["0", "1"]),
+        ("a.txt", "__label__a fast, good\n__label__b late, dear\n", "label-first", ["label", "text"]),
+        ("a.txt", "x fast, good\ny late, dear\nx good, new\ny bad, old\n", "label-first", ["label", "text"]),
+        ("a.txt", "text|label\nfast, good|pos\nlate, dear|neg\n", "csv", ["text", "label"]),
+        ("a.txt", "__label__a,fast\n__label__b,late\n__label__a,good\n", "csv", ["0", "1"]),
         ("a.all", "x how many\ny who is\nx how far\ny who was\n", "label-first", ["label", "text"]),
         ("a.annotated", "Jim\tB-PER\nran\tO\n\nhe\tO\nran\tO\n\n", "conll", ["words", "tags"]),
     ],
@@ -76,6 +83,15 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
         (
             rows(*({"id": str(n), "body": f"a long text {n}", "mood": "xy"[n % 2]} for n in range(6))),
             CLASSES | {"text": "body", "label": "mood"},
+        ),
+        # Scripts without spaces: a sentence with a number is no identifier.
+        (
+            table("no รายละเอียด ประเภท", *((n, f"พัสดุหมายเลข{n}ยังไม่ถึง", "กข"[n % 2]) for n in range(6))),
+            {"kind": "classification", "text": "รายละเอียด", "label": "ประเภท"},
+        ),
+        (
+            table("no 内容 種類", *((n, f"{n}日に注文した荷物が届きません", "ab"[n % 2]) for n in range(6))),
+            {"kind": "classification", "text": "内容", "label": "種類"},
         ),
         (
             table("premise hypothesis label", ("a", "b", "yes"), ("c", "d", "no")),

@@ -162,7 +162,7 @@ def _with_group(
     Args:
         samples: of the splits, train first.
     """
-    label = keys.get("label", keys.get("score", ""))
+    label = keys.get("label", keys.get("score", "label"))
     if options.no_label:
         keys = keys | {"no_label": options.no_label}
     elif "no_label" in KINDS[keys["kind"]].keys and any(

@@ -17,8 +17,9 @@ from typing import Final
 from components.data.formats.column_names import USUAL
 from components.data.formats.delimited import Dialect, strict_rows
 
-#: Candidates for the delimiter.
-DELIMITERS: Final = (",", ";", "\t", "|")
+#: Candidates for the delimiter; where several split all rows alike, the earlier one is taken, because commas are also
+#: punctuation and decimal commas.
+DELIMITERS: Final = ("\t", ";", "|", ",")
 #: Characters and rows from which a dialect is guessed.
 SAMPLE: Final = 50_000
 ROWS: Final = 1_000
@@ -42,7 +43,8 @@ def detect_dialect(
         delimiter, skipped, text = delimiter or first[1], 1, text[first.end() :]
     sample = text[:SAMPLE].replace("\0", " ")
     sample = sample[: sample.rfind("\n") + 1] or sample
-    choices = [delimiter] if delimiter else list(DELIMITERS)
+    regular = [choice for choice in DELIMITERS if _splits_all(sample, choice, whole=len(text) <= SAMPLE)]
+    choices = [delimiter] if delimiter else regular[:1] or [",", ";", "\t", "|"]
     import clevercsv  # compiles large regular expressions
 
     guess = clevercsv.Sniffer().sniff(sample, delimiters=choices) if sample.strip() else None
@@ -93,6 +95,16 @@ def dialect_lines(text: str, dialect: Dialect) -> list[str]:
     """The lines of a text, with quotes doubled and lone carriage returns as spaces."""
     text = dialect.doubled(text.replace("\r\n", "\n").replace("\r", " "))
     return [f"{line}\n" for line in text.removesuffix("\n").split("\n")]
+
+
+def _splits_all(text: str, delimiter: str, *, whole: bool) -> bool:
+    """Whether all rows, two or more, have the same number of fields, and more than one; the last row of a part of a
+    file may be cut."""
+    if delimiter not in text:
+        return False
+    rows = list(_rows(text, Dialect(delimiter)))
+    widths = {row and len(row) for row in (rows if whole else rows[:-1])}
+    return len(rows) > 1 and len(widths) == 1 and not widths & {None, 0, 1}
 
 
 def _regular(rows: Iterable[list[str] | None]) -> int:

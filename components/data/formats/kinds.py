@@ -133,7 +133,7 @@ def _are_first_labels(counts: Counter[str]) -> bool:
     """Whether the first words of lines are labels: each of them in several lines, and unlike words of a sentence."""
     if not counts:
         return False
-    if all(word.startswith(FASTTEXT) for word in counts):
+    if all(re.fullmatch(rf"{FASTTEXT}[^,;|]+", word) for word in counts):
         return True
     lines = sum(counts.values())
     if any(count == 1 for count in counts.values()) and len(counts) > lines / 20:
@@ -177,12 +177,19 @@ def _sniffed(path: Path) -> str:
         last = [cells[-1] for cells in words]
         if blank > len(texts) / 100 or (_are_tags(last) and (blank or len(set(last)) > 1)):
             return "conllu" if most == 10 else "conll"
-    for delimiter, form in (("\t", "tsv"), (";", "csv"), ("|", "csv"), (",", "csv")):
+    first = Counter(line.split(maxsplit=1)[0] for line in full)
+    label_first = all(" " in line.strip() for line in full) and _are_first_labels(first)
+    # A comma that a space follows is punctuation.
+    commas = any(re.search(r",\S", line) for line in full)
+    if label_first and (not commas or all(word.startswith(FASTTEXT) for word in first)):
+        delimiters = "" if full[0].startswith(FASTTEXT) else "\t;|"
+    else:
+        delimiters = "\t;|,"
+    for delimiter in delimiters:
         counts = Counter(line.count(delimiter) for line in full)
         if counts and (usual := counts.most_common(1)[0])[0] and usual[1] > 0.9 * len(full):
-            return form
-    first = Counter(line.split(maxsplit=1)[0] for line in full)
-    if all(" " in line.strip() for line in full) and _are_first_labels(first):
+            return "tsv" if delimiter == "\t" else "csv"
+    if label_first:
         return "label-first"
     raise DataError(
         f"{path}: the format is not recognised; save it as csv, tsv, jsonl, json, parquet, xlsx, ods or conll, with a "
