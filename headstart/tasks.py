@@ -31,6 +31,7 @@ from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.records import (
     are_thousands,
+    flag_of,
     is_no_number,
     label_text,
     labels_in,
@@ -120,13 +121,13 @@ def read_task(
         raise InputError(f"kind: {kind!r} cannot be fitted from a table{nearest(kind, COLUMNS)}; see `headstart init`")
     groups, table = _groups(table, group)
     names = [text] if isinstance(text, str) else list(text or ())
-    labels, column = _labels(table, label, names, kind)
+    labels, column, flags = _labels(table, label, names, kind)
     if len(labels) != len(table):
         raise InputError(f"label: {len(labels)} labels for {len(table)} rows; give one per row")
     names = names or (_texts(table, column) if table.is_named else [])
     if column in names:
         raise InputError(f"text: {column!r} is the column of the label; name the column of the text")
-    kind = kind or _kind(table, names, labels)
+    kind = kind or ("multilabel" if flags else _kind(table, names, labels))
     columns = _columns(table, names, kind)
     inputs = parsed(table, find_kind(kind).io, columns)
     labelled, unlabelled = _inputs(inputs, labels, kind)
@@ -147,7 +148,8 @@ def read_task(
         unlabelled,
         language or language_of([part for parts in fields for part in parts]),
         None if groups is None else [groups[number] for number in numbers],
-        _notes(table, kind, columns, column, inputs) + _facts(kind, fields, targets, list(classes)),
+        _notes(table, kind, columns, column or [*map(str, flags)], inputs)
+        + _facts(kind, fields, targets, list(classes)),
     )
 
 
@@ -176,13 +178,15 @@ def _inputs(
 
 
 def _notes(
-    table: Table, kind: str, columns: Mapping[str, str], label: str | None, inputs: Sequence[Fields | None]
+    table: Table, kind: str, columns: Mapping[str, str], label: str | list[str], inputs: Sequence[Fields | None]
 ) -> list[str]:
-    """How the data were read, and what was left out."""
+    """How the data were read, and what was left out. `label`: its column, or the columns with one label each."""
     notes = list(table.notes)
     if table.is_named:
-        keys = dict(columns) | ({COLUMNS[kind][1]: label} if label else {})
-        notes += columns_in_words(table.columns, keys)
+        named: dict[str, Any] = {COLUMNS[kind][1]: label} if isinstance(label, str) else {}
+        if isinstance(label, list) and label and {*label} <= table.columns.keys():
+            named = {"labels": label}
+        notes += columns_in_words(table.columns, dict(columns) | named)
     if missing := [number for number, parts in enumerate(inputs) if parts is None]:
         notes.append(f"{len(missing)} row(s) have no text and are left out, the first: {table.place(missing[0])}")
     return notes
@@ -239,23 +243,25 @@ def _groups(table: Table, group: Any) -> tuple[list[str | None] | None, Table]:
     return [None if _is_missing(value) else str(value).strip() for value in values], table
 
 
-def _labels(table: Table, label: Any, names: Sequence[str], kind: str | None) -> tuple[list[Any], str | None]:
-    """One label per row, and the column that they come from."""
+def _labels(
+    table: Table, label: Any, names: Sequence[str], kind: str | None
+) -> tuple[list[Any], str | None, Sequence[Value]]:
+    """One label per row, the column that they come from, and the names of several columns with one label each."""
     if isinstance(label, str):
-        return table.column(label), label
+        return table.column(label), label, ()
     if getattr(label, "ndim", 1) == 2 and label.shape[1] > 1:
-        return indicator_labels(label)[0], None
+        return (indicator := indicator_labels(label))[0], None, indicator[1]
     if label is not None:
         frame = read_table(label)
         if len(frame.columns) == 1:
-            return next(iter(frame.columns.values())), None
+            return next(iter(frame.columns.values())), None, ()
         raise InputError("label: give the name of a column, or one label per row")
     if not table.is_named:
         raise InputError("label: is missing; give one label per text")
     text = list(names) or _texts(table, label_by_name(table.columns))
     if len(text) == 1 and kind in (None, "multilabel") and (flags := flags_of(table.columns, text)):
         rows = range(len(table))
-        return [[name for name in flags if _is_set(table.columns[name][row])] for row in rows], None
+        return [[name for name in flags if flag_of(table.columns[name][row])] for row in rows], None, flags
     collected = label_column({name: values for name, values in table.columns.items() if name not in names}, text)
     if collected is None and (named := label_by_name(table.columns)) in names:
         raise InputError(f"text: {named!r} is the column of the label; name the column of the text")
@@ -264,7 +270,7 @@ def _labels(table: Table, label: Any, names: Sequence[str], kind: str | None) ->
             f"label: no column of {table.source} looks like a label; name it with label=; columns: "
             f"{', '.join(map(repr, table.columns))}"
         )
-    return table.column(collected), collected
+    return table.column(collected), collected, ()
 
 
 def _texts(table: Table, label: str | None) -> list[str]:
@@ -303,10 +309,6 @@ def _kind(table: Table, names: Sequence[str], labels: Sequence[Any]) -> str:
     if is_measured(given):
         return "similarity" if two else "regression"
     return "pair" if two else "classification"
-
-
-def _is_set(flag: Any) -> bool:
-    return flag.strip().lower() in ("1", "true") if isinstance(flag, str) else bool(flag)
 
 
 def _is_missing(value: Any) -> bool:

@@ -14,7 +14,7 @@ from components.core.errors import DataError
 from components.data.formats.column_names import GROUPS, LABELS, LABELS_TOO, TEXTS
 from components.data.formats.words import UNSPACED
 from components.data.sampling import Rows
-from components.data.tasks.reading.records import are_thousands, is_no_number, label_text, labels_in, number_of
+from components.data.tasks.reading.records import are_thousands, flag_of, is_no_number, label_text, labels_in, number_of
 
 #: Names of the columns of two texts.
 PAIRS: Final = (
@@ -156,7 +156,10 @@ def columns_in_words(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, An
     roles = ("text", "first", "second", "label", "score")
     used = [f"{keys[role]!r} is the {role}" for role in roles if role in keys]
     if "labels" in keys:
-        used.append(f"{', '.join(map(repr, keys['labels']))} are labels of 0 and 1")
+        used.append(f"{', '.join(map(repr, keys['labels']))} are columns of labels")
+        flags = zip(*(columns[name] for name in keys["labels"]), strict=True)
+        if all(sum(map(bool, map(flag_of, row))) == 1 for row in flags):
+            used[-1] += ", one in each row; a single column with its name makes it a classification"
     if not used:
         return []
     texts, labels = runners_up(columns, keys)
@@ -299,13 +302,13 @@ def label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> 
 
 
 def flags_of(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> list[str]:
-    """Columns of 0 and 1 besides the texts, if there are several and nothing else looks like a label. Empty cells say
-    nothing."""
+    """Columns of 0 and 1, of yes and no, or of crosses besides the texts, if there are several and nothing else looks
+    like a label. Empty cells say nothing."""
     others = {name: values for name, values in columns.items() if name not in texts}
     flags = []
     for name, values in others.items():
-        given = {_text(value).lower() for value in values} - {"", "null"}
-        if given and given <= {"0", "1", "0.0", "1.0", "true", "false"}:
+        given = [value for value in values if value not in (None, "")]
+        if given and all(flag_of(value) is not None for value in given):
             flags.append(name)
     rest = {name: values for name, values in others.items() if name not in flags}
     if len(flags) < 2 or any(words_of(name) & {*LABELS, *LABELS_TOO} for name in columns if name not in texts):

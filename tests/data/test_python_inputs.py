@@ -60,6 +60,20 @@ def test_a_matrix_of_labels() -> None:
     assert (read.kind, read.targets[:2]) == ("multilabel", [["0", "2"], ["1"]])
 
 
+@pytest.mark.parametrize("cells", [(1, 0), ("x", ""), ("Yes", "no"), (True, None), ("1.0", "0.0")])
+def test_columns_with_one_label_each(cells: tuple[Any, Any]) -> None:
+    """They are several labels also where each row has one of them, as in `headstart init`."""
+    columns = {"late": [cells[row % 3 == 0 or row % 3 == 1] for row in range(24)], "dear": [cells[0], cells[1]] * 12}
+    read = task(pd.DataFrame({"text": TEXTS} | columns))
+    assert (read.kind, read.targets[:3]) == ("multilabel", [["dear"], [], ["late", "dear"]])
+    single = task(pd.DataFrame({"text": TEXTS, "late": [*cells] * 12, "dear": [*reversed(cells)] * 12}))
+    assert (single.kind, single.targets[:2]) == ("multilabel", [["late"], ["dear"]])
+    assert (
+        "column 'text' is the text, 'late', 'dear' are columns of labels, one in each row; a single column with its "
+        "name makes it a classification"
+    ) in single.notes
+
+
 def test_names_of_files_are_no_texts(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text\nfirst\nsecond\n")
     read = read_unlabelled([str(tmp_path / "a.csv")], task(ROWS))

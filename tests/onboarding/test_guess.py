@@ -112,6 +112,10 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
             {"kind": "multilabel", "text": "text", "labels": ["toxic", "rude"]},
         ),
         (
+            table("text toxic rude", ("a b c", "x", ""), ("d e f", "", "X"), ("g", "", "")),
+            {"kind": "multilabel", "text": "text", "labels": ["toxic", "rude"]},
+        ),
+        (
             table("tokens ner_tags", (["Jim", "ran"], ["B-PER", "O"])),
             {"kind": "tagging", "words": "tokens", "tags": "ner_tags", "scheme": "bio"},
         ),

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from components.core.errors import DataError
 from components.data.formats.annotations.tables import ANNOTATED, UNITS
@@ -286,6 +286,18 @@ def label_text(text: str) -> str:
     """The name of a class: in NFC, without white space at its ends, with single spaces and no invisible characters
     within."""
     return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFC", text)).split())
+
+
+#: What a cell of a column for one label says, in lower case -> whether the row has the label.
+FLAGS: Final = {
+    **dict.fromkeys(("1", "1.0", "true", "yes", "y", "x", "\u2713", "\u2714"), True),
+    **dict.fromkeys(("", "0", "0.0", "false", "no", "n"), False),
+}
+
+
+def flag_of(value: Any) -> bool | None:
+    """Whether a cell of a column for one label says that a row has it; None: it says something else."""
+    return FLAGS.get("" if value is None else str(value).strip().lower())
 
 
 def are_thousands(values: Iterable[Any]) -> bool:
