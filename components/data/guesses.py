@@ -286,8 +286,21 @@ def _text_columns(rows: Rows, label: str | None) -> list[str]:
 
 def label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> str | None:
     """The column of the label: by name, by a word of the name, then the one with the fewest values, of equal ones the
-    last, because labels usually follow the text; None if there is none. A column that is mostly empty is none."""
+    last, because labels usually follow the text; None if there is none. A column that is mostly empty is none. Of a
+    column of numbers and one that names each of them, it is the names."""
     columns = _filled(columns)
+    label = _label_column(columns, texts)
+    if label is None or not all(_number(value) is not None for value in columns[label] if value not in (None, "")):
+        return label
+    for name in with_few_values(columns, [name for name in columns if name not in (label, *texts)]):
+        pairs = {(_text(code), _text(word)) for code, word in zip(columns[label], columns[name], strict=True)}
+        sizes = {len(pairs), *(len({pair[side] for pair in pairs}) for side in (0, 1))}
+        if len(sizes) == 1 and not any(_number(word) is not None for _, word in pairs):
+            return name
+    return label
+
+
+def _label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> str | None:
     names = {name.casefold(): name for name in columns if name not in texts}
     named = next((names[name] for name in (*LABELS, *LABELS_TOO) if name in names), None)
     if named is not None:

@@ -26,6 +26,7 @@ def table(columns: str, *values: tuple[Any, ...]) -> Rows:
 
 
 CLASSES = {"kind": "classification", "text": "text", "label": "label"}
+NAMES = {"label": "label_name"}
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,8 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
             rows(*({"id": str(n), "body": f"a long text {n}", "mood": "xy"[n % 2]} for n in range(6))),
             CLASSES | {"text": "body", "label": "mood"},
         ),
+        (table("text label label_name", *((f"a b c {n}", n % 2, "xy"[n % 2]) for n in range(6))), CLASSES | NAMES),
+        (table("text label other", *((f"a b c {n}", n % 2, "xyz"[n % 3]) for n in range(9))), CLASSES),
         # Scripts without spaces: a sentence with a number is no identifier.
         (
             table("no รายละเอียด ประเภท", *((n, f"พัสดุหมายเลข{n}ยังไม่ถึง", "กข"[n % 2]) for n in range(6))),
