@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from components.data.formats.tables import Layout
 from components.data.ingestion.readers import raw_files, read_text, read_texts, reader_for
 from components.data.sampling import Rows, read_rows
 from components.data.tasks.kinds import find_kind
-from components.data.tasks.reading.records import is_blank, is_no_number
+from components.data.tasks.reading.records import is_blank, is_no_number, label_text, labels_in, merged_numbers
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.settings.data import CorpusSource
 from components.settings.loading import load_params
@@ -137,13 +138,15 @@ def _without_labels(samples: Mapping[str, Rows], keys: Mapping[str, Any]) -> dic
     if label is None or keys["kind"] == "multilabel":
         return {}
     given = {
-        split: {str(row[label]).strip() for row in rows.rows if not is_blank(row.get(label))}
+        split: {_class_name(row[label]) for row in rows.rows if not is_blank(row.get(label))}
         for split, rows in samples.items()
     }
+    same = merged_numbers(name for names in given.values() for name in names)
+    given = {split: {same.get(name, name) for name in names} for split, names in given.items()}
     reasons = {}
     for split in (split for split in samples if split != "train"):
         if label not in samples[split].columns:
-            reasons[split] = f"has no column {label!r}"
+            reasons[split] = f"has no column {label!r} (columns: {', '.join(samples[split].columns)})"
         elif not given[split]:
             reasons[split] = f"has no label in column {label!r}"
         elif keys["kind"] in ("classification", "pair") and not given["train"] & given[split]:
@@ -151,6 +154,12 @@ def _without_labels(samples: Mapping[str, Rows], keys: Mapping[str, Any]) -> dic
     return {
         split: f"{why}; it is left out, its rows can be predicted (headstart predict)" for split, why in reasons.items()
     }
+
+
+def _class_name(value: Any) -> str:
+    listed = labels_in(value)
+    value = listed[0] if listed and len(listed) == 1 else value
+    return label_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _with_group(
