@@ -79,8 +79,9 @@ def rows_above_header(rows: Sequence[Sequence[str]]) -> int:
     """Number of rows of titles and notes above the header: they have empty cells or another number of them. 0 if none
     of the first rows is a header."""
     width = max(Counter(map(len, rows[1:])).items(), key=lambda entry: entry[1], default=(0, 0))[0]
+    used = {column for row in rows[_TITLES:] or rows for column, cell in enumerate(row) if cell.strip()}
     for number, row in enumerate(rows[:_TITLES]):
-        if len(row) == width and all(cell.strip() for cell in row):
+        if len(row) == width and all(cell.strip() or column not in used for column, cell in enumerate(row)):
             return number if number and width > 1 and is_header(row, rows[number + 1 :]) else 0
     return 0
 
