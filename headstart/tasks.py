@@ -21,6 +21,7 @@ from components.data.guesses import (
     columns_in_words,
     flags_of,
     holds_tags,
+    in_words,
     is_measured,
     label_by_name,
     label_column,
@@ -116,6 +117,9 @@ def read_task(
     table = read_table(data)
     if not len(table):
         raise InputError(f"{table.source}: holds no rows")
+    if table.kind == "tagging" and kind in (None, "tagging") and text is None and label is None:
+        # Words and tags of an annotation tool or a CoNLL file stand beside the columns of its records.
+        text, label = "words", "tags"
     kind = kind or table.kind
     if kind is not None and kind not in COLUMNS:
         raise InputError(f"kind: {kind!r} cannot be fitted from a table{nearest(kind, COLUMNS)}; see `headstart init`")
@@ -268,7 +272,7 @@ def _labels(
     if collected is None:
         raise InputError(
             f"label: no column of {table.source} looks like a label; name it with label=; columns: "
-            f"{', '.join(map(repr, table.columns))}"
+            f"{in_words(table.columns)}"
         )
     return table.column(collected), collected, ()
 
@@ -285,7 +289,7 @@ def _texts(table: Table, label: str | None) -> list[str]:
         return words
     if collected := texts_of(table.columns, label) or words:
         return collected
-    raise InputError(f"text: no column of {table.source} holds text; columns: {', '.join(table.columns)}")
+    raise InputError(f"text: no column of {table.source} holds text; columns: {in_words(table.columns)}")
 
 
 def _kind(table: Table, names: Sequence[str], labels: Sequence[Any]) -> str:

@@ -50,7 +50,7 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     columns = {name.casefold(): name for name in rows.columns}
     for name in [*(text.split(",") if text else []), *([label] if label else [])]:
         if name not in rows.columns:
-            raise DataError(f"no column {name!r}; the columns are {', '.join(map(repr, rows.columns))}")
+            raise DataError(f"no column {name!r}; the columns are {names_listed(rows.columns)}")
     if {"question", "context", "answers"} <= columns.keys() and kind in (None, "questions"):
         return {"kind": "questions"} | {key: columns[key] for key in ("question", "context", "answers")}
     named = [columns[name] for name in WORDS if name in columns]
@@ -67,10 +67,7 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     flags = [] if label else flags_of(by_column(rows), texts)
     label = label or (None if flags else label_column(by_column(rows), texts))
     if label is None and not flags:
-        empty = [name for name, given in by_column(rows).items() if not any(value not in (None, "") for value in given)]
-        listed = ", ".join(map(repr, rows.columns))
-        listed += f"; {', '.join(map(repr, empty))} without values" if empty else ""
-        raise DataError(f"no column looks like a label (columns: {listed}); name it with --label")
+        raise DataError(f"no column looks like a label (columns: {in_words(by_column(rows))}); name it with --label")
     keys: dict[str, Any] = {"first": texts[0], "second": texts[1]} if len(texts) > 1 else {"text": texts[0]}
     if flags:
         return {"kind": "multilabel"} | keys | {"labels": flags}
@@ -89,6 +86,28 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
         kind = "multilabel" if several or kind else "regression" if measured else "classification"
     keys = {"kind": kind} | keys | {"score" if kind in ("similarity", "regression") else "label": label}
     return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
+
+
+#: Columns that a message lists.
+_LISTED: Final = 20
+
+
+def names_listed(names: Iterable[str]) -> str:
+    names = list(map(repr, names))
+    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+
+
+def in_words(columns: Mapping[str, Sequence[Any]]) -> str:
+    """The columns, and which of them have no values, or objects, whose members are no columns."""
+    listed = names_listed(columns)
+    given = {name: [value for value in values if value not in (None, "")] for name, values in columns.items()}
+    if empty := [name for name, values in given.items() if not values]:
+        listed += f"; {names_listed(empty)} without values"
+    for name, values in given.items():
+        if values and all(isinstance(value, dict) for value in values) and len(columns) <= _LISTED:
+            members = names_listed(dict.fromkeys(member for value in values for member in value))
+            listed += f"; {name!r} holds objects with {members}: write these as columns"
+    return listed
 
 
 def _filled(columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
@@ -198,9 +217,7 @@ def _tagging(rows: Rows, text: str | None, label: str | None) -> dict[str, Any]:
     columns = by_column(rows)
     tags = label or next((name for name, values in columns.items() if holds_tags(values)), None)
     if tags is None:
-        raise DataError(
-            f"no column holds tags (columns: {', '.join(map(repr, rows.columns))}); name the tags with --label"
-        )
+        raise DataError(f"no column holds tags (columns: {in_words(columns)}); name the tags with --label")
     if not any(" " in value.strip() for value in columns[tags] if isinstance(value, str)):
         raise DataError(
             f"column {tags!r} has the tag of one word a row; write one sentence a row, or CoNLL: a word and its tag a "
@@ -281,7 +298,7 @@ def _text_columns(rows: Rows, label: str | None) -> list[str]:
     """One text column, or two of a pair."""
     if texts := texts_of(by_column(rows), label):
         return texts
-    raise DataError(f"no column holds text (columns: {', '.join(map(repr, rows.columns))}); name it with --text")
+    raise DataError(f"no column holds text (columns: {in_words(by_column(rows))}); name it with --text")
 
 
 def label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,13 @@ def test_columns_with_one_label_each(cells: tuple[Any, Any]) -> None:
         "column 'text' is the text, 'late', 'dear' are columns of labels, one in each row; a single column with its "
         "name makes it a classification"
     ) in single.notes
+
+
+def test_spans_of_an_annotation_tool_are_tags_of_words(tmp_path: Path) -> None:
+    rows = [{"id": n, "text": f"Jim ran {n}", "label": [[0, 3, "PER"]]} for n in range(4)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = task(tmp_path / "a.jsonl")
+    assert (read.kind, read.fields[0], read.targets[0]) == ("tagging", ("Jim", "ran", "0"), ["B-PER", "O", "O"])
 
 
 def test_names_of_files_are_no_texts(tmp_path: Path) -> None:

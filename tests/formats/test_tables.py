@@ -96,6 +96,22 @@ def test_json_documents_of_lists_and_of_objects(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("document", "columns", "expected"),
+    [
+        ({"text": {"0": "a", "1": "b"}, "n": {"0": 1, "1": 2}}, ["text", "n"], [("a", 1), ("b", 2)]),
+        ({str(n): {"text": "ab"[n % 2], "n": n} for n in range(3)}, ["text", "n"], [("a", 0), ("b", 1), ("a", 2)]),
+        ({f"t{n}": {"text": "ab"[n % 2]} for n in range(2)}, ["id", "text"], [("t0", "a"), ("t1", "b")]),
+        ({f"t{n}": {"id": n, "text": "a"} for n in range(3)}, ["id"], [(0,), (1,), (2,)]),
+    ],
+)
+def test_a_json_object_holds_columns_or_rows_by_id(
+    tmp_path: Path, document: dict[str, Any], columns: list[str], expected: list[tuple[Any, ...]]
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    assert [values for _, values in rows("json", tmp_path / "a.json", columns, nested=True)] == expected
+
+
+@pytest.mark.parametrize(
     ("text", "member", "message"),
     [
         (

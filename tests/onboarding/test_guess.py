@@ -140,6 +140,25 @@ def test_kinds_and_columns(result: Rows, expected: dict[str, Any]) -> None:
     assert guess(result) == expected
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"id": 1, "fields": {"body": "a b c", "tag": "x"}},
+            r"no column holds text \(columns: 'id', 'fields'; 'fields' holds objects with 'body', 'tag': write these "
+            r"as columns\); name it with --text",
+        ),
+        (
+            {"text": "a b c", **{f"c{n}": "x y z" for n in range(30)}, "empty": ""},
+            r"no column looks like a label \(columns: 'text', 'c0', .*'c18' and 12 more; 'empty' without values\)",
+        ),
+    ],
+)
+def test_columns_are_named_in_words(row: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        guess(rows(row, row))
+
+
 def test_a_few_rows_with_a_label_are_enough() -> None:
     """Most rows of a file may wait for a label; a filled column with another name of a label comes first."""
     few = [(f"the text of message {number}", "web", ["a", "b", None][min(number, 2)]) for number in range(30)]

@@ -195,15 +195,21 @@ def _are_rows(value: Any) -> bool:
 
 
 def _rows_of_object(document: dict[str, Any]) -> Any:
-    """The rows of a JSON object: its only list of rows; `data` with names in `columns` (pandas, orient="split"); or
-    columns whose values are numbered (pandas by default) or listed. The object itself if it holds no rows."""
-    members = [value for value in document.values() if _are_rows(value)]
+    """The rows of a JSON object: its only list of rows; `data` with names in `columns` (pandas, orient="split"); rows
+    by number (pandas, orient="index") or by id, which becomes the column `id` of rows without one; or columns whose
+    values are numbered (pandas by default) or listed. The object itself if it holds no rows."""
+    lists = [value for value in document.values() if _are_rows(value)]
     names, data = document.get("columns"), document.get("data")
     if isinstance(names, list) and isinstance(data, list) and _are_rows(data) and isinstance(data[0], list):
         return [dict(zip(names, row, strict=False)) for row in data]
     columns = list(document.values())
-    if len(members) == 1 and not any(isinstance(value, list) and value is not members[0] for value in columns):
-        return members[0]
+    if len(lists) == 1 and not any(isinstance(value, list) and value is not lists[0] for value in columns):
+        return lists[0]
+    if len(columns) > 1 and all(isinstance(row, dict) and row for row in columns):
+        members = {name for row in columns for name in row}
+        if len(columns) > len(members) and not all(map(str.isdigit, members)):
+            ids = [{} if key.isdigit() or "id" in members else {"id": key} for key in document]
+            return [{**named, **row} for named, row in zip(ids, columns, strict=True)]
     if len(columns) > 1 and all(isinstance(column, dict) and column.keys() == columns[0].keys() for column in columns):
         return [{name: column[key] for name, column in document.items()} for key in columns[0]]
     if len(columns) > 1 and all(isinstance(column, list) and len(column) == len(columns[0]) > 1 for column in columns):
