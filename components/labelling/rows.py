@@ -132,7 +132,7 @@ def named(text: str, source: TaskSource) -> Names:
     """The labels in one text of `multilabel`."""
     if text.strip() == NO_LABELS:
         return ()
-    return tuple(sorted({part.strip() for part in text.split(source.label_separator) if part.strip()}))
+    return tuple(sorted({name for part in text.split(source.label_separator) if (name := label_text(part))}))
 
 
 def shown(labels: Names, source: TaskSource) -> str:
