@@ -20,6 +20,7 @@ from components.data.guesses import (
     WORDS,
     columns_in_words,
     flags_of,
+    group_column,
     holds_tags,
     in_words,
     is_measured,
@@ -108,7 +109,7 @@ def read_task(
         label: column of the label, or one label per row.
         kind: of the task; None: determined from the columns and the labels.
         language: code; None: guessed from the texts.
-        group: column of the group, or one group per row; None: rows are independent.
+        group: column of the group, or one group per row; None: proposed as by `headstart init`.
 
     Raises:
         InputError: a column is missing or cannot be determined, a text is missing, there are fewer than two labelled
@@ -138,6 +139,12 @@ def read_task(
     if len(labelled) < 2:
         raise InputError(f"{table.source}: {len(labelled)} labelled row(s); two or more are needed")
     numbers, fields = list(labelled), list(labelled.values())
+    target = {"labels": [*map(str, flags)]} if flags else {COLUMNS[kind][1]: column} if column else {}
+    why = []
+    if group is None and table.is_named and (proposed := group_column(table.columns, columns | target)) is not None:
+        groups, table = _groups(table, proposed[0])
+        why = [f"{proposed[1]} (group= names another column; without the column, rows are independent)"]
+    notes = _notes(table, columns | target, inputs) + why
     places = [table.place(number) + (f", column {column!r}" if column else "") for number in numbers]
     classes: dict[str, Value] = {}
     labels = _normal(labels, kind)
@@ -152,8 +159,7 @@ def read_task(
         unlabelled,
         language or language_of([part for parts in fields for part in parts]),
         None if groups is None else [groups[number] for number in numbers],
-        _notes(table, kind, columns, column or [*map(str, flags)], inputs)
-        + _facts(kind, fields, targets, list(classes)),
+        notes + _facts(kind, fields, targets, list(classes)),
     )
 
 
@@ -181,16 +187,11 @@ def _inputs(
     return labelled, unlabelled
 
 
-def _notes(
-    table: Table, kind: str, columns: Mapping[str, str], label: str | list[str], inputs: Sequence[Fields | None]
-) -> list[str]:
-    """How the data were read, and what was left out. `label`: its column, or the columns with one label each."""
+def _notes(table: Table, keys: Mapping[str, Any], inputs: Sequence[Fields | None]) -> list[str]:
+    """How the data were read, and what was left out."""
     notes = list(table.notes)
-    if table.is_named:
-        named: dict[str, Any] = {COLUMNS[kind][1]: label} if isinstance(label, str) else {}
-        if isinstance(label, list) and label and {*label} <= table.columns.keys():
-            named = {"labels": label}
-        notes += columns_in_words(table.columns, dict(columns) | named)
+    if table.is_named and {*keys.get("labels", ())} <= table.columns.keys():
+        notes += columns_in_words(table.columns, keys)
     if missing := [number for number, parts in enumerate(inputs) if parts is None]:
         notes.append(f"{len(missing)} row(s) have no text and are left out, the first: {table.place(missing[0])}")
     return notes

@@ -140,19 +140,25 @@ def text_column(rows: Rows, *, like: str | None) -> str:
     return like if like in rows.columns else _text_columns(rows, None)[0]
 
 
-def group_column(rows: Rows, keys: dict[str, Any]) -> tuple[str, int, int] | None:
-    """The column of the group, the number of its values and of its rows: named like a group, with many values and
-    several rows for each; of several the one with the fewest values, whose groups are the largest."""
+def group_column(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The column of the group, and why, in words: named like a group, with many values and several rows for each; of
+    several the one with the fewest values, whose groups are the largest."""
     used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
     candidates = []
-    for name in (name for name in rows.columns if name not in used):
-        given = [row[name] for row in rows.rows if row.get(name) not in (None, "")]
+    for name in (name for name in columns if name not in used):
+        given = [value for value in columns[name] if value not in (None, "")]
         if not GROUPS & words_of(name) or any(isinstance(value, list | dict) for value in given):
             continue
         values = len({_text(value) for value in given})
-        if values >= _GROUPS and len(given) >= max(_ROWS_EACH * values, len(rows.rows) / 2):
-            candidates.append((name, values, len(given)))
-    return min(candidates, key=lambda candidate: candidate[1], default=None)
+        if values >= _GROUPS and len(given) >= max(_ROWS_EACH * values, len(columns[name]) / 2):
+            candidates.append((values, len(given) / values, name))
+    if not candidates:
+        return None
+    values, each, name = min(candidates, key=lambda candidate: candidate[0])
+    return name, (
+        f"column {name!r} is the group: {values:,} values, {each:.1f} rows each, which are not independent; the rows "
+        "of a group stay in one split and one fold"
+    )
 
 
 def runners_up(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> tuple[list[str], list[str]]:

@@ -264,5 +264,8 @@ def test_members_of_a_json_document_are_splits(tmp_path: Path) -> None:
 )
 def test_a_group_column_has_many_values_with_several_rows(column: str, values: int, chosen: bool) -> None:
     table = [{"text": f"text {row} of many", "label": "ab"[row % 2], column: f"v{row % values}"} for row in range(200)]
-    result = columns.group_column(Rows("csv", ["text", "label", column], table), {"text": "text", "label": "label"})
-    assert result == ((column, values, 200) if chosen else None)
+    result = columns.group_column(
+        by_column(Rows("csv", ["text", "label", column], table)), {"text": "text", "label": "label"}
+    )
+    assert (result and result[0]) == (column if chosen else None)
+    assert result is None or f": {values} values, {200 / values:.1f} rows each, which" in result[1]

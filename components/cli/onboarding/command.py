@@ -182,14 +182,11 @@ def _with_group(
         keys = keys | {"no_label": "drop"}
     if options.group:
         return keys | {"group": options.group}, [f"column {options.group!r} is the group (--group)"]
-    proposed = columns.group_column(samples[0], keys)
+    proposed = columns.group_column(columns.by_column(samples[0]), keys)
     if proposed is None or any(proposed[0] not in rows.columns for rows in samples):
         return keys, []
-    name, values, count = proposed
-    return keys | {"group": name}, [
-        f"column {name!r} is the group: {values:,} values, {count / values:.1f} rows each, which are not independent; "
-        "the rows of a group stay in one split and one fold (--group names another column, group: null means none)"
-    ]
+    name, why = proposed
+    return keys | {"group": name}, [f"{why} (--group names another column, group: null means none)"]
 
 
 def _block(keys: Mapping[str, Any], facts: Facts, files: Mapping[str, str]) -> dict[str, Any]:
