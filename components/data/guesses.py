@@ -428,4 +428,5 @@ def by_column(rows: Rows) -> dict[str, list[Any]]:
 
 
 def _text(value: Any) -> str:
-    return value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    # Dates, times and decimal numbers of a parquet file or a DataFrame are no JSON.
+    return value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from components.data.guesses import guess
+from components.data.sampling import read_rows
 from headstart import fit
 from headstart.tables import InputError, read_table
 from headstart.tasks import read_task, read_unlabelled
@@ -53,6 +56,15 @@ def test_tables(data: Any) -> None:
     read = task(data)
     assert [fields[0] for fields in read.fields] == list(TEXTS)
     assert read.targets == list(LABELS)
+
+
+def test_dates_and_decimal_numbers_are_no_obstacle(tmp_path: Path) -> None:
+    further = {"date": pd.Timestamp("2024-01-02"), "price": Decimal("1.5"), "raw": b"x", "after": pd.Timedelta(days=1)}
+    frame = pd.DataFrame({"text": TEXTS, "mood": LABELS}).assign(**further)
+    assert task(frame).targets == list(LABELS)
+    frame.drop(columns="after").to_parquet(tmp_path / "a.parquet")
+    assert task(tmp_path / "a.parquet").targets == list(LABELS)
+    assert guess(read_rows(tmp_path / "a.parquet")) == {"kind": "classification", "text": "text", "label": "mood"}
 
 
 def test_a_matrix_of_labels() -> None:

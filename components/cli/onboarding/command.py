@@ -159,7 +159,7 @@ def _without_labels(samples: Mapping[str, Rows], keys: Mapping[str, Any]) -> dic
 def _class_name(value: Any) -> str:
     listed = labels_in(value)
     value = listed[0] if listed and len(listed) == 1 else value
-    return label_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return label_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _with_group(
