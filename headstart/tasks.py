@@ -26,6 +26,7 @@ from components.data.guesses import (
     is_measured,
     label_by_name,
     label_column,
+    refuse_lists_of_tags,
     separator_of,
     texts_of,
 )
@@ -309,6 +310,7 @@ def _kind(table: Table, names: Sequence[str], labels: Sequence[Any]) -> str:
         if any(" " in value.strip() for value in given if isinstance(value, str)):
             return "tagging"
         raise InputError("label: is the tag of one word a row; give the words of a sentence and their tags as lists")
+    refuse_lists_of_tags(given, "label")
     if several or (not two and separator_of(given) is not None):
         return "multilabel"
     if is_measured(given):

@@ -29,6 +29,8 @@ _GROUPS, _ROWS_EACH = 5, 2
 _CLASSES: Final = 500
 #: Whole numbers are measured, not names of classes, if there are more different ones, with gaps between them.
 _NUMBERS: Final = 20
+#: Share of the parts of texts with several labels that other texts have, too.
+_AGAIN: Final = 0.9
 _SEPARATORS: Final = (",", ";", "|", "\n", "#", "/", "+")
 
 
@@ -75,6 +77,7 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     values = [row.get(label) for row in rows.rows]
     if kind is None and len(texts) == 1 and holds_tags(values):
         return _tagging(rows, texts[0], label)
+    refuse_lists_of_tags(values, label)
     measured = is_measured(values)
     if len(texts) > 1:
         kind = kind or ("similarity" if measured else "pair")
@@ -240,6 +243,20 @@ def holds_tags(values: Sequence[Any]) -> bool:
     return bool(parts - {"O"}) and all(re.fullmatch(r"O|[BIESLU]-\S+", part) for part in parts)
 
 
+def refuse_lists_of_tags(values: Sequence[Any], column: str | None) -> None:
+    """Check that a column of labels does not hold lists of tags that a table has as text.
+
+    Raises:
+        DataError: it does.
+    """
+    lists = [labels_in(value) for value in values if isinstance(value, str)]
+    if lists and all(lists) and holds_tags([str(tag) for tags in lists for tag in tags or ()]):
+        raise DataError(
+            f"column {column!r} has lists of tags as text ({values[0]!r:.60}); save the table as parquet or jsonl, "
+            "with lists of words and of tags"
+        )
+
+
 def _choice(rows: Rows, columns: dict[str, str], text: str | None, label: str | None) -> dict[str, Any]:
     first = text or next((columns[name] for name in ("question", "prompt", "text") if name in columns), None)
     answer = label or next((columns[name] for name in ("label", "answer") if name in columns), None)
@@ -395,7 +412,7 @@ def _are_joined_numbers(values: Sequence[Any]) -> bool:
 
 
 def separator_of(values: Sequence[Any]) -> str | None:
-    """The separator of several labels in one text: its parts are used again and again, alone too."""
+    """The separator of several labels in one text: nearly all of its parts are used again and again."""
     texts = [value for value in values if isinstance(value, str) and value.strip()]
     if _are_joined_numbers(texts):
         return ","
@@ -407,7 +424,8 @@ def separator_of(values: Sequence[Any]) -> str | None:
         if not joined or any(not part or len(part) > 40 for parts in joined for part in parts):
             continue
         uses = Counter(part for parts in split for part in set(parts))
-        if len(uses) < len(set(texts)) and all(uses[part] > 1 for parts in joined for part in parts):
+        again = [uses[part] > 1 for parts in joined for part in parts]
+        if len(uses) < len(set(texts)) and sum(again) >= _AGAIN * len(again):
             return separator
     return None
 

@@ -47,6 +47,8 @@ NAMES = {"label": "label_name"}
         ("a.txt", "text|label\nfast, good|pos\nlate, dear|neg\n", "csv", ["text", "label"]),
         ("a.txt", "__label__a,fast\n__label__b,late\n__label__a,good\n", "csv", ["0", "1"]),
         ("a.all", "x how many\ny who is\nx how far\ny who was\n", "label-first", ["label", "text"]),
+        ("a.tsv", "Jim\tB-PER\nran\tO\n\nhe\tO\nran\tO\n\n", "conll", ["words", "tags"]),
+        ("a.tsv", "name\tsex\nJim\tO\n\nEva\tB\n\nTom\tO\n", "tsv", ["name", "sex"]),
         ("a.annotated", "Jim\tB-PER\nran\tO\n\nhe\tO\nran\tO\n\n", "conll", ["words", "tags"]),
     ],
 )
@@ -110,6 +112,16 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
             rows(*({"text": f"t {n}", "label": ["x;y", "x", "y", "y;x"][n % 4]} for n in range(8))),
             CLASSES | {"kind": "multilabel", "label_separator": ";"},
         ),
+        # A label of one row is no reason to take the labels of a row for one.
+        (
+            rows(
+                *(
+                    {"text": f"t {n}", "label": ["x;y", "x", "y", "z;x", "y;z", "rare;x"][n % 5 + n // 20]}
+                    for n in range(21)
+                )
+            ),
+            CLASSES | {"kind": "multilabel", "label_separator": ";"},
+        ),
         (
             table("text toxic rude", ("a b c", "1", "0"), ("d e f", "0", "1")),
             {"kind": "multilabel", "text": "text", "labels": ["toxic", "rude"]},
@@ -157,6 +169,14 @@ def test_kinds_and_columns(result: Rows, expected: dict[str, Any]) -> None:
 def test_columns_are_named_in_words(row: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         guess(rows(row, row))
+
+
+@pytest.mark.parametrize("value", ["['B-PER', 'O']", '["B-PER", "O"]', "['B-PER' 'O']"])
+def test_lists_of_tags_as_text_are_refused(value: str) -> None:
+    with pytest.raises(
+        DataError, match="column 'tags' has lists of tags as text .* save the table as parquet or jsonl"
+    ):
+        guess(table("tokens tags", *(("['Jim', 'ran']", value) for _ in range(4))))
 
 
 def test_a_few_rows_with_a_label_are_enough() -> None:

@@ -86,6 +86,8 @@ def form_of(path: Path) -> str:
         raise DataError(f"{path}: is a tar archive; unpack it first")
     if form in ("json", "csv", "tsv") and _is_lines_of_json(path):
         return "jsonl"
+    if form == "tsv" and _sentences(_head(path), spans=True) is not None:
+        return "conll"
     return form or _sniffed(path)
 
 
@@ -163,20 +165,32 @@ def _is_lines_of_json(path: Path) -> bool:
     return len(full) > 1 and all(line.startswith("{") and line.endswith("}") for line in full)
 
 
+def _sentences(texts: Sequence[str], *, spans: bool = False) -> str | None:
+    """`conll` or `conllu` if lines are words with a tag, and empty lines between sentences; None if they are not.
+    `spans`: the tags have to be of spans, such as `B-person`."""
+    full = [line for line in texts if line.strip()]
+    blank = len(texts) - len(full)
+    words = [re.split(r"[\t ]+", line.strip()) for line in full if not line.startswith(("#", "-DOCSTART-"))]
+    (most, count), *_ = Counter(map(len, words)).most_common(1) or [(0, 0)]
+    if most not in range(2, 11) or count <= 0.95 * len(words):
+        return None
+    last = [cells[-1] for cells in words]
+    if spans and not (blank and _are_tags(last)):
+        return None
+    # Sentences may be long, and a table has no empty lines.
+    if blank > len(texts) / 100 or (_are_tags(last) and (blank or len(set(last)) > 1)):
+        return "conllu" if most == 10 else "conll"
+    return None
+
+
 def _sniffed(path: Path) -> str:
     texts = _head(path)
     full = [line for line in texts if line.strip()]
     if full and full[0].lstrip()[0] in "{[":
         objects = all(line.lstrip().startswith("{") for line in full[:20])
         return "jsonl" if objects and len(full) > 1 and full[0].rstrip().endswith("}") else "json"
-    blank = len(texts) - len(full)
-    words = [re.split(r"[\t ]+", line.strip()) for line in full if not line.startswith(("#", "-DOCSTART-"))]
-    (most, count), *_ = Counter(map(len, words)).most_common(1) or [(0, 0)]
-    if most in range(2, 11) and count > 0.95 * len(words):
-        # Sentences may be long, and a table has no empty lines.
-        last = [cells[-1] for cells in words]
-        if blank > len(texts) / 100 or (_are_tags(last) and (blank or len(set(last)) > 1)):
-            return "conllu" if most == 10 else "conll"
+    if (sentences := _sentences(texts)) is not None:
+        return sentences
     first = Counter(line.split(maxsplit=1)[0] for line in full)
     label_first = all(" " in line.strip() for line in full) and _are_first_labels(first)
     # A comma that a space follows is punctuation.
