@@ -39,6 +39,7 @@ NAMES = {"label": "label_name"}
         ("a.jsonl", '{"text": "a", "label": "b"}\n', "jsonl", ["text", "label"]),
         ("a.json", '[{"text": "a", "label": "b"}]', "json", ["text", "label"]),
         ("a.txt", "id\tsentence_A\n1\tone man\n2\ttwo men\n", "tsv", ["id", "sentence_A"]),
+        ("a.csv", 'text, label \n"good, new", 1\nbad, 0\n', "csv", ["text", "label"]),
         # Commas are also punctuation and decimal commas.
         ("a.csv", "text;score\nlate, dear, no;3,5\nfast, good, yes;4,5\n", "csv", ["text", "score"]),
         ("a.tsv", "pos\tfast, good\nneg\tlate, dear\npos\tgood, new\n", "tsv", ["0", "1"]),
@@ -107,6 +108,19 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
             {"kind": "similarity", "first": "sentence1", "second": "sentence2", "score": "label"},
         ),
         (table("text score", ("a b", 0.25), ("c d", 3.5)), {"kind": "regression", "text": "text", "score": "score"}),
+        # Signs of percent and currencies stand beside numbers.
+        (
+            table("text score", *((f"a {n}", f"{7 * n}%") for n in range(25))),
+            {"kind": "regression", "text": "text", "score": "score"},
+        ),
+        (
+            table("text price score", *((f"a {n}", "x", f"$1,{200 + n}.50") for n in range(8))),
+            {"kind": "regression", "text": "text", "score": "score"},
+        ),
+        (
+            table("text score", *((f"a {n}", f"{n},5 \u20ac") for n in range(8))),
+            {"kind": "regression", "text": "text", "score": "score"},
+        ),
         (table("text label", ("a", ["x", "y"]), ("b", [])), CLASSES | {"kind": "multilabel"}),
         (
             rows(*({"text": f"t {n}", "label": ["x;y", "x", "y", "y;x"][n % 4]} for n in range(8))),

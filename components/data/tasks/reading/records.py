@@ -26,6 +26,8 @@ from components.settings.tasks import AUTO, SPLITS, TaskSource
 #: A number without leading zeros: 0101 and 101 are two codes.
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
+#: Signs of currencies and of percent, which stand beside a number.
+_UNITS_OF_NUMBERS = "$\u20ac\u00a3\u00a5\u0e3f% \u00a0"
 #: What stands for a missing number.
 NO_NUMBER = frozenset(("na", "n/a", "nan", "none", "null", "nil", "-", "?", "."))
 #: Column of the clusters if `data.tasks.<name>.group` is `auto`.
@@ -302,17 +304,18 @@ def flag_of(value: Any) -> bool | None:
 
 def are_thousands(values: Iterable[Any]) -> bool:
     """Whether the commas of numbers separate thousands: in every number with a comma, three digits follow each."""
-    with_comma = [value.strip() for value in values if isinstance(value, str) and "," in value]
+    with_comma = [value.strip(_UNITS_OF_NUMBERS) for value in values if isinstance(value, str) and "," in value]
     return bool(with_comma) and all(map(_THOUSANDS.fullmatch, with_comma))
 
 
 def number_of(text: str, *, thousands: bool = False) -> float:
-    """The number in a text. `text`: with a decimal point or a decimal comma. `thousands`: whether commas separate
-    thousands instead.
+    """The number in a text. `text`: with a decimal point or a decimal comma, also with the sign of a currency or of
+    percent. `thousands`: whether commas separate thousands instead.
 
     Raises:
         ValueError: it is no number.
     """
+    text = text.strip(_UNITS_OF_NUMBERS)
     if thousands:
         return float(text.replace(",", ""))
     return float(text.replace(",", ".") if text.count(",") == 1 and "." not in text else text)
