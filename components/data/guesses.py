@@ -91,6 +91,8 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
 
 
+#: Values of a column that names the split of each row.
+_SPLITS: Final = {"train", "training", "dev", "valid", "validation", "val", "test", "testing", "eval", "unsup", ""}
 #: Columns that a message lists.
 _LISTED: Final = 20
 
@@ -196,6 +198,13 @@ def columns_in_words(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, An
         f"column {', '.join(used)}"
         + "".join(f"; {', '.join(map(repr, names[:5]))} may also be {what}" for names, what in more if names)
     ]
+    for name, split in columns.items():
+        splits = {str(value).strip().casefold() for value in split}
+        if len(splits) > 1 and {"train", "training"} & splits and splits <= _SPLITS and name not in keys.values():
+            lines.append(
+                f"warning: column {name!r} names the split of each row ({', '.join(sorted(splits))}), and is not used; "
+                "write a file for each split, such as train.csv and test.csv in one folder"
+            )
     values = columns.get(keys.get("score", ""), ())
     if any(isinstance(value, str) and "," in value for value in values):
         what = "separates thousands" if are_thousands(values) else "is the decimal comma"

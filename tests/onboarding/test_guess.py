@@ -13,6 +13,7 @@ from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError
 from components.data import guesses as columns
 from components.data.guesses import by_column, guess, runners_up
+from components.data.guesses import columns_in_words as in_words_of
 from components.data.sampling import Rows, read_rows
 from components.settings.tasks import TaskSource
 
@@ -183,6 +184,19 @@ def test_kinds_and_columns(result: Rows, expected: dict[str, Any]) -> None:
 def test_columns_are_named_in_words(row: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         guess(rows(row, row))
+
+
+def test_a_column_of_splits_is_named() -> None:
+    columns = {
+        "text": ["a b c"] * 8,
+        "label": ["x", "y"] * 4,
+        "part": ["Train", "test"] * 4,
+        "other": ["a", "test"] * 4,
+    }
+    assert in_words_of(columns, {"text": "text", "label": "label"})[1:] == [
+        "warning: column 'part' names the split of each row (test, train), and is not used; write a file for each "
+        "split, such as train.csv and test.csv in one folder"
+    ]
 
 
 @pytest.mark.parametrize("value", ["['B-PER', 'O']", '["B-PER", "O"]', "['B-PER' 'O']"])
