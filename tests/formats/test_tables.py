@@ -134,6 +134,17 @@ def test_errors_in_json_documents(tmp_path: Path, text: str, member: str, messag
         rows("json", path, ["0"], member=member)
 
 
+@pytest.mark.parametrize("form", ["jsonl", "json"])
+def test_a_member_that_other_objects_have_may_be_missing(tmp_path: Path, form: str) -> None:
+    objects = ['{"text": "a"}', '{"text": "b", "label": "x"}', '{"label": "y"}']
+    content = "\n".join(objects) if form == "jsonl" else f"[{', '.join(objects)}]"
+    (tmp_path / f"a.{form}").write_text(content)
+    actual = rows(form, tmp_path / f"a.{form}", ["text", "label"])
+    assert actual == [(1, ("a", None)), (2, ("b", "x")), (3, (None, "y"))]
+    with pytest.raises(DataError, match=r"no column 'labl'; did you mean 'label'\?; name the column in params.yaml"):
+        rows(form, tmp_path / f"a.{form}", ["text", "labl"])
+
+
 def test_nested_values_are_returned_as_lists(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"words": [["a", "b"], []], "n": [1, 2]}), path)
