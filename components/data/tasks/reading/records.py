@@ -242,11 +242,13 @@ def filled(value: Any, what: str, column: str, where: object) -> str:
     """A value as non-empty text; `what` it is, for the message.
 
     Raises:
-        DataError: the text is empty.
+        DataError: the text is empty, or contains a NUL character, which prediction refuses.
     """
     text = as_text(value, where)
     if text is None or not text.strip():
         raise DataError(f"{where}: {what} ({column!r}) is empty; remove the row or fill it in")
+    if "\0" in text:
+        raise DataError(f"{where}: {what} ({column!r}) contains a NUL character; remove it")
     return text
 
 
