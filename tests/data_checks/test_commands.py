@@ -272,6 +272,9 @@ def test_records_of_two_clones_are_merged() -> None:
 def test_random_resamples_of_the_data_raise_no_alarm(project: Project, kept: float) -> None:
     for seed in range(10):
         chosen = random.Random(seed)
-        project.write_train(chosen.sample(project.train, int(kept * len(project.train))))
-        found = project.check()
-        assert found == "params.yaml: ok\ndata: ok; 5 inputs compared with their last accepted versions\n"
+        rows = int(kept * len(project.train))
+        project.write_train(chosen.sample(project.train, rows))
+        assert project.check() == (
+            f"params.yaml: ok\nt train: {rows} rows, 400 before\n"
+            "data: ok; 5 inputs compared with their last accepted versions\n"
+        )
