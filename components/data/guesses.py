@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -172,7 +173,10 @@ def runners_up(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) ->
     others = [name for name in columns if name not in used]
     few = with_few_values(columns, others) if {"label", "score"} & keys.keys() else {}
     texts = {name: [value for value in columns[name] if isinstance(value, str) and value.strip()] for name in others}
-    return [name for name, values in texts.items() if name not in few and _are_texts(values)], list(few)
+    texts = {
+        name: values for name, values in texts.items() if few.get(name, _CLASSES) > _NUMBERS and _are_texts(values)
+    }
+    return list(texts), [name for name in few if name not in texts]
 
 
 def _are_texts(values: Sequence[str]) -> bool:
@@ -193,7 +197,10 @@ def columns_in_words(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, An
     if not used:
         return []
     texts, labels = runners_up(columns, keys)
-    more = [(texts, "the text (--text)"), (labels, "the label (--label)")]
+    both = ",".join([keys.get("text", ""), *texts[:1]])
+    single = "text" in keys and "labels" not in keys and keys.get("kind") != "multilabel"
+    pair = f"; --text {shlex.quote(both)} reads both" if single and both.count(",") == 1 else ""
+    more = [(texts, f"the text (--text{pair})"), (labels, "the label (--label)")]
     lines = [
         f"column {', '.join(used)}"
         + "".join(f"; {', '.join(map(repr, names[:5]))} may also be {what}" for names, what in more if names)
@@ -307,10 +314,15 @@ def texts_of(columns: Mapping[str, Sequence[Any]], label: str | None) -> list[st
 _LETTER: Final = rf"[{UNSPACED}\p{{Thai}}]"
 #: A letter of a script without spaces between words, in which a run of characters with a digit is a sentence.
 _UNSPACED: Final = regex.compile(_LETTER, regex.VERSION1)
-#: One word without spaces that is written by a program.
+#: A part of a date or a time, as programs write them.
+_DATE: Final = (
+    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*+\.?|[AaPp]\.?[Mm]\.?"
+    r"|(?:GMT|UTC|[A-Z]{1,2}[DS]?T|Z)(?:[+-][\d:]++)?|[+-]?[\d.:/\-]++(?:T[\d.:+]++)?Z?"
+)
+#: One word without spaces that is written by a program, or a date.
 _NO_TEXT: Final = regex.compile(
-    r"(https?://|www\.)\S+|\S+@\S+\.\w+|[+-]?[\d.,:/\-T ]+(Z|[AP]M)?|[0-9a-fA-F-]{8,}"
-    rf"|[[\w.:-]--{_LETTER}]*[/\\][\S--{_LETTER}]+|[\S--{_LETTER}]*\d[\S--{_LETTER}]*",
+    r"(https?://|www\.)\S+|\S+@\S+\.\w+|(?=.*\d)(?:(?:" + _DATE + r")[\s,]*+)++|[0-9a-fA-F-]{8,}"
+    rf"|[[\w.:-]--{_LETTER}]*[/\\][\S--{_LETTER}]+|(?=[\S--{_LETTER}]*\d)[\S--{_LETTER}]++",
     regex.VERSION1,
 )
 

@@ -186,6 +186,34 @@ def test_columns_are_named_in_words(row: dict[str, Any], message: str) -> None:
         guess(rows(row, row))
 
 
+def test_another_column_of_text_can_be_read_too() -> None:
+    """Few subjects repeat; they are no labels."""
+    subjects = [f"about my order {n % 30}" for n in range(90)]
+    bodies = [f"a long text {n} of mine" for n in range(90)]
+    columns = {"subject": subjects, "body": bodies, "queue": ["x", "y", "z"] * 30}
+    keys = {"kind": "classification", "text": "body", "label": "queue"}
+    note = "column 'body' is the text, 'queue' is the label; 'subject' may also be the text (--text"
+    assert in_words_of(columns, keys) == [f"{note}; --text body,subject reads both)"]
+    assert in_words_of(columns, keys | {"kind": "multilabel"}) == [f"{note})"]
+    table = rows(*({name: values[n] for name, values in columns.items()} for n in range(90)))
+    both = {"kind": "pair", "first": "body", "second": "subject", "label": "queue"}
+    assert guess(table, text="body,subject", label="queue") == both
+
+
+@pytest.mark.parametrize(
+    ("value", "column"),
+    [
+        ("2024/01/02 3:04:05 PM GMT+7", "text"),
+        ("Mon Apr 06 22:19:45 PDT 2009", "text"),
+        ("2024-01-01T10:00:00.000+00:00", "text"),
+        ("Jan 5, 2024, a Friday", "when"),
+        ("1" * 50_000 + " x", "when"),
+    ],
+)
+def test_dates_are_no_texts(value: str, column: str) -> None:
+    assert columns.texts_of({"text of it": ["a b c"] * 4, "when": [value] * 4}, None)[0].split()[0] == column
+
+
 def test_a_column_of_splits_is_named() -> None:
     columns = {
         "text": ["a b c"] * 8,
