@@ -257,7 +257,7 @@ def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:
     data_checks.refuse(checked)
     yield from (f"warning: {finding}" for entry in checked if entry.accepted is None for finding in entry.findings)
     for entry in checked:
-        before = entry.before and entry.before.measured()
+        before = None if entry.before is None else entry.before.measured()
         if entry.accepted is None and before is not None:
             yield f"{entry.unit.name}: {entry.unit.statistics.rows:,} rows, {before.rows:,} before"
     first = sum(entry.before is None and entry.accepted is None for entry in checked)
