@@ -82,8 +82,9 @@ def fit(
             A list of labels per row: multi-label. One tag per word: tagging. Numbers that are not whole, or more than
             20 different whole numbers with gaps between them: regression. Others: classification.
         kind: of the task, if it is not the one that the labels suggest.
-        group: column of the group (customer, author, thread), or one group per row. Rows of one group are in one fold,
-            as copies of a text are. None, also as a value: the rows are independent.
+        group: column of the group (customer, author, thread), or one group per row; None as a value: the row is
+            independent. Rows of one group are in one fold, as copies of a text are. Default: a column with such a name,
+            many values and several rows for each, as in `headstart init`.
         start: encoder to start from: a published model's folder, an encoder directory, or the name of an installed
             start (`headstart starts`). None: words models only, which need no encoder and take seconds.
         unlabelled: texts without labels, in the same forms as `data`, or a list of paths (.txt: one text a line).

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError, nearest
+from components.data.formats.column_names import USUAL
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading, lines
 from components.data.formats.rows import open_rows
@@ -257,8 +258,13 @@ def _read_file(path: Path) -> Table:
 
 
 def _is_table(path: Path) -> bool:
-    """Whether a txt file is a table with tabs, or has a label or tag in each line, and is not a list of texts."""
+    """Whether a txt file is a table, or has a label or tag in each line, and is not a list of texts, which may have
+    equally many commas."""
     try:
-        return form_of(path) in ("tsv", "conll", "conllu", "label-first")
+        form = form_of(path)
+        if form == "csv":
+            opened = open_rows(path)
+            return opened.header and not USUAL.isdisjoint(map(str.casefold, opened.names))
+        return form != "json"
     except DataError:
         return False

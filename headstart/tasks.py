@@ -20,10 +20,13 @@ from components.data.guesses import (
     WORDS,
     columns_in_words,
     flags_of,
+    group_column,
     holds_tags,
+    in_words,
     is_measured,
     label_by_name,
     label_column,
+    refuse_lists_of_tags,
     separator_of,
     texts_of,
 )
@@ -31,6 +34,7 @@ from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.records import (
     are_thousands,
+    flag_of,
     is_no_number,
     label_text,
     labels_in,
@@ -106,7 +110,7 @@ def read_task(
         label: column of the label, or one label per row.
         kind: of the task; None: determined from the columns and the labels.
         language: code; None: guessed from the texts.
-        group: column of the group, or one group per row; None: rows are independent.
+        group: column of the group, or one group per row; None: proposed as by `headstart init`.
 
     Raises:
         InputError: a column is missing or cannot be determined, a text is missing, there are fewer than two labelled
@@ -115,24 +119,33 @@ def read_task(
     table = read_table(data)
     if not len(table):
         raise InputError(f"{table.source}: holds no rows")
+    if table.kind == "tagging" and kind in (None, "tagging") and text is None and label is None:
+        # Words and tags of an annotation tool or a CoNLL file stand beside the columns of its records.
+        text, label = "words", "tags"
     kind = kind or table.kind
     if kind is not None and kind not in COLUMNS:
         raise InputError(f"kind: {kind!r} cannot be fitted from a table{nearest(kind, COLUMNS)}; see `headstart init`")
     groups, table = _groups(table, group)
     names = [text] if isinstance(text, str) else list(text or ())
-    labels, column = _labels(table, label, names, kind)
+    labels, column, flags = _labels(table, label, names, kind)
     if len(labels) != len(table):
         raise InputError(f"label: {len(labels)} labels for {len(table)} rows; give one per row")
     names = names or (_texts(table, column) if table.is_named else [])
     if column in names:
         raise InputError(f"text: {column!r} is the column of the label; name the column of the text")
-    kind = kind or _kind(table, names, labels)
+    kind = kind or ("multilabel" if flags else _kind(table, names, labels))
     columns = _columns(table, names, kind)
     inputs = parsed(table, find_kind(kind).io, columns)
     labelled, unlabelled = _inputs(inputs, labels, kind)
     if len(labelled) < 2:
         raise InputError(f"{table.source}: {len(labelled)} labelled row(s); two or more are needed")
     numbers, fields = list(labelled), list(labelled.values())
+    target = {"labels": [*map(str, flags)]} if flags else {COLUMNS[kind][1]: column} if column else {}
+    why = []
+    if group is None and table.is_named and (proposed := group_column(table.columns, columns | target)) is not None:
+        groups, table = _groups(table, proposed[0])
+        why = [f"{proposed[1]} (group= names another column; without the column, rows are independent)"]
+    notes = _notes(table, columns | target, inputs) + why
     places = [table.place(number) + (f", column {column!r}" if column else "") for number in numbers]
     classes: dict[str, Value] = {}
     labels = _normal(labels, kind)
@@ -147,7 +160,7 @@ def read_task(
         unlabelled,
         language or language_of([part for parts in fields for part in parts]),
         None if groups is None else [groups[number] for number in numbers],
-        _notes(table, kind, columns, column, inputs) + _facts(kind, fields, targets, list(classes)),
+        notes + _facts(kind, fields, targets, list(classes)),
     )
 
 
@@ -175,13 +188,10 @@ def _inputs(
     return labelled, unlabelled
 
 
-def _notes(
-    table: Table, kind: str, columns: Mapping[str, str], label: str | None, inputs: Sequence[Fields | None]
-) -> list[str]:
+def _notes(table: Table, keys: Mapping[str, Any], inputs: Sequence[Fields | None]) -> list[str]:
     """How the data were read, and what was left out."""
     notes = list(table.notes)
-    if table.is_named:
-        keys = dict(columns) | ({COLUMNS[kind][1]: label} if label else {})
+    if table.is_named and {*keys.get("labels", ())} <= table.columns.keys():
         notes += columns_in_words(table.columns, keys)
     if missing := [number for number, parts in enumerate(inputs) if parts is None]:
         notes.append(f"{len(missing)} row(s) have no text and are left out, the first: {table.place(missing[0])}")
@@ -239,32 +249,34 @@ def _groups(table: Table, group: Any) -> tuple[list[str | None] | None, Table]:
     return [None if _is_missing(value) else str(value).strip() for value in values], table
 
 
-def _labels(table: Table, label: Any, names: Sequence[str], kind: str | None) -> tuple[list[Any], str | None]:
-    """One label per row, and the column that they come from."""
+def _labels(
+    table: Table, label: Any, names: Sequence[str], kind: str | None
+) -> tuple[list[Any], str | None, Sequence[Value]]:
+    """One label per row, the column that they come from, and the names of several columns with one label each."""
     if isinstance(label, str):
-        return table.column(label), label
+        return table.column(label), label, ()
     if getattr(label, "ndim", 1) == 2 and label.shape[1] > 1:
-        return indicator_labels(label)[0], None
+        return (indicator := indicator_labels(label))[0], None, indicator[1]
     if label is not None:
         frame = read_table(label)
         if len(frame.columns) == 1:
-            return next(iter(frame.columns.values())), None
+            return next(iter(frame.columns.values())), None, ()
         raise InputError("label: give the name of a column, or one label per row")
     if not table.is_named:
         raise InputError("label: is missing; give one label per text")
     text = list(names) or _texts(table, label_by_name(table.columns))
     if len(text) == 1 and kind in (None, "multilabel") and (flags := flags_of(table.columns, text)):
         rows = range(len(table))
-        return [[name for name in flags if _is_set(table.columns[name][row])] for row in rows], None
+        return [[name for name in flags if flag_of(table.columns[name][row])] for row in rows], None, flags
     collected = label_column({name: values for name, values in table.columns.items() if name not in names}, text)
     if collected is None and (named := label_by_name(table.columns)) in names:
         raise InputError(f"text: {named!r} is the column of the label; name the column of the text")
     if collected is None:
         raise InputError(
             f"label: no column of {table.source} looks like a label; name it with label=; columns: "
-            f"{', '.join(map(repr, table.columns))}"
+            f"{in_words(table.columns)}"
         )
-    return table.column(collected), collected
+    return table.column(collected), collected, ()
 
 
 def _texts(table: Table, label: str | None) -> list[str]:
@@ -279,7 +291,7 @@ def _texts(table: Table, label: str | None) -> list[str]:
         return words
     if collected := texts_of(table.columns, label) or words:
         return collected
-    raise InputError(f"text: no column of {table.source} holds text; columns: {', '.join(table.columns)}")
+    raise InputError(f"text: no column of {table.source} holds text; columns: {in_words(table.columns)}")
 
 
 def _kind(table: Table, names: Sequence[str], labels: Sequence[Any]) -> str:
@@ -298,15 +310,12 @@ def _kind(table: Table, names: Sequence[str], labels: Sequence[Any]) -> str:
         if any(" " in value.strip() for value in given if isinstance(value, str)):
             return "tagging"
         raise InputError("label: is the tag of one word a row; give the words of a sentence and their tags as lists")
+    refuse_lists_of_tags(given, "label")
     if several or (not two and separator_of(given) is not None):
         return "multilabel"
     if is_measured(given):
         return "similarity" if two else "regression"
     return "pair" if two else "classification"
-
-
-def _is_set(flag: Any) -> bool:
-    return flag.strip().lower() in ("1", "true") if isinstance(flag, str) else bool(flag)
 
 
 def _is_missing(value: Any) -> bool:

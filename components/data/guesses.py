@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import regex
+
 from components.core.errors import DataError
 from components.data.formats.column_names import GROUPS, LABELS, LABELS_TOO, TEXTS
+from components.data.formats.words import UNSPACED
 from components.data.sampling import Rows
-from components.data.tasks.reading.records import are_thousands, is_no_number, label_text, labels_in, number_of
+from components.data.tasks.reading.records import are_thousands, flag_of, is_no_number, label_text, labels_in, number_of
 
 #: Names of the columns of two texts.
 PAIRS: Final = (
@@ -26,6 +30,8 @@ _GROUPS, _ROWS_EACH = 5, 2
 _CLASSES: Final = 500
 #: Whole numbers are measured, not names of classes, if there are more different ones, with gaps between them.
 _NUMBERS: Final = 20
+#: Share of the parts of texts with several labels that other texts have, too.
+_AGAIN: Final = 0.9
 _SEPARATORS: Final = (",", ";", "|", "\n", "#", "/", "+")
 
 
@@ -47,7 +53,7 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     columns = {name.casefold(): name for name in rows.columns}
     for name in [*(text.split(",") if text else []), *([label] if label else [])]:
         if name not in rows.columns:
-            raise DataError(f"no column {name!r}; the columns are {', '.join(map(repr, rows.columns))}")
+            raise DataError(f"no column {name!r}; the columns are {names_listed(rows.columns)}")
     if {"question", "context", "answers"} <= columns.keys() and kind in (None, "questions"):
         return {"kind": "questions"} | {key: columns[key] for key in ("question", "context", "answers")}
     named = [columns[name] for name in WORDS if name in columns]
@@ -64,10 +70,7 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     flags = [] if label else flags_of(by_column(rows), texts)
     label = label or (None if flags else label_column(by_column(rows), texts))
     if label is None and not flags:
-        empty = [name for name, given in by_column(rows).items() if not any(value not in (None, "") for value in given)]
-        listed = ", ".join(map(repr, rows.columns))
-        listed += f"; {', '.join(map(repr, empty))} without values" if empty else ""
-        raise DataError(f"no column looks like a label (columns: {listed}); name it with --label")
+        raise DataError(f"no column looks like a label (columns: {in_words(by_column(rows))}); name it with --label")
     keys: dict[str, Any] = {"first": texts[0], "second": texts[1]} if len(texts) > 1 else {"text": texts[0]}
     if flags:
         return {"kind": "multilabel"} | keys | {"labels": flags}
@@ -75,6 +78,7 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     values = [row.get(label) for row in rows.rows]
     if kind is None and len(texts) == 1 and holds_tags(values):
         return _tagging(rows, texts[0], label)
+    refuse_lists_of_tags(values, label)
     measured = is_measured(values)
     if len(texts) > 1:
         kind = kind or ("similarity" if measured else "pair")
@@ -86,6 +90,30 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
         kind = "multilabel" if several or kind else "regression" if measured else "classification"
     keys = {"kind": kind} | keys | {"score" if kind in ("similarity", "regression") else "label": label}
     return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
+
+
+#: Values of a column that names the split of each row.
+_SPLITS: Final = {"train", "training", "dev", "valid", "validation", "val", "test", "testing", "eval", "unsup", ""}
+#: Columns that a message lists.
+_LISTED: Final = 20
+
+
+def names_listed(names: Iterable[str]) -> str:
+    names = list(map(repr, names))
+    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+
+
+def in_words(columns: Mapping[str, Sequence[Any]]) -> str:
+    """The columns, and which of them have no values, or objects, whose members are no columns."""
+    listed = names_listed(columns)
+    given = {name: [value for value in values if value not in (None, "")] for name, values in columns.items()}
+    if empty := [name for name, values in given.items() if not values]:
+        listed += f"; {names_listed(empty)} without values"
+    for name, values in given.items():
+        if values and all(isinstance(value, dict) for value in values) and len(columns) <= _LISTED:
+            members = names_listed(dict.fromkeys(member for value in values for member in value))
+            listed += f"; {name!r} holds objects with {members}: write these as columns"
+    return listed
 
 
 def _filled(columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
@@ -118,19 +146,25 @@ def text_column(rows: Rows, *, like: str | None) -> str:
     return like if like in rows.columns else _text_columns(rows, None)[0]
 
 
-def group_column(rows: Rows, keys: dict[str, Any]) -> tuple[str, int, int] | None:
-    """The column of the group, the number of its values and of its rows: named like a group, with many values and
-    several rows for each; of several the one with the fewest values, whose groups are the largest."""
+def group_column(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The column of the group, and why, in words: named like a group, with many values and several rows for each; of
+    several the one with the fewest values, whose groups are the largest."""
     used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
     candidates = []
-    for name in (name for name in rows.columns if name not in used):
-        given = [row[name] for row in rows.rows if row.get(name) not in (None, "")]
+    for name in (name for name in columns if name not in used):
+        given = [value for value in columns[name] if value not in (None, "")]
         if not GROUPS & words_of(name) or any(isinstance(value, list | dict) for value in given):
             continue
         values = len({_text(value) for value in given})
-        if values >= _GROUPS and len(given) >= max(_ROWS_EACH * values, len(rows.rows) / 2):
-            candidates.append((name, values, len(given)))
-    return min(candidates, key=lambda candidate: candidate[1], default=None)
+        if values >= _GROUPS and len(given) >= max(_ROWS_EACH * values, len(columns[name]) / 2):
+            candidates.append((values, len(given) / values, name))
+    if not candidates:
+        return None
+    values, each, name = min(candidates, key=lambda candidate: candidate[0])
+    return name, (
+        f"column {name!r} is the group: {values:,} values, {each:.1f} rows each, which are not independent; the rows "
+        "of a group stay in one split and one fold"
+    )
 
 
 def runners_up(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -139,11 +173,16 @@ def runners_up(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) ->
     others = [name for name in columns if name not in used]
     few = with_few_values(columns, others) if {"label", "score"} & keys.keys() else {}
     texts = {name: [value for value in columns[name] if isinstance(value, str) and value.strip()] for name in others}
-    return [name for name, values in texts.items() if name not in few and _are_texts(values)], list(few)
+    texts = {
+        name: values for name, values in texts.items() if few.get(name, _CLASSES) > _NUMBERS and _are_texts(values)
+    }
+    return list(texts), [name for name in few if name not in texts]
 
 
 def _are_texts(values: Sequence[str]) -> bool:
-    return bool(values) and sum(len(value.split()) for value in values) >= 3 * len(values) and not _is_no_text(values)
+    # About four letters are a word in scripts without spaces.
+    words = sum(len(value.split()) + len(_UNSPACED.findall(value)) // 4 for value in values)
+    return bool(values) and words >= 3 * len(values) and not _is_no_text(values)
 
 
 def columns_in_words(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> list[str]:
@@ -151,15 +190,28 @@ def columns_in_words(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, An
     roles = ("text", "first", "second", "label", "score")
     used = [f"{keys[role]!r} is the {role}" for role in roles if role in keys]
     if "labels" in keys:
-        used.append(f"{', '.join(map(repr, keys['labels']))} are labels of 0 and 1")
+        used.append(f"{', '.join(map(repr, keys['labels']))} are columns of labels")
+        flags = zip(*(columns[name] for name in keys["labels"]), strict=True)
+        if all(sum(map(bool, map(flag_of, row))) == 1 for row in flags):
+            used[-1] += ", one in each row; a single column with its name makes it a classification"
     if not used:
         return []
     texts, labels = runners_up(columns, keys)
-    more = [(texts, "the text (--text)"), (labels, "the label (--label)")]
+    both = ",".join([keys.get("text", ""), *texts[:1]])
+    single = "text" in keys and "labels" not in keys and keys.get("kind") != "multilabel"
+    pair = f"; --text {shlex.quote(both)} reads both" if single and both.count(",") == 1 else ""
+    more = [(texts, f"the text (--text{pair})"), (labels, "the label (--label)")]
     lines = [
         f"column {', '.join(used)}"
         + "".join(f"; {', '.join(map(repr, names[:5]))} may also be {what}" for names, what in more if names)
     ]
+    for name, split in columns.items():
+        splits = {str(value).strip().casefold() for value in split}
+        if len(splits) > 1 and {"train", "training"} & splits and splits <= _SPLITS and name not in keys.values():
+            lines.append(
+                f"warning: column {name!r} names the split of each row ({', '.join(sorted(splits))}), and is not used; "
+                "write a file for each split, such as train.csv and test.csv in one folder"
+            )
     values = columns.get(keys.get("score", ""), ())
     if any(isinstance(value, str) and "," in value for value in values):
         what = "separates thousands" if are_thousands(values) else "is the decimal comma"
@@ -190,9 +242,7 @@ def _tagging(rows: Rows, text: str | None, label: str | None) -> dict[str, Any]:
     columns = by_column(rows)
     tags = label or next((name for name, values in columns.items() if holds_tags(values)), None)
     if tags is None:
-        raise DataError(
-            f"no column holds tags (columns: {', '.join(map(repr, rows.columns))}); name the tags with --label"
-        )
+        raise DataError(f"no column holds tags (columns: {in_words(columns)}); name the tags with --label")
     if not any(" " in value.strip() for value in columns[tags] if isinstance(value, str)):
         raise DataError(
             f"column {tags!r} has the tag of one word a row; write one sentence a row, or CoNLL: a word and its tag a "
@@ -207,6 +257,20 @@ def holds_tags(values: Sequence[Any]) -> bool:
     """Whether texts are tags of words, such as `O B-artist I-artist`."""
     parts = {part for value in values if isinstance(value, str) for part in value.split()}
     return bool(parts - {"O"}) and all(re.fullmatch(r"O|[BIESLU]-\S+", part) for part in parts)
+
+
+def refuse_lists_of_tags(values: Sequence[Any], column: str | None) -> None:
+    """Check that a column of labels does not hold lists of tags that a table has as text.
+
+    Raises:
+        DataError: it does.
+    """
+    lists = [labels_in(value) for value in values if isinstance(value, str)]
+    if lists and all(lists) and holds_tags([str(tag) for tags in lists for tag in tags or ()]):
+        raise DataError(
+            f"column {column!r} has lists of tags as text ({values[0]!r:.60}); save the table as parquet or jsonl, "
+            "with lists of words and of tags"
+        )
 
 
 def _choice(rows: Rows, columns: dict[str, str], text: str | None, label: str | None) -> dict[str, Any]:
@@ -247,9 +311,19 @@ def texts_of(columns: Mapping[str, Sequence[Any]], label: str | None) -> list[st
     return [max(by_name, key=by_name.__getitem__)] if by_name else []
 
 
-#: One word without spaces that is written by a program.
-_NO_TEXT: Final = re.compile(
-    r"(https?://|www\.)\S+|\S+@\S+\.\w+|[\w.:-]*[/\\]\S+|[+-]?[\d.,:/\-T ]+(Z|[AP]M)?|[0-9a-fA-F-]{8,}|\S*\d\S*"
+_LETTER: Final = rf"[{UNSPACED}\p{{Thai}}]"
+#: A letter of a script without spaces between words, in which a run of characters with a digit is a sentence.
+_UNSPACED: Final = regex.compile(_LETTER, regex.VERSION1)
+#: A part of a date or a time, as programs write them.
+_DATE: Final = (
+    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*+\.?|[AaPp]\.?[Mm]\.?"
+    r"|(?:GMT|UTC|[A-Z]{1,2}[DS]?T|Z)(?:[+-][\d:]++)?|[+-]?[\d.:/\-]++(?:T[\d.:+]++)?Z?"
+)
+#: One word without spaces that is written by a program, or a date.
+_NO_TEXT: Final = regex.compile(
+    r"(https?://|www\.)\S+|\S+@\S+\.\w+|(?=.*\d)(?:(?:" + _DATE + r")[\s,]*+)++|[0-9a-fA-F-]{8,}"
+    rf"|[[\w.:-]--{_LETTER}]*[/\\][\S--{_LETTER}]+|(?=[\S--{_LETTER}]*\d)[\S--{_LETTER}]++",
+    regex.VERSION1,
 )
 
 
@@ -268,13 +342,26 @@ def _text_columns(rows: Rows, label: str | None) -> list[str]:
     """One text column, or two of a pair."""
     if texts := texts_of(by_column(rows), label):
         return texts
-    raise DataError(f"no column holds text (columns: {', '.join(map(repr, rows.columns))}); name it with --text")
+    raise DataError(f"no column holds text (columns: {in_words(by_column(rows))}); name it with --text")
 
 
 def label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> str | None:
     """The column of the label: by name, by a word of the name, then the one with the fewest values, of equal ones the
-    last, because labels usually follow the text; None if there is none. A column that is mostly empty is none."""
+    last, because labels usually follow the text; None if there is none. A column that is mostly empty is none. Of a
+    column of numbers and one that names each of them, it is the names."""
     columns = _filled(columns)
+    label = _label_column(columns, texts)
+    if label is None or not all(_number(value) is not None for value in columns[label] if value not in (None, "")):
+        return label
+    for name in with_few_values(columns, [name for name in columns if name not in (label, *texts)]):
+        pairs = {(_text(code), _text(word)) for code, word in zip(columns[label], columns[name], strict=True)}
+        sizes = {len(pairs), *(len({pair[side] for pair in pairs}) for side in (0, 1))}
+        if len(sizes) == 1 and not any(_number(word) is not None for _, word in pairs):
+            return name
+    return label
+
+
+def _label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> str | None:
     names = {name.casefold(): name for name in columns if name not in texts}
     named = next((names[name] for name in (*LABELS, *LABELS_TOO) if name in names), None)
     if named is not None:
@@ -289,13 +376,13 @@ def label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> 
 
 
 def flags_of(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> list[str]:
-    """Columns of 0 and 1 besides the texts, if there are several and nothing else looks like a label. Empty cells say
-    nothing."""
+    """Columns of 0 and 1, of yes and no, or of crosses besides the texts, if there are several and nothing else looks
+    like a label. Empty cells say nothing."""
     others = {name: values for name, values in columns.items() if name not in texts}
     flags = []
     for name, values in others.items():
-        given = {_text(value).lower() for value in values} - {"", "null"}
-        if given and given <= {"0", "1", "0.0", "1.0", "true", "false"}:
+        given = [value for value in values if value not in (None, "")]
+        if given and all(flag_of(value) is not None for value in given):
             flags.append(name)
     rest = {name: values for name, values in others.items() if name not in flags}
     if len(flags) < 2 or any(words_of(name) & {*LABELS, *LABELS_TOO} for name in columns if name not in texts):
@@ -346,7 +433,7 @@ def _are_joined_numbers(values: Sequence[Any]) -> bool:
 
 
 def separator_of(values: Sequence[Any]) -> str | None:
-    """The separator of several labels in one text: its parts are used again and again, alone too."""
+    """The separator of several labels in one text: nearly all of its parts are used again and again."""
     texts = [value for value in values if isinstance(value, str) and value.strip()]
     if _are_joined_numbers(texts):
         return ","
@@ -358,7 +445,8 @@ def separator_of(values: Sequence[Any]) -> str | None:
         if not joined or any(not part or len(part) > 40 for parts in joined for part in parts):
             continue
         uses = Counter(part for parts in split for part in set(parts))
-        if len(uses) < len(set(texts)) and all(uses[part] > 1 for parts in joined for part in parts):
+        again = [uses[part] > 1 for parts in joined for part in parts]
+        if len(uses) < len(set(texts)) and sum(again) >= _AGAIN * len(again):
             return separator
     return None
 
@@ -379,4 +467,5 @@ def by_column(rows: Rows) -> dict[str, list[Any]]:
 
 
 def _text(value: Any) -> str:
-    return value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    # Dates, times and decimal numbers of a parquet file or a DataFrame are no JSON.
+    return value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

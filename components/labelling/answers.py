@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from components.data.formats.textkey import digest_of
 from components.data.removed import Removed
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import Entry, in_force, labels_file, read_entries
+from components.data.tasks.reading.records import label_text, merged_numbers
 from components.labelling.rows import (
     FileRow,
     Names,
@@ -144,6 +145,7 @@ class _Merging:
     def entries(self, answers: Sequence[Answer]) -> list[Entry]:
         grouped: dict[bytes, list[Answer]] = {}
         for answer in answers:
+            answer = replace(answer, labels=tuple(map(self._as_in_data, answer.labels)))
             grouped.setdefault(digest_of(answer.fields), []).append(answer)
         entries = []
         for digest, group in grouped.items():
@@ -162,6 +164,11 @@ class _Merging:
                     }
                 )
         return entries
+
+    def _as_in_data(self, label: str) -> str:
+        """The label of the data that is the same number, as 1 for 1.0; else the label itself."""
+        same = (name for name in self._labels if merged_numbers((name, label)))
+        return label if label in self._labels else next(same, label)
 
     def _conflict(self, kind: Literal["label", "answers", "unknown", "held out"], message: str) -> None:
         self.result.conflicts.append(Conflict(kind, message, bool(self._resolve) and kind != "unknown"))
@@ -232,8 +239,8 @@ def read_answers(path: Path, source: TaskSource, *, by: str = "") -> tuple[list[
 
 def _given(value: Any, source: TaskSource, where: str) -> Names | None:
     if isinstance(value, list) and source.kind == "multilabel":
-        return tuple(sorted({scalar(name, where).strip() for name in value}))
-    text = scalar(value, where).strip()
+        return tuple(sorted({label_text(scalar(name, where)) for name in value}))
+    text = label_text(scalar(value, where))
     if not text:
         return None
     return named(text, source) if source.kind == "multilabel" else (text,)

@@ -13,7 +13,7 @@ from components.data.formats.lines import Reading
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, labels_file
-from components.data.tasks.reading.records import READERS, label_text, labels_in, layout_of, merged_numbers
+from components.data.tasks.reading.records import READERS, flag_of, label_text, labels_in, layout_of, merged_numbers
 from components.settings.detection import exists
 from components.settings.params import Params
 from components.settings.tasks import SPLITS, TaskSource
@@ -119,10 +119,9 @@ def labels_of(values: Sequence[Any], source: TaskSource, where: str) -> Names | 
         name = label_text(scalar(listed[0] if listed else values[0], where))
         return (name,) if name else None
     if source.labels is not None:
-        flags = [scalar(value, where).strip().lower() for value in values]
-        if not any(flags):
+        if not any(scalar(value, where).strip() for value in values):
             return None
-        return tuple(sorted(n for n, flag in zip(source.labels, flags, strict=True) if flag in ("1", "1.0", "true")))
+        return tuple(sorted(name for name, value in zip(source.labels, values, strict=True) if flag_of(value)))
     if listed is not None:
         return tuple(sorted({label_text(scalar(value, where)) for value in listed}))
     # In the data, an empty text is a row without labels.
@@ -133,7 +132,7 @@ def named(text: str, source: TaskSource) -> Names:
     """The labels in one text of `multilabel`."""
     if text.strip() == NO_LABELS:
         return ()
-    return tuple(sorted({part.strip() for part in text.split(source.label_separator) if part.strip()}))
+    return tuple(sorted({name for part in text.split(source.label_separator) if (name := label_text(part))}))
 
 
 def shown(labels: Names, source: TaskSource) -> str:

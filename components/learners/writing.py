@@ -146,7 +146,7 @@ def _write_delimited(
 
 
 def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else escaped(value)
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else escaped(value)
 
 
 def _write_jsonl(

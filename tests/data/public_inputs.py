@@ -95,8 +95,8 @@ _RELATIONS: Final = "http://schemas.openxmlformats.org/officeDocument/2006/relat
 _MAIN: Final = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 
 
-def workbook(rows: Sequence[Sequence[Any]]) -> bytes:
-    """An xlsx file with one sheet."""
+def workbook(rows: Sequence[Sequence[Any]], merged: Sequence[str] = ()) -> bytes:
+    """An xlsx file with one sheet; `merged` are ranges of merged cells, such as `A1:A3`."""
 
     def cell(value: Any) -> str:
         if isinstance(value, int | float):
@@ -104,6 +104,8 @@ def workbook(rows: Sequence[Sequence[Any]]) -> bytes:
         return f'<c t="inlineStr"><is><t>{escape(str(value))}</t></is></c>'
 
     lines = "".join(f"<row>{''.join(map(cell, row))}</row>" for row in rows)
+    ranges = "".join(f'<mergeCell ref="{cells}"/>' for cells in merged)
+    merges = f"<mergeCells>{ranges}</mergeCells>" if merged else ""
     packages = "http://schemas.openxmlformats.org/package/2006"
     kinds = "application/vnd.openxmlformats-officedocument.spreadsheetml"
     return archive(
@@ -118,7 +120,7 @@ def workbook(rows: Sequence[Sequence[Any]]) -> bytes:
             '<sheet name="Sheet1" sheetId="1" r:id="r1"/></sheets></workbook>'.encode(),
             "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{packages}/relationships"><Relationship Id="r1" '
             f'Type="{_RELATIONS}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>'.encode(),
-            "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{_MAIN}"><sheetData>{lines}</sheetData>'
+            "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{_MAIN}"><sheetData>{lines}</sheetData>{merges}'
             "</worksheet>".encode(),
         }
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from components.data.guesses import guess
+from components.data.sampling import read_rows
 from headstart import fit
 from headstart.tables import InputError, read_table
 from headstart.tasks import read_task, read_unlabelled
@@ -54,16 +58,53 @@ def test_tables(data: Any) -> None:
     assert read.targets == list(LABELS)
 
 
+def test_dates_and_decimal_numbers_are_no_obstacle(tmp_path: Path) -> None:
+    further = {"date": pd.Timestamp("2024-01-02"), "price": Decimal("1.5"), "raw": b"x", "after": pd.Timedelta(days=1)}
+    frame = pd.DataFrame({"text": TEXTS, "mood": LABELS}).assign(**further)
+    assert task(frame).targets == list(LABELS)
+    frame.drop(columns="after").to_parquet(tmp_path / "a.parquet")
+    assert task(tmp_path / "a.parquet").targets == list(LABELS)
+    assert guess(read_rows(tmp_path / "a.parquet")) == {"kind": "classification", "text": "text", "label": "mood"}
+
+
 def test_a_matrix_of_labels() -> None:
     matrix = np.array([[1, 0, 1], [0, 1, 0]] * 12)
     read = task(list(TEXTS), label=matrix)
     assert (read.kind, read.targets[:2]) == ("multilabel", [["0", "2"], ["1"]])
 
 
+@pytest.mark.parametrize("cells", [(1, 0), ("x", ""), ("Yes", "no"), (True, None), ("1.0", "0.0")])
+def test_columns_with_one_label_each(cells: tuple[Any, Any]) -> None:
+    """They are several labels also where each row has one of them, as in `headstart init`."""
+    columns = {"late": [cells[row % 3 == 0 or row % 3 == 1] for row in range(24)], "dear": [cells[0], cells[1]] * 12}
+    read = task(pd.DataFrame({"text": TEXTS} | columns))
+    assert (read.kind, read.targets[:3]) == ("multilabel", [["dear"], [], ["late", "dear"]])
+    single = task(pd.DataFrame({"text": TEXTS, "late": [*cells] * 12, "dear": [*reversed(cells)] * 12}))
+    assert (single.kind, single.targets[:2]) == ("multilabel", [["late"], ["dear"]])
+    assert (
+        "column 'text' is the text, 'late', 'dear' are columns of labels, one in each row; a single column with its "
+        "name makes it a classification"
+    ) in single.notes
+
+
+def test_spans_of_an_annotation_tool_are_tags_of_words(tmp_path: Path) -> None:
+    rows = [{"id": n, "text": f"Jim ran {n}", "label": [[0, 3, "PER"]]} for n in range(4)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = task(tmp_path / "a.jsonl")
+    assert (read.kind, read.fields[0], read.targets[0]) == ("tagging", ("Jim", "ran", "0"), ["B-PER", "O", "O"])
+
+
 def test_names_of_files_are_no_texts(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text\nfirst\nsecond\n")
     read = read_unlabelled([str(tmp_path / "a.csv")], task(ROWS))
     assert read == [("first",), ("second",)]
+
+
+def test_a_text_file_is_a_table_if_it_has_names_of_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Text|Label\nfast, good|pos\nlate, dear|neg\n")
+    assert list(read_table(tmp_path / "a.txt").columns) == ["Text", "Label"]
+    (tmp_path / "b.txt").write_text("fast, good\nlate, dear\n")
+    assert read_table(tmp_path / "b.txt").columns == {"input": ["fast, good", "late, dear"]}
 
 
 def test_lone_surrogates_are_replaced() -> None:

@@ -96,6 +96,22 @@ def test_json_documents_of_lists_and_of_objects(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("document", "columns", "expected"),
+    [
+        ({"text": {"0": "a", "1": "b"}, "n": {"0": 1, "1": 2}}, ["text", "n"], [("a", 1), ("b", 2)]),
+        ({str(n): {"text": "ab"[n % 2], "n": n} for n in range(3)}, ["text", "n"], [("a", 0), ("b", 1), ("a", 2)]),
+        ({f"t{n}": {"text": "ab"[n % 2]} for n in range(2)}, ["id", "text"], [("t0", "a"), ("t1", "b")]),
+        ({f"t{n}": {"id": n, "text": "a"} for n in range(3)}, ["id"], [(0,), (1,), (2,)]),
+    ],
+)
+def test_a_json_object_holds_columns_or_rows_by_id(
+    tmp_path: Path, document: dict[str, Any], columns: list[str], expected: list[tuple[Any, ...]]
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    assert [values for _, values in rows("json", tmp_path / "a.json", columns, nested=True)] == expected
+
+
+@pytest.mark.parametrize(
     ("text", "member", "message"),
     [
         (
@@ -116,6 +132,17 @@ def test_errors_in_json_documents(tmp_path: Path, text: str, member: str, messag
     path.write_text(text)
     with pytest.raises(DataError, match=message):
         rows("json", path, ["0"], member=member)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "json"])
+def test_a_member_that_other_objects_have_may_be_missing(tmp_path: Path, form: str) -> None:
+    objects = ['{"text": "a"}', '{"text": "b", "label": "x"}', '{"label": "y"}']
+    content = "\n".join(objects) if form == "jsonl" else f"[{', '.join(objects)}]"
+    (tmp_path / f"a.{form}").write_text(content)
+    actual = rows(form, tmp_path / f"a.{form}", ["text", "label"])
+    assert actual == [(1, ("a", None)), (2, ("b", "x")), (3, (None, "y"))]
+    with pytest.raises(DataError, match=r"no column 'labl'; did you mean 'label'\?; name the column in params.yaml"):
+        rows(form, tmp_path / f"a.{form}", ["text", "labl"])
 
 
 def test_nested_values_are_returned_as_lists(tmp_path: Path) -> None:

@@ -230,6 +230,21 @@ def test_files_of_answers(project: Project, suffix: str) -> None:
         read_answers(path, source)
 
 
+@pytest.mark.parametrize(
+    ("label", "written"), [("1.0", "1"), (" 1", "1"), ("cafe\u0301  x", "caf\u00e9 x")], ids=["number", "space", "NFD"]
+)
+def test_an_answer_names_the_label_of_the_data(project: Project, label: str, written: str) -> None:
+    """A spreadsheet writes 1 as 1.0, and another program the same characters in another form."""
+    params = project(test=None)
+    classes = ["1", "0"] if written == "1" else ["caf\u00e9 x", "b"]
+    table = [json.dumps({"text": f"text {n}", "label": classes[n % 2]}) for n in range(8)]
+    Path("task/train.jsonl").write_text("\n".join(table) + "\n")
+    Path("a.csv").write_text(f"text,label\none,{label}\n")
+    answers, _ = read_answers(Path("a.csv"), params.data.tasks["things"])
+    assert merge(params, answers).added == 1
+    assert labels(params)["one"] == written
+
+
 def test_a_copy_of_data_at_an_address_takes_no_labels(project: Project) -> None:
     params = project(path="imports/0123abcd/reviews")
     with pytest.raises(DataError, match="is a copy of data at an address, which every run renews"):

@@ -13,6 +13,7 @@ from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError
 from components.data import guesses as columns
 from components.data.guesses import by_column, guess, runners_up
+from components.data.guesses import columns_in_words as in_words_of
 from components.data.sampling import Rows, read_rows
 from components.settings.tasks import TaskSource
 
@@ -26,6 +27,7 @@ def table(columns: str, *values: tuple[Any, ...]) -> Rows:
 
 
 CLASSES = {"kind": "classification", "text": "text", "label": "label"}
+NAMES = {"label": "label_name"}
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,17 @@ CLASSES = {"kind": "classification", "text": "text", "label": "label"}
         ("a.jsonl", '{"text": "a", "label": "b"}\n', "jsonl", ["text", "label"]),
         ("a.json", '[{"text": "a", "label": "b"}]', "json", ["text", "label"]),
         ("a.txt", "id\tsentence_A\n1\tone man\n2\ttwo men\n", "tsv", ["id", "sentence_A"]),
+        ("a.csv", 'text, label \n"good, new", 1\nbad, 0\n', "csv", ["text", "label"]),
+        # Commas are also punctuation and decimal commas.
+        ("a.csv", "text;score\nlate, dear, no;3,5\nfast, good, yes;4,5\n", "csv", ["text", "score"]),
+        ("a.tsv", "pos\tfast, good\nneg\tlate, dear\npos\tgood, new\n", "tsv", ["0", "1"]),
+        ("a.txt", "__label__a fast, good\n__label__b late, dear\n", "label-first", ["label", "text"]),
+        ("a.txt", "x fast, good\ny late, dear\nx good, new\ny bad, old\n", "label-first", ["label", "text"]),
+        ("a.txt", "text|label\nfast, good|pos\nlate, dear|neg\n", "csv", ["text", "label"]),
+        ("a.txt", "__label__a,fast\n__label__b,late\n__label__a,good\n", "csv", ["0", "1"]),
         ("a.all", "x how many\ny who is\nx how far\ny who was\n", "label-first", ["label", "text"]),
+        ("a.tsv", "Jim\tB-PER\nran\tO\n\nhe\tO\nran\tO\n\n", "conll", ["words", "tags"]),
+        ("a.tsv", "name\tsex\nJim\tO\n\nEva\tB\n\nTom\tO\n", "tsv", ["name", "sex"]),
         ("a.annotated", "Jim\tB-PER\nran\tO\n\nhe\tO\nran\tO\n\n", "conll", ["words", "tags"]),
     ],
 )
@@ -77,6 +89,17 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
             rows(*({"id": str(n), "body": f"a long text {n}", "mood": "xy"[n % 2]} for n in range(6))),
             CLASSES | {"text": "body", "label": "mood"},
         ),
+        (table("text label label_name", *((f"a b c {n}", n % 2, "xy"[n % 2]) for n in range(6))), CLASSES | NAMES),
+        (table("text label other", *((f"a b c {n}", n % 2, "xyz"[n % 3]) for n in range(9))), CLASSES),
+        # Scripts without spaces: a sentence with a number is no identifier.
+        (
+            table("no รายละเอียด ประเภท", *((n, f"พัสดุหมายเลข{n}ยังไม่ถึง", "กข"[n % 2]) for n in range(6))),
+            {"kind": "classification", "text": "รายละเอียด", "label": "ประเภท"},
+        ),
+        (
+            table("no 内容 種類", *((n, f"{n}日に注文した荷物が届きません", "ab"[n % 2]) for n in range(6))),
+            {"kind": "classification", "text": "内容", "label": "種類"},
+        ),
         (
             table("premise hypothesis label", ("a", "b", "yes"), ("c", "d", "no")),
             {"kind": "pair", "first": "premise", "second": "hypothesis", "label": "label"},
@@ -86,13 +109,40 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
             {"kind": "similarity", "first": "sentence1", "second": "sentence2", "score": "label"},
         ),
         (table("text score", ("a b", 0.25), ("c d", 3.5)), {"kind": "regression", "text": "text", "score": "score"}),
+        # Signs of percent and currencies stand beside numbers.
+        (
+            table("text score", *((f"a {n}", f"{7 * n}%") for n in range(25))),
+            {"kind": "regression", "text": "text", "score": "score"},
+        ),
+        (
+            table("text price score", *((f"a {n}", "x", f"$1,{200 + n}.50") for n in range(8))),
+            {"kind": "regression", "text": "text", "score": "score"},
+        ),
+        (
+            table("text score", *((f"a {n}", f"{n},5 \u20ac") for n in range(8))),
+            {"kind": "regression", "text": "text", "score": "score"},
+        ),
         (table("text label", ("a", ["x", "y"]), ("b", [])), CLASSES | {"kind": "multilabel"}),
         (
             rows(*({"text": f"t {n}", "label": ["x;y", "x", "y", "y;x"][n % 4]} for n in range(8))),
             CLASSES | {"kind": "multilabel", "label_separator": ";"},
         ),
+        # A label of one row is no reason to take the labels of a row for one.
+        (
+            rows(
+                *(
+                    {"text": f"t {n}", "label": ["x;y", "x", "y", "z;x", "y;z", "rare;x"][n % 5 + n // 20]}
+                    for n in range(21)
+                )
+            ),
+            CLASSES | {"kind": "multilabel", "label_separator": ";"},
+        ),
         (
             table("text toxic rude", ("a b c", "1", "0"), ("d e f", "0", "1")),
+            {"kind": "multilabel", "text": "text", "labels": ["toxic", "rude"]},
+        ),
+        (
+            table("text toxic rude", ("a b c", "x", ""), ("d e f", "", "X"), ("g", "", "")),
             {"kind": "multilabel", "text": "text", "labels": ["toxic", "rude"]},
         ),
         (
@@ -115,6 +165,74 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
 )
 def test_kinds_and_columns(result: Rows, expected: dict[str, Any]) -> None:
     assert guess(result) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"id": 1, "fields": {"body": "a b c", "tag": "x"}},
+            r"no column holds text \(columns: 'id', 'fields'; 'fields' holds objects with 'body', 'tag': write these "
+            r"as columns\); name it with --text",
+        ),
+        (
+            {"text": "a b c", **{f"c{n}": "x y z" for n in range(30)}, "empty": ""},
+            r"no column looks like a label \(columns: 'text', 'c0', .*'c18' and 12 more; 'empty' without values\)",
+        ),
+    ],
+)
+def test_columns_are_named_in_words(row: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        guess(rows(row, row))
+
+
+def test_another_column_of_text_can_be_read_too() -> None:
+    """Few subjects repeat; they are no labels."""
+    subjects = [f"about my order {n % 30}" for n in range(90)]
+    bodies = [f"a long text {n} of mine" for n in range(90)]
+    columns = {"subject": subjects, "body": bodies, "queue": ["x", "y", "z"] * 30}
+    keys = {"kind": "classification", "text": "body", "label": "queue"}
+    note = "column 'body' is the text, 'queue' is the label; 'subject' may also be the text (--text"
+    assert in_words_of(columns, keys) == [f"{note}; --text body,subject reads both)"]
+    assert in_words_of(columns, keys | {"kind": "multilabel"}) == [f"{note})"]
+    table = rows(*({name: values[n] for name, values in columns.items()} for n in range(90)))
+    both = {"kind": "pair", "first": "body", "second": "subject", "label": "queue"}
+    assert guess(table, text="body,subject", label="queue") == both
+
+
+@pytest.mark.parametrize(
+    ("value", "column"),
+    [
+        ("2024/01/02 3:04:05 PM GMT+7", "text"),
+        ("Mon Apr 06 22:19:45 PDT 2009", "text"),
+        ("2024-01-01T10:00:00.000+00:00", "text"),
+        ("Jan 5, 2024, a Friday", "when"),
+        ("1" * 50_000 + " x", "when"),
+    ],
+)
+def test_dates_are_no_texts(value: str, column: str) -> None:
+    assert columns.texts_of({"text of it": ["a b c"] * 4, "when": [value] * 4}, None)[0].split()[0] == column
+
+
+def test_a_column_of_splits_is_named() -> None:
+    columns = {
+        "text": ["a b c"] * 8,
+        "label": ["x", "y"] * 4,
+        "part": ["Train", "test"] * 4,
+        "other": ["a", "test"] * 4,
+    }
+    assert in_words_of(columns, {"text": "text", "label": "label"})[1:] == [
+        "warning: column 'part' names the split of each row (test, train), and is not used; write a file for each "
+        "split, such as train.csv and test.csv in one folder"
+    ]
+
+
+@pytest.mark.parametrize("value", ["['B-PER', 'O']", '["B-PER", "O"]', "['B-PER' 'O']"])
+def test_lists_of_tags_as_text_are_refused(value: str) -> None:
+    with pytest.raises(
+        DataError, match="column 'tags' has lists of tags as text .* save the table as parquet or jsonl"
+    ):
+        guess(table("tokens tags", *(("['Jim', 'ran']", value) for _ in range(4))))
 
 
 def test_a_few_rows_with_a_label_are_enough() -> None:
@@ -222,5 +340,8 @@ def test_members_of_a_json_document_are_splits(tmp_path: Path) -> None:
 )
 def test_a_group_column_has_many_values_with_several_rows(column: str, values: int, chosen: bool) -> None:
     table = [{"text": f"text {row} of many", "label": "ab"[row % 2], column: f"v{row % values}"} for row in range(200)]
-    result = columns.group_column(Rows("csv", ["text", "label", column], table), {"text": "text", "label": "label"})
-    assert result == ((column, values, 200) if chosen else None)
+    result = columns.group_column(
+        by_column(Rows("csv", ["text", "label", column], table)), {"text": "text", "label": "label"}
+    )
+    assert (result and result[0]) == (column if chosen else None)
+    assert result is None or f": {values} values, {200 / values:.1f} rows each, which" in result[1]

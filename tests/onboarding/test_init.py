@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from components.cli.common import InitOptions
-from components.cli.onboarding.command import init
+from components.cli.onboarding.command import _without_labels, init
 from components.cli.onboarding.inspection import inspect
 from components.cli.onboarding.project import renew, take_files
 from components.cli.onboarding.proposal import Proposal
 from components.cli.onboarding.splits import split_files
 from components.cli.onboarding.starts import Measured
 from components.core.errors import ArtifactError, ConfigError, DataError
+from components.data.sampling import read_rows
 from components.data.tasks.kinds import find_kind
 from components.labelling.answers import Answer, merge
 from components.learners.task_models.extent import Extent
@@ -81,6 +82,26 @@ def test_an_empty_folder_becomes_a_project(root: Path, tmp_path: Path) -> None:
         init(InitOptions(file), root=root)
     init(InitOptions(file, overwrite=True), root=root)
     assert list(load_params(root / "params.yaml").data.tasks) == ["classification"]
+
+
+@pytest.mark.parametrize(
+    ("header", "labels", "why"),
+    [
+        ("text,label", ("1.0", "0.0"), None),
+        ("text,label", ("1 ", " 0"), None),
+        ("text,label", ("?", "?"), "has no label of train in column 'label' ('?')"),
+        ("text,Label", ("1", "0"), "has no column 'label' (columns: text, Label)"),
+        ("text,label", ("", ""), "has no label in column 'label'"),
+    ],
+)
+def test_a_test_file_with_the_same_numbers_is_no_file_without_labels(
+    header: str, labels: tuple[str, str], why: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"text {n} a,{n % 2}\n" for n in range(12)))
+    (tmp_path / "test.csv").write_text(f"{header}\n" + "".join(f"text {n} b,{labels[n % 2]}\n" for n in range(4)))
+    samples = {split: read_rows(tmp_path / f"{split}.csv") for split in ("train", "test")}
+    expected = {} if why is None else {"test": f"{why}; it is left out, its rows can be predicted (headstart predict)"}
+    assert _without_labels(samples, {"kind": "classification", "text": "text", "label": "label"}) == expected
 
 
 def test_changed_files_are_copied_again(root: Path, tmp_path: Path) -> None:

@@ -44,7 +44,9 @@ def test_groups_are_in_one_fold() -> None:
     by_list = fit(frame, group=groups, verbose=False).report
     by_column = fit(frame.assign(customer=groups), group="customer", verbose=False).report
     assert alone.selected[0] > 0.9
-    assert by_list.selected == by_column.selected and by_list.selected[0] < 0.75
+    proposed = fit(frame.assign(customer=groups), verbose=False).report
+    assert by_list.selected == by_column.selected == proposed.selected and by_list.selected[0] < 0.75
+    assert any(note.startswith("column 'customer' is the group: 20 values, 4.0 rows each") for note in proposed.notes)
     assert "The 80 rows are in 20 groups, whose rows are in one fold." in by_list.notes
 
 

@@ -105,6 +105,7 @@ def test_parallel_files_as_texts_with_labels(tmp_path: Path) -> None:
     ("row", "message"),
     [
         ({"text": " ", "label": "a"}, r"line 1: the text \('text'\) is empty; remove the row or fill it in"),
+        ({"text": "a\0b", "label": "a"}, r"line 1: the text \('text'\) contains a NUL character; remove it"),
         ({"text": "x", "label": None}, r"line 1: the label \('label'\) is missing; remove the row, label it"),
         ({"text": "x", "label": " "}, r"line 1: the label \('label'\) is missing"),
         ({"text": "x", "lable": "a"}, r"line 1: no column 'label'; did you mean 'lable'\?; name the column in params"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from components.data.formats.tables import Layout
 from components.data.ingestion.readers import raw_files, read_text, read_texts, reader_for
 from components.data.sampling import Rows, read_rows
 from components.data.tasks.kinds import find_kind
-from components.data.tasks.reading.records import is_blank, is_no_number
+from components.data.tasks.reading.records import is_blank, is_no_number, label_text, labels_in, merged_numbers
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.settings.data import CorpusSource
 from components.settings.loading import load_params
@@ -137,13 +138,15 @@ def _without_labels(samples: Mapping[str, Rows], keys: Mapping[str, Any]) -> dic
     if label is None or keys["kind"] == "multilabel":
         return {}
     given = {
-        split: {str(row[label]).strip() for row in rows.rows if not is_blank(row.get(label))}
+        split: {_class_name(row[label]) for row in rows.rows if not is_blank(row.get(label))}
         for split, rows in samples.items()
     }
+    same = merged_numbers(name for names in given.values() for name in names)
+    given = {split: {same.get(name, name) for name in names} for split, names in given.items()}
     reasons = {}
     for split in (split for split in samples if split != "train"):
         if label not in samples[split].columns:
-            reasons[split] = f"has no column {label!r}"
+            reasons[split] = f"has no column {label!r} (columns: {', '.join(samples[split].columns)})"
         elif not given[split]:
             reasons[split] = f"has no label in column {label!r}"
         elif keys["kind"] in ("classification", "pair") and not given["train"] & given[split]:
@@ -151,6 +154,12 @@ def _without_labels(samples: Mapping[str, Rows], keys: Mapping[str, Any]) -> dic
     return {
         split: f"{why}; it is left out, its rows can be predicted (headstart predict)" for split, why in reasons.items()
     }
+
+
+def _class_name(value: Any) -> str:
+    listed = labels_in(value)
+    value = listed[0] if listed and len(listed) == 1 else value
+    return label_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _with_group(
@@ -162,7 +171,7 @@ def _with_group(
     Args:
         samples: of the splits, train first.
     """
-    label = keys.get("label", keys.get("score", ""))
+    label = keys.get("label", keys.get("score", "label"))
     if options.no_label:
         keys = keys | {"no_label": options.no_label}
     elif "no_label" in KINDS[keys["kind"]].keys and any(
@@ -173,14 +182,11 @@ def _with_group(
         keys = keys | {"no_label": "drop"}
     if options.group:
         return keys | {"group": options.group}, [f"column {options.group!r} is the group (--group)"]
-    proposed = columns.group_column(samples[0], keys)
+    proposed = columns.group_column(columns.by_column(samples[0]), keys)
     if proposed is None or any(proposed[0] not in rows.columns for rows in samples):
         return keys, []
-    name, values, count = proposed
-    return keys | {"group": name}, [
-        f"column {name!r} is the group: {values:,} values, {count / values:.1f} rows each, which are not independent; "
-        "the rows of a group stay in one split and one fold (--group names another column, group: null means none)"
-    ]
+    name, why = proposed
+    return keys | {"group": name}, [f"{why} (--group names another column, group: null means none)"]
 
 
 def _block(keys: Mapping[str, Any], facts: Facts, files: Mapping[str, str]) -> dict[str, Any]:

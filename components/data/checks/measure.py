@@ -27,18 +27,19 @@ from components.data.formats.lines import Reading
 from components.data.formats.plain import files_at
 from components.data.formats.rows import open_rows
 from components.data.formats.tables import PLAIN
+from components.data.formats.textkey import digest_of as text_digest
 from components.data.formats.textkey import text_key
 from components.data.ingestion.readers import raw_files, read_documents
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import find_kind
-from components.data.tasks.reading.labels import files_of, labels_file
+from components.data.tasks.reading.labels import files_of, labels_before, labels_file
 from components.data.tasks.reading.records import layout_of, split_files
 from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.tasks import SPLITS, TABLES, TaskSource
 
 #: Incremented when the same file gives other statistics.
-VERSION = 2
+VERSION = 3
 CACHE = Path(".headstart/statistics")
 #: Maximum number of files in the cache; those that were not used for the longest time are deleted first.
 CACHED = 5_000
@@ -56,11 +57,15 @@ _SUMS = ("rows", "empty", "duplicates", "conflicts", "classes", "lengths", "scri
 
 @dataclass(frozen=True)
 class Item:
-    """One row of data: its text, its position (`train.jsonl:17`, or its id) and its labels."""
+    """One row of data: its text, its position (`train.jsonl:17`, or its id) and its labels.
+
+    `written` are the labels of the data files, where a person has given others by `headstart label`.
+    """
 
     text: str
     position: str
     labels: tuple[str, ...] = ()
+    written: tuple[str, ...] | None = None
 
 
 @dataclass
@@ -71,6 +76,8 @@ class Statistics:
         duplicates: labelled rows whose text occurs in an earlier row. The stage `ingest` drops and counts the
             duplicates in a corpus.
         conflicts: rows whose text also occurs with other labels.
+        classes: labels in the data files -> rows. Answers of people are not counted, since who gives one has confirmed
+            that it is intended.
         lengths: interval of half an octave of the characters -> rows.
         scripts: writing system of most letters of a row -> rows; `none`: no letters.
         columns: names of the columns of the files, if they have any.
@@ -144,7 +151,7 @@ def measure(items: Iterable[Item], *, columns: Sequence[str] = ()) -> Statistics
             name(f"script:{script}")
         result.scripts[script] += 1
         result.lengths[str(int(2 * np.log2(1 + len(item.text))))] += 1
-        result.classes.update(item.labels)
+        result.classes.update(item.labels if item.written is None else item.written)
     result.conflicts = sum(rows_of[key] for key in conflicting)
     result.content = content.hexdigest()
     return result
@@ -281,16 +288,20 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
 
 def _of_task(name: str, source: TaskSource) -> list[Statistics]:
     examples = find_kind(source.kind, key=f"data.tasks.{name}.kind").read(name, source)
+    written = labels_before(name, source)
     result = []
     for split in SPLITS:
         columns = [column for path, _ in files_of(name, source, split) for column in _columns(path, source)]
-        statistics = measure(_items(getattr(examples, split), examples.labels, source), columns=columns)
+        items = _items(getattr(examples, split), examples.labels, source, written)
+        statistics = measure(items, columns=columns)
         statistics.empty += examples.counts.get(f"{split}_rows_empty", 0)
         result.append(statistics)
     return result
 
 
-def _items(split: Split, labels: Sequence[str], source: TaskSource) -> Iterator[Item]:
+def _items(
+    split: Split, labels: Sequence[str], source: TaskSource, written: Mapping[bytes, tuple[str, ...]]
+) -> Iterator[Item]:
     """The rows of a split, with their labels by name."""
     for row, (fields, target) in enumerate(zip(split.fields, split.targets, strict=True)):
         if labels:
@@ -302,7 +313,8 @@ def _items(split: Split, labels: Sequence[str], source: TaskSource) -> Iterator[
         else:
             names = tuple(f"{value:g}" for value in target)
         text = (" " if source.kind == "tagging" else "\n").join(fields)
-        yield Item(text, split.ids[row] if split.ids else str(row + 1), names)
+        before = written.get(text_digest(fields)) if written else None
+        yield Item(text, split.ids[row] if split.ids else str(row + 1), names, before)
 
 
 def _columns(path: Path, source: TaskSource | None = None) -> list[str]:

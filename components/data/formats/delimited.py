@@ -130,7 +130,8 @@ class Delimited:
     """An open file.
 
     Attributes:
-        header: its names as they are written, without a header the numbers of the columns.
+        header: its names as they are written, without a header the numbers of the columns; `names` have no white space
+            at their ends.
         names: C different names; a column without a name is called `column N`.
         text: the rows, whole lines of UTF-8, which are read when they are needed.
         line: number of lines before the text.
@@ -145,7 +146,8 @@ class Delimited:
 
     @property
     def ambiguous(self) -> set[str]:
-        return {name for name in self.header if name and self.header.count(name) > 1}
+        names = [name.strip() for name in self.header]
+        return {name for name in names if name and names.count(name) > 1}
 
     def blocks(self, columns: Sequence[int] | None = None) -> Iterator[Block]:
         """The rows as blocks of about the size of the parts of the text; a row that repeats the header is left out.
@@ -188,7 +190,7 @@ def different_names(header: Sequence[str]) -> list[str]:
     """Names of columns that differ: `text`, `text (2)`; `column 3` for a column without a name."""
     names: list[str] = []
     for number, name in enumerate(header, 1):
-        name, times = name or f"column {number}", 1
+        name, times = name.strip() or f"column {number}", 1
         while (new := name if times == 1 else f"{name} ({times})") in names:
             times += 1
         names.append(new)

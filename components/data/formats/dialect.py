@@ -17,8 +17,9 @@ from typing import Final
 from components.data.formats.column_names import USUAL
 from components.data.formats.delimited import Dialect, strict_rows
 
-#: Candidates for the delimiter.
-DELIMITERS: Final = (",", ";", "\t", "|")
+#: Candidates for the delimiter; where several split all rows alike, the earlier one is taken, because commas are also
+#: punctuation and decimal commas.
+DELIMITERS: Final = ("\t", ";", "|", ",")
 #: Characters and rows from which a dialect is guessed.
 SAMPLE: Final = 50_000
 ROWS: Final = 1_000
@@ -42,7 +43,8 @@ def detect_dialect(
         delimiter, skipped, text = delimiter or first[1], 1, text[first.end() :]
     sample = text[:SAMPLE].replace("\0", " ")
     sample = sample[: sample.rfind("\n") + 1] or sample
-    choices = [delimiter] if delimiter else list(DELIMITERS)
+    regular = [choice for choice in DELIMITERS if _splits_all(sample, choice, whole=len(text) <= SAMPLE)]
+    choices = [delimiter] if delimiter else regular[:1] or [",", ";", "\t", "|"]
     import clevercsv  # compiles large regular expressions
 
     guess = clevercsv.Sniffer().sniff(sample, delimiters=choices) if sample.strip() else None
@@ -77,8 +79,9 @@ def rows_above_header(rows: Sequence[Sequence[str]]) -> int:
     """Number of rows of titles and notes above the header: they have empty cells or another number of them. 0 if none
     of the first rows is a header."""
     width = max(Counter(map(len, rows[1:])).items(), key=lambda entry: entry[1], default=(0, 0))[0]
+    used = {column for row in rows[_TITLES:] or rows for column, cell in enumerate(row) if cell.strip()}
     for number, row in enumerate(rows[:_TITLES]):
-        if len(row) == width and all(cell.strip() for cell in row):
+        if len(row) == width and all(cell.strip() or column not in used for column, cell in enumerate(row)):
             return number if number and width > 1 and is_header(row, rows[number + 1 :]) else 0
     return 0
 
@@ -93,6 +96,16 @@ def dialect_lines(text: str, dialect: Dialect) -> list[str]:
     """The lines of a text, with quotes doubled and lone carriage returns as spaces."""
     text = dialect.doubled(text.replace("\r\n", "\n").replace("\r", " "))
     return [f"{line}\n" for line in text.removesuffix("\n").split("\n")]
+
+
+def _splits_all(text: str, delimiter: str, *, whole: bool) -> bool:
+    """Whether all rows, two or more, have the same number of fields, and more than one; the last row of a part of a
+    file may be cut."""
+    if delimiter not in text:
+        return False
+    rows = list(_rows(text, Dialect(delimiter)))
+    widths = {row and len(row) for row in (rows if whole else rows[:-1])}
+    return len(rows) > 1 and len(widths) == 1 and not widths & {None, 0, 1}
 
 
 def _regular(rows: Iterable[list[str] | None]) -> int:

@@ -86,6 +86,8 @@ def form_of(path: Path) -> str:
         raise DataError(f"{path}: is a tar archive; unpack it first")
     if form in ("json", "csv", "tsv") and _is_lines_of_json(path):
         return "jsonl"
+    if form == "tsv" and _sentences(_head(path), spans=True) is not None:
+        return "conll"
     return form or _sniffed(path)
 
 
@@ -133,7 +135,7 @@ def _are_first_labels(counts: Counter[str]) -> bool:
     """Whether the first words of lines are labels: each of them in several lines, and unlike words of a sentence."""
     if not counts:
         return False
-    if all(word.startswith(FASTTEXT) for word in counts):
+    if all(re.fullmatch(rf"{FASTTEXT}[^,;|]+", word) for word in counts):
         return True
     lines = sum(counts.values())
     if any(count == 1 for count in counts.values()) and len(counts) > lines / 20:
@@ -163,26 +165,45 @@ def _is_lines_of_json(path: Path) -> bool:
     return len(full) > 1 and all(line.startswith("{") and line.endswith("}") for line in full)
 
 
+def _sentences(texts: Sequence[str], *, spans: bool = False) -> str | None:
+    """`conll` or `conllu` if lines are words with a tag, and empty lines between sentences; None if they are not.
+    `spans`: the tags have to be of spans, such as `B-person`."""
+    full = [line for line in texts if line.strip()]
+    blank = len(texts) - len(full)
+    words = [re.split(r"[\t ]+", line.strip()) for line in full if not line.startswith(("#", "-DOCSTART-"))]
+    (most, count), *_ = Counter(map(len, words)).most_common(1) or [(0, 0)]
+    if most not in range(2, 11) or count <= 0.95 * len(words):
+        return None
+    last = [cells[-1] for cells in words]
+    if spans and not (blank and _are_tags(last)):
+        return None
+    # Sentences may be long, and a table has no empty lines.
+    if blank > len(texts) / 100 or (_are_tags(last) and (blank or len(set(last)) > 1)):
+        return "conllu" if most == 10 else "conll"
+    return None
+
+
 def _sniffed(path: Path) -> str:
     texts = _head(path)
     full = [line for line in texts if line.strip()]
     if full and full[0].lstrip()[0] in "{[":
         objects = all(line.lstrip().startswith("{") for line in full[:20])
         return "jsonl" if objects and len(full) > 1 and full[0].rstrip().endswith("}") else "json"
-    blank = len(texts) - len(full)
-    words = [re.split(r"[\t ]+", line.strip()) for line in full if not line.startswith(("#", "-DOCSTART-"))]
-    (most, count), *_ = Counter(map(len, words)).most_common(1) or [(0, 0)]
-    if most in range(2, 11) and count > 0.95 * len(words):
-        # Sentences may be long, and a table has no empty lines.
-        last = [cells[-1] for cells in words]
-        if blank > len(texts) / 100 or (_are_tags(last) and (blank or len(set(last)) > 1)):
-            return "conllu" if most == 10 else "conll"
-    for delimiter, form in (("\t", "tsv"), (";", "csv"), ("|", "csv"), (",", "csv")):
+    if (sentences := _sentences(texts)) is not None:
+        return sentences
+    first = Counter(line.split(maxsplit=1)[0] for line in full)
+    label_first = all(" " in line.strip() for line in full) and _are_first_labels(first)
+    # A comma that a space follows is punctuation.
+    commas = any(re.search(r",\S", line) for line in full)
+    if label_first and (not commas or all(word.startswith(FASTTEXT) for word in first)):
+        delimiters = "" if full[0].startswith(FASTTEXT) else "\t;|"
+    else:
+        delimiters = "\t;|,"
+    for delimiter in delimiters:
         counts = Counter(line.count(delimiter) for line in full)
         if counts and (usual := counts.most_common(1)[0])[0] and usual[1] > 0.9 * len(full):
-            return form
-    first = Counter(line.split(maxsplit=1)[0] for line in full)
-    if all(" " in line.strip() for line in full) and _are_first_labels(first):
+            return "tsv" if delimiter == "\t" else "csv"
+    if label_first:
         return "label-first"
     raise DataError(
         f"{path}: the format is not recognised; save it as csv, tsv, jsonl, json, parquet, xlsx, ods or conll, with a "

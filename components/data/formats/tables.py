@@ -64,19 +64,22 @@ FEW_BAD: Final = 2
 
 
 def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """One JSON object per line; empty lines are skipped.
+    """One JSON object per line; empty lines are skipped. A member that other objects have may be missing: it is null.
 
     Raises:
-        DataError: a line is not a JSON object, lacks a column, or has a value of another type.
+        DataError: a line is not a JSON object, no line has a column, or a value has another type.
     """
     number = 0
+    names: dict[str, Any] = {}
     for block in _line_blocks(path, reading, layout.encoding):
         rows = _plain_rows(block, columns)
         if rows is not None:
             yield from enumerate(rows, number + 1)
         else:
             for line, row in _objects(path, block, number, reading):
-                yield line, picked(row, columns, layout, f"{path}, line {line}")
+                if not names and not row.keys() >= {*columns}:
+                    names = dict.fromkeys(name for _, each in json_objects(path, Reading()) for name in each)
+                yield line, picked(names | row, columns, layout, f"{path}, line {line}")
         number += block.count(b"\n") + 1
 
 
@@ -148,7 +151,8 @@ def read_json(path: Path, columns: Sequence[str], layout: Layout, reading: Readi
 
 
 def json_rows(path: Path, layout: Layout, reading: Reading) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of one JSON document: a list of objects, or of lists whose values are the columns "0", "1", ...
+    """The rows of one JSON document: a list of objects, or of lists whose values are the columns "0", "1", ... A member
+    that other objects have may be missing: it is null.
 
     `layout.member` is the path to the list within the document: `train` in `{"train": [["text", "label"]]}`.
 
@@ -170,10 +174,13 @@ def json_rows(path: Path, layout: Layout, reading: Reading) -> Iterator[tuple[in
         raise DataError(f"{document}: is no list of rows; {hint}")
     if _begins_with_header(rows) if layout.header is None else layout.header:
         rows = [dict(zip(rows[0], row, strict=False)) for row in rows[1:]]
+    names = dict.fromkeys(name for row in rows if isinstance(row, dict) for name in row)
     for number, row in enumerate(rows, 1):
         where = f"{document}, row {number}"
         if isinstance(row, list):
             row = {str(index): value for index, value in enumerate(row)}
+        elif isinstance(row, dict):
+            row = names | row
         if not isinstance(row, dict):
             raise DataError(f"{where}: is a {type(row).__name__}, neither an object nor a list of values")
         yield number, row
@@ -195,15 +202,21 @@ def _are_rows(value: Any) -> bool:
 
 
 def _rows_of_object(document: dict[str, Any]) -> Any:
-    """The rows of a JSON object: its only list of rows; `data` with names in `columns` (pandas, orient="split"); or
-    columns whose values are numbered (pandas by default) or listed. The object itself if it holds no rows."""
-    members = [value for value in document.values() if _are_rows(value)]
+    """The rows of a JSON object: its only list of rows; `data` with names in `columns` (pandas, orient="split"); rows
+    by number (pandas, orient="index") or by id, which becomes the column `id` of rows without one; or columns whose
+    values are numbered (pandas by default) or listed. The object itself if it holds no rows."""
+    lists = [value for value in document.values() if _are_rows(value)]
     names, data = document.get("columns"), document.get("data")
     if isinstance(names, list) and isinstance(data, list) and _are_rows(data) and isinstance(data[0], list):
         return [dict(zip(names, row, strict=False)) for row in data]
     columns = list(document.values())
-    if len(members) == 1 and not any(isinstance(value, list) and value is not members[0] for value in columns):
-        return members[0]
+    if len(lists) == 1 and not any(isinstance(value, list) and value is not lists[0] for value in columns):
+        return lists[0]
+    if len(columns) > 1 and all(isinstance(row, dict) and row for row in columns):
+        members = {name for row in columns for name in row}
+        if len(columns) > len(members) and not all(map(str.isdigit, members)):
+            ids = [{} if key.isdigit() or "id" in members else {"id": key} for key in document]
+            return [{**named, **row} for named, row in zip(ids, columns, strict=True)]
     if len(columns) > 1 and all(isinstance(column, dict) and column.keys() == columns[0].keys() for column in columns):
         return [{name: column[key] for name, column in document.items()} for key in columns[0]]
     if len(columns) > 1 and all(isinstance(column, list) and len(column) == len(columns[0]) > 1 for column in columns):

@@ -25,6 +25,8 @@ class Sheet:
         header: whether they are the sheet's first row.
         rows: (number in the sheet, text of every cell; None of an empty one).
         others: names of the other sheets.
+        above: number of rows above the header, which are left out.
+        filled: number of merged cells over several rows, which all have its value.
     """
 
     name: str
@@ -32,11 +34,15 @@ class Sheet:
     header: bool
     rows: list[tuple[int, list[str | None]]]
     others: tuple[str, ...] = ()
+    above: int = 0
+    filled: int = 0
 
     def described(self) -> str:
-        """Which sheet is read, in words."""
+        """Which sheet is read, and how, in words."""
         others = f" (FILE#SHEET for another: {', '.join(self.others)})" if self.others else ""
-        return f"sheet {self.name!r}{others}"
+        above = f"; {self.above} row(s) above the header are left out" if self.above else ""
+        filled = f"; the value of {self.filled} merged cell(s) counts in each of their rows" if self.filled else ""
+        return f"sheet {self.name!r}{others}{above}{filled}"
 
 
 def read_sheet(path: Path, name: str, *, header: bool | None = None) -> Sheet:
@@ -56,10 +62,18 @@ def read_sheet(path: Path, name: str, *, header: bool | None = None) -> Sheet:
             raise DataError(f"{path}: no sheet {name!r}{nearest(name, names)}")
         first: Sheet | None = None
         for sheet in [name] if name else names:
-            cells = workbook.get_sheet_by_name(sheet).to_python(skip_empty_area=False)
+            opened = workbook.get_sheet_by_name(sheet)
+            cells = opened.to_python(skip_empty_area=False)
             if any(cell != "" for row in cells for cell in row):
+                filled = 0
+                for (top, left), (bottom, _) in opened.merged_cell_ranges or ():
+                    if top >= len(cells) or left >= len(cells[top]):
+                        continue
+                    filled += bottom > top
+                    for row in cells[top + 1 : bottom + 1]:
+                        row[left] = cells[top][left]
                 read = _sheet(sheet, [list(map(_text, row)) for row in cells], header)
-                read = replace(read, others=tuple(other for other in names if other != sheet))
+                read = replace(read, others=tuple(other for other in names if other != sheet), filled=filled)
                 if name or (len(read.names) > 1 and read.rows):
                     return read
                 first = first or read
@@ -82,6 +96,7 @@ def sheet_names(path: Path) -> list[str]:
 
 def _sheet(name: str, cells: Sequence[list[str]], header: bool | None) -> Sheet:
     filled = [(number, row) for number, row in enumerate(cells, 1) if any(cell.strip() for cell in row)]
+    above = 0
     if header is None and (above := rows_above_header([row for _, row in filled[:1000]])):
         filled, header = filled[above:], True
     first, rest = filled[0][1], [row for _, row in filled[1:]]
@@ -95,7 +110,7 @@ def _sheet(name: str, cells: Sequence[list[str]], header: bool | None) -> Sheet:
         different_names([first[column] for column in used]) if header else [str(column) for column in range(len(used))]
     )
     rows = [(number, [row[column] or None for column in used]) for number, row in filled[1 if header else 0 :]]
-    return Sheet(name, names, header, [(number, row) for number, row in rows if any(row)])
+    return Sheet(name, names, header, [(number, row) for number, row in rows if any(row)], above=above)
 
 
 def _text(cell: Any) -> str:

@@ -17,6 +17,7 @@ from components.data.tasks.reading.records import (
     Origin,
     Record,
     filled_all,
+    flag_of,
     label_of,
     label_text,
     labels_in,
@@ -59,10 +60,10 @@ def _labels(record: Record, source: TaskSource) -> list[str]:
         return _named(values[0], source, record.origin)
     result: list[str] = []
     for column, value in zip(source.labels, values, strict=True):
-        flag = (as_text(value, record.origin) or "").strip().lower()
-        if flag not in ("", "0", "1", "0.0", "1.0", "true", "false"):
+        flag = flag_of(value)
+        if flag is None:
             raise DataError(f"{record.origin}: column {column!r} holds {value!r}; a column of labels holds 0 or 1")
-        if flag in ("1", "1.0", "true"):
+        if flag:
             result.append(column)
     return result
 

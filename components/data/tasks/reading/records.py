@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from components.core.errors import DataError
 from components.data.formats.annotations.tables import ANNOTATED, UNITS
@@ -26,6 +26,8 @@ from components.settings.tasks import AUTO, SPLITS, TaskSource
 #: A number without leading zeros: 0101 and 101 are two codes.
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
+#: Signs of currencies and of percent, which stand beside a number.
+_UNITS_OF_NUMBERS = "$\u20ac\u00a3\u00a5\u0e3f% \u00a0"
 #: What stands for a missing number.
 NO_NUMBER = frozenset(("na", "n/a", "nan", "none", "null", "nil", "-", "?", "."))
 #: Column of the clusters if `data.tasks.<name>.group` is `auto`.
@@ -240,11 +242,13 @@ def filled(value: Any, what: str, column: str, where: object) -> str:
     """A value as non-empty text; `what` it is, for the message.
 
     Raises:
-        DataError: the text is empty.
+        DataError: the text is empty, or contains a NUL character, which prediction refuses.
     """
     text = as_text(value, where)
     if text is None or not text.strip():
         raise DataError(f"{where}: {what} ({column!r}) is empty; remove the row or fill it in")
+    if "\0" in text:
+        raise DataError(f"{where}: {what} ({column!r}) contains a NUL character; remove it")
     return text
 
 
@@ -288,19 +292,32 @@ def label_text(text: str) -> str:
     return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFC", text)).split())
 
 
+#: What a cell of a column for one label says, in lower case -> whether the row has the label.
+FLAGS: Final = {
+    **dict.fromkeys(("1", "1.0", "true", "yes", "y", "x", "\u2713", "\u2714"), True),
+    **dict.fromkeys(("", "0", "0.0", "false", "no", "n"), False),
+}
+
+
+def flag_of(value: Any) -> bool | None:
+    """Whether a cell of a column for one label says that a row has it; None: it says something else."""
+    return FLAGS.get("" if value is None else str(value).strip().lower())
+
+
 def are_thousands(values: Iterable[Any]) -> bool:
     """Whether the commas of numbers separate thousands: in every number with a comma, three digits follow each."""
-    with_comma = [value.strip() for value in values if isinstance(value, str) and "," in value]
+    with_comma = [value.strip(_UNITS_OF_NUMBERS) for value in values if isinstance(value, str) and "," in value]
     return bool(with_comma) and all(map(_THOUSANDS.fullmatch, with_comma))
 
 
 def number_of(text: str, *, thousands: bool = False) -> float:
-    """The number in a text. `text`: with a decimal point or a decimal comma. `thousands`: whether commas separate
-    thousands instead.
+    """The number in a text. `text`: with a decimal point or a decimal comma, also with the sign of a currency or of
+    percent. `thousands`: whether commas separate thousands instead.
 
     Raises:
         ValueError: it is no number.
     """
+    text = text.strip(_UNITS_OF_NUMBERS)
     if thousands:
         return float(text.replace(",", ""))
     return float(text.replace(",", ".") if text.count(",") == 1 and "." not in text else text)
