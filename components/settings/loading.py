@@ -187,7 +187,7 @@ def _conflicts(at: At) -> list[str]:
         for name in at("finetune")
         if at("finetune", name, "method") == "distil"
     ]
-    if (at("adapt_task") or at("intermediate_tasks")) and at("run", "starts") and "adapted" not in at("run", "starts"):
+    if at("adapt_task") and at("run", "starts") and "adapted" not in at("run", "starts"):
         problems.append("adapt_task: continues from the adapted model; add adapted to run.starts")
     return problems
 

@@ -32,7 +32,7 @@ MOST = 50
 
 @dataclass(frozen=True)
 class Labelled:
-    """A task for the studies of frozen encoders: labels are sampled from train, metrics are computed on dev."""
+    """A task for the studies of frozen encoders: labels are sampled from train; dev is empty if none is named."""
 
     facts: TaskFacts
     train: Split
@@ -48,10 +48,7 @@ class Labelled:
                 f"{task}: this study needs one label per text or word, which {facts.kind} does not have; it supports "
                 f"{', '.join(LABELLED)}"
             )
-        dev = read_split(directory, "dev")
-        if not len(dev):
-            raise ConfigError(f"{task}: this study is measured on dev; name a file (data.tasks.{task}.dev)")
-        return cls(facts, read_split(directory, "train"), dev)
+        return cls(facts, read_split(directory, "train"), read_split(directory, "dev"))
 
     def budget(self, requested: int) -> int:
         """`requested`; if it is 0 the task's largest budget up to `MOST`, or its smallest if all are larger."""

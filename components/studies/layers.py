@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from components.core.errors import ConfigError
 from components.data.scoring import title
 from components.data.scoring.intervals import CONFIDENCE, interval
 from components.data.tasks.kinds import scoring_for
@@ -43,6 +44,8 @@ def run(outputs: Outputs, *, task: Task = "", encoder: EncoderName = "", budget:
     """Dev metric of every choice of layers, for one or several encoders."""
     name = outputs.task(task)
     data = Labelled.of(outputs, name)
+    if not len(data.dev):
+        raise ConfigError(f"{name}: this study is measured on dev; name a file (data.tasks.{name}.dev)")
     kind, scoring = data.facts.kind, scoring_for(data.facts.kind, data.facts.labels)
     labels, seeds = data.budget(budget), data.facts.seeds[:SEEDS]
     scores: dict[str, dict[str, list[float]]] = {}

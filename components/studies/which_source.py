@@ -2,8 +2,8 @@
 models, and those that were then fine-tuned on other tasks (`intermediate_tasks`), which ranks these source tasks.
 
 LogME tells how well the hidden states of an encoder (mean pooling, all layers) explain the labels of a sample of the
-task's train split. If the run has fine-tuned the candidates, the ranking is compared with their dev metrics by
-Spearman's rank correlation.
+task's train split. If the run has fine-tuned the candidates, the ranking is compared with their metrics of selection,
+on dev or by cross-validation, by Spearman's rank correlation.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ VECTORS = 4000
 
 @dataclass(frozen=True)
 class Candidate:
-    """An encoder: LogME in nats per row (higher is better), and its dev metric after fine-tuning, None if the run has
-    none."""
+    """An encoder: LogME in nats per row (higher is better), and its metric of selection after fine-tuning, None if the
+    run has none."""
 
     name: str
     logme: float
@@ -98,7 +98,8 @@ def run(
     candidates.sort(key=lambda candidate: -candidate.logme)
     agreement = rank_correlation(candidates)
     how = format_budget(labels, scoring_for(data.facts.kind, data.facts.labels))
-    chapter = _chapter(name, candidates, agreement, how=how, score=title(evaluation["main"]))
+    where = "on dev" if data.facts.selection == "dev" else "by cross-validation"
+    chapter = _chapter(name, candidates, agreement, how=how, score=f"{title(evaluation['main'])} {where}")
     entries = [asdict(candidate) for candidate in candidates]
     return Findings(chapter, {"task": name, "labels": labels, "candidates": entries, "evidence": agreement})
 
@@ -113,7 +114,7 @@ def measured(encoder: Encoder, data: Labelled, sample: Split, *, settings: Finet
 
 
 def rank_correlation(candidates: Sequence[Candidate]) -> dict[str, float]:
-    """Spearman's rho of LogME and the dev metrics; empty with fewer than three fine-tuned candidates, or if all
+    """Spearman's rho of LogME and the metrics; empty with fewer than three fine-tuned candidates, or if all
     have the same value of one of the two. It has no p value, because a run has too few encoders to prove anything."""
     pairs = np.asarray([(of.logme, of.score) for of in candidates if of.score is not None]).reshape(-1, 2)
     if len(pairs) < 3 or not np.ptp(pairs, axis=0).all():
@@ -130,9 +131,9 @@ def _chapter(
     sources = list(dict.fromkeys(group for of in candidates if (group := System.named(of.name).group)))
     if len(sources) > 1:
         chapter.lead.append(f"{task}: source tasks in the order of their best encoder: {', '.join(sources)}.")
-    chapter.text.append(f"The ranking uses a labelled sample of train ({how}); dev is used for the metrics only.")
+    chapter.text.append(f"The ranking uses a labelled sample of train ({how}), and no row of dev or test.")
     rows = [[of.name, f"{of.logme:.4f}", "" if of.score is None else f"{of.score:.3f}"] for of in candidates]
-    chapter.tables.append(Table(["encoder", "LogME", f"fine-tuned: {score} on dev"], rows, task))
+    chapter.tables.append(Table(["encoder", "LogME", f"fine-tuned: {score}"], rows, task))
     if not agreement:
         chapter.lead.append(
             f"{task}: the ranking cannot be verified without three fine-tuned candidates with different metrics."
@@ -141,11 +142,11 @@ def _chapter(
     scored = {of.name: (of.logme, of.score) for of in candidates if of.score is not None}
     winner = max(scored, key=lambda name: scored[name][1])
     chapter.lead.append(
-        f"{task}: after fine-tuning, {'the same' if winner == best else winner} is best on dev of {len(scored)} "
+        f"{task}: after fine-tuning, {'the same' if winner == best else winner} is best of {len(scored)} "
         f"candidates (rho {agreement['spearman']:+.2f})."
     )
     clouds = {name: Cloud([x], [y]) for name, (x, y) in scored.items()}
-    svg = figures.scatter(clouds, x_label="LogME (nats per row)", y_label=f"fine-tuned: {score} on dev")
+    svg = figures.scatter(clouds, x_label="LogME (nats per row)", y_label=f"fine-tuned: {score}")
     chapter.figures.append(Drawing(svg, f"{task}: LogME before and the metric after fine-tuning."))
     return chapter
 

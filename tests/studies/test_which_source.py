@@ -15,7 +15,7 @@ from scipy.stats import multivariate_normal
 from components.core.errors import ArtifactError, ConfigError
 from components.data.tasks.examples import ExamplesJob, examples
 from components.settings.tasks import TaskSource
-from components.studies import which_source
+from components.studies import layers, which_source
 from components.studies.frame import Outputs
 from components.studies.logme import logme
 from components.studies.which_source import Candidate, rank_correlation
@@ -68,7 +68,7 @@ def test_the_study(outputs: Outputs, add_task: Callable[..., Any], add_encoder: 
     assert actual.numbers["evidence"]["candidates"] == 3
     assert actual.numbers["labels"] == 5
     assert which_source.run(outputs, encoders=names).numbers == actual.numbers
-    assert "macro F1 on dev" in actual.chapter.figures[0].svg
+    assert "macro F1 by cross-validation" in actual.chapter.figures[0].svg
     # A damaged evaluation is an error, unlike a missing one.
     (outputs.out / "evaluation" / "aws-type" / "evaluation.json").unlink()
     with pytest.raises(ArtifactError, match=r"evaluation\.json: missing, or its size differs"):
@@ -99,6 +99,20 @@ def test_source_tasks_are_ranked(outputs: Outputs, add_task: Callable[..., Any],
     assert f"source tasks in the order of their best encoder: {', '.join(order)}." in result.chapter.lead[1]
     named = which_source.run(outputs, encoders="ulmfit-adapted-after-aws-code, ulmfit-adapted").numbers["candidates"]
     assert {entry["name"] for entry in named} == {"ulmfit-adapted-after-aws-code", "ulmfit-adapted"}
+
+
+def test_the_ranking_needs_no_dev(
+    outputs: Outputs, add_task: Callable[..., Any], add_encoder: Any, write_evaluation: Any
+) -> None:
+    add_task(selection="budget", dev=None)
+    for seed, name in enumerate(("ulmfit", "bert")):
+        add_encoder(name, seed=seed)
+    write_evaluation("aws-type", evaluation({"ulmfit-adapted": 0.7, "bert-adapted": 0.6}))
+    result = which_source.run(outputs, encoders="ulmfit-adapted, bert-adapted")
+    assert [entry["score"] for entry in result.numbers["candidates"]].count(0.7) == 1
+    assert result.chapter.tables[0].columns[-1] == "fine-tuned: macro F1 by cross-validation"
+    with pytest.raises(ConfigError, match=r"aws-type: this study is measured on dev; name a file"):
+        layers.run(outputs, encoder="ulmfit-adapted")
 
 
 def write_task(outputs: Outputs, folder: Path, rows: list[dict[str, Any]], **source: Any) -> None:
