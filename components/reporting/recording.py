@@ -47,9 +47,11 @@ def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "",
         values.append(Row(name=system["system"], estimates=estimates))
     if any(REGISTERED in row.estimates for row in values):
         columns.append(Column(name=REGISTERED, title="registered model"))
+    metric = content["titles"][score]
+    about = f"{metric[:1].upper()}{metric[1:]} on {content['task']}, {content['rows']['test']:,} test rows"
     return measured(
         name,
-        title=title or f"{content['titles'][score]}, {content['task']}, {content['rows']['test']:,} test rows",
+        title=title or about,
         command=command,
         row_title="system",
         columns=columns,

@@ -183,7 +183,7 @@ def test_an_evaluation_is_recorded_with_commit_processor_and_date(
     done = CliRunner().invoke(app, ["--record", "trec", "--evaluation", str(folder), "--score", "accuracy"])
     assert done.output.strip() == "docs/results/trec.json"
     result = results.read_result(tmp_path / "docs" / "results" / "trec.json")
-    assert result.title == "accuracy, trec, 2,619 test rows"
+    assert result.title == "Accuracy on trec, 2,619 test rows"
     cell = [0.6, 0.5, 0.7]
     assert result.values[0].estimates == {"5": cell, "-1": cell, "registered": cell}
     assert [column.title for column in result.columns] == ["5 labels a class", "all labels a class", "registered model"]

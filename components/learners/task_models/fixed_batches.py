@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -346,7 +346,7 @@ class FixedBatches:
             if threads == 1:
                 return list(map(function, jobs))
             try:
-                return list(_pool(threads, os.getpid()).map(function, jobs))
+                return list(_pool(threads, os.getpid()).map(partial(_on_one_thread, function), jobs))
             finally:
                 # Threads that other parts of the process start later are not limited.
                 torch.set_num_threads(threads)
@@ -360,7 +360,15 @@ class FixedBatches:
 @lru_cache(maxsize=4)
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     # A forked process, which has another number, has pools of its own.
-    return ThreadPoolExecutor(threads, "predict", initializer=torch.set_num_threads, initargs=(1,))
+    return ThreadPoolExecutor(threads, "predict")
+
+
+def _on_one_thread(function: Callable[[Item], Result], job: Item) -> Result:
+    """A thread takes torch's number of the process when it first asks for its own, which may be after the end of the
+    call that has started it; therefore the number is set for each job."""
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+    return function(job)
 
 
 def _portions(encoded: Sequence[Encoded]) -> Iterator[list[int]]:
