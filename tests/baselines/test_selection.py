@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from components.core.artifacts import read_manifest
@@ -19,11 +18,9 @@ from components.data.tasks.budgets import sample_rows
 from components.data.tasks.choice import choose
 from components.data.tasks.data import Answer, Fields, Split, mean_answers
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, strata_of
-from components.data.tasks.folds import folds_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
 from components.data.tasks.selection import Candidate, Data, Training, predict
-from components.learners.baselines.base import CLASSIFICATION
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.words.classifier import load_words
 from components.settings.tasks import TaskSource
@@ -103,65 +100,6 @@ def task(tmp_path: Path) -> Path:
         write_jsonl(folder / f"{name}.jsonl", rows(count, offset=offset))
     source = TaskSource(path=str(folder), budgets=[2, 6], seeds=[0, 1], selection="budget", folds=3)
     return examples(ExamplesJob(task="things", source=source, output=tmp_path / "examples"))
-
-
-def test_the_stage_stores_the_answers_out_of_fold(task: Path, tmp_path: Path) -> None:
-    output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
-    records = {(r["system"], r["budget"], r["seed"]): r for r in json.loads((output / "runs.json").read_text())}
-    table = pq.read_table(output / "runs.parquet")
-    assert set(table.column("split").to_pylist()) == {OUT_OF_FOLD, "test"}, "dev is not read"
-    facts, train = read_facts(task), read_split(task, "train")
-    scoring = scoring_for(facts.kind, facts.labels)
-    found = read_answers(output, OUT_OF_FOLD)
-    assert found.keys() == records.keys()
-    for (system, budget, seed), answers in found.items():
-        chosen, _ = sample_rows(strata_of(train, facts.kind), budget, seed=seed)
-        split = train.take(chosen)
-        record = records[system, budget, seed]
-        assert len(answers) == len(split) == record["rows"]
-        assert scoring.score(split.fields, split.targets, answers)[scoring.main] == best_score(record)
-        assert record["folds"] == min(3, budget), "a class of two rows has two folds"
-
-
-def test_the_answer_to_a_row_does_not_depend_on_its_own_label(task: Path) -> None:
-    """The answers to one fold are those of a fresh run without its rows."""
-    facts, train = read_facts(task), read_split(task, "train")
-    scoring = scoring_for(facts.kind, facts.labels)
-    folds = folds_of(strata_of(train, facts.kind), 3, seed=0)
-    system = CLASSIFICATION.usual["tfidf-words"]
-    data = Data(train, np.arange(len(train)), train.take([]), train, facts.labels, scoring, folds)
-    found = predict(system, data)
-    rest = train.take(np.flatnonzero(folds != 1))
-    alone = system(Training(rest, train.fields, facts.labels, scoring, rest))
-    chosen = next(candidate for candidate in alone if candidate.details["c"] == found.details["c"])
-    inside = np.flatnonzero(folds == 1)
-    # They differ by the temperature, which is that of the other folds.
-    both = (
-        found.answers[OUT_OF_FOLD],
-        dict(zip(inside, chosen.model.answers([train.fields[r] for r in inside]), strict=True)),
-    )
-    first, second = (np.log(np.stack([answers[row] for row in inside])) for answers in both)
-    ratios = (first[:, 1:] - first[:, :1]) / (second[:, 1:] - second[:, :1])
-    np.testing.assert_allclose(ratios, ratios[0, 0], rtol=1e-4)
-
-
-@pytest.mark.parametrize("kind", ROWS)
-def test_every_kind_chooses_within_its_budget(kind: str, tmp_path: Path) -> None:
-    folder = tmp_path / "task"
-    for name, count, offset in (("train", 4, 0), ("dev", 1, 100), ("test", 2, 200)):
-        write_jsonl(folder / f"{name}.jsonl", [ROWS[kind](row) for row in rows(count, offset=offset)])
-    source = TaskSource(path=str(folder), kind=kind, budgets=["all"], seeds=[0], selection="budget", baselines="all")
-    made = examples(ExamplesJob(task="things", source=source, output=tmp_path / "examples"))
-    output = baseline(BaselineJob(examples=made, output=tmp_path / "baselines"))
-    found = read_answers(output, OUT_OF_FOLD)
-    assert all(len(answers) == 12 for answers in found.values())
-    served = output / "classifier"
-    assert served.exists() == (kind in ("classification", "multilabel", "pair", "regression"))
-    if served.exists():
-        system = read_manifest(served).facts["system"]
-        test = read_split(made, "test")
-        stored = read_answers(output, "test")[system, -1, 0]
-        np.testing.assert_array_equal(np.stack(load_words(served).answer(test.fields)), np.stack(stored))
 
 
 def test_the_served_model_is_the_average_of_the_best_system(task: Path, tmp_path: Path) -> None:

@@ -17,20 +17,6 @@ from components.learners.baselines.stage import BaselineJob, baseline
 from components.settings.tasks import TaskSource
 
 
-def test_baselines_write_the_output_of_finetuning(task: Path, tmp_path: Path) -> None:
-    output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
-    records = json.loads((output / "runs.json").read_text())
-    systems = ["tfidf-words-characters", "tfidf-words", "tfidf-words-pairs", "latent-words", "most-frequent"]
-    assert [(record["system"], record["budget"], record["seed"]) for record in records] == [
-        (system, budget, seed) for budget in (2, 4) for seed in (0, 1) for system in systems
-    ]
-    assert {record["family"] for record in records} == {"baseline"}
-    rows = pq.read_table(output / "runs.parquet").to_pylist()
-    assert len(rows) == len(records) * (18 + 24)
-    frequent = [row for row in rows if row["system"] == "most-frequent"]
-    np.testing.assert_allclose([row["answer"] for row in frequent], np.full((len(frequent), 3), 1 / 3), rtol=1e-6)
-
-
 def test_word_features_solve_a_word_task_and_pairs_add_features(task: Path, tmp_path: Path) -> None:
     output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
     records = {(r["system"], r["budget"], r["seed"]): r for r in json.loads((output / "runs.json").read_text())}

@@ -13,7 +13,7 @@ from components.data.tasks.kinds import scoring_for
 from components.data.tasks.selection import Data, System, predict
 from components.learners.baselines import baselines_of
 from components.learners.baselines.base import most_frequent
-from components.learners.words.text import Tfidf, spaced, split_words
+from components.learners.words.text import split_words
 
 
 def split(fields: list[Fields], targets: list[list[float]]) -> Split:
@@ -80,34 +80,6 @@ def test_equal_cosines_give_slope_zero() -> None:
     assert predictions.details == {"slope": 0.0, "offset": 3.0}
 
 
-def test_numbers_are_predicted_by_ridge_regression() -> None:
-    rows = [
-        ((f"{one} {other} here",), [float(number + place)])
-        for number, one in enumerate(WORDS[:4])
-        for place, other in enumerate(WORDS[4:])
-    ]
-    predictions = predict(systems_of("regression")["ridge-words"], data("regression", rows))
-    assert predictions.details["penalty"] == 0.03 and predictions.details["vocabulary"] == len(WORDS) + 1
-    assert predictions.scores["r2"] > 0.99, "the rows are judged on themselves"
-    assert list(baselines_of("regression", language="th", which="auto")) == [
-        "ridge-words-characters", "ridge-words", "ridge-words-pairs", "most-frequent",
-    ]  # fmt: skip
-
-
-def test_multilabel_probabilities_are_independent() -> None:
-    rows: list[tuple[Fields, list[float]]] = [
-        (("apple here",), [0]),
-        (("iron here",), [1]),
-        (("apple iron",), [0, 1]),
-        (("here there",), []),
-    ]
-    labels = ["fruit", "metal", "never"]
-    predictions = predict(systems_of("multilabel")["tfidf-words"], data("multilabel", [*rows * 4], labels))
-    found = np.stack(predictions.answers["dev"])
-    assert (found[:4] >= 0.5).tolist() == [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]]
-    assert not found[:, 2].any(), "a label without training rows is never predicted"
-
-
 def test_the_choice_with_the_highest_cosine_is_predicted() -> None:
     rows: list[tuple[Fields, list[float]]] = [
         (("the old apple", "iron zinc", "an old apple"), [1]),
@@ -140,28 +112,6 @@ def test_character_features_classify_unseen_words(system: str) -> None:
     found = np.stack(predictions.answers["test"])
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
     assert found.argmax(1).tolist() == [0, 1] * 5
-
-
-def test_baselines_by_language_and_setting() -> None:
-    plain = ["tfidf-words-characters", "tfidf-words", "tfidf-words-pairs", "latent-words", "most-frequent"]
-    assert list(baselines_of("classification", language="en", which="auto")) == plain
-    characters = ["tfidf-words-characters", "svm-words-characters"]
-    more = [*characters, *(name for name in plain if name not in characters)]
-    assert list(baselines_of("classification", language="th", which="auto")) == more
-    assert list(baselines_of("classification", language="en", which="all")) == more
-    assert list(baselines_of("pair", language="en", which="all")) == ["tfidf-cosine", "tfidf-both", "most-frequent"]
-
-
-def test_words_of_a_language_without_spaces() -> None:
-    assert spaced("Über ALLES") == "über alles"
-    thai = "ขอโทษครับ"
-    assert spaced(thai).split() == ["ขอโทษ", "ครับ"]
-    assert set(Tfidf.fit([thai]).vocabulary) == {"ขอโทษ", "ครับ"}, "signs above and below letters are part of words"
-    english = ["It's 2 o'clock_now, Zoë!"]
-    usual = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b").fit(english).vocabulary_
-    assert Tfidf.fit(english).vocabulary == usual
-    decomposed = ["Zoe\u0308 has cafe\u0301"]
-    assert set(Tfidf.fit(decomposed).vocabulary) == {"zo\u00eb", "has", "caf\u00e9"}
 
 
 @pytest.mark.parametrize(
