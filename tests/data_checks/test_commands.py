@@ -143,13 +143,6 @@ def test_each_kind_of_broken_data_stops_or_warns(name: str, project: Project) ->
     assert message not in project.check(**others | {check: False})
 
 
-def test_positions_of_the_rows_are_named(project: Project) -> None:
-    project.write_train(conflicting(project.train))
-    assert "train.jsonl, first at train.jsonl:401, train.jsonl:402, train.jsonl:403)" in project.check()
-    project.write_train(replaced(CYRILLIC, 0.2)(project.train))
-    assert "first at train.jsonl:1)" in project.check()
-
-
 def test_a_missing_column_stops(project: Project) -> None:
     project.write_train([row | {"service": "s3"} for row in project.train])
     project.accept()
@@ -221,21 +214,6 @@ def test_the_stage_ends_before_training_if_a_rule_is_violated(project: Project) 
     with pytest.raises(DataError, match="^1 violation"):
         run_stage("checks", load_params(Path("params.yaml")))
     assert not Path("artifacts/checks").exists()
-
-
-def test_the_first_version_is_not_refused(project: Project) -> None:
-    Path("data-checks.json").unlink()
-    project.write_train(conflicting(project.train))
-    assert "the first version; allowed increase 2.0%" in (found := project.check())
-    assert found.startswith("params.yaml: ok\nwarning: t train")
-
-
-def test_the_file_of_accepted_versions_is_next_to_the_settings(project: Project) -> None:
-    folder = project.root / "experiments" / "mine"
-    folder.mkdir(parents=True)
-    (folder / "params.yaml").write_text(yaml.safe_dump(project.raw))
-    assert load_params(folder / "params.yaml").checks.record == "experiments/mine/data-checks.json"
-    assert load_params(project.root / "params.yaml").checks.record == "data-checks.json"
 
 
 def test_records_of_two_clones_are_merged() -> None:
