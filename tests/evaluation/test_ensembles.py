@@ -11,17 +11,11 @@ import pytest
 from components.data.scoring.classification import Classification
 from components.data.tasks.data import Split
 from components.data.tasks.examples import read_split
-from components.data.tasks.kinds import scoring_for
 from components.evaluation.ensembles import ensemble_runs
 from components.evaluation.results import Run
 from components.evaluation.stage import EvaluateJob, evaluate
-from components.learners.baselines import BASELINES, MOST_FREQUENT, baselines_of
 from components.settings.evaluate import EvaluateSettings
-from components.settings.names import WORDS_SYSTEMS
 from tests.evaluation.conftest import Results, write_runs
-from tests.evaluation.test_stage import job, task
-
-__all__ = ["job", "task"]  # fixtures
 
 ROWS = Split([("text",)] * 4, [np.array([label]) for label in (0, 1, 0, 1)], [None] * 4)
 
@@ -137,13 +131,3 @@ def test_a_baseline_is_a_member_beside_every_start() -> None:
     assert [(run.system, run.budget) for run in actual] == [("words-adapted", 5), ("words-scratch", 5)]
     np.testing.assert_allclose(actual[0].answers, two([0.6, 0.3, 0.2, 0.4]), atol=1e-6)
     np.testing.assert_allclose(actual[1].answers, two([0.5, 0.3, 0.2, 0.4]), atol=1e-6)
-
-
-def test_the_names_of_systems_that_can_be_members() -> None:
-    made = {
-        name
-        for kind in BASELINES
-        for name in baselines_of(kind, language="en", which="all")
-        if scoring_for(kind, ["a", "b"]).averages and name != MOST_FREQUENT and kind != "similarity"
-    }
-    assert made == set(WORDS_SYSTEMS)

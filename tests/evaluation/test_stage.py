@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from pathlib import Path
@@ -181,16 +180,6 @@ def test_benefits_and_label_efficiency(content: dict) -> None:
     assert low["against"]["ulmfit-scratch"] == {"labels": None, "ratio": None, "at_least_ratio": 4.0}
     assert low["against"]["tfidf-words"]["labels"] == 2.0
     assert high["against"]["tfidf-words"]["at_least_ratio"] == 1.0
-
-
-def test_the_learning_curve_and_the_metrics(job: EvaluateJob, content: dict) -> None:
-    with (job.output / "learning_curve.csv").open() as file:
-        learning = list(csv.DictReader(file))
-    assert len(learning) == 4 * 2
-    assert list(learning[0]) == ["system", "budget", "labels", "score", "low", "high", "accuracy"]
-    metrics = json.loads((job.output / "metrics.json").read_text())
-    assert metrics["ulmfit-adapted.8.accuracy"] == pytest.approx(271 / 300, abs=1e-6)
-    assert metrics["ulmfit-adapted.8.macro_f1_half_width"] > 0
 
 
 def test_another_version_of_the_test_set_is_refused(job: EvaluateJob, tmp_path: Path) -> None:
