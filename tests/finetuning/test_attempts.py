@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from components.core.artifacts import read_manifest
@@ -26,10 +25,12 @@ from components.learners.finetuning.attempts import (
     ways_of,
 )
 from components.learners.finetuning.runs import GroupSpec
+from components.learners.finetuning.specs import PROCESS, gpu_bytes
 from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
 from components.learners.ways.finetune import Finetune
+from components.models import FAMILIES
 from components.settings import contrastive
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import AutoSettings, FinetuneSettings
@@ -48,10 +49,6 @@ def weights(output: Path) -> dict[str, str]:
     """Digests of the classifier's weights; its settings name the method."""
     files = read_manifest(output / "classifier").files.items()
     return {name: entry["sha256"] for name, entry in files if name.endswith(".safetensors")}
-
-
-def answers(output: Path) -> list[list[float]]:
-    return pq.read_table(output / "runs.parquet").column("answer").to_pylist()
 
 
 @pytest.mark.parametrize("selection", ["budget", "dev"])
@@ -81,39 +78,22 @@ def test_the_best_way_is_used(selection: str, make_job, in_process, every_way) -
     assert not list(Path(job("auto").cluster.storage).rglob("*.safetensors")), "no way leaves checkpoints"
 
 
-def kept(index: int):
-    """Keeps the way with this index; the preferred one is the first."""
-    return lambda specs, selections: (index, selections[index])
-
-
-def test_a_cheaper_way_wins_a_tie(make_job, in_process, every_way, monkeypatch) -> None:
-    monkeypatch.setattr(execution, "choose_way", kept(0))
-    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
-    (record,) = json.loads((output / "runs.json").read_text())
-    assert record["way"] == "features"
-
-
-@pytest.mark.parametrize(("worse", "way"), [(False, "contrastive"), (True, "features")])
-def test_the_preferred_way_is_kept_unless_it_is_clearly_worse(
-    worse: bool, way: str, make_job, in_process, monkeypatch
+@pytest.mark.parametrize(
+    ("preferred", "index", "way", "reads"),
+    [(None, 0, "features", 1), ("contrastive", 0, "contrastive", 0), ("contrastive", 1, "features", 1)],
+)
+def test_the_preferred_or_cheaper_way_is_kept_and_only_it_encodes_test(
+    preferred: str | None, index: int, way: str, reads: int, make_job, in_process, monkeypatch
 ) -> None:
-    monkeypatch.setattr(execution, "choose_way", kept(int(worse)))
-    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
-    (record,) = json.loads((output / "runs.json").read_text())
-    assert record["way"] == way
-
-
-@pytest.mark.parametrize(("worse", "reads"), [(False, 0), (True, 1)])
-def test_test_is_encoded_only_by_the_way_that_is_kept(
-    worse: bool, reads: int, make_job, in_process, monkeypatch
-) -> None:
-    """The frozen encoder reads the test split if `features` is kept, once, and not if `contrastive` is."""
     calls = []
     real = frozen.extract_fixed
     monkeypatch.setattr(frozen, "extract_fixed", lambda *given, **named: calls.append(1) or real(*given, **named))
-    monkeypatch.setattr(execution, "choose_way", kept(int(worse)))
-    finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
-    assert len(calls) == reads
+    monkeypatch.setattr(execution, "PREFERRED", preferred)
+    # The first of the ways is the preferred one.
+    monkeypatch.setattr(execution, "choose_way", lambda specs, selections: (index, selections[index]))
+    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert record["way"] == way and len(calls) == reads
 
 
 def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, every_way, capsys) -> None:
@@ -240,3 +220,33 @@ def test_the_cost_of_a_way(make_job, in_process, every_way, monkeypatch) -> None
     finetune(make_job("bert", "classification", epochs=1, min_steps=12, **job))
     # An epoch has 3 steps. Each fold and the final run have 12.
     assert found["finetune"] / found["features"] == pytest.approx((2 + 6 * 12 / 3 * 3 + 2 * 3) / 2)
+
+
+# Estimated memory of runs on a GPU.
+
+
+def spec(folder: Path, family: str, *, preset: str | None = None, precision: str = "bf16", **settings: Any) -> Any:
+    sizes = dict(FAMILIES[family].presets[preset] if preset else FAMILIES[family].tiny) | {"vocabulary": 30_522}
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"family": family, "model": sizes, "tokenizer_fingerprint": ""}))
+    given = {"training": {"rate": 1e-4, "batch_size": 32}, "max_length": 128} | settings
+    return SimpleNamespace(encoder=folder, precision=precision, settings=FinetuneSettings.model_validate(given))
+
+
+def test_the_memory_of_bert_base(tmp_path: Path) -> None:
+    base = "base"
+    weights = 20 * 110e6
+    activations = 32 * 128 * 12 * 768 * (34 + 5 * 128 / 64)
+    found = gpu_bytes([spec(tmp_path / "a", "bert", preset=base)])
+    assert found == pytest.approx(PROCESS + weights + activations, rel=0.02)
+    # float32 activations; and the largest of several runs.
+    single = gpu_bytes([spec(tmp_path / "b", "bert", preset=base, precision="float32")])
+    assert single - found == pytest.approx(activations, rel=0.02)
+    tiny = spec(tmp_path / "c", "bert")
+    assert gpu_bytes([tiny, spec(tmp_path / "a", "bert", preset=base)]) == found
+    assert gpu_bytes([]) == 0
+
+
+def test_every_family_has_an_estimate(tmp_path: Path) -> None:
+    for family in FAMILIES:
+        assert PROCESS < gpu_bytes([spec(tmp_path / family, family)]) < 2 * PROCESS, family

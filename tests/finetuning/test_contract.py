@@ -15,7 +15,7 @@ from components.core.artifacts import read_manifest
 from components.data.scoring import Scoring
 from components.data.tasks.data import Fields, mean_answers
 from components.data.tasks.examples import read_facts, read_split
-from components.data.tasks.kinds import KINDS, scoring_for
+from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import extract_member, members_of
 from components.data.tasks.results import SERVED, best_score, read_answers
 from components.learners.finetuning.stage import FinetuneJob, finetune
@@ -27,15 +27,10 @@ from components.registry.candidates import model_content, write_bundle
 from components.registry.drift.measurements import projection
 from components.settings.systems import FROZEN
 from components.settings.training import Training
-from tests.example_task import ROWS
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 #: Training at which a head learns in a few steps.
 FAST = Training(rate=0.05, batch_size=4, precision="float32", schedule="slanted_triangular")
-
-
-def test_there_are_rows_for_every_kind() -> None:
-    assert ROWS.keys() == TASKS.keys() == KINDS.keys()
 
 
 @pytest.mark.parametrize("kind", sorted(TASKS))
@@ -88,8 +83,7 @@ def extracted(directory: Path) -> list[Path]:
     return folders
 
 
-@pytest.mark.parametrize("method", ["finetune", "features"])
-@pytest.mark.parametrize("kind", sorted(TASKS))
+@pytest.mark.parametrize(("kind", "method"), [*((kind, "finetune") for kind in sorted(TASKS)), ("tagging", "features")])
 def test_an_interrupted_run_ends_bit_identical(kind: str, method: str, make_job, in_process, monkeypatch) -> None:
     def job(name: str) -> FinetuneJob:
         return with_checkpoints(make_job("gpt", kind, name=name, method=method, head_hidden=4, frozen=True))
@@ -112,13 +106,6 @@ def test_on_a_frozen_encoder_linear_text_heads_are_fitted_in_closed_form_and_oth
         first, last = record["curve"]
         assert last["train_loss"] is not None and record["steps"] == 12
         assert first["train_loss"] is None
-
-
-def test_on_a_frozen_encoder_a_head_without_closed_form_is_trained_by_steps(make_job, in_process) -> None:
-    changes = {"method": "features", "head_steps": 0, "epochs": 20, "training": FAST, "head_dropout": 0.0}
-    (record,) = json.loads((finetune(make_job("bert", "classification", **changes)) / "runs.json").read_text())
-    assert "penalty" not in record and record["steps"] == 60
-    assert record["curve"][-1]["train_loss"] < 0.7
 
 
 def test_the_recipe_of_ulmfit_learns(make_job, in_process, settings) -> None:

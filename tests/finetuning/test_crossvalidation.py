@@ -19,8 +19,6 @@ from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
 from components.learners.finetuning import crossvalidation, member, runs
 from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.task_models.classifier import load_classifier
-from components.learners.task_models.kinds import TASKS
-from components.models import FAMILIES
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
@@ -45,21 +43,7 @@ def check(job: FinetuneJob, output: Path) -> None:
     assert not list(Path(job.cluster.storage).rglob("*.safetensors")), "what is finished needs no checkpoints"
 
 
-@pytest.mark.parametrize("kind", sorted(TASKS))
-@pytest.mark.parametrize("method", ["finetune", "features"])
-def test_every_kind(kind: str, method: str, make_job, in_process) -> None:
-    job = make_job("bert", kind, source=BUDGET, method=method, epochs=2, evaluations=2)
-    check(job, finetune(job))
-
-
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_every_family(family: str, make_job, in_process) -> None:
-    job = make_job(family, "classification", source=BUDGET)
-    check(job, finetune(job))
-
-
-@pytest.mark.parametrize("norm", ["block", "length", "auto"])
-@pytest.mark.parametrize("kind", ["classification", "pair", "regression"])
+@pytest.mark.parametrize(("norm", "kind"), [("block", "classification"), ("length", "pair"), ("auto", "regression")])
 def test_normalisation_by_blocks(norm: str, kind: str, make_job, in_process) -> None:
     changes = {"head_norm": norm, "layers": "all", "pooling": "concat", "head_penalties": [1.0, 100.0]}
     job = make_job("bert", kind, source=BUDGET, evaluations=2, **changes)
@@ -71,17 +55,6 @@ def test_normalisation_by_blocks(norm: str, kind: str, make_job, in_process) -> 
     if norm == "auto":
         best = max(record["penalties"].values())
         assert record["penalties"][f"{record['head_norm']} {record['penalty']}"] == best
-
-
-def test_dev_chooses_the_normalisation(make_job, in_process) -> None:
-    job = make_job("bert", "classification", head_norm="auto", head_penalties=[1.0, 100.0], method="features")
-    output = finetune(job)
-    (record,) = json.loads((output / "runs.json").read_text())
-    assert len(record["penalties"]) == 6 and record["head_norm"] in ("length", "block", "fixed")
-    test = read_split(job.examples, "test")
-    served = load_classifier(output / "classifier").answer(test.fields)
-    for answer, expected in zip(served, read_answers(output, "test")[job.system, ALL, 0], strict=True):
-        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
 
 
 def test_dev_is_never_read(make_job, in_process, monkeypatch) -> None:
@@ -126,7 +99,7 @@ def test_the_penalty_and_the_point_are_chosen_of_all_folds_together(make_job, in
     assert record["best_step"] == record["curve"][record["chosen"]]["step"]
 
 
-@pytest.mark.parametrize("stop", [0, 1, 2])
+@pytest.mark.parametrize("stop", [0, 1])
 def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(
     stop: int, make_job, in_process, monkeypatch
 ) -> None:
@@ -156,7 +129,6 @@ def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(
     ("kind", "head"),
     [
         ("classification", {"head_hidden": 4}),
-        ("classification", {"head_norm": "auto", "head_penalties": [1.0, 100.0]}),
         ("classification", {"head_norm": "auto", "method": "contrastive"}),
         ("questions", {"head_hidden": 4}),
     ],
@@ -167,7 +139,7 @@ def test_an_interrupted_run_ends_bit_identical(kind: str, head, make_job, in_pro
         return with_checkpoints(made)
 
     unbroken, broken = finetune(job("unbroken")), job("broken")
-    assert finish_interrupted(broken, monkeypatch, every=2) > 1
+    assert finish_interrupted(broken, monkeypatch, every=5) > 1
     assert contents(broken.output) == contents(unbroken)
 
 

@@ -29,7 +29,6 @@ from components.learners.finetuning.specs import Distillation, RunSpec, rows_of
 from components.learners.finetuning.stage import FinetuneJob, finetune, specs_of
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
-from components.models import FAMILIES
 from components.settings.distil import DistilSettings
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl
@@ -134,8 +133,8 @@ def specs_of_student(job: DistilJob) -> list[RunSpec]:
     return [spec, *(replace(spec, fold=fold, folds=3) for fold in range(3))]
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_every_family_learns_from_a_teacher(family: str, project: Project) -> None:
+@pytest.mark.parametrize("family", ["bert", "elmo", "glove"])
+def test_families_learn_from_a_teacher(family: str, project: Project) -> None:
     teach(project.teacher())
     job = project.student(family)
     output = distil(job)
@@ -146,8 +145,7 @@ def test_every_family_learns_from_a_teacher(family: str, project: Project) -> No
     np.testing.assert_array_equal(served, answers_of(output))
 
 
-@pytest.mark.parametrize("selection", ["budget", "dev"])
-@pytest.mark.parametrize("kind", IMITATING)
+@pytest.mark.parametrize(("kind", "selection"), [*((kind, "budget") for kind in IMITATING), ("tagging", "dev")])
 def test_every_kind_with_soft_predictions_is_distilled(
     kind: str, selection: str, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +177,7 @@ def test_every_kind_with_soft_predictions_is_distilled(
         np.testing.assert_array_equal(answer, np.asarray(stored, dtype=np.float32))
 
 
-@pytest.mark.parametrize("fold", [0, 1, 2, None])
+@pytest.mark.parametrize("fold", [1, None])
 def test_the_teacher_of_a_fold_has_learned_from_the_rows_outside_it(fold: int | None, project: Project) -> None:
     """Compared with scikit-learn's regression on exactly these rows."""
     job = project.teacher(method="features", head_steps=1000, head_norm="none")
@@ -258,7 +256,7 @@ def test_a_killed_student_ends_bit_identical(project: Project, monkeypatch) -> N
         return with_checkpoints(project.student("gpt", name=name))
 
     unbroken, broken = distil(job("unbroken")), job("broken")
-    assert finish_interrupted(broken, monkeypatch, every=3, stage=distil) > 3
+    assert finish_interrupted(broken, monkeypatch, every=7, stage=distil) > 1
     assert contents(broken.output) == contents(unbroken)
     (record,) = records_of(unbroken)
     assert record["way"] == "distil" and record["best_step"]

@@ -34,16 +34,13 @@ from components.settings.tasks import TaskSource
 from components.training.precision import product_size
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
-Encoders = Callable[..., Path]
-
 
 @pytest.fixture
 def make_job(make_things_job: Callable[..., FinetuneJob]) -> Callable[..., FinetuneJob]:
     return make_things_job
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-@pytest.mark.parametrize("method", ["finetune", "features"])
+@pytest.mark.parametrize(("family", "method"), [("ulmfit", "finetune"), ("bert", "finetune"), ("word2vec", "features")])
 def test_every_family_is_fine_tuned_and_writes_all_files(family: str, method: str, make_job, in_process) -> None:
     job = make_job(family, method=method)
     output = finetune(job)
@@ -259,19 +256,6 @@ def test_the_encoder_reads_no_split_twice_with_the_same_weights(make_job, in_pro
     assert sorted(answered) == [18] * job.settings.evaluations * len(records) + [24] * learned
 
 
-def test_a_model_without_improvement_gives_the_served_answers(make_job, settings, in_process) -> None:
-    job = make_job("bert", training=settings.training.model_copy(update={"rate": 1e-12}))
-    served = load_members(finetune(job) / "classifier")
-    records = json.loads((job.output / "runs.json").read_text())
-    assert not any(record["best_step"] for record in records)
-    fields = read_split(job.examples, "test").fields
-    expected = np.stack([np.stack(member.answer(fields)) for member in served])
-    rows = pq.read_table(job.output / "runs.parquet", filters=[("split", "=", "test")]).to_pylist()
-    predicted = np.asarray([row["answer"] for row in rows]).reshape(len(records), *expected.shape[1:])
-    for answers in expected:
-        assert any(np.array_equal(of_run.astype(np.float32), answers) for of_run in predicted)
-
-
 def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch) -> None:
     job = make_job()
     real, executed = runs.execute, []
@@ -326,13 +310,12 @@ def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, in_process, t
         """The last step of all complete checkpoints."""
         return max((int(path.parent.name[5:]) for path in storage.glob("finetune-*/step-*/state.json")), default=0)
 
-    for step in (1, 5):
-        stage = start()
-        # Kill the stage and all of its processes once a run has reached a step.
-        while stage.poll() is None and farthest() < step:
-            time.sleep(0.002)
-        os.killpg(stage.pid, signal.SIGKILL)
-        assert stage.wait() == -signal.SIGKILL and not job.output.exists()
+    stage = start()
+    # Kill the stage and all of its processes once a run is in the middle.
+    while stage.poll() is None and farthest() < 4:
+        time.sleep(0.002)
+    os.killpg(stage.pid, signal.SIGKILL)
+    assert stage.wait() == -signal.SIGKILL and not job.output.exists()
     assert start().wait() == 0
     assert contents(job.output) == contents(unbroken)
 

@@ -126,11 +126,10 @@ def _in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize("family", ["ulmfit", "bert"])
 def test_every_task_gets_the_output_of_finetuning(  # type: ignore[no-untyped-def]
-    family: str, make_job, tasks: dict[str, Path], tmp_path: Path
+    make_job, tasks: dict[str, Path], tmp_path: Path
 ) -> None:
-    job = make_job(family)
+    job, family = make_job("bert"), "bert"
     output = together(job)
     assert not list(Path(job.cluster.storage).rglob("*.safetensors")), "what is finished needs no checkpoints"
     for task, dev, test in (("things", 18, 24), ("parity", 15, 18)):
@@ -173,15 +172,9 @@ def test_an_interrupted_run_ends_bit_identical(make_job, monkeypatch, tmp_path: 
         return with_checkpoints(made)
 
     unbroken, broken = together(job("unbroken")), job("broken")
-    assert finish_interrupted(broken, monkeypatch, every=7, stage=together) > 4
+    assert finish_interrupted(broken, monkeypatch, every=16, stage=together) > 2
     for task in ("things", "parity"):
         assert contents(broken.output / task) == contents(unbroken / task)
-
-
-def test_random_encoders_are_trained_jointly(make_job) -> None:  # type: ignore[no-untyped-def]
-    output = together(make_job(trained=False))
-    table = pq.read_table(output / "things" / "runs.parquet")
-    assert set(table.column("system").to_pylist()) == {"ulmfit-scratch-with-both"}
 
 
 def test_tasks_whose_budgets_do_not_pair_are_refused(make_job, source: TaskSource, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
