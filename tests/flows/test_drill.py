@@ -13,7 +13,6 @@ from components.settings.loading import load_params
 from flows import drill
 from flows.drill import Drill
 from flows.drills.project import DrillError, Project, Session, differences, make
-from flows.drills.services import Store
 
 
 @pytest.fixture
@@ -80,23 +79,3 @@ def test_a_failed_drill_ends_with_exit_code_1(monkeypatch: pytest.MonkeyPatch, t
     assert said[-1] == "  FAILED in 0 s: it did not"
     with pytest.raises(ConfigError, match="unknown drill 'god'; did you mean 'good'"):
         drill.run(["god"], session=Session(tmp_path, {}))
-
-
-def test_expired_credentials_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from components.cluster.storage import ensure_bucket
-    from components.core.errors import TrainingError
-    from components.training.checkpoint import CheckpointStore
-
-    store = Store()
-    for name, value in store.variables.items():
-        monkeypatch.setenv(name, value)
-    ensure_bucket("drill")
-    checkpoints = CheckpointStore("s3://drill/checkpoints", key="a")
-    checkpoints.save(1, {}, {})
-    assert store.stored == 1
-    store.expired = True
-    with pytest.raises(TrainingError, match="ExpiredToken"):
-        checkpoints.save(2, {}, {})
-    store.expired = False
-    assert checkpoints.steps() == [1]
-    store.close()

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -241,13 +240,6 @@ def test_a_crash_is_retried(project: Path, run: Any) -> None:
         run()
 
 
-def test_a_requested_rebuild_runs_a_stage_that_is_up_to_date(project: Path) -> None:
-    dvc(project, "repro", "-q", "pretrain")
-    stage = Stage(name="pretrain", address="dvc.yaml:pretrain")
-    assert stages.reproduce(stage, project) == "Skipped"
-    assert stages.reproduce(replace(stage, force=True), project) == "Completed"
-
-
 def test_the_time_limit_of_a_stage(project: Path, run: Any) -> None:
     (project / "trouble").write_text("pretrain hang")
     change(project / "dvc.yaml", "{minutes: 1, retries: 1}", "{minutes: 0.1, retries: 0}")
@@ -359,7 +351,7 @@ def test_processes_load_what_they_need(imports: str, needed: str, refused: set[s
     assert needed in loaded and not loaded & refused
 
 
-@pytest.mark.parametrize("killed", ["dvc", "flow", "both"])
+@pytest.mark.parametrize("killed", ["dvc", "both"])
 def test_a_stage_runs_again_at_once_after_sigkill_during_dvc_repro(project: Path, killed: str) -> None:
     """The killed process is not reaped, so its pid is still in use when the stage runs again."""
     dvc(project, "repro", "-q", "ingest@general")

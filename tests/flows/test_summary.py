@@ -150,13 +150,3 @@ def test_json_prints_an_object_a_line() -> None:
         {"event": "line", "stage": None, "text": "t: promote; champion: version 2"},
         {"event": "error", "message": "a: no text"},
     ]
-
-
-def test_an_error_starts_on_a_new_line(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = Screen()
-    terminal = Terminal(screen)
-    terminal.say("reads", source="a")
-    terminal.error("a: no text")
-    terminal.say("done")
-    assert screen.getvalue() == "a | reads\ndone\n"
-    assert capsys.readouterr().err == "error: a: no text\n"

@@ -24,6 +24,8 @@ from .conftest import is_running
 @pytest.mark.timeout(600)
 def test_all_pages_show_an_ordinary_retraining(project: Path, prefect_home: Path) -> None:
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
+    # Its default of 20 seconds is too short on a busy machine.
+    environment["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "300"
     for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", processes.MARK):
         environment.pop(name, None)
     code = (
