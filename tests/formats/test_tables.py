@@ -13,6 +13,8 @@ import pytest
 
 from components.core.errors import DataError
 from components.data.formats.lines import Reading
+from components.data.formats.plain import read_label_first, read_parallel
+from components.data.formats.rows import open_rows
 from components.data.formats.tables import TABLES, Layout
 
 
@@ -148,3 +150,100 @@ def test_invalid_utf8_in_parquet_is_replaced_and_counted(tmp_path: Path) -> None
     assert (reading.bad_bytes, reading.bad_lines) == (1, 1)
     with pytest.raises(DataError, match=r"a\.parquet: column 'text' has text that is not valid UTF-8"):
         list(TABLES["parquet"](path, ["text"], Layout(nested=True), Reading()))
+
+
+# Complete rows: names, order, types and line breaks are preserved.
+
+
+def read(path: Path) -> tuple[list[str], list[tuple[str, dict[str, Any]]]]:
+    table = open_rows(path)
+    return table.names, [(where.removeprefix(f"{path}, "), row) for where, row in table.rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "rows"),
+    [
+        # Fields of csv keep their line breaks, quotes are ordinary characters in tsv, rows of jsonl may differ.
+        (
+            "a.csv",
+            b'\xef\xbb\xbfid,text\r\n1,"a\r\nb"\r\n\r\n2,c\r\n',
+            ["id", "text"],
+            [("line 2", {"id": "1", "text": "a\r\nb"}), ("line 5", {"id": "2", "text": "c"})],
+        ),
+        ("a.tsv", b'id\ttext\n1\t"a\n', ["id", "text"], [("line 2", {"id": "1", "text": '"a'})]),
+        (
+            "a.jsonl",
+            b'{"id": 1, "list": [1]}\n\n{"text": "x"}\n',
+            ["id", "list"],
+            [("line 1", {"id": 1, "list": [1]}), ("line 3", {"text": "x"})],
+        ),
+    ],
+)
+def test_rows_of_text_files(tmp_path: Path, name: str, content: bytes, columns: list[str], rows: list[Any]) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert read(tmp_path / name) == (columns, rows)
+
+
+def test_parquet_keeps_types(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1, 2], "tags": [["x"], []]}), path)
+    assert read(path) == (["id", "tags"], [("row 1", {"id": 1, "tags": ["x"]}), ("row 2", {"id": 2, "tags": []})])
+
+
+def test_invalid_utf8_in_parquet_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    values = pa.array([b"caf\xe9"])
+    text = pa.StringArray.from_buffers(1, *values.buffers()[1:], values.buffers()[0])
+    pq.write_table(pa.table({"text": text}), path)
+    with pytest.raises(DataError, match=r"a\.parquet, after row 0: text that is not UTF-8; write the file again"):
+        read(path)
+
+
+#
+
+
+def folder(path: Path, **files: str) -> Path:
+    path.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (path / name).write_text(text)
+    return path
+
+
+def test_lines_that_begin_with_a_label(tmp_path: Path) -> None:
+    path = tmp_path / "TREC.all"
+    path.write_bytes("0 How far is it ?\n\n4\tWhat café \n5\n".encode("latin-1"))
+    layout = Layout(encoding="iso8859-1")
+    found = list(read_label_first(path, ["text", "label"], layout, Reading()))
+    assert found == [(1, ("How far is it ?", "0")), (3, ("What café", "4")), (4, ("", "5"))]
+    with pytest.raises(DataError, match=r"TREC\.all: no column 'txt'; a line has a label and a text only"):
+        list(read_label_first(path, ["txt"], layout, Reading()))
+
+
+def test_parallel_files(tmp_path: Path) -> None:
+    path = folder(tmp_path / "train", words="add this\nplay\n", tags="O B-x\nO \n", label="A\nB")
+    assert list(read_parallel(path, ["words", "tags"], Layout(), Reading())) == [
+        (1, ("add this", "O B-x")),
+        (2, ("play", "O ")),
+    ]
+    assert list(read_parallel(path, ["words", "label"], Layout(), Reading())) == [
+        (1, ("add this", "A")),
+        (2, ("play", "B")),
+    ]
+
+
+def test_only_trailing_empty_lines_are_skipped(tmp_path: Path) -> None:
+    path = folder(tmp_path / "train", a="x\n\ny\n\n\n", b="1\n\n2\n\n\n")
+    found = list(read_parallel(path, ["a", "b"], Layout(), Reading()))
+    assert found == [(1, ("x", "1")), (2, ("", "")), (3, ("y", "2"))]
+
+
+def test_parallel_files_of_different_length_are_an_error(tmp_path: Path) -> None:
+    path = folder(tmp_path / "train", a="x\ny\nz\n", b="1\n2\n")
+    with pytest.raises(
+        DataError, match=r"train/b: ends after line 2, but a continues; parallel files need the same number of lines"
+    ):
+        list(read_parallel(path, ["a", "b"], Layout(), Reading()))
+    with pytest.raises(DataError, match=r"train: has no file 'c'; known: a, b; the columns are names of files"):
+        list(read_parallel(path, ["a", "c"], Layout(), Reading()))
+    with pytest.raises(DataError, match=r"train/a: is not a folder; expected one with the files a, b"):
+        list(read_parallel(path / "a", ["a", "b"], Layout(), Reading()))
