@@ -109,12 +109,6 @@ def test_sampling_settings_out_of_range(wrong: dict[str, float]) -> None:
         Sampling(**wrong)  # type: ignore[arg-type]
 
 
-def test_every_piece_takes_one_step() -> None:
-    model = Counting(12)
-    assert generate(model, [END, 5, 6], length=4, sampling=Sampling()) == [7, 8, 9, 10]
-    assert model.read == [[END, 5, 6], [7], [8], [9]]
-
-
 def test_generation_is_a_function_of_the_seed() -> None:
     class Uniform(Counting):
         def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
@@ -292,12 +286,6 @@ def test_neighbours_by_cosine() -> None:
     assert [cosine for _, cosine in actual] == pytest.approx([0.99944, 2**-0.5, 0], abs=1e-4)
     without = nearest_words(TABLE, PIECES, TABLE[0], count=10, without=["king", "other"])
     assert without[0][0] == "man" and len(without) == 4
-
-
-def test_special_pieces_are_excluded() -> None:
-    table = torch.cat([TABLE[:1].expand(5, -1), TABLE])
-    actual = nearest_words(table, [*SPECIAL_PIECES, *PIECES], TABLE[0], count=20)
-    assert actual[0][0] == "king" and len(actual) == 5
 
 
 def test_a_zero_query_and_pieces_of_another_table() -> None:

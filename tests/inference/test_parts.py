@@ -119,8 +119,9 @@ def test_the_parts_of_a_file_are_the_file(suffix: str, tmp_path: Path) -> None:
     assert len(whole) >= ROWS - 2 and whole[0][1]["id"] in (0, "0")
 
 
-@pytest.mark.parametrize("target", [".csv", ".jsonl", ".parquet"])
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize(
+    ("suffix", "target"), [(".csv", ".csv"), (".tsv", ".jsonl"), (".jsonl", ".parquet"), (".parquet", ".csv")]
+)
 def test_the_output_is_that_of_one_piece(suffix: str, target: str, tmp_path: Path, cluster: ClusterSettings) -> None:
     source, whole, joined = write(tmp_path / f"in{suffix}"), tmp_path / f"whole{target}", tmp_path / f"joined{target}"
     rejects = tmp_path / "whole.rejected.jsonl"
@@ -217,7 +218,7 @@ def run_and_kill(source: Path, output: Path, *, workers: int, after: int) -> Non
         assert time.monotonic() < end
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2])
 def test_a_killed_run_continues_with_the_missing_parts(
     workers: int, tmp_path: Path, cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from components.cli.main import app
 from components.core.artifacts import writing
 from components.core.errors import DataError
 from components.data.segmenters import Segmentation
@@ -86,14 +84,3 @@ def test_files_of_several_formats(directory: Path, tmp_path: Path) -> None:
         measure_file(directory, tmp_path / "c.txt")
     with pytest.raises(DataError, match="d.txt"):
         measure_file(directory, tmp_path / "d.txt")
-
-
-def test_the_command_prints_a_table(directory: Path, tmp_path: Path) -> None:
-    (tmp_path / "b.txt").write_text("the old goat\n")
-    result = CliRunner().invoke(app, ["try", str(directory), "--file", str(tmp_path / "b.txt")])
-    assert result.exit_code == 0, result.output
-    assert "bits/character" in result.output
-    answer = measure_file(directory, tmp_path / "b.txt")
-    assert f"{answer.per_word:.2f}" in result.output and f"{answer.bits_per_character:.4f}" in result.output
-    result = CliRunner().invoke(app, ["try", str(directory), "--file", str(tmp_path / "b.txt"), "--pieces", "-3"])
-    assert result.exit_code == 2 and "Invalid value for '--pieces'" in result.output
