@@ -33,10 +33,6 @@ def test_clean(raw: str, expected: str) -> None:
     assert clean(raw) == expected
 
 
-def test_markup_is_kept_without_the_setting(tmp_path: object) -> None:
-    assert clean("<b>x</b>  &amp;", strip_markup=False) == "<b>x</b> &amp;"
-
-
 @given(st.text())
 def test_cleaning_is_idempotent(text: str) -> None:
     once = clean(text, strip_markup=False)

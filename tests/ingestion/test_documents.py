@@ -12,7 +12,7 @@ import pytest
 
 from components.core.artifacts import read_manifest
 from components.core.errors import DataError
-from components.data.formats.corpus import read_documents, shards
+from components.data.formats.corpus import shards
 from components.data.ingestion import parts
 from components.data.ingestion.documents import DROPPED, Origin, what_became_of
 from components.data.ingestion.stage import IngestJob, ingest
@@ -94,14 +94,6 @@ def test_a_document_is_found_by_id_and_by_position(tmp_path: Path, name: str) ->
     assert str(fate) == "a-1 (a.jsonl:2): dropped: no text is left after cleaning"
 
 
-def test_the_split_of_a_kept_document_is_known(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(seed) for seed in range(30)])
-    output = run(tmp_path, heldout=0.3)
-    splits = {what_became_of(output, f"a.jsonl:{line + 1}")[0].split: sentence(line) for line in range(30)}
-    assert splits["heldout"] in set(read_documents(output, "heldout"))
-    assert splits["train"] in set(read_documents(output, "train"))
-
-
 def test_twins_are_followed_to_the_document_that_was_kept(tmp_path: Path) -> None:
     words = sentence(1, 200).split()
     # Of three texts, the second is a near duplicate of both others, but these are less alike.
@@ -154,11 +146,3 @@ def test_a_corpus_of_an_earlier_version_is_rewritten(tmp_path: Path, monkeypatch
     run(tmp_path)
     monkeypatch.undo()
     assert read_manifest(run(tmp_path)).facts["rewritten"] == "written by another version"
-
-
-def test_all_documents_with_one_id_are_listed(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / "raw").mkdir(exist_ok=True)
-        (tmp_path / "raw" / f"{name}.csv").write_text(f"key,text\n7,{sentence(ord(name))}\n")
-    fates = what_became_of(run(tmp_path, id="key"), "7")
-    assert [str(fate.origin) for fate in fates] == ["7 (a.csv:2)", "7 (b.csv:2)"]

@@ -46,11 +46,6 @@ def test_a_long_text_file_is_split_at_empty_lines(tmp_path: Path) -> None:
     assert len(texts(write(tmp_path / "b.txt", unbroken))) == 3
 
 
-def test_jsonl(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"body": "x\\ny", "n": 7}\n\n{"n": "k", "body": null}\n')
-    assert texts(path, text="body", id="n") == [(1, "x\ny", "7"), (3, "", "k")]
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -65,16 +60,6 @@ def test_errors_name_the_json_line(tmp_path: Path, line: str, message: str) -> N
     path = write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n{line}\n')
     with pytest.raises(DataError, match=rf"a\.jsonl, {message}"):
         texts(path)
-
-
-def test_csv_with_quotes_and_line_breaks(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", 'id,text\n1,"a, ""b""\nc"\n\n2,d\n')
-    assert texts(path, id="id") == [(2, 'a, "b"\nc', "1"), (5, "d", "2")]
-
-
-def test_quotes_are_ordinary_characters_in_tsv(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", 'text\tlabel\n"quoted\t1\n')
-    assert texts(path, id="label") == [(2, '"quoted', "1")]
 
 
 @pytest.mark.parametrize(
@@ -99,16 +84,6 @@ def test_after_an_unclosed_quote_reading_goes_on_in_the_next_line(tmp_path: Path
     read = list(read_texts(path, CorpusSource(path="x"), reading))
     assert len(read) == 300_001 and {text for _, text, _ in read} == {"a, b", "some more, text"}
     assert (reading.skipped["rows_malformed"], reading.first_skipped["rows_malformed"]) == (1, [3])
-
-
-def test_parquet(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    columns = {"text": ["x", None, "z"], "id": [3, 4, 5], "kind": pa.array(["a", "b", "a"]).dictionary_encode()}
-    pq.write_table(pa.table(columns), path)
-    assert texts(path, id="id") == [(1, "x", "3"), (2, "", "4"), (3, "z", "5")]
-    assert [text for _, text, _ in texts(path, text="kind")] == ["a", "b", "a"]
-    with pytest.raises(DataError, match=r"a\.parquet: no column 'test'; did you mean 'text'\?"):
-        texts(path, text="test")
 
 
 def test_damaged_parquet_and_columns_that_are_not_text(tmp_path: Path) -> None:

@@ -78,11 +78,6 @@ def test_the_domain_texts_have_no_copies_of_dev_and_test(job: UnlabelledJob, tmp
     assert json.loads((output / "metrics.json").read_text()) == {"texts": 3, "held_out": 4}
 
 
-def test_fewer_texts_are_the_first_ones(job: UnlabelledJob) -> None:
-    every = collected(job, "every", which="both")
-    assert collected(job, "some", which="both", rows=3) == every[:3]
-
-
 def test_without_settings_nothing_is_read_and_the_content_is_constant(job: UnlabelledJob, tmp_path: Path) -> None:
     job = job.model_copy(update={"which": None, "corpus": tmp_path / "none"})
     first = unlabelled(job)

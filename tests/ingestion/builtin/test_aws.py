@@ -67,13 +67,6 @@ def toy(tmp_path: Path) -> aws.Service:
     return aws.read_service("toybox", write_model(tmp_path / "service-2.json.gz"))
 
 
-def test_a_service_model_has_names_types_and_html(toy: aws.Service) -> None:
-    assert [operation.name for operation in toy.operations] == ["GetToy", "Ping"]
-    assert toy.operations[0].html == "<p>Gets a <code>Toy</code>.</p> <p>Once.</p>"
-    assert toy.shapes["Out"].members[1] == aws.Member("Kind", "enum", "<p>The kind.</p>")
-    assert toy.shapes["Toy"].members[0].type == "long"
-
-
 def test_documents_are_operations_with_members_then_other_structures(toy: aws.Service) -> None:
     assert [(document.id, document.text) for document in aws.service_documents(toy)] == [
         ("toybox/overview", "Keeps toys."),
@@ -131,35 +124,6 @@ def test_names_are_masked_in_every_spelling(toy: aws.Service, text: str, expecte
 def service(key: str, members: list[tuple[str, str]]) -> aws.Service:
     shape = aws.Shape("S", "", tuple(aws.Member(f"M{n}", kind, html) for n, (kind, html) in enumerate(members)))
     return aws.Service(key, {}, "", (), {"S": shape})
-
-
-def test_parameter_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "service_split", lambda key: key.split("-")[0])
-    monkeypatch.setattr(tasks, "TYPE_ROWS", {"dev": 1, "test": 1})
-    services = [
-        service("train-a", [("long", "<p>A number</p>"), ("string", "A name"), ("string", "both"), ("blob", "bytes")]),
-        service("train-b", [("integer", "a NUMBER."), ("enum", "both"), ("float", ""), ("string", "x" * 501)]),
-        service("dev-a", [("float", "A share"), ("string", "A name"), ("double", "Another share"), ("map", "Tags")]),
-        service("test-a", [("map", "tags."), ("map", "Pairs"), ("list", "Things")]),
-    ]
-    splits = tasks.parameter_types(services)
-    actual = {split: {(row["label"], row["text"], row["service"]) for row in rows} for split, rows in splits.items()}
-    # "Tags" occurs in dev and test and is dropped; "A name" is kept in train only; "both" has two types.
-    assert actual["train"] == {("integer", "A number", "train-a"), ("string", "A name", "train-a")}
-    assert actual["dev"] in ({("double", "A share", "dev-a")}, {("double", "Another share", "dev-a")})
-    assert actual["test"] == {("map", "Pairs", "test-a"), ("list", "Things", "test-a")}
-    assert [row["id"] for row in splits["train"] if row["label"] == "integer"] == ["train-a/S/M0"]
-
-
-def test_balanced_rows_prefer_several_services() -> None:
-    rows = [{"label": "a", "service": "big", "text": str(n)} for n in range(20)]
-    rows += [{"label": "a", "service": f"s{n}", "text": "x"} for n in range(10)]
-    rows += [{"label": "b", "service": "big", "text": str(n)} for n in range(16)]
-    kept = tasks.balanced(rows, 16)
-    assert Counter(row["label"] for row in kept) == {"a": 16, "b": 16}
-    assert Counter(row["service"] for row in kept if row["label"] == "a")["big"] == 6
-    assert [row for row in rows if row in kept] == kept
-    assert len(tasks.balanced(rows, 100)) == 32
 
 
 def test_related_services_share_a_split() -> None:
