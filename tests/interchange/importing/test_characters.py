@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 from components.core.errors import ArtifactError, ConfigError
 from components.interchange.importing import import_encoder, read_published
 from components.models.encoder import load_encoder
-from components.serving.generation import fill_between
 
 ITEMS = ["<unk>", "a", "b", "\n", "ab", " "]
 
@@ -61,13 +60,6 @@ def test_states_and_predictions_are_those_of_the_files(folder: Path, tmp_path: P
         torch.testing.assert_close(ours[:, [1, 3, 5, 6, 7]], logits[:, chosen])
         # Pieces without a counterpart have no probability.
         assert (ours.softmax(-1)[:, [0, 2, 4]] < 1e-15).all()
-
-
-def test_a_gap_is_filled_without_frequencies(folder: Path) -> None:
-    published = read_published(folder)
-    candidates = fill_between(published.model, published.tokenizer, "a ___ b", count=9)
-    assert sorted(piece for piece, _ in candidates) == [" ", "a", "b"]
-    assert sum(probability for _, probability in candidates) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from components.interchange import elmo
 from components.interchange.importing import import_encoder, read_published
 from components.models.elmo import ELMo
 from components.models.encoder import load_encoder
-from components.serving.generation import Sampling, try_model
 
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[np.float32]]
@@ -136,17 +135,6 @@ def test_states_equal_the_published_computation(skip: bool, weights: Path, tmp_p
     # Cells and outputs are clipped, and neighbours differ.
     assert (np.abs(ahead[0]) == 0.5).any()
     assert min(np.abs(np.diff(layer, axis=0)).max(axis=1).min() for layer in (*ahead, *back)) > 0.01
-
-
-def test_there_is_no_output_layer_until_adaptation(weights: Path, tmp_path: Path) -> None:
-    imported = read_published(weights)
-    assert not imported.learned_output
-    import_encoder(weights, output=tmp_path / "encoder")
-    with pytest.raises(ConfigError, match="imported without its output layer"):
-        try_model(tmp_path / "encoder", "a ___ b", length=1, count=1, sampling=Sampling(), seed=0)
-    imported.model.remap_vocabulary(torch.tensor([*range(5), -1, -1]))
-    logits, _ = imported.model.predict(torch.tensor([[2, 3]]))
-    assert torch.equal(logits, torch.zeros(1, 2, 7))
 
 
 def test_hdf5_is_read_by_h5py(tmp_path: Path) -> None:

@@ -12,28 +12,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError
-from components.interchange.huggingface import MODEL_TYPES
 from components.interchange.importing import import_encoder, read_published, source_digest
 from components.interchange.tokenizer_json import write_tokenizer
 from components.models.encoder import Encoder, load_encoder
-from components.serving.generation import Sampling, try_model
 from components.tokenization import load_tokenizer
 from components.tokenization.published import read_vocabulary
-from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
+from components.tokenization.special import FIRST_ORDINARY
 from tests.interchange.importing.conftest import TEXTS, SaveFolder
-
-NAMED = {
-    "bert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
-    "distilbert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
-    "xlm-roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
-    "albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
-    "roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
-    "gpt": [None, None, None, "<|endoftext|>", None],
-    "openai-gpt": [None, "<unk>", None, "\n</w>", None],
-    "xlnet": ["<pad>", "<unk>", "<cls>", "<sep>", "<mask>"],
-}
 
 
 def imported(folder: Path) -> Encoder:
@@ -104,23 +90,6 @@ def test_pairs_of_gpt_are_read_from_every_form_and_stored(save_folder: SaveFolde
         read_vocabulary(tmp_path / "json")
 
 
-def test_special_pieces_are_first(family: str, save_folder: SaveFolder) -> None:
-    folder = save_folder(family)
-    encoder = imported(folder)
-    vocabulary = read_vocabulary(folder)
-    assert encoder.tokenizer.pieces[:FIRST_ORDINARY] == list(SPECIAL_PIECES)
-    assert [vocabulary.named.get(piece) for piece in SPECIAL_PIECES] == NAMED[family]
-    known = [row for row in vocabulary.rows if row >= 0]
-    assert sorted(known) == list(range(vocabulary.size))
-    facts = encoder.manifest.facts if encoder.manifest else {}
-    assert (facts["trained"], facts["family"], facts["source"]) == (True, MODEL_TYPES.get(family, family), str(folder))
-    assert facts["source_digest"] == source_digest(folder)
-    log = (folder.parent / "encoder" / "import.log").read_text()
-    assert all(f"{name!r}" in log for name in NAMED[family] if name)
-    if family == "gpt":
-        assert "[MASK] (id 4): not in the published vocabulary, initialised with the mean of all rows" in log
-
-
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "xlm-roberta", "openai-gpt"])
 def test_predictions_equal_those_of_transformers(kind: str, save_folder: SaveFolder) -> None:
     folder = save_folder(kind)
@@ -133,17 +102,6 @@ def test_predictions_equal_those_of_transformers(kind: str, save_folder: SaveFol
         ours = published.model.predict(tokens)[0][..., rows >= 0]
         torch.testing.assert_close(ours, expected[..., rows[rows >= 0]], atol=1e-5, rtol=1e-5)
     assert published.learned_output
-
-
-def test_a_folder_of_the_bare_encoder(save_folder: SaveFolder) -> None:
-    folder = save_folder("bert")
-    AutoModel.from_pretrained(folder).save_pretrained(folder)
-    log = import_encoder(folder, output=folder.parent / "encoder")
-    assert "initialised as in a new model: " in log[-1] and "cls.predictions.bias" in log[-1]
-    fresh = read_manifest(folder.parent / "encoder").facts["fresh"]
-    assert "cls.predictions.transform.dense.weight" in fresh
-    with pytest.raises(ConfigError, match="imported without its output layer .* adapt it first, which trains that"):
-        try_model(folder.parent / "encoder", "a [MASK]", length=1, count=1, sampling=Sampling(), seed=0)
 
 
 def test_weights_in_shards(save_folder: SaveFolder) -> None:
