@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,11 +12,12 @@ import torch
 from torch import Tensor
 
 from components.core.artifacts import writing
+from components.interchange.huggingface import CONVERTERS
 from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import KIND, build_model, load_encoder, save_encoder
 from components.tokenization.special import SPECIAL_PIECES
-from tests.models.conftest import ROWS, VOCABULARY, BatchOf
+from tests.models.conftest import VOCABULARY, BatchOf
 
 Texts = tuple[Tensor, Tensor]
 
@@ -67,14 +70,6 @@ def test_it_runs_with_bfloat16_weights(model: LanguageModel, name: str, batch_of
 def test_every_parameter_learns(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
     model.losses(batch_of(name)).loss.backward()
     assert [key for key, parameter in model.named_parameters() if parameter.grad is None] == []
-
-
-def test_losses_are_counted_and_detached(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
-    result = model.losses(batch_of(name))
-    assert result.loss.ndim == 0
-    total, count = result.sums["tokens"]
-    assert int(count) > 0 and not total.requires_grad
-    assert all(part.shape[0] == ROWS and not part.requires_grad for part in result.carry)
 
 
 @pytest.mark.parametrize("workers", [2, 4])
@@ -132,13 +127,6 @@ def test_padding_never_changes_real_positions(model: LanguageModel, texts: Texts
     for layer, together in enumerate(states(model, texts)):
         for row, length in enumerate(lengths):
             torch.testing.assert_close(together[row, :length], alone[row][layer][0], atol=1e-5, rtol=1e-5)
-
-
-def test_shapes_of_states_and_summary(model: LanguageModel, texts: Texts) -> None:
-    tokens, lengths = texts
-    for layer in states(model, texts):
-        assert layer.shape[:2] == tokens.shape
-        assert model.summary(layer, lengths).shape == (len(tokens), layer.shape[-1])
 
 
 def test_layer_groups_cover_what_hidden_states_use(model: LanguageModel, texts: Texts) -> None:
@@ -224,3 +212,59 @@ def test_presets_fit_the_config(name: str) -> None:
     for preset in FAMILIES[name].presets:
         with torch.device("meta"):
             assert build_model(name, vocabulary=100, preset=preset).config.vocabulary == 100
+
+
+# Numbers of parameters of the published sizes.
+
+
+@pytest.mark.parametrize(
+    ("family", "preset", "vocabulary", "parameters"),
+    [
+        # Merity et al. 2017, tables 1 and 2: 24 and 33 million; WikiText-103 with the words of Howard and Ruder 2018.
+        ("ulmfit", "awd-lstm", 10_000, 24_210_800),
+        ("ulmfit", "awd-lstm", 33_278, 33_545_278),
+        ("ulmfit", "awd-lstm-wt103", 60_000, 44_260_800),
+        # Dai et al. 2019, tables 1, 2 and 4: 151, 257, 41 and 277 million; the released weights for WikiText-103.
+        ("transformer-xl", "wt103-base", 267_735, 151_107_538),
+        ("transformer-xl", "wt103-large", 267_735, 256_871_242),
+        ("transformer-xl", "enwik8-12", 204, 41_055_436),
+        ("transformer-xl", "enwik8-24", 204, 277_278_924),
+        ("transformer-xl", "wt103-large-18", 267_735, 284_156_746),
+        # 13.6, 28.0 and 93.6 million without the softmax.
+        ("elmo", "elmo-small", 100, 13_593_344 + 100 * 129),
+        ("elmo", "elmo-medium", 100, 28_027_776 + 100 * 257),
+        ("elmo", "elmo-original", 100, 93_600_896 + 100 * 513),
+        # Two models of the size of flair's news-forward, whose LSTM has a second bias.
+        ("flair", "flair", 275, 2 * 18_195_583),
+        # Vaswani et al. 2017, table 3: 65 and 213 million with about 37,000 pieces.
+        ("transformer", "base", 37_000, 63_119_496),
+        ("transformer", "big", 37_000, 214_282_376),
+        # Encoder: two layers with 4 gates of 300 in two directions.
+        ("cove", "cove", 100, 8 * 300 * (600 + 1) + 8 * 300 * (900 + 1) + 7_686_100),
+    ],
+)
+def test_published_sizes(family: str, preset: str, vocabulary: int, parameters: int) -> None:
+    with torch.device("meta"):
+        model = build_model(family, vocabulary=vocabulary, preset=preset)
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+
+
+# The table of families: every entry is valid, and imported only when it is used.
+
+
+CODE = """
+import sys
+import {module}
+print(*(name for name in sys.modules if name.startswith("components.")))
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["components.models", "components.models.encoder", "components.interchange.huggingface"]
+)
+def test_the_tables_import_no_family(module: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", CODE.format(module=module)], capture_output=True, text=True, check=True)
+    loaded = set(ran.stdout.split())
+    modules = {entry.partition(":")[0] for table in (FAMILIES, CONVERTERS) for entry in table._entries.values()}
+    assert module in loaded
+    assert not loaded & modules

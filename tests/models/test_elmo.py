@@ -179,12 +179,6 @@ def test_after_a_change_of_vocabulary_words_keep_their_spelling(model: ELMo) -> 
     torch.testing.assert_close(horse, model.words(spell(["horse"]))[0])
 
 
-def test_special_tokens_and_summary(model: ELMo) -> None:
-    assert model.special_tokens([7, 8]) == [END, 7, 8, END]
-    hidden = torch.arange(40.0).view(1, 5, 8)
-    assert model.summary(hidden, torch.tensor([5])).tolist() == [[24, 25, 26, 27, 12, 13, 14, 15]]
-
-
 def test_a_mix_of_layers_is_beside_the_static_vectors(model: ELMo, tokenizer: OpenWordTokenizer) -> None:
     """[GloVe(w); gamma sum_j s_j h_j] of each word; the static vectors have no gradient and are stored."""
     stacked = build_model("elmo", vocabulary=VOCABULARY, settings=model.config.model_dump() | {"static": 3})

@@ -54,12 +54,6 @@ def test_backward_prediction_uses_the_backward_model(model: FLAIR) -> None:
     torch.testing.assert_close(model.predict_backward(tokens), expected)
 
 
-def test_summary_is_between_the_special_pieces(model: FLAIR) -> None:
-    hidden = torch.arange(40.0).view(1, 5, 8)
-    # Forward half at the last but one position, backward half at the second.
-    assert model.summary(hidden, torch.tensor([5])).tolist() == [[24, 25, 26, 27, 12, 13, 14, 15]]
-
-
 def test_loss_is_the_sum_of_both_directions(model: FLAIR) -> None:
     stream, back = torch.randint(0, VOCABULARY, (3, 6)), torch.randint(0, VOCABULARY, (3, 6))
     result = model.losses(

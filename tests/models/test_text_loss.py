@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.core.errors import ConfigError
 from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import build_model
+from components.models.layers.masked import pair_loss
 from tests.models.conftest import VOCABULARY
 
 CAUSAL = ["ulmfit", "gpt", "transformer-xl"]
@@ -71,3 +72,17 @@ def test_a_backward_model_predicts_the_piece_before(texts: tuple[Tensor, Tensor]
 def test_families_without_the_objective(model: LanguageModel, name: str, texts: tuple[Tensor, Tensor]) -> None:
     with pytest.raises(ConfigError, match="lm_weight"):
         text_loss(model, labelled(texts))
+
+
+# BERT against an independent implementation with the same weights.
+
+
+def test_a_row_without_a_pair_adds_nothing_to_the_loss() -> None:
+    top_BTD = torch.randn(3, 4, 8)
+    pooler, output = nn.Linear(8, 8), nn.Linear(8, 2)
+    total, count = pair_loss(top_BTD, pooler, output, torch.tensor([0, -100, 1]))
+    alone, _ = pair_loss(top_BTD[[0, 2]], pooler, output, torch.tensor([0, 1]))
+    assert float(total.detach()) == pytest.approx(float(alone.detach()), rel=1e-6)
+    assert int(count) == 3
+    nothing, count = pair_loss(top_BTD, pooler, output, torch.full((3,), -100))
+    assert (float(nothing.detach()), int(count)) == (0, 3)

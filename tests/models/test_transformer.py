@@ -119,20 +119,6 @@ def test_a_greedy_translation_takes_the_most_likely_next_word(model: Transformer
     assert ends == {3, 6}
 
 
-@torch.no_grad()
-def test_padding_has_no_influence(model: Transformer) -> None:
-    sampler = TranslationSampler(PairStore(PAIRS), batch_size=4, window=9, seed=0, vocabulary=VOCABULARY)
-    batch = sampler.batch(0)
-    expected = model.losses(batch).loss
-    assert (batch["tokens"] == 0).any() and (batch["decoder_tokens"] == 0).any()
-    for name in ("tokens", "decoder_tokens"):
-        changed = {**batch, name: batch[name].masked_fill(batch[name] == 0, 17)}
-        torch.testing.assert_close(model.losses(changed).loss, expected)
-    # A real token does have an influence.
-    other = {**batch, "tokens": batch["tokens"].masked_fill(batch["tokens"] == 7, 17)}
-    assert float((model.losses(other).loss - expected).abs()) > 1e-3
-
-
 def test_texts_and_translations_end_with_the_positions(model: Transformer) -> None:
     long = torch.full((1, 13), 7)
     with pytest.raises(ConfigError, match="a text of 13 pieces is longer than the model's 12 positions"):

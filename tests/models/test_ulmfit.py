@@ -29,11 +29,6 @@ def batch() -> dict[str, torch.Tensor]:
     return {"tokens": stream[:, :-1], "targets": stream[:, 1:]}
 
 
-def test_summary_is_the_last_real_state() -> None:
-    hidden = torch.arange(24.0).view(2, 4, 3)
-    assert small().summary(hidden, torch.tensor([4, 2])).tolist() == [[9, 10, 11], [15, 16, 17]]
-
-
 def by_hand(model: AWDLSTM, batch: dict[str, Tensor]) -> Tensor:
     """The loss by the papers' equations, step by step. Masks are sampled in the order of the model, with the shapes of
     the papers: one value per word of the vocabulary, per row (for all its steps), and per hidden-to-hidden weight (for

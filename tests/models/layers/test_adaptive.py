@@ -39,19 +39,6 @@ def test_the_loss_is_that_of_the_logits(cutoffs: tuple[int, ...], divide: int) -
         torch.testing.assert_close(module.logits(x).exp().sum(-1), torch.ones(50))
 
 
-@pytest.mark.parametrize("divide", [1, 2])
-def test_probabilities_by_the_definition(divide: int) -> None:
-    module = wild(divide=divide)
-    x = torch.randn(WIDTH)
-    embedded = rows(module)
-    # The rows of the output layer are the embeddings in model width.
-    scores = embedded @ x + module.bias
-    first = module.projections[0] if divide > 1 else torch.eye(WIDTH)
-    head = torch.cat([scores[:6], module.cluster @ first @ x + module.cluster_bias]).softmax(0)
-    expected = torch.cat([head[:6], head[6] * scores[6:11].softmax(0), head[7] * scores[11:].softmax(0)])
-    torch.testing.assert_close(module.logits(x).exp(), expected)
-
-
 def test_against_the_adaptive_softmax_of_torch() -> None:
     module = wild()
     peer = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, VOCABULARY, CUTOFFS, div_value=1.0, head_bias=True)

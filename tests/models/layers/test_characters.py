@@ -18,7 +18,8 @@ from components.models.elmo import (
     spell,
     spelling_table,
 )
-from components.tokenization.special import MASK, PAD, SPECIAL_PIECES
+from components.models.layers.text_words import LONGEST, TextWords, packed
+from components.tokenization.special import END, MASK, PAD, SPECIAL_PIECES, UNK
 
 
 def test_words_are_bytes_between_begin_and_end() -> None:
@@ -82,3 +83,29 @@ def test_against_loops() -> None:
     spelt = spell(words)
     for row, actual in zip(spelt.tolist(), cnn(spelt), strict=True):
         torch.testing.assert_close(actual, torch.tensor(by_hand(cnn, row)), atol=1e-5, rtol=1e-5)
+
+
+# Words of a text of characters, as rows of a table.
+
+
+WORDS = ["the", "end", ".", "n't", "café", "U.S."]
+PIECES = [*SPECIAL_PIECES, *"thend .caféUS'Tx"]
+
+
+def ids(text: str) -> list[int]:
+    return [PIECES.index(character) if character in PIECES else UNK for character in text]
+
+
+def test_words_are_packed_as_bytes() -> None:
+    table = packed(["a", "é"])
+    assert table.dtype == torch.uint8 and table.shape == (2, LONGEST)
+    assert table[:, :3].tolist() == [[97, 0, 0], [0xC3, 0xA9, 0]] and not table[:, 3:].any()
+
+
+def test_each_character_has_the_row_of_its_word() -> None:
+    """A run of characters as written, in lower case, or its words and marks."""
+    words = TextWords(torch.cat([packed(WORDS), packed([""])]), PIECES)
+    assert words.rows([END, *ids("The end."), END]).tolist() == [-1, 0, 0, 0, -1, 1, 1, 1, 2, -1]
+    assert words.rows(ids("U.S. n't")).tolist() == [5] * 4 + [-1] + [3] * 3
+    assert words.rows(ids("café xx")).tolist() == [4] * 4 + [-1] * 3
+    assert words.rows(ids("the?end")).tolist() == [0, 0, 0, -1, 1, 1, 1], "a character outside of the vocabulary"

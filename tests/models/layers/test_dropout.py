@@ -17,12 +17,6 @@ def test_rate_and_scale_of_a_mask(rate: float) -> None:
     assert float(mask.mean()) == pytest.approx(1, abs=0.015)
 
 
-def test_locked_dropout_holds_its_mask_over_time() -> None:
-    dropped = LockedDropout(0.5)(torch.ones(20, 4, 30))
-    assert torch.equal(dropped, dropped[:1].expand(20, -1, -1))
-    assert not torch.equal(dropped[0, 0], dropped[0, 1])
-
-
 def test_row_dropout_drops_a_word_at_all_its_positions() -> None:
     weight = torch.ones(100, 3)
     tokens = torch.arange(100).repeat(2).view(2, 100)

@@ -51,7 +51,7 @@ def test_longest_text_first_each_into_the_emptiest_row() -> None:
     assert packed.mask[1, 0].int().tolist() == [*[[1, 1, 1, 0, 0]] * 3, *[[0, 0, 0, 1, 1]] * 2]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_every_piece_is_packed_once_and_few_positions_are_empty(seed: int) -> None:
     lengths = torch.randint(1, 30, (12,), generator=torch.Generator().manual_seed(seed))
     columns = int(lengths.max())
