@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from components.cli import main as cli
 from components.core.errors import ConfigError, DiskSpaceError, TransientError, disk_full
 from components.pipeline.monitoring.disk import Need, check_space, needs
-from components.pipeline.stages import STAGES, TRAINING
 
 SIZES = {"ingest@domain": 100, "adapt@ulmfit": 50, "adapt@bert": 400, "evaluate@t": 3}
 
@@ -30,13 +29,6 @@ def test_the_last_outputs_of_a_stage_or_of_another_item_or_the_data_are_the_esti
     assert cached == {"outputs": 100, "DVC cache": 100, "temporary files": 0}
     expected = {"adapt@gpt": 400, "tokenize@domain": 1500, "report": 0}
     assert {stage: estimate(stage)["outputs"] for stage in expected} == expected
-
-
-def test_stages_that_train_are_those_whose_jobs_have_a_cluster() -> None:
-    jobs = {name: stage.load()[1] for name, stage in STAGES.items()}
-    of_corpora = ("components.data", "components.tokenization")  # they run steps, and keep no checkpoints
-    trained = {name for name, job in jobs.items() if not job.__module__.startswith(of_corpora)}
-    assert {name for name in trained if "cluster" in jobs[name].model_fields} == TRAINING
 
 
 def test_too_little_space_is_refused_with_numbers_and_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,14 +6,13 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from components.core.errors import ConfigError, DataError, RegistryError
 from components.learners.prediction import predict_rows
 from components.pipeline.monitoring.drift_check import check_file, check_traffic, publish, read_inputs
 from components.registry.champion import find_champion, load_champion
-from components.registry.drift.measurements import REFERENCE, Reference, measure
+from components.registry.drift.measurements import REFERENCE, Reference
 from components.registry.drift.traffic import logged, read_traffic, traffic_folder
 from components.registry.promote import promote
 from components.registry.stage import register
@@ -76,16 +75,6 @@ def test_the_log_does_not_change_an_answer(params: Params) -> None:
     assert answer(params, USUAL) == answer(params, USUAL, log=False)
     digest = find_champion(connect(params.registry), "letters").digest
     assert len(read_traffic(traffic_folder(), task="letters", digest=digest)) == 260
-
-
-def test_usual_traffic_has_no_drift(params: Params) -> None:
-    answer(params, USUAL[:59])
-    found = check_traffic(params, "letters")
-    assert found.too_few == "59 rows of at least 60" and not found.drift
-    answer(params, USUAL[59:])
-    found = check_traffic(params, "letters")
-    assert not found.drift and found.rows == 260, found.sentence
-    assert [feature.name for feature in found.features] == ["length", "unknown", "content", "score", "classes"]
 
 
 def test_other_traffic_is_found_and_described(params: Params) -> None:
@@ -156,12 +145,3 @@ def test_the_reference_of_another_champion_is_measured_from_the_examples(params:
         assert registry.attached(other, REFERENCE) is not None
     finally:
         registry.set_alias(name, "champion", champion)
-
-
-def test_sketches_do_not_depend_on_the_batch(pipeline: Pipeline) -> None:
-    classifier = pipeline.classifier("adapted")
-    _, together = measure(classifier, USUAL)
-    alone = [measure(classifier, [row])[1].rows for row in USUAL[:20]]
-    np.testing.assert_allclose(together.rows["sketch"][:20], np.concatenate(alone)["sketch"], atol=1e-2)
-    assert together.rows["pieces"].tolist() == [1 + len(text) for (text,) in USUAL]
-    assert (together.rows["label"] >= 0).all() and np.isfinite(together.rows["score"]).all()
