@@ -13,7 +13,7 @@ from components.core.errors import ConfigError
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
-from flows import fit, retrain_command
+from flows import fit
 from flows.fit import served
 from tests.onboarding.test_init import write
 
@@ -32,21 +32,6 @@ def test_labels_alone_end_as_a_champion(tmp_path: Path, monkeypatch: pytest.Monk
     assert set(ran) == {"identity", "unlabelled"} | of_words
     lines = served(file)
     assert lines[1].startswith("classification: tfidf-words") and "is served (version 1)" in lines[1]
-
-
-def test_the_flags_of_fit_are_those_of_init(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    ran: list[Path] = []
-    monkeypatch.setattr(retrain_command, "command", lambda *, params: ran.append(params))
-    monkeypatch.setattr(fit, "served", lambda _: [])
-    Path("-rows.csv").write_text("said,also,what\n" + "".join(f"row {n} of {n % 2},x {n},{n % 2}\n" for n in range(40)))
-    fit.command(labelled=Path("-rows.csv"), text="said", label="what", kind="classification")
-    source = load_params(Path("params.yaml")).data.tasks["rows"]
-    assert (source.kind, source.text, source.label) == ("classification", "said", "what")
-    assert ran == [tmp_path / "params.yaml"]
-    assert "init | column 'said' is the text, 'what' is the label" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("flag", [{"minutes": 3.0}, {"kind": "pair"}, {"start": ["mini"]}, {"unlabelled": [Path("a")]}])

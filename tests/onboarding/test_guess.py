@@ -12,7 +12,7 @@ from components.cli.onboarding.inspection import inspect, language_of
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError
 from components.data import guesses as columns
-from components.data.guesses import by_column, guess, runners_up
+from components.data.guesses import guess
 from components.data.sampling import Rows, read_rows
 from components.settings.tasks import TaskSource
 
@@ -125,17 +125,6 @@ def test_a_few_rows_with_a_label_are_enough() -> None:
     single = [(text, source, None if label == "b" else label) for text, source, label in few]
     with pytest.raises(DataError, match="no column looks like a label"):
         guess(table("text source label", *single))
-
-
-def test_columns_can_be_named_and_others_are_mentioned() -> None:
-    table = rows(*({"text": f"t {n}", "note": f"n {n}", "action": "ab"[n % 2], "place": "cd"[n % 2]} for n in range(8)))
-    keys = guess(table)
-    assert (keys["label"], runners_up(by_column(table), keys)) == ("action", ([], ["place"]))
-    assert guess(table, text="note", label="place") == {"kind": "classification", "text": "note", "label": "place"}
-    with pytest.raises(DataError, match="no column 'x'; the columns are 'text', 'note', 'action', 'place'"):
-        guess(table, label="x")
-    with pytest.raises(DataError, match="no column looks like a label"):
-        guess(rows({"text": "a"}, {"text": "b"}))
 
 
 def test_facts(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +25,6 @@ from components.learners.task_models.extent import Extent
 from components.pipeline.checks import check_params
 from components.settings.detection import detected
 from components.settings.loading import load_params
-from components.settings.sources import sources
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows
 
@@ -204,17 +202,6 @@ def test_labels_that_are_no_words_are_named_for_an_encoder(tmp_path: Path) -> No
     assert '      # label_texts: {"0": ..., "1": ...}' in text(("0", "1"), MINI)
     assert "label_texts" not in text(("good", "bad"), MINI)
     assert "label_texts" not in text(("0", "1"), None)
-
-
-def test_the_source_of_every_setting(root: Path, tmp_path: Path) -> None:
-    init(InitOptions(write(tmp_path / "files", "classification")), root=root)
-    result: dict[str, Any] = sources(root / "params.yaml")
-    lines = (root / "params.yaml").read_text().splitlines()
-    number = next(number for number, line in enumerate(lines, 1) if line.strip().startswith("train:"))
-    assert result["data.tasks.classification.train"] == ("classification.jsonl", f"{root / 'params.yaml'}:{number}")
-    assert result["data.tasks.classification.budgets"] == (["all"], "computed: all labels are used")
-    assert result["promote.confidence"] == (0.95, "default")
-    assert result["run.tasks"] == (["classification"], "computed: all of data.tasks")
 
 
 def test_a_group_column_is_proposed_and_written(root: Path, tmp_path: Path) -> None:
