@@ -25,7 +25,7 @@ from components.learners.finetuning.runs import Forecast
 from components.learners.loading import load_model
 from headstart import Model, fit, load
 from headstart.recipes import finetuning_of
-from headstart.report import Report, Tried
+from headstart.report import Report
 from headstart.tables import InputError
 from headstart.tasks import read_task
 from tests.example_task import ROWS, rows
@@ -63,13 +63,6 @@ def test_frame_in_frame_out(frame: pd.DataFrame, later: pd.DataFrame, capfd: pyt
     }
     assert report.table["chosen"].sum() == 1
     assert report.chosen in str(report) and "within 30 labels" in str(report)
-
-
-def test_progress_is_shown(frame: pd.DataFrame, capfd: pytest.CaptureFixture[str]) -> None:
-    fit(frame)
-    out, shown = capfd.readouterr()
-    assert out == ""
-    assert "baseline task" in shown and "100%" in shown
 
 
 def test_forms_of_data_give_the_same_model(frame: pd.DataFrame, fitted: Model, tmp_path: Path) -> None:
@@ -161,18 +154,6 @@ def test_start_with_an_encoder(
     # A repeated call continues an interrupted one, and ends with the same model.
     again = fit(frame, start=make_encoder("bert"), minutes=1, folds=2, folder=tmp_path / "work", verbose=False)
     pd.testing.assert_frame_equal(again.predict(later), model.predict(later), check_exact=True)
-
-
-def test_the_report_names_shortened_training() -> None:
-    tried = [
-        Tried("bert", "contrastive", 0.8, 0.7, 0.9, share=0.4),
-        Tried("bert", "features", 0.7),
-        Tried("bert", "finetune"),
-    ]
-    report = Report("classification", "macro_f1", 20, 5, "bert", "contrastive", tried)
-    notes = [line for line in str(report).splitlines() if "steps" in line]
-    assert notes == ["bert contrastive: trained for 40% of its steps; raise `minutes` to train for all"]
-    assert Report.of(report.as_dict()) == report
 
 
 @pytest.mark.parametrize("kind", ["classification", "multilabel", "regression", "pair"])
@@ -388,15 +369,6 @@ def test_a_limit_that_has_passed_leaves_one_words_model(frame: pd.DataFrame, mak
     assert set(model.predict(frame)["label"]) == {"animal", "fruit", "metal"}
 
 
-def test_a_limit_that_is_not_reached_changes_nothing(
-    frame: pd.DataFrame, later: pd.DataFrame, make_encoder: Callable[..., Path], in_process: None
-) -> None:
-    start = make_encoder("bert")
-    limited, free = (fit(frame, start=start, minutes=minutes, folds=2, verbose=False) for minutes in (4, None))
-    pd.testing.assert_frame_equal(limited.predict(later), free.predict(later), check_exact=True)
-    assert limited.report is not None and not any("not tried" in note for note in limited.report.notes)
-
-
 def test_training_that_would_not_end_in_time_leaves_the_frozen_encoder(
     frame: pd.DataFrame, make_encoder: Callable[..., Path], in_process: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,3 +381,59 @@ def test_training_that_would_not_end_in_time_leaves_the_frozen_encoder(
     scores = {each.way: each.score for each in model.report.tried if each.way}
     assert scores["features"] is not None and scores["contrastive"] is None
     assert any("not tried" in note and "contrastive" in note for note in model.report.notes)
+
+
+# `fit` with copies and groups: folds keep them together, and the report says so.
+
+
+def chance(count: int = 30) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    texts = [f"{' '.join(rng.choice(list('abcdefgh'), 5))} word{number}" for number in range(count)]
+    return pd.DataFrame({"text": texts, "label": rng.choice(["x", "y"], count)})
+
+
+def test_copies_of_random_rows_have_the_score_of_chance() -> None:
+    once = chance()
+    copies = [once, once.assign(text=once.text.str.upper() + "!"), once.assign(text="\u200b" + once.text)]
+    report = fit(pd.concat(copies, ignore_index=True), verbose=False).report
+    assert report is not None and report.selected is not None
+    assert report.selected[0] < 0.75
+    assert all(one.score < 0.75 for one in report.tried)
+    assert "60 rows repeat an earlier text; copies of a text are in one fold." in str(report)
+    assert Report.of(report.as_dict()).selected == list(report.selected) or report.selected
+
+
+def test_groups_are_in_one_fold() -> None:
+    """The group determines the label and has a word of its own: only rows of the same group tell the label."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        [
+            {"text": f"customer{group} {' '.join(rng.choice(list('abcdefgh'), 4))} n{row}", "label": "xy"[group % 2]}
+            for group in range(20)
+            for row in range(4)
+        ]
+    )
+    groups = [f"c{number // 4}" for number in range(len(frame))]
+    alone = fit(frame, verbose=False).report
+    by_list = fit(frame, group=groups, verbose=False).report
+    by_column = fit(frame.assign(customer=groups), group="customer", verbose=False).report
+    assert alone.selected[0] > 0.9
+    assert by_list.selected == by_column.selected and by_list.selected[0] < 0.75
+    assert "The 80 rows are in 20 groups, whose rows are in one fold." in by_list.notes
+
+
+def test_a_rare_class_has_fewer_folds() -> None:
+    frame = pd.DataFrame(rows(6))[["text", "label"]]
+    rare = frame[(frame.label != "fruit") | (frame.groupby("label").cumcount() < 3)]
+    report = fit(rare, verbose=False).report
+    assert report.folds == 3 and "3-fold cross-validation" in str(report)
+
+
+def test_wrong_groups_are_refused() -> None:
+    frame = pd.DataFrame(rows(3))[["text", "label"]]
+    with pytest.raises(InputError, match="no column 'author'"):
+        fit(frame, group="author", verbose=False)
+    with pytest.raises(InputError, match="one group for each of the 9 rows"):
+        fit(frame, group=["a", "b"], verbose=False)
+    with pytest.raises(Exception, match="9 training row.* one group"):
+        fit(frame, group=["a"] * 9, verbose=False)
