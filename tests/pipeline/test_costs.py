@@ -12,7 +12,6 @@ from components.pipeline.costs import (
     KEPT_PER_STAGE,
     Duration,
     History,
-    Remaining,
     Work,
     work_of,
 )
@@ -119,23 +118,3 @@ def test_every_stage_has_an_amount_of_work(file: str, tmp_path: Path) -> None:
     for name, stage in STAGES.items():
         for item in stage.items(params):
             assert work_of(f"{name}@{item}" if item else name, params, root=tmp_path).amount >= 0
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        ({}, ""),
-        ({"a": 30.0}, "1 stage left, about 30 s"),
-        ({"a": 30.0, "b": 200.0}, "2 stages left, about 4 min"),
-        ({"a": 30.0, "b": None}, "2 stages left, about 30 s and 1 of unknown time"),
-        ({"a": None, "b": None}, "2 stages left, time unknown"),
-    ],
-)
-def test_the_remaining_time_in_words(seconds: dict[str, float | None], words: str) -> None:
-    assert str(Remaining(seconds)) == words
-
-
-def test_ended_and_running_stages() -> None:
-    whole = Remaining({"a": 30.0, "b": 50.0, "c": None})
-    assert whole.without("a").seconds == {"b": 50.0, "c": None}
-    assert whole.after({"a": 40.0, "b": 20.0, "c": 5.0}).seconds == {"a": 0.0, "b": 30.0, "c": None}

@@ -64,12 +64,6 @@ def test_a_corpus_that_was_not_ingested_is_named(params_file: Path) -> None:
         find_document(params, "domain.csv:99x")
 
 
-def test_the_command_prints_the_fate(params_file: Path) -> None:
-    run(load_params(params_file), "general")
-    call = CliRunner().invoke(cli.app, ["why", "--document", "general.csv:3", "--params", str(params_file)])
-    assert (call.exit_code, call.stdout) == (0, "general: general.csv:3: dropped: no text is left after cleaning\n")
-
-
 def test_the_command_explains_either_a_stage_or_a_document(params_file: Path) -> None:
     call = CliRunner().invoke(cli.app, ["why", "ingest", "--document", "1", "--params", str(params_file)])
     assert call.exit_code == 2
