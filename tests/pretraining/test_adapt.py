@@ -11,11 +11,12 @@ import torch
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError
 from components.models import FAMILIES
-from components.models.encoder import load_encoder
+from components.models.encoder import build_model, load_encoder
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer, overlap
 from components.tokenization.store import TokenStore
 from components.training.pretraining.adapt import adapt
+from components.training.pretraining.language_model import parameter_groups
 from components.training.pretraining.pretrain import pretrain
 from components.training.pretraining.samplers import sampler_for
 from tests.training.helpers import adapt_job, lm_settings, pretrain_job, run_with_kills, same_bits, weights
@@ -39,7 +40,7 @@ def pretrained(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pretra
     return Pretrained(inputs, tmp_path_factory.mktemp("pretrained"))
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", ["bert", "ulmfit", "word2vec"])
 def test_killed_runs_end_bit_identical(inputs: Path, pretrained: dict[str, Path], tmp_path: Path, family: str) -> None:
     unbroken = adapt(adapt_job(inputs, family, pretrained[family], tmp_path / "unbroken", training=LONG))
     job = adapt_job(inputs, family, pretrained[family], tmp_path / "killed", training=LONG)
@@ -148,3 +149,21 @@ def test_a_published_model_is_adapted_to_the_domain(inputs: Path, pretrained: di
     # Text encoded with the imported vocabulary, which has no counts: no re-mapping, and the output bias is unchanged.
     kept = adapt_job(inputs, "bert", tmp_path / "imported", tmp_path / "kept", training=lm_settings(rate=1e-30))
     torch.testing.assert_close(weights(adapt(kept)), weights(tmp_path / "imported"))
+
+
+# Adaptation with discriminative and slanted triangular learning rates.
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_every_parameter_has_its_discriminative_rate(family: str) -> None:
+    model = build_model(family, vocabulary=40, settings=FAMILIES[family].tiny)
+    scales = {
+        id(parameter): group.scale
+        for group in parameter_groups(model, lm_settings(discriminative=2.6))
+        for parameter in group.parameters
+    }
+    assert scales.keys() == {id(parameter) for parameter in model.parameters()}
+    embeddings, *layers = model.layer_groups()
+    assert {scales[id(parameter)] for parameter in embeddings} <= {1.0}
+    for depth, layer in enumerate(reversed(layers)):
+        assert [scales[id(parameter)] for parameter in layer] == pytest.approx([2.6**-depth] * len(layer))

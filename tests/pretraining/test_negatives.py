@@ -11,12 +11,9 @@ import pytest
 from components.core.errors import DataError
 from components.models.word2vec import Word2VecConfig
 from components.tokenization.special import END
-from components.training.pretraining import negatives
 from components.training.pretraining.negatives import (
     NegativeSampler,
     keep_probabilities,
-    noise_distribution,
-    piece_counts,
 )
 from tests.training.helpers import MemoryStore, numbered_store
 
@@ -37,18 +34,6 @@ def test_frequent_words_are_kept_with_the_probability_of_the_published_code() ->
     np.testing.assert_allclose(expected, [0.1165, 0.4444], atol=1e-4)
     assert actual[3:].tolist() == [1, 1]
     assert keep_probabilities(counts, 0).tolist() == [1] * 5
-
-
-def test_noise_is_the_unigram_to_the_power_of_three_quarters() -> None:
-    actual = noise_distribution(np.array([0, 1, 16, 81]), 0.75)
-    np.testing.assert_allclose(actual, np.array([0, 1, 8, 27]) / 36)
-    np.testing.assert_allclose(noise_distribution(np.array([0, 3, 9]), 0), [0, 0.5, 0.5])
-
-
-def test_pieces_are_counted_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = MemoryStore([[[7, 8, 7]], [[9, 7]]])
-    monkeypatch.setattr(negatives, "CHUNK", 2)
-    assert piece_counts(store, 11).tolist() == [0, 0, 0, 2, 0, 0, 0, 3, 1, 1, 0]
 
 
 @pytest.mark.parametrize("subsample", [0, 0.0005])

@@ -51,11 +51,6 @@ def test_any_position_is_reached_directly(name: str) -> None:
     assert all(torch.equal(batch[key], jumped.batch(29)[key]) for key in batch)
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_batches_depend_on_the_seed(name: str) -> None:
-    assert not torch.equal(sampler(name).batch(0)["tokens"], sampler(name, seed=2).batch(0)["tokens"])
-
-
 def test_rows_that_cannot_be_divided_among_workers() -> None:
     with pytest.raises(TrainingError, match=r"batch_size 4 cannot be divided among 3 workers; choose a multiple"):
         sampler("stream").batch(0, 0, 3)
@@ -106,14 +101,6 @@ def test_windows_vary_in_pairs_and_the_rate_with_them() -> None:
         assert length >= 5
     assert [stream.position(2 * pair)[0] for pair in range(30)] == [24 * pair for pair in range(30)]
     assert len(set(lengths)) > 3
-
-
-def test_a_corpus_smaller_than_a_window_is_repeated() -> None:
-    store = MemoryStore([[[7, 8]], [[9, 10]]])
-    batch = StreamSampler(store, batch_size=1, window=20, seed=0, vocabulary=20).batch(2)
-    text = [*batch["tokens"][0].tolist(), batch["targets"][0, -1].item()]
-    assert sorted(set(text)) == [END, 7, 8, 9, 10]
-    assert all(after == before + 1 for before, after in zip(text, text[1:], strict=False) if before in (7, 9))
 
 
 def test_the_backward_stream_is_the_reversed_text() -> None:

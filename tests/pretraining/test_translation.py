@@ -19,7 +19,7 @@ from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES,
 from components.tokenization.word import WordTokenizer
 from components.training.loop import TrainingState
 from components.training.pretraining.language_model import parameter_groups
-from components.training.pretraining.translation import SCORED, TranslationSampler, bleu
+from components.training.pretraining.translation import SCORED, TranslationSampler
 from tests.training.helpers import PairStore, lm_settings, losses_until, numbered_pairs, numbered_store
 
 
@@ -58,14 +58,6 @@ def test_pairs_are_complete_and_each_occurs_once_per_epoch() -> None:
         assert set(seen) == set(range(61))
         orders.append(seen)
     assert orders[0] != orders[1]
-
-
-def test_tokens_of_a_translation_step_are_source_pieces() -> None:
-    walked = TranslationSampler(numbered_pairs(61), batch_size=4, window=12, seed=0, vocabulary=500)
-    read = 0
-    for step in range(2 * len(walked.cuts)):
-        assert walked.tokens_before(step) == read
-        read += int(walked.batch(step)["lengths"].sum())
 
 
 def test_long_pairs_are_truncated_to_the_window() -> None:
@@ -114,17 +106,6 @@ def test_networks_learn_to_reverse_texts(family: str) -> None:
     assert sampler.translations(model, TOKENIZER)[:2] == [TOKENIZER.decode(text[::-1]) for text in texts[:2]]
     reverse = TOKENIZER.decode(texts[0][::-1])
     assert translate_text(model, TOKENIZER, TOKENIZER.decode(texts[0]), length=10) == reverse
-
-
-def test_the_values_of_bleu() -> None:
-    for translation, reference, expected in (
-        ("a b c d e", "a b c d e", 100),
-        # 4 of 5 words, 3 of 4 pairs, 2 of 3 triples and 1 of 2 sequences of four: (1 / 5)^(1 / 4).
-        ("a b c d f", "a b c d e", 100 * 0.2**0.25),
-        # All n-grams match; the brevity penalty is e^(1 - 6 / 4).
-        ("a b c d", "a b c d e f", 100 * math.exp(-0.5)),
-    ):
-        assert bleu([translation], [reference], TOKENIZER) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("family", list(NETWORKS))
