@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,7 @@ from components.core.errors import RegistryError
 from components.registry.ledger import ABANDONED, LEDGER, Entry, Ledger, State, replay
 from components.registry.tracking import Log, Registry, connect
 from components.settings.registry import RegistrySettings
-from tests.registry.aliases import START, A, M, add, change, promote
-
-
-def test_entries_are_stored_in_the_tracking_database(registry: Registry) -> None:
-    long = {"key": "k", "decision": {"verdict": "reject", "reasons": ["ไทย" * 6000]}}
-    written = Ledger(registry).append("decision", model=M, alias=A, facts=long)
-    (entry,) = Ledger(registry).entries()
-    assert entry.facts == long and entry == written
-    assert (entry.position, entry.event, entry.time.tzinfo) == (1, "decision", UTC)
-    assert Ledger(registry).entries("headstart-other") == []
+from tests.registry.aliases import A, M, add, change, promote
 
 
 def test_an_entry_of_a_later_version_is_refused(registry: Registry) -> None:
@@ -46,14 +36,6 @@ def test_passwords_are_masked(registry: Registry) -> None:
     Ledger(registry).append("note", model=M, alias=A, facts={"reason": "see postgresql://u:secret@db/x"})
     (entry,) = Ledger(registry).entries()
     assert entry["reason"] == "see postgresql://u:***@db/x"
-
-
-def test_a_position_is_written_once(registry: Registry) -> None:
-    log = Log(registry, LEDGER)
-    assert log.append(1, "{}", identifier="x")
-    assert log.append(1, "{}", identifier="x"), "MLflow's client repeats a request that was not answered"
-    assert not log.append(1, "[]", identifier="y")
-    assert log.read()[0] == {1: "{}"}
 
 
 def test_simultaneous_writers_lose_no_entry(registry: Registry) -> None:
@@ -103,13 +85,6 @@ def state_of(*entries: Entry) -> State:
 def test_entries_of_other_aliases_and_models_and_abandoned_changes_do_not_count() -> None:
     others = [change(2, "2", alias="best"), change(3, "3", model="headstart-other"), change(4, "4", mark=ABANDONED)]
     assert [each["after"] for each in state_of(change(1, "1"), *others).changes] == ["1"]
-
-
-def test_the_champion_at_a_time() -> None:
-    state = state_of(change(1, "1"), change(3, "2"))
-    assert state.at(START) is None
-    at = [state.at(START + timedelta(days=days)) for days in (1, 2, 3, 9)]
-    assert [each["after"] for each in at if each] == ["1", "1", "2", "2"]
 
 
 def test_a_rollback_removes_later_champions_and_any_other_change_adds_one() -> None:

@@ -11,7 +11,7 @@ from components.registry.champion import load_champion
 from components.registry.commands import rollback
 from components.registry.ledger import Ledger
 from components.registry.promote import promote
-from components.registry.runs import evaluation_warnings, recipe_difference
+from components.registry.runs import evaluation_warnings
 from components.registry.stage import register
 from components.registry.tracking import connect
 from tests.registry.conftest import Pipeline
@@ -203,23 +203,6 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline)
     evaluation.write_text("{")
     with pytest.raises(ArtifactError, match=r"evaluation.json: damaged .* run the stage evaluate again"):
         evaluation_warnings(evaluation.parent, "ulmfit-adapted")
-
-
-def test_the_difference_of_the_recipes_stands_beside_the_decision(pipeline: Pipeline) -> None:
-    pipeline.write_classifier("adapted", knows=20)
-    pipeline.write_baselines(words=3, pairs=8)
-    evaluation = pipeline.out / "evaluation" / "letters"
-    content = json.loads((evaluation / "evaluation.json").read_text())
-    content |= {"main": "accuracy", "titles": {"accuracy": "accuracy"}, "seeds": [0, 1]}
-    content["recipes"] = {"pairs": {"ulmfit-adapted": {"mean": -0.4, "low": -0.7, "high": 0.1}}}
-    (evaluation / "evaluation.json").write_text(json.dumps(content))
-    decision = run(pipeline)
-    sentence = "accuracy +0.4000 [-0.1000, +0.7000], mean over 2 seeds"
-    assert (decision["verdict"], decision["recipe"]) == (
-        "promote", f"as recipes, ulmfit-adapted minus pairs: {sentence}"
-    )  # fmt: skip
-    assert recipe_difference(evaluation, "ulmfit-adapted", "ulmfit-adapted") == "", "one recipe"
-    assert recipe_difference(evaluation / "nowhere", "ulmfit-adapted", "pairs") == ""
 
 
 def test_only_production_moves_the_champion(pipeline: Pipeline) -> None:

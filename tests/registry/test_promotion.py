@@ -125,22 +125,6 @@ def test_latency_promotes_an_equal_model_that_is_faster() -> None:
     assert worse.verdict == "reject"
 
 
-def test_the_first_champion_has_to_beat_the_best_baseline() -> None:
-    first = scored("first", 280)
-    better = replace(scored("tfidf", 340), name="baseline tfidf-words", digest="")
-    weaker = replace(scored("tfidf", 220), name="baseline tfidf-words", digest="")
-
-    assert decide(first, None, RULE, rows=TEST).verdict == "promote"  # against the most frequent class
-    beaten = decide(first, None, RULE, rows=TEST, baseline=better)
-    assert (beaten.verdict, beaten.against) == ("reject", "baseline tfidf-words")
-    assert beaten.reasons[1].startswith("accuracy 0.7000 against 0.8500 of baseline tfidf-words: gain -0.1500")
-    assert decide(first, None, RULE, rows=TEST, baseline=weaker).verdict == "promote"
-    unread = replace(better, statistics=None, problem="no files")
-    assert decide(first, None, RULE, rows=TEST, baseline=unread).verdict == "inconclusive"
-    # With a champion the baseline decides nothing.
-    assert decide(scored("c", 340), CHAMPION, RULE, rows=TEST, baseline=better).verdict == "promote"
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -16,10 +16,12 @@ from components.core.data_version import UNKNOWN, DataVersion, data_versions
 from components.core.errors import ArtifactError, ConfigError
 from components.core.measurements import RUN_ID
 from components.pipeline.lineage.trace import _traced, model_lines
+from components.registry.candidates import RegisterJob, candidates
 from components.registry.promote import promote
 from components.registry.runs import DevScore, read_dev_score
 from components.registry.stage import register
 from components.registry.tracking import connect
+from components.settings.registry import RegistrySettings
 from tests.registry.conftest import Pipeline
 
 
@@ -319,3 +321,54 @@ def test_a_model_is_logged_in_the_run_of_its_stage(pipeline: Pipeline, monkeypat
     assert run.data.metrics["perplexity"] == 3.5
     other = client.get_run(registry.get("headstart-ulmfit-pretrained", "1").run_id)
     assert other.data.tags["mlflow.parentRunId"] == retrain
+
+
+# Models and parents of a run with task-adaptive pretraining and multi-task learning.
+
+
+def test_models_of_additional_initialisations_and_their_parents() -> None:
+    job = RegisterJob(
+        registry=RegistrySettings(),
+        out=Path("out"),
+        families=["ulmfit"],
+        tasks=["a", "b"],
+        starts=["scratch", "pretrained", "adapted"],
+        further={"a": ["task-adapted", "adapted-with-both", "scratch-with-both"], "b": ["adapted-with-both"]},
+        parameters={},
+    )
+    actual = {(candidate.start, candidate.task): candidate for candidate in candidates(job)}
+    assert list(actual)[:3] == [("pretrained", None), ("adapted", None), ("task-adapted-a", None)], "parents first"
+    mine = actual["task-adapted-a", None]
+    assert mine.parent == ("ulmfit", "adapted", None) and mine.directory == Path("out/encoder/ulmfit/task-adapted-a")
+    assert actual["task-adapted", "a"].parent == mine.key
+    assert actual["adapted-with-both", "a"].parent == ("ulmfit", "adapted", None)
+    assert actual["adapted-with-both", "b"].directory == Path("out/finetuned/b/ulmfit-adapted-with-both")
+    assert actual["scratch-with-both", "a"].parent is None
+    assert ("task-adapted", "b") not in actual
+    assert all(
+        candidate.parent is None or candidate.parent in {c.key for c in actual.values()}
+        for candidate in actual.values()
+    )
+
+
+def test_a_teacher_is_registered_before_the_vectors_that_are_computed_from_it() -> None:
+    job = RegisterJob(
+        registry=RegistrySettings(),
+        out=Path("out"),
+        families=["minilm-static"],
+        tasks=["a"],
+        starts=["pretrained", "adapted"],
+        parents={"minilm-static": ["minilm"]},
+        parameters={},
+    )
+    actual = list(candidates(job))
+    assert [(item.family, item.start, item.task, item.section) for item in actual] == [
+        ("minilm", "pretrained", None, "pretrain"),
+        ("minilm", "adapted", None, "adapt"),
+        ("minilm-static", "pretrained", None, "static"),
+        ("minilm-static", "adapted", None, "static"),
+        ("minilm-static", "pretrained", "a", "finetune"),
+        ("minilm-static", "adapted", "a", "finetune"),
+    ]
+    assert actual[3].parent == ("minilm", "adapted", None)
+    assert actual[5].parent == ("minilm-static", "adapted", None)

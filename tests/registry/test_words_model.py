@@ -101,12 +101,6 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline: Pi
     assert "was rolled back" in decided(pipeline)["reasons"][0]
 
 
-def test_at_equal_scores_words_are_preferred(winning: Pipeline) -> None:
-    winning.write_classifier("adapted", knows=26)
-    challenger = registered(winning)["challengers"]["letters"]
-    assert (challenger["dev_score"], challenger["system"]) == (1.0, "tfidf-words-characters")
-
-
 def test_mlflow_loads_a_words_model_without_torch(winning: Pipeline) -> None:
     registered(winning)
     script = (
