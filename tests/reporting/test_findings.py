@@ -39,16 +39,6 @@ def test_reading_restores_the_findings(tmp_path: Path) -> None:
     assert set(manifest.files) == {"study.json", "figure-1.svg", "figure-2.svg"}
 
 
-def test_the_metrics_file_changes_with_the_findings(tmp_path: Path) -> None:
-    metrics = tmp_path / "metrics" / "study" / "layers.json"
-    write(tmp_path)
-    before = metrics.read_bytes()
-    write(tmp_path)
-    assert metrics.read_bytes() == before
-    write(tmp_path, Findings(FOUND.chapter, {"last": 0.91}))
-    assert metrics.read_bytes() != before
-
-
 def test_damaged_findings_are_named(tmp_path: Path) -> None:
     assert findings.read_all(tmp_path) == {}
     directory = write(tmp_path)
