@@ -20,17 +20,6 @@ def totals() -> np.ndarray:
     return SCORING.total(FIELDS, LABELS, PROBABILITIES)
 
 
-def test_scores_by_hand() -> None:
-    # Guesses 0 1 1 0 0: class 0 has 2 hits, 3 guesses, 3 true; class 1 has 1, 2, 2; class 2 does not occur.
-    found = {name: float(value) for name, value in SCORING.scores(totals()).items()}
-    assert found["accuracy"] == found["micro_f1"] == pytest.approx(3 / 5)
-    assert found["macro_f1"] == pytest.approx((4 / 6 + 2 / 4) / 2)
-    # Two classes: (tp tn - fp fn) / sqrt(...) with tp 2, tn 1, fp 1, fn 1.
-    assert found["mcc"] == pytest.approx((2 * 1 - 1 * 1) / np.sqrt(3 * 3 * 2 * 2))
-    # Bins (0.5, 0.75]: 0.75 right, 0.6 wrong, 0.7 wrong; (0.75, 1]: 1.0 right, 0.9 right.
-    assert found["ece"] == pytest.approx((abs(1 - 2.05) + abs(2 - 1.9)) / 5)
-
-
 def test_calibration_curve_by_hand() -> None:
     assert SCORING.calibration(totals()) == [
         {"low": 0.5, "high": 0.75, "rows": 3, "confidence": pytest.approx(2.05 / 3), "accuracy": pytest.approx(1 / 3)},
@@ -52,10 +41,6 @@ def test_a_prediction_of_a_class_without_rows_is_an_error_of_the_true_class() ->
     assert found["c"] == {"precision": None, "recall": None, "f1": None, "rows": 0}
     assert found["a"]["recall"] == 1 / 3
     assert SCORING.score(FIELDS, LABELS, guessed)["macro_f1"] == pytest.approx((2 / 5 + 2 / 4) / 2)
-
-
-def test_confusion_has_true_labels_as_rows() -> None:
-    assert SCORING.confusion(LABELS, PROBABILITIES).tolist() == [[2, 1, 0], [1, 1, 0], [0, 0, 0]]
 
 
 def test_scores_agree_with_scikit_learn() -> None:
@@ -82,12 +67,6 @@ def test_a_constant_prediction_has_correlation_zero() -> None:
     assert SCORING.score(FIELDS, LABELS, always)["mcc"] == 0.0
 
 
-def test_the_constant_is_the_most_frequent_class() -> None:
-    answers = SCORING.constant(LABELS)
-    np.testing.assert_allclose(answers, [[0.6, 0.4, 0.0]] * 5, rtol=1e-6)
-    assert SCORING.score(FIELDS, LABELS, answers)["accuracy"] == pytest.approx(3 / 5)
-
-
 def test_rows_may_differ_in_their_number_of_choices() -> None:
     scoring = Choice(bins=4)
     targets = [np.asarray([index]) for index in (2, 0, 1)]
@@ -99,12 +78,6 @@ def test_rows_may_differ_in_their_number_of_choices() -> None:
     assert found["ece"] == pytest.approx((abs(1 - 1.3) + abs(1 - 0.8)) / 3)
     assert [entry["rows"] for entry in scoring.calibration(sums)] == [2, 1]
     assert scoring.classes(sums) == {} and scoring.confusion(targets, answers) is None
-
-
-def test_the_constant_for_choices_is_a_position() -> None:
-    scoring = Choice()
-    targets = [np.asarray([index]) for index in (1, 1, 0)]
-    assert [int(answer.argmax()) for answer in scoring.constant(targets)] == [1, 1, 1]
 
 
 def test_rows_of_no_class_only_affect_the_outside_auroc() -> None:

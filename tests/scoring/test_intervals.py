@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import sparse, stats
+from scipy import sparse
 from sklearn.metrics import f1_score
 
 import components.data.scoring.intervals as intervals
@@ -21,7 +21,6 @@ from components.data.scoring.intervals import (
     interval,
     jackknife,
     left_out,
-    quantile,
     sampling_variance,
     sizes_of,
     training_noise,
@@ -69,12 +68,6 @@ def test_degrees_of_freedom_follow_the_effective_number_of_clusters_and_of_diffe
 
     variance, freedom = jackknife(np.zeros(30), np.ones(30))
     assert (variance, freedom > 0) == (0, True)
-
-
-def test_quantiles_are_those_of_student() -> None:
-    for freedom in (0.5, 2.0, 30.0):
-        assert quantile(0.001, freedom) == pytest.approx(stats.t.isf(0.001, freedom))
-    assert quantile(1e-7, math.inf) == pytest.approx(stats.norm.isf(1e-7), rel=1e-6)
 
 
 def test_without_test_rows_it_is_the_t_interval() -> None:

@@ -131,20 +131,6 @@ def test_scores_by_hand() -> None:
     }
 
 
-def test_a_type_without_spans_in_the_targets_has_no_score() -> None:
-    scoring = Tagging(BIO)
-    sums = scoring.total([()] * 2, tagged(BIO, "B-X O", "B-X O"), tagged(BIO, "B-X O", "B-Y O"))
-    assert scoring.classes(sums)["Y"] == {"precision": None, "recall": None, "f1": None, "rows": 0.0}
-    assert float(scoring.scores(sums)["macro_f1"]) == pytest.approx(2 / 3), "the mean over X alone"
-
-
-def test_a_span_with_a_wrong_end_is_wrong() -> None:
-    scoring = Tagging(BIO)
-    found = scoring.score([()], tagged(BIO, "B-X I-X O"), tagged(BIO, "B-X I-X I-X"))
-    assert (found["span_f1"], found["accuracy"]) == (0.0, pytest.approx(2 / 3))
-    assert scoring.score([()], tagged(BIO, "O O"), tagged(BIO, "O O"))["span_f1"] == 0.0, "there is nothing to find"
-
-
 def test_parts_of_speech_are_scored_per_tag() -> None:
     labels = ["ADJ", "NOUN", "VERB"]
     rng = np.random.default_rng(0)
@@ -156,11 +142,6 @@ def test_parts_of_speech_are_scored_per_tag() -> None:
     assert scoring.names == tuple(found) == ("accuracy", "macro_f1")
     assert found["accuracy"] == pytest.approx(metrics.accuracy_score(truth, guess))
     assert found["macro_f1"] == pytest.approx(metrics.f1_score(truth, guess, average="macro"))
-
-
-def test_the_constant_is_the_most_frequent_tag() -> None:
-    targets = tagged(BIO, "O O B-X", "O")
-    assert [answer.tolist() for answer in Tagging(BIO).constant(targets)] == [[0, 0, 0], [0]]
 
 
 def test_an_answer_of_another_length_is_an_error() -> None:
