@@ -176,14 +176,6 @@ def test_an_own_model_without_general_text_is_not_adapted(write: Any) -> None:
         load_params(write(settings))
 
 
-def test_the_settings_of_a_folder_have_an_output_folder_of_their_own(write: Any) -> None:
-    file = write({})
-    folder = file.parent / "experiments/one"
-    folder.mkdir(parents=True)
-    (folder / "params.yaml").write_bytes(file.read_bytes())
-    assert load_params(folder / "params.yaml").run.out == "artifacts/one"
-
-
 def test_the_tables_agree_with_the_families() -> None:
     expected = {
         name: (family.tokenizer or family.tokenizers[0], family.rate, family.objective == "causal")

@@ -38,11 +38,6 @@ def test_formats_are_inferred_from_file_names() -> None:
     assert TaskSource(path="x", format="tsv").format_of("SICK_train.txt") == "tsv"
 
 
-def test_a_split_is_one_file_or_several() -> None:
-    source = TaskSource(path="x", train=["a.jsonl", "b.jsonl"], dev=None)
-    assert [source.files(split) for split in ("train", "dev", "test")] == [["a.jsonl", "b.jsonl"], [], ["test.jsonl"]]
-
-
 def test_an_ambiguous_file_name_needs_a_format() -> None:
     assert problem(train="TREC.train.all") == (
         "the suffix of 'TREC.train.all' is unknown; set format to one of csv, tsv, jsonl, json, parquet, "
