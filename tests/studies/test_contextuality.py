@@ -13,7 +13,7 @@ from components.core.errors import DataError
 from components.data.segmenters import Segmentation
 from components.studies import contextuality
 from components.studies.frame import Outputs
-from components.studies.occurrences import sample, search, sentence, sentences_of, states
+from components.studies.occurrences import sample, search, sentence, states
 from components.studies.senses import two_senses
 from components.studies.similarity import explainable_variance, intra_sentence_similarity, self_similarity
 
@@ -41,15 +41,6 @@ def test_two_separate_clusters_are_two_senses() -> None:
     assert clusters.tolist() == [1] * 6 + [0] * 14 and silhouette > 0.9
     clusters, silhouette = two_senses(np.ones((5, 3), dtype=np.float32))
     assert clusters.tolist() == [0] * 5 and silhouette == 0
-
-
-def test_words_of_a_sentence() -> None:
-    actual = sentence("The user's bank, No. 2!", NONE)
-    assert [actual.word(index) for index in range(len(actual.spans))] == ["the", "user's", "bank", "no", "2"]
-    assert actual.snippet(2) == "The user's [bank], No. 2!"
-    assert actual.snippet(2, around=4) == "\u2026r's [bank], No\u2026"
-    texts = [item.text for item in sentences_of("It is. The red bank is old there. Too short.", NONE)]
-    assert texts == ["The red bank is old there."]
 
 
 def test_a_sample_is_evenly_spread_over_the_corpus(outputs: Outputs, add_corpus: Any) -> None:
@@ -102,17 +93,6 @@ def test_the_study(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
     assert sum(cluster["occurrences"] for cluster in entry["senses"]["clusters"]) >= 10
     assert contextuality.run(outputs, encoder="bert", sentences=80) == actual
     assert set(outputs.read) == {"corpus/domain", "encoder/bert/adapted"}
-
-
-def test_static_vectors_do_not_depend_on_the_context(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
-    add_corpus("domain", TEXTS)
-    add_encoder("word2vec")
-    actual = contextuality.run(outputs, encoder="word2vec", word="bank", sentences=80)
-    (layer,) = actual.numbers["word2vec-adapted"]["layers"]
-    assert layer["self_similarity"] == pytest.approx(1, abs=1e-5)
-    assert layer["explainable_variance"] == pytest.approx(1, abs=1e-5)
-    senses = actual.numbers["word2vec-adapted"]["senses"]
-    assert senses["silhouette"] == 0 and "form one cluster" in senses["sentence"]
 
 
 def test_messages_about_too_little_text(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:

@@ -103,14 +103,6 @@ def test_agreement_depends_on_the_numbers(name: str) -> None:
     assert [agrees(numbers) for numbers in NUMBERS[name]] == [True, False]
 
 
-def test_every_claim_of_the_lectures_is_measured() -> None:
-    assert list(CLAIMS) == [
-        "vocabulary", "neighbours", "pretrained-vectors", "topics", "ngrams", "effective-context", "memory",
-        "contextual", "word-order", "senses", "layers", "three-benefits", "label-efficiency", "ablation", "thai",
-        "sizes", "negative-transfer", "transferability", "which-source", "zero-shot",
-    ]  # fmt: skip
-
-
 def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chapter = Chapter("Title", ["Lead."], ["Text."], [Table(["a", "b"], [["x|y", "0.5"]])], [Drawing("<svg/>", "Map.")])
     numbers = NUMBERS["which-source"]

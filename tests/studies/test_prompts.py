@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import string
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 import torch
 
 from components.core.errors import ArtifactError, ConfigError, DataError
-from components.data.segmenters import Segmentation
 from components.models.encoder import Encoder
 from components.studies import prompt_study
 from components.studies.frame import Outputs
@@ -31,23 +29,12 @@ from components.studies.prompt_tasks import (
     first_number,
     first_sentence,
     first_word,
-    frequent_words,
     is_equal,
     is_exact_match,
 )
-from components.tokenization.char import CharTokenizer
-from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
+from components.tokenization.special import END, FIRST_ORDINARY
 
 PASSAGES = [f"The old {word} is here and there. It is very small and it is a red {word}." for word in ("bank", "river")]
-TEXTS = ["Apple apple iron, iron zinc; money! The river is 1234 x.", "apple money"]
-
-
-@pytest.fixture
-def tokenizer_directory(tmp_path: Path) -> Path:
-    """Characters, so that the encoders of this file know every answer."""
-    characters = [*SPECIAL_PIECES, *string.ascii_letters, *string.digits, *string.punctuation, " "]
-    CharTokenizer(characters, segmentation=Segmentation("none")).save(tmp_path / "tokenizer")
-    return tmp_path / "tokenizer"
 
 
 def tasks_of(name: str, count: int = 40, **source: Any) -> list[PromptTask]:
@@ -68,13 +55,6 @@ def test_what_counts_as_an_answer() -> None:
     assert contains("Two Dremmits.", ["dremmit"]) and not contains("Two.", ["dremmit"])
 
 
-def test_prompts_with_and_without_demonstrations() -> None:
-    task = PromptTask("t", [], ("Q: ", "\nA:"), first_word, is_equal, intro="Answer:\n")
-    assert task.prompt("c", []) == "Answer:\nQ: c\nA:"
-    shown = [Item("a", ("1", "one")), Item("b", ("2",), "two")]
-    assert task.prompt("c", shown) == "Answer:\nQ: a\nA: 1\nQ: b\nA: two\nQ: c\nA:"
-
-
 def test_sums_are_correct() -> None:
     tasks = tasks_of("sums")
     assert [task.name for task in tasks] == [f"sums: {name}" for name in SUMS]
@@ -90,10 +70,6 @@ def test_sums_are_correct() -> None:
     assert tasks[0].prompt("98 plus 45", [Item("48 plus 76", ("124",))]) == (
         "Q: What is 48 plus 76?\nA: 124\nQ: What is 98 plus 45?\nA:"
     )
-
-
-def test_frequent_words() -> None:
-    assert frequent_words(TEXTS) == ["apple", "iron", "money", "zinc", "river"]
 
 
 def test_scrambled_words(outputs: Outputs, add_corpus: Any) -> None:

@@ -75,16 +75,6 @@ def test_copied_layers_come_from_the_trained_base_and_are_frozen_unless_trained(
         assert torch.equal(before[index], group[0]) == (index < 2 and not learning), index
 
 
-def test_the_random_layers_depend_on_the_seed_and_not_on_the_base(network: Network, trained: Any) -> None:
-    learn(network)
-    learn(changed(network, key="other", seed=1))
-    for source, seed in (("base", 0), ("other", 0), ("base", 2)):
-        learn(changed(network, source=source, copied=2, learning=False, seed=seed))
-    (_, item), (_, other), (_, third) = trained[2:]
-    assert torch.equal(item[3], other[3]) and not torch.equal(item[3], third[3])
-    assert not torch.equal(item[0], other[0]) and torch.equal(item[0], third[0])
-
-
 def test_a_missing_base_is_reported(network: Network) -> None:
     with pytest.raises(ConfigError, match="the base network gone is missing; run the study again"):
         learn(changed(network, source="gone", copied=1))

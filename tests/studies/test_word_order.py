@@ -60,15 +60,6 @@ def test_static_vectors_guess_and_contextual_ones_do_not(outputs: Outputs, add_e
     assert np.mean(actual["ulmfit"][-1]) > 0.6
 
 
-def test_the_chapter(outputs: Outputs, add_encoder: Any, add_corpus: Any) -> None:
-    add_corpus("domain", texts(40))
-    add_encoder("word2vec")
-    chapter = word_order.run(outputs, encoder="word2vec", sentences=20, seeds=2).chapter
-    assert chapter.tables[0].rows == [["word2vec-adapted", "0", "0.500"]]
-    assert chapter.lead == ["word2vec-adapted tells 0.500 of the sentences from their words in a random order."]
-    assert "word2vec-adapted" in chapter.figures[0].svg
-
-
 def test_too_few_words(outputs: Outputs, add_encoder: Any, add_corpus: Any) -> None:
     add_corpus("domain", ["The bank is old."] * 30)
     add_encoder("word2vec")
