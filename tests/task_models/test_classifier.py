@@ -74,14 +74,6 @@ def test_elmos_static_vectors_are_stored_with_the_classifier(
     assert not torch.allclose(expected, without, atol=1e-4)
 
 
-def test_texts_are_truncated_to_the_limit_of_the_encoder(saved) -> None:
-    classifier = load_classifier(saved[0])
-    assert classifier.settings.max_length == 128, "but the encoder has 24 positions"
-    encoded = classifier.encode([("plum " * 300,)])
-    pieces = encoded[0].pieces[0]
-    assert len(pieces) == 24 and pieces[-1] == 3, "the special pieces at the end survive the cut"
-
-
 @pytest.mark.parametrize("name", ["head.safetensors", "encoder/model.safetensors", "labels.json", "config.json"])
 def test_an_altered_file_is_refused(name: str, saved) -> None:
     path = saved[0] / name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -81,8 +82,9 @@ def quantised(values: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     return np.floor(values / scales + 0.5), scales
 
 
-@pytest.mark.parametrize("rows", [1, 7, 12, 96, 128, 200])
-@pytest.mark.parametrize(("inputs", "outputs"), [(384, 1536), (1536, 384), (20, 6)])
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs"), [(1, 384, 1536), (7, 1536, 384), (12, 20, 6), (96, 384, 1536), (200, 1536, 384)]
+)
 def test_a_reordered_matrix_gives_the_same_bits(rows: int, inputs: int, outputs: int) -> None:
     torch.manual_seed(rows)
     x, weight, bias = (torch.randn(*shape).bfloat16() for shape in ((rows, inputs), (outputs, inputs), (outputs,)))
@@ -107,8 +109,9 @@ def test_integer_products_are_exact() -> None:
 TRANSFORMERS = ["bert", "roberta", "albert", "gpt", "transformer", "transformer-xl", "xlnet"]
 
 
-@pytest.mark.parametrize("classifier", TRANSFORMERS, indirect=True)
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize(
+    ("classifier", "precision"), [*zip(TRANSFORMERS, cycle(["float32", "bf16"]), strict=False)], indirect=["classifier"]
+)
 def test_quantised_transformers(classifier: TextClassifier, precision: str) -> None:
     before = copy.deepcopy(classifier.model.state_dict())
     stored = dataclasses.replace(classifier, precision=precision)

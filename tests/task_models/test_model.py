@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from torch import nn
 
 from components.learners.finetuning.features import FeatureTable
 from components.learners.finetuning.probe import HeadCandidate, HeadRows, search_head
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.heads import ClassificationHead
-from components.learners.task_models.model import batches_by_length, run_over, states_by_length
+from components.learners.task_models.model import batches_by_length, states_by_length
 from components.learners.task_models.sampler import collate
 from components.models.encoder import load_encoder
 
@@ -53,17 +52,6 @@ def test_sequences_are_encoded_in_groups_of_similar_length(family: str, make_enc
     inside = torch.arange(8) < batch["lengths"][:, None]
     for layer, right in zip(actual, expected, strict=True):
         torch.testing.assert_close(layer[inside], right[inside], atol=1e-5, rtol=1e-4)
-
-
-def test_results_are_in_the_order_of_the_rows() -> None:
-    model = nn.Linear(1, 1)
-    actual = run_over(
-        lambda batch: [tuple(pair) for pair in torch.stack([batch["tokens"][:, 0], batch["lengths"]], 1).tolist()],
-        model,
-        [text(*[length] * length) for length in (9, 2, 5)],
-    )
-    assert actual == [(9, 9), (2, 2), (5, 5)]
-    assert run_over(list, model, []) == []
 
 
 def two_blobs(classes: int = 3, rows: int = 12) -> tuple[torch.Tensor, np.ndarray]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 import pytest
 
@@ -59,8 +61,7 @@ def test_units_are_at_the_columns_of_their_pieces(family: str, make_encoder, set
     assert any(text[at : at + len(changed)] == changed for at in range(len(text)))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("context", ["", " \n ", "\x00"])
+@pytest.mark.parametrize(("family", "context"), [*zip(FAMILIES, cycle(["", " \n ", "\x00"]), strict=False)])
 def test_an_empty_context_is_one_sequence_without_units(
     family: str, context: str, make_encoder, settings: FinetuneSettings
 ) -> None:

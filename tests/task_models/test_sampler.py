@@ -44,14 +44,6 @@ def test_a_batch_maps_sequences_to_rows() -> None:
     np.testing.assert_array_equal(batch["targets"], [[1, 2], [np.nan, np.nan]])
 
 
-def test_every_row_once_per_epoch_in_a_new_order() -> None:
-    subject = sampler()
-    assert subject.epoch_steps == 12
-    epochs = [np.concatenate([subject.rows(step) for step in range(start, start + 12)]) for start in (0, 12)]
-    assert all(sorted(epoch) == list(range(45)) for epoch in epochs)
-    assert not np.array_equal(*epochs)
-
-
 def test_a_batch_is_a_function_of_seed_and_step() -> None:
     item, other = sampler(), sampler()
     backwards = [other.batch(step) for step in reversed(range(30))][::-1]
@@ -66,14 +58,6 @@ def test_workers_share_the_global_batch(world: int) -> None:
     whole = sampler().rows(5)
     parts = [sampler().batch(5, rank, world)["targets"][:, 0] for rank in range(world)]
     assert sorted(torch.cat(parts).tolist()) == sorted(LABELS[whole].tolist())
-
-
-def test_tokens_before_counts_tokens_without_padding() -> None:
-    subject = sampler()
-    read = 0
-    for step in range(26):
-        assert subject.tokens_before(step) == read
-        read += int(subject.batch(step)["lengths"].sum())
 
 
 def long_context(windows: int) -> Encoded:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from components.learners.task_models.taggers import legal_transitions
 
 BIO = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
@@ -32,12 +30,6 @@ def test_legal_transitions_of_iobes() -> None:
     assert after == {"B-X": {"I-X", "E-X"}, "I-X": {"I-X", "E-X"}, "E-X": opens, "S-X": opens, "O": opens}
     assert {IOBES[tag] for tag in range(5) if legal.start[tag]} == opens
     assert {IOBES[tag] for tag in range(5) if legal.end[tag]} == {"O", "E-X", "S-X"}
-
-
-@pytest.mark.parametrize("tags", [["NOUN", "VERB", "X"], ["B", "I", "O"], ["O"], ["B-", "O"], ["Q-LOC", "O"]])
-def test_without_a_scheme_all_transitions_are_legal(tags: list[str]) -> None:
-    legal = legal_transitions(tags)
-    assert legal.start.all() and legal.step.all() and legal.end.all()
 
 
 def test_legal_transitions_of_iob1() -> None:
