@@ -110,11 +110,6 @@ def test_without_a_dev_file_no_label_is_held_out_for_choices_within_the_budget(s
     assert (len(result.train), len(result.dev)) == (36, 0)
 
 
-def test_of_few_rows_one_is_held_out(source: TaskSource) -> None:
-    result = read(source.model_copy(update={"test": None, "test_share": 0.001}))
-    assert (len(result.train), len(result.test)) == (35, 1)
-
-
 def test_labels_with_one_row_each_leave_nothing_to_hold_out(source: TaskSource) -> None:
     write_jsonl(Path(source.path) / "train.jsonl", [{"text": label, "label": label, "part": "x"} for label in "abc"])
     message = (
@@ -122,11 +117,6 @@ def test_labels_with_one_row_each_leave_nothing_to_hold_out(source: TaskSource) 
     )
     with pytest.raises(DataError, match=message):
         read(source.model_copy(update={"dev": None, "test": None}))
-
-
-def test_dev_is_limited_to_dev_rows(source: TaskSource) -> None:
-    result = read(source.model_copy(update={"dev_rows": 5}))
-    assert len(result.dev) == 5 and result.counts["dev_rows_unused"] == 13
 
 
 def test_budgets_are_nested_balanced_and_a_function_of_the_seed() -> None:
@@ -148,26 +138,6 @@ def test_the_stage_reports_classes_with_too_few_rows(source: TaskSource, tmp_pat
         "data.tasks.things: budget 50: 'metal' has 12 examples in train, all of them are used"
         in capsys.readouterr().out
     )
-
-
-def test_the_stage_reports_rows_in_several_splits(source: TaskSource, tmp_path: Path, capsys) -> None:
-    for rule in ("drop", "report"):
-        examples(ExamplesJob(task="things", source=overlapping(source, rule), output=tmp_path / rule))
-        notices = [line for line in capsys.readouterr().out.splitlines() if "row(s)" in line]
-        assert notices == [
-            f"data.tasks.things: 3 row(s) of train are also in dev or test (overlap: {rule})",
-            f"data.tasks.things: 1 row(s) of dev are also in test (overlap: {rule})",
-        ]
-
-
-def test_the_stage_writes_what_later_stages_read(task: Path) -> None:
-    facts = read_facts(task)
-    assert (facts.task, facts.kind, facts.budgets, facts.seeds) == ("things", "classification", [2, 4], [0, 1])
-    assert facts.labels == ["animal", "fruit", "metal"]
-    assert read_split(task, "train").labels[:3].tolist() == [1, 2, 0]
-    split = read_split(task, "train").take([4, 1])
-    assert split.ids == ["train.jsonl:5", "train.jsonl:2"], "their files and lines, where no column names them"
-    assert split.texts == [rows(12)[4]["text"], rows(12)[1]["text"]] and split.labels.tolist() == [2, 2]
 
 
 def test_a_split_that_was_written_again_is_read_again(task: Path) -> None:

@@ -5,15 +5,6 @@ from components.core.errors import DataError
 from components.data.tasks.folds import folds_of
 
 
-def test_every_fold_has_the_same_share_of_each_stratum() -> None:
-    strata = np.repeat([0, 1, 2], [10, 6, 5])
-    folds = folds_of(strata, 5, seed=3)
-    assert sorted(np.bincount(folds)) == [4, 4, 4, 4, 5]
-    for stratum in range(3):
-        counts = np.bincount(folds[strata == stratum], minlength=5)
-        assert counts.max() - counts.min() <= 1
-
-
 def dealt(strata: np.ndarray, count: int, seed: int) -> np.ndarray:
     """Rows of each stratum in a random order, dealt in turn."""
     folds, start = np.empty(len(strata), dtype=np.int64), 0

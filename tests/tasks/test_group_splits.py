@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from components.core.errors import DataError
 from components.data.tasks.data import Examples
-from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
+from components.data.tasks.examples import ExamplesJob, examples
 from components.data.tasks.kinds import find_kind
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl
@@ -85,22 +83,6 @@ def test_slices_that_are_in_train_and_test_are_no_units(tmp_path: Path) -> None:
     keys = {"path": str(tmp_path), "slice": "part", "dev": None}
     train = read(TaskSource.model_validate(keys)).train
     assert {*train.groups} == {f"s{number}" for number in range(6)} and len({*train.units}) == len(train)
-
-
-def test_what_is_stored_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = grouped("classification")
-    given[1] |= {"text": given[0]["text"] + " \u200b", "label": given[0]["label"]}
-    source = source_of(tmp_path / "task", given, test_share=0.01)
-    output = examples(ExamplesJob(task="things", source=source, output=tmp_path / "grouped"))
-    said = capsys.readouterr().out
-    assert "1 row(s) of train repeat an earlier text; copies are in one fold" in said
-    assert "rows of train are in 38 groups, which folds keep together" in said
-    counts = json.loads((output / "metrics.json").read_text())
-    assert counts["train_rows_repeated"] == 1
-    assert np.array_equal(read_split(output, "train").units, read(source).train.units)
-    alone = source.model_copy(update={"group": None})
-    other = examples(ExamplesJob(task="things", source=alone, output=tmp_path / "alone"))
-    assert read_facts(other).digests["train"] != read_facts(output).digests["train"], "other folds"
 
 
 def test_groups_of_test_in_a_train_file_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from components.data.tasks.kinds import KINDS, promotion_metrics
+from components.data.tasks.kinds import KINDS
 from components.learners.baselines import BASELINES
 from components.learners.task_models.kinds import TASKS
 from components.settings.tasks import KINDS as KEYS
@@ -45,15 +45,3 @@ def test_fine_tuning_imports_only_the_modules_of_its_kind(kind: str, others: str
     assert set(base) <= set(imported)
     for other in others.split():
         assert not [name for name in imported if ".kinds." in name and other in name.rpartition(".")[2]]
-
-
-def test_the_table_of_kinds_is_free_of_torch() -> None:
-    load = "import sys; from components.data.tasks.kinds import KINDS; [KINDS[kind] for kind in KINDS]"
-    assert run(f"{load}; print('torch' in sys.modules)") == ["False"]
-
-
-def test_metrics_of_the_promotion_rule_start_with_the_primary_metric() -> None:
-    assert promotion_metrics("tagging")[:2] == ("span_f1", "span_precision") and "accuracy" in promotion_metrics(
-        "tagging"
-    )
-    assert promotion_metrics("classification")[0] == "macro_f1" and "ece" not in promotion_metrics("classification")

@@ -91,16 +91,6 @@ def test_rows_of_no_class_are_kept_in_test_only(tmp_path: Path) -> None:
         read("classification", tmp_path, outside="nil")
 
 
-def test_parallel_files_as_texts_with_labels(tmp_path: Path) -> None:
-    for split in ("train", "valid", "test"):
-        (tmp_path / split).mkdir()
-        (tmp_path / split / "seq.in").write_text(f"play {split}\nrate {split} \n")
-        (tmp_path / split / "label").write_text("Play\nRate\n")
-    data = read("classification", tmp_path, train="train", dev="valid", test="test", text="seq.in")
-    assert data.labels == ["Play", "Rate"]
-    assert data.dev.fields == [("play valid",), ("rate valid ",)]
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [

@@ -26,17 +26,6 @@ def test_added_and_reordered_rows_do_not_move_others(tmp_path: Path) -> None:
     assert set(before.test.texts) == {text for text in after.test.texts if text.startswith("text")}
 
 
-def test_texts_that_differ_in_case_only_are_in_the_same_split(tmp_path: Path) -> None:
-    doubled = [*ROWS, *((text.upper(), label) for text, label in ROWS)]
-    data = read(tmp_path, doubled)
-    assert {text.lower() for text in data.train.texts}.isdisjoint(text.lower() for text in data.test.texts)
-
-
-def test_dev_is_another_share_than_test(tmp_path: Path) -> None:
-    data = read(tmp_path, ROWS, selection="dev")
-    assert min(len(data.dev), len(data.test)) >= 8 and len(data.train) + len(data.dev) + len(data.test) == 200
-
-
 def test_a_label_is_not_left_without_rows_in_train(tmp_path: Path) -> None:
     (held,) = list(read(tmp_path, ROWS).test.texts[:1])
     rows = [(text, "rare" if text == held else label) for text, label in ROWS]
