@@ -41,12 +41,6 @@ def test_steps_are_thinned_but_the_first_and_the_last_are_kept(file: Path) -> No
     assert losses(file, key="rate") == []
 
 
-def test_values_that_are_not_finite_are_left_out(file: Path) -> None:
-    Curve("a").add(3, loss=float("nan"), rate=0.5)
-    assert losses(file, key="loss/a") == []
-    assert losses(file, key="rate/a") == [(3, 0.5)]
-
-
 def test_points_are_read_once(file: Path) -> None:
     points = Points(file)
     assert points.read() == []
