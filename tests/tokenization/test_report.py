@@ -55,19 +55,6 @@ def test_report_of_word_pieces(make: MakeTokenizer) -> None:
     }
 
 
-def test_report_of_characters(make: MakeTokenizer) -> None:
-    report = report_of(make("char", ["a", "#", " "]), ["a #a ##b"])
-    assert report["pieces_per_word"] == 2.0
-    assert report["unknown_rate"] == pytest.approx(1 / 6)
-    assert report["non_initial_share"] == 0.0
-    assert report["alphabet"] == 3
-
-
-def test_report_of_an_empty_text(make: MakeTokenizer) -> None:
-    report = report_of(make("word", ["a"]), [])
-    assert (report["words"], report["pieces_per_word"], report["scripts"]) == (0, 0.0, {})
-
-
 @pytest.mark.parametrize(
     ("word", "script"),
     [

@@ -38,13 +38,6 @@ def test_unknown_name_lists_the_known_ones() -> None:
         Segmentation("lao")
 
 
-def test_another_language_is_one_entry_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = Segmenter(script=re.compile("[\u3040-\u30ff]+"), split=lambda run: re.findall("..?", run))
-    monkeypatch.setitem(SEGMENTERS, "kana", pairs)
-    assert Segmentation("kana").spaced("ひらがなab") == "ひら がな ab"
-    assert Segmentation("auto").choose("ひらがな") is pairs
-
-
 def test_a_very_long_run_is_split_at_a_fixed_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segmenters, "LONGEST_RUN", 4)
     whole = Segmenter(script=re.compile("[a-z]+"), split=lambda run: [run])

@@ -18,7 +18,7 @@ from components.tokenization import KINDS, Tokenizer, load_tokenizer
 from components.tokenization.special import END
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TokenizeJob, encode_documents, tokenize
-from components.tokenization.train import TokenizerJob, fit, sample, train_tokenizer
+from components.tokenization.train import TokenizerJob, fit, train_tokenizer
 
 WriteCorpus = Callable[..., Path]
 MakeTokenizer = Callable[..., Tokenizer]
@@ -99,17 +99,6 @@ def test_only_new_shards_are_tokenized(
     assert store.documents == 1
 
 
-def test_another_tokenizer_rewrites_all_shards(
-    tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus, make: MakeTokenizer
-) -> None:
-    write_corpus(tmp_path / "corpus", train=[FIRST])
-    run(tmp_path, tokenizer)
-    make("word", ["list", "the"]).save(tokenizer)
-    store = run(tmp_path, tokenizer)
-    assert store.document(0).tolist() == [6, 1, 1, 6, 5, 1, 3]
-    assert store.tokenizer_fingerprint == load_tokenizer(tokenizer).fingerprint()
-
-
 def test_a_damaged_shard_is_rewritten(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
     write_corpus(tmp_path / "corpus", train=[FIRST])
     shard = next(run(tmp_path, tokenizer).directory.glob("*.arrow"))
@@ -184,24 +173,6 @@ def test_the_tokenizer_stage_writes_vocabulary_counts_and_report(tmp_path: Path,
     manifest = read_manifest(output, kind="tokenizer", verify=True)
     assert manifest.facts["fingerprint"] == tokenizer.fingerprint()
     assert tokenizer.segmentation.name == "none", "no text needs a segmenter"
-
-
-def test_thai_corpora_are_segmented(tmp_path: Path, write_corpus: WriteCorpus) -> None:
-    write_corpus(tmp_path / "corpus", train=[["การตัดคำ", "ตัดคำ"]])
-    tokenizer = load_tokenizer(learn(tmp_path, "word", word={"vocabulary": 8, "min_frequency": 1}))
-    assert tokenizer.segmentation.name == "auto"
-    assert tokenizer.pieces[5:] == ["คำ", "ตัด", "การ"]
-    characters = load_tokenizer(learn(tmp_path, "char"))
-    assert characters.pieces[5:] == ["ค", "ด", "ต", "\u0e31", "\u0e33"], "no space was in the text"
-
-
-def test_the_sample_is_evenly_spaced_and_deterministic(tmp_path: Path, write_corpus: WriteCorpus) -> None:
-    shards = [[f"{shard}{row} " + "x" * 1000 for row in range(10)] for shard in "abc"]
-    corpus = write_corpus(tmp_path / "corpus", train=shards, heldout=[["h" * 1000]])
-    taken = [text.split()[0] for text in sample(corpus, megabytes=0.0153)]
-    assert taken == [text.split()[0] for text in sample(corpus, megabytes=0.0153)]
-    assert [sum(name.startswith(shard) for name in taken) for shard in "abc"] == [5, 5, 5]
-    assert len(list(sample(corpus, megabytes=64))) == 30
 
 
 def test_a_corpus_without_train_documents(tmp_path: Path, write_corpus: WriteCorpus) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from components.core.artifacts import writing
@@ -109,13 +108,6 @@ def test_two_bytes_up_to_65536_pieces_else_four(tmp_path: Path) -> None:
     assert (large.dtype, large.document(0).tolist()) == (np.uint32, [65536, 3])
 
 
-def test_an_empty_split_has_no_span(tmp_path: Path) -> None:
-    store = TokenStore(write_store(tmp_path / "tokens", {"train-a.arrow": [documents([[9]])]}), "heldout")
-    assert (store.documents, store.tokens, store.offsets.tolist()) == (0, 0, [0])
-    with pytest.raises(DataError, match="the heldout split has no tokens; add text to the corpus"):
-        store.span(0, 1)
-
-
 def test_a_directory_of_another_kind_is_an_error(store: TokenStore, tmp_path: Path, write_corpus: WriteCorpus) -> None:
     with pytest.raises(DataError, match="no split 'test'; known: train, heldout"):
         TokenStore(store.directory, "test")
@@ -147,13 +139,6 @@ def test_another_layout_is_an_error(store: TokenStore, monkeypatch: pytest.Monke
     monkeypatch.setattr("components.tokenization.store.LAYOUT", LAYOUT + 1)
     with pytest.raises(ArtifactError, match="token shards of another version; run the tokenize stage again"):
         TokenStore(store.directory)
-
-
-def test_reading_copies_nothing(store: TokenStore) -> None:
-    before = pa.total_allocated_bytes()
-    again = TokenStore(store.directory)
-    again.document(0)
-    assert pa.total_allocated_bytes() == before
 
 
 def test_pairs_are_read_together(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from components.tokenization.unigram import (
     _lattices,
     _pruned,
     learn_unigram,
-    normalization,
 )
 
 PIECES = ["a", "b", "ab", "ba", "aba"]
@@ -123,33 +122,12 @@ def test_text_is_never_encoded_to_special_pieces_except_unknown(text: str) -> No
         assert PLAIN.encode_batch([PLAIN.decode(ids)])[0].tolist() == ids
 
 
-def test_decoded_text_is_normalised() -> None:
-    cased = learn(lowercase=False)
-    assert PLAIN.decode(PLAIN.encode_batch(["  The  Names,\nthe list "])[0]) == "the names, the list"
-    assert cased.decode(cased.encode_batch(["The names"])[0]) == "The names"
-    assert PLAIN.decode([2, *PLAIN.encode_batch(["names"])[0], 3, 0]) == "names"
-    assert PLAIN.decode(PLAIN.encode_batch(["中 list"])[0]).endswith("\ufffd list")
-
-
 def test_thai_vowels_are_composed_and_words_decoded_without_spaces() -> None:
     text = "การประมวลผลภาษา น้ำ"
     ids = SEGMENTED.encode_batch([text])[0]
     assert UNK not in ids
     assert SEGMENTED.decode(ids) == text.replace(" ", "")
     assert SEGMENTED.decode(SEGMENTED.encode_batch(["list น้ำ names"])[0]) == "list น้ำ names"
-
-
-def test_surface_and_continuation() -> None:
-    tokenizer = UnigramTokenizer(
-        [*SPECIAL_PIECES, "▁the", "s", "▁", " <s>"],
-        scores=[0.0] * 9,
-        segmentation=Segmentation("none"),
-        normalizer=normalization(lowercase=False),
-        pre_tokenizer=WORDS,
-    )
-    assert [tokenizer.surface(id_) for id_ in range(5, 9)] == ["the", "s", "", "<s>"]
-    assert [tokenizer.continues(id_) for id_ in range(5, 9)] == [False, True, False, True]
-    assert 8 not in tokenizer.encode_batch(["<s> the <s>"])[0]
 
 
 def test_scores_of_another_vocabulary_are_an_error(tmp_path: Path) -> None:
