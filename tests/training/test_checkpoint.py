@@ -15,7 +15,7 @@ from components.cluster.distributed import World
 from components.core.artifacts import partial_path
 from components.core.errors import TrainingError
 from components.training import checkpoint as module
-from components.training.checkpoint import CheckpointStore, fingerprint
+from components.training.checkpoint import CheckpointStore
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "half": torch.ones(2, dtype=torch.bfloat16)}
 
@@ -113,15 +113,6 @@ def test_opening_a_store_removes_partial_checkpoints_without_a_living_writer(tmp
         assert sorted(path.name for path in run.iterdir()) == [living.name, "step-000000001"]
 
 
-def test_a_complete_checkpoint_of_the_same_step_stays(tmp_path: Path) -> None:
-    store_with(tmp_path, 2)
-    file = tmp_path / "run" / "step-000000002" / module.TENSORS
-    inode = file.stat().st_ino
-    assert store_with(tmp_path, 2).steps() == [2]
-    assert file.stat().st_ino == inode
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["step-000000002"]
-
-
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_leaves_the_last_one_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     store = store_with(tmp_path, 4)
@@ -141,8 +132,3 @@ def test_a_full_disk_leaves_the_last_one_intact(tmp_path: Path, monkeypatch: pyt
     assert store.steps() == [4]
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["step-000000004"]
     assert store.latest() is not None
-
-
-def test_the_key_depends_on_every_part_and_not_on_their_order() -> None:
-    assert fingerprint(a=1, b={"c": 2}) == fingerprint(b={"c": 2}, a=1)
-    assert fingerprint(a=1) != fingerprint(a=2)

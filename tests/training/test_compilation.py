@@ -15,7 +15,7 @@ from components.models import FAMILIES
 from components.models.base import LanguageModel
 from components.models.encoder import build_model
 from components.settings.training import LanguageModelTraining
-from components.training.loop import LEAST_SECONDS, LEAST_STEPS, StepReport, is_compiled
+from components.training.loop import LEAST_STEPS, StepReport, is_compiled
 from components.training.pretraining import language_model
 from components.training.pretraining.samplers import WindowSampler, sampler_for
 from tests.training.helpers import lm_settings, numbered_store, tiny_model
@@ -54,11 +54,6 @@ def test_long_runs_of_transformers_with_constant_shapes_are_compiled_on_a_gpu() 
     # cuDNN computes recurrent layers; the windows of a stream vary in length.
     for family in ("ulmfit", "elmo", "flair", "word2vec", "transformer-xl"):
         assert not decided(family, steps=LEAST_STEPS, jitter=5), family
-
-
-def test_budgets_in_seconds_are_decided_by_the_budget() -> None:
-    assert decided("bert", steps=None, tokens=None, seconds=LEAST_SECONDS)
-    assert not decided("bert", steps=None, tokens=None, seconds=LEAST_SECONDS - 1)
 
 
 @pytest.mark.slow

@@ -178,18 +178,6 @@ def test_exact_values_of_averages() -> None:
     assert weight.item() == 9.0
 
 
-def test_an_average_includes_the_weights_of_its_first_step() -> None:
-    weight = torch.nn.Parameter(torch.tensor([1.0]))
-    average = WeightAverage([weight])
-    for step, value in enumerate([2.0, 4.0, 9.0, 11.0], start=1):
-        weight.data.fill_(value)
-        average.update(step)
-        if step == 2:
-            average.begin(step)
-    # Sum of w_T .. w_K over K - T + 1, with T = 2 and K = 4.
-    assert average.tensors[0].item() == pytest.approx((4 + 9 + 11) / 3)
-
-
 def algorithm_1(losses: list[float], n: int) -> int | None:
     """The check at which NT-ASGD starts the average, as written in the paper."""
     logs: list[float] = []

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from components.training.loop import SCHEDULES, slanted_triangular, stage_at, stages_of
+from components.training.loop import SCHEDULES, stage_at, stages_of
 from components.training.optim import discriminative
 
 
@@ -28,17 +28,6 @@ def rates(name: str, total: int, *, warmup: float, final: float = 0.0) -> list[f
 )
 def test_exact_rates(name: str, total: int, warmup: float, final: float, expected: list[float]) -> None:
     assert rates(name, total, warmup=warmup, final=final) == pytest.approx(expected)
-
-
-def test_slanted_triangular_follows_the_formula() -> None:
-    # T = 20, cut_frac = 0.1: cut = 2, then 18 steps of decay; ratio 32.
-    def expected(step: int) -> float:
-        p = step / 2 if step < 2 else 1 - (step - 2) / (2 * (1 / 0.1 - 1))
-        return (1 + p * 31) / 32
-
-    assert rates("slanted_triangular", 20, warmup=0.1) == pytest.approx([expected(step) for step in range(20)])
-    assert slanted_triangular(0, 20, warmup=0.1, final=0) == pytest.approx(1 / 32)
-    assert slanted_triangular(2, 20, warmup=0.1, final=0) == 1
 
 
 def test_the_schedule_starts_anew_with_each_unfrozen_group() -> None:
