@@ -15,7 +15,6 @@ from components.learners.unlabelled.self_training import (
     probabilities,
     rounds,
     select,
-    teach,
 )
 
 
@@ -29,13 +28,6 @@ def test_exclusive_labels_with_weights_are_those_of_scikit_learn() -> None:
     weights = np.linspace(0.1, 2, 60)
     expected = LogisticRegression(C=1 / 0.7, tol=1e-10, max_iter=5000).fit(x, y, sample_weight=weights)
     found = fit(x, np.eye(3)[y], weights, penalty=0.7, exclusive=True, steps=2000)
-    np.testing.assert_allclose(probabilities(found.logits(x), exclusive=True), expected.predict_proba(x), atol=1e-4)
-
-
-def test_two_labels_have_the_penalty_of_scikit_learn() -> None:
-    x, y = data(2)
-    expected = LogisticRegression(C=1 / 3, tol=1e-10, max_iter=5000).fit(x, y)
-    found = fit(x, np.eye(2)[y], np.ones(60), penalty=3, exclusive=True, steps=2000)
     np.testing.assert_allclose(probabilities(found.logits(x), exclusive=True), expected.predict_proba(x), atol=1e-4)
 
 
@@ -58,11 +50,6 @@ def test_soft_targets_without_features_are_their_weighted_mean() -> None:
     assert found.bias == pytest.approx(logit([0.45, 0.55]), abs=1e-4)
 
 
-def test_the_teacher_is_the_mean_of_calibrated_probabilities() -> None:
-    first, second = np.array([[2 * logit(0.8)]]), np.array([[logit(0.6)]])
-    np.testing.assert_allclose(teach([first, second], [2.0, 1.0], exclusive=False), [[0.7]])
-
-
 def test_every_class_gets_its_most_confident_rows_and_the_weight_of_its_labelled_rows() -> None:
     first = np.array([0.95, 0.9, 0.85, 0.8, 0.45, 0.3])
     teacher = np.stack([first, 1 - first], axis=1)
@@ -81,12 +68,6 @@ def test_rows_with_several_labels_are_chosen_by_their_mean_confidence() -> None:
     assert rows.tolist() == [0, 1, 3]
     assert targets.tolist() == [[1, 0], [0, 1], [1, 1]]
     np.testing.assert_allclose(weights, 3 * np.array([0.8, 0.4, 0.98]) / 2.18)
-
-
-def test_no_row_is_sure_enough() -> None:
-    for exclusive in (True, False):
-        rows, targets, weights = select(np.full((4, 2), 0.5), np.eye(2), exclusive=exclusive, share=1)
-        assert len(rows) == len(weights) == 0 and targets.shape == (0, 2)
 
 
 def clusters(count: int, *, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
