@@ -79,28 +79,6 @@ def test_served_is_trained_to_the_last_bit_in_every_batch(system: str, tmp_path:
     assert loaded.answer([]) == []
 
 
-def test_the_files_of_a_words_model(tmp_path: Path) -> None:
-    saved("tfidf-words-pairs", tmp_path / "classifier")
-    files = sorted(path.name for path in (tmp_path / "classifier").iterdir())
-    assert files == ["config.json", "labels.json", "manifest.json", "words.json", "words.safetensors"]
-    stored = json.loads((tmp_path / "classifier" / "words.json").read_text())
-    assert stored["form"] == "text"
-    terms = stored["vectorizers"][0]["terms"]
-    assert {"an", "old", "apple", "an old", "old apple"} <= set(terms) and terms == sorted(terms)
-    again = tmp_path / "again"
-    saved("tfidf-words-pairs", again)
-    assert all((again / name).read_bytes() == (tmp_path / "classifier" / name).read_bytes() for name in files)
-
-
-def test_tfidf_of_a_row_by_hand() -> None:
-    features = WordFeatures("text", (Tfidf.fit(["a b", "b c"]),))
-    # idf = ln((1 + N) / (1 + n)) + 1 with N = 2 texts, of which n have the word; tf = 1 + ln(count).
-    once, twice = np.log(3 / 2) + 1, np.log(3 / 3) + 1
-    found = np.asarray([(1 + np.log(2)) * once, twice, 0.0])
-    np.testing.assert_allclose(features.matrix([("A b a d",)]).toarray()[0], found / np.linalg.norm(found), rtol=1e-12)
-    assert features.words(("A b a d",)) == (4, 1)
-
-
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(
     "settings",

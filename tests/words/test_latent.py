@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from components.learners.words.latent import LatentSemantics, WordMeans, unit
+from components.learners.words.latent import LatentSemantics, WordMeans
 
 #: Two topics that share no word; "salt" occurs with the words of cooking only.
 COOKING = ["boil rice with salt", "fry fish with salt", "boil fish", "fry rice", "rice with fish"]
@@ -31,10 +31,6 @@ def test_a_text_does_not_depend_on_the_others_and_unknown_words_give_zero() -> N
         np.testing.assert_array_equal(together[1:], 0)
         np.testing.assert_allclose(fitted.vectors(["boil rice"]), together[:1], atol=1e-6)
         assert abs(np.linalg.norm(together[0]) - 1) < 1e-6
-
-
-def test_unit_vectors() -> None:
-    np.testing.assert_allclose(unit(np.array([[3, 4], [0, 0]], dtype=np.float32)), [[0.6, 0.8], [0, 0]], rtol=1e-6)
 
 
 def test_collections_without_repeated_words() -> None:

@@ -47,24 +47,6 @@ def test_labels_without_rows_have_probability_zero() -> None:
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-6)
 
 
-def test_one_label_in_training_is_always_predicted() -> None:
-    model = fit_exclusive(made(4, 3), np.full(4, 2), 3, c=1.0)
-    assert model.probabilities(made(2, 3)).tolist() == [[0, 0, 1], [0, 0, 1]]
-
-
-def test_probabilities_by_hand() -> None:
-    model = LinearModel(
-        weights=np.asarray([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]),
-        intercepts=np.asarray([0.0, 0.0, 1.0]),
-        classes=np.asarray([0, 1, 3]),
-        usual=np.zeros(4, dtype=np.float32),
-        exclusive=True,
-    )
-    expected = np.exp([1.0, 4.0, 1.0]) / np.exp([1.0, 4.0, 1.0]).sum()
-    found = model.probabilities(sparse.csr_matrix([[1.0, 2.0]]))
-    np.testing.assert_allclose(found, [[expected[0], expected[1], 0, expected[2]]], rtol=1e-6)
-
-
 def test_independent_labels_are_one_regression_each() -> None:
     x = made(30, 8)
     targets = [np.asarray([row % 2, 3] if row % 3 else [3], dtype=np.float64) for row in range(30)]
