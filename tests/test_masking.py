@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from components.core.errors import ConfigError
 from components.core.masking import masked, masked_json, masked_values
 
 
@@ -62,10 +61,4 @@ def test_secrets_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PWD", "/a/working/directory")
     assert masked("rejected abcdefgh1234 for a text in /a/working/directory") == (
         "rejected *** for a text in /a/working/directory"
-    )
-
-
-def test_messages_of_errors() -> None:
-    assert str(ConfigError("registry.tracking: http://u:pw@h does not answer")).endswith(
-        "http://u:***@h does not answer"
     )

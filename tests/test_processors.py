@@ -61,12 +61,6 @@ def test_version_1_reads_the_cpu_controller(tmp_path: Path) -> None:
     assert cpu_quota(folder) == 4
 
 
-def test_version_1_in_a_container_whose_own_group_is_the_mount(tmp_path: Path) -> None:
-    folder = process(tmp_path, groups=["2:cpu:/docker/a"], mounts=[("/docker/a", "cpu", "cgroup", "rw,cpu")])
-    write(tmp_path / "cpu", cpu__cfs_quota_us="150000", cpu__cfs_period_us="100000")
-    assert cpu_quota(folder) == 1.5
-
-
 def test_damaged_or_missing_files_are_no_limit(tmp_path: Path) -> None:
     assert cpu_quota(tmp_path / "missing") == math.inf
     folder = process(tmp_path, groups=["0::/", "garbage"], mounts=V2)

@@ -48,32 +48,6 @@ def test_lines_show_share_amount_speed_time_left_and_numbers(
     assert re.fullmatch(last, log.getvalue().splitlines()[-1])
 
 
-def test_slow_units_have_seconds_per_unit(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
-    log = io.StringIO()
-    with Progress("finetune", total=4, unit="run", stream=log) as bar:
-        for _ in range(2):
-            now[0] += 60
-            bar.advance(1)
-    assert log.getvalue().splitlines()[-1] == "finetune   50%  2/4 run  60.00 s/run  02:00 left"
-
-
-def test_more_than_the_total_is_the_total() -> None:
-    log = io.StringIO()
-    with Progress("ingest", total=10.0, unit="MB", stream=log) as bar:
-        for _ in range(4):
-            bar.advance(2.6)
-    assert log.getvalue().splitlines()[-1].startswith("ingest  100%  10.0M/10.0MB")
-
-
-def test_without_a_total_there_is_no_share_and_no_time_left() -> None:
-    log = io.StringIO()
-    with Progress("label", total=None, unit="row", stream=log) as bar:
-        bar.advance(15)
-    assert re.fullmatch(r"label  15 row  [\d.]+ row/s", log.getvalue().splitlines()[-1])
-
-
 def test_the_speed_is_that_of_the_last_seconds(wait: Callable[[float], None]) -> None:
     rate = Rate()
     assert rate.per_second is None
@@ -85,16 +59,6 @@ def test_the_speed_is_that_of_the_last_seconds(wait: Callable[[float], None]) ->
         rate.add(99_000 + 10 * second)
         wait(1)
     assert rate.per_second == pytest.approx(10, rel=0.1)
-
-
-def test_no_speed_before_a_second_has_passed(wait: Callable[[float], None]) -> None:
-    rate = Rate()
-    rate.add(0)
-    wait(0.5)
-    rate.add(500)
-    assert rate.per_second is None
-    wait(0.5)
-    assert rate.per_second == 500
 
 
 def test_a_notebook_updates_the_line_in_place() -> None:
