@@ -1,7 +1,5 @@
 """The few-labels benchmark: the same rows for all systems, cells that are kept, and the numbers of its summary."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -31,7 +29,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "raw"
 
 
-def test_all_systems_have_the_same_rows(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_systems_have_the_same_rows(data, tmp_path, monkeypatch):
     prepared = sets.prepare("sst2", data=data, folder=tmp_path / "sets")
     texts = json.loads((prepared.folder / "peers.json").read_text())
     assert texts.keys() == {"train", "labels", "test"}
@@ -55,7 +53,7 @@ def test_all_systems_have_the_same_rows(data: Path, tmp_path: Path, monkeypatch:
     assert sets.prepare("sst2", data=data, folder=tmp_path / "sets").digest == prepared.digest
 
 
-def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+def test_a_killed_run_goes_on(tmp_path):
     path = tmp_path / "cells.jsonl"
     cells = Cells(path)
     cells.add(KEY, {"data": "one", "predicted": [0]})
@@ -69,7 +67,7 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert not again.has(Key("sst2", 16, 0, "tfidf"), "one")
 
 
-def test_a_peer_answers_in_a_process_of_its_own(data: Path, tmp_path: Path) -> None:
+def test_a_peer_answers_in_a_process_of_its_own(data, tmp_path):
     prepared = sets.prepare("sst2", data=data, folder=tmp_path / "sets")
     request = {"set": "sst2", "data": str(prepared.folder / "peers.json"), "draw": 0, "cache": str(tmp_path)}
     lines = [json.dumps(request | {"rows": rows}) + "\n" for rows in (list(range(len(prepared.labels))), [0])]

@@ -1,7 +1,5 @@
 """Passwords and tokens are in no text that leaves the process."""
 
-from __future__ import annotations
-
 import pytest
 
 from components.core.masking import masked, masked_json, masked_values
@@ -35,7 +33,7 @@ def test_addresses(text: str, expected: str) -> None:
     assert masked(text) == expected == masked(expected)
 
 
-def test_values_of_secret_keys() -> None:
+def test_values_of_secret_keys():
     settings = {
         "notify": {"webhook": "https://h/x", "email": ["a@b"], "sender": "s"},
         "api_token": 12345678,
@@ -55,7 +53,7 @@ def test_values_of_secret_keys() -> None:
     }
 
 
-def test_secrets_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_of_the_environment(monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "abcdefgh1234")
     monkeypatch.setenv("SHORT_TOKEN", "text")
     monkeypatch.setenv("PWD", "/a/working/directory")

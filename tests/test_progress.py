@@ -1,7 +1,5 @@
 """Progress: lines in a log, an updated line on a terminal; speed and time left are estimated over the last seconds."""
 
-from __future__ import annotations
-
 import io
 import re
 import time
@@ -35,9 +33,7 @@ def wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         (60, "s", 0, r"x   50%  30/60 s  00:0\d left, loss=3.25"),
     ],
 )
-def test_lines_show_share_amount_speed_time_left_and_numbers(
-    total: float, unit: str, done: int, last: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_show_share_amount_speed_time_left_and_numbers(total, unit, done, last, monkeypatch):
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     log = io.StringIO()
     with Progress("x", total=total, unit=unit, done=done, stream=log) as bar:
@@ -48,7 +44,7 @@ def test_lines_show_share_amount_speed_time_left_and_numbers(
     assert re.fullmatch(last, log.getvalue().splitlines()[-1])
 
 
-def test_the_speed_is_that_of_the_last_seconds(wait: Callable[[float], None]) -> None:
+def test_the_speed_is_that_of_the_last_seconds(wait):
     rate = Rate()
     assert rate.per_second is None
     for second in range(100):
@@ -61,7 +57,7 @@ def test_the_speed_is_that_of_the_last_seconds(wait: Callable[[float], None]) ->
     assert rate.per_second == pytest.approx(10, rel=0.1)
 
 
-def test_a_notebook_updates_the_line_in_place() -> None:
+def test_a_notebook_updates_the_line_in_place():
     class OutStream(io.StringIO):
         """As the standard error of a notebook's kernel."""
 

@@ -1,7 +1,5 @@
 """The sliding window: words with their offsets, candidates, hand-computed scores."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 
@@ -22,13 +20,13 @@ CONTEXT = "The river Rhine flows to Rotterdam. In 1932 a bridge was built by Ann
 COMMON = frozenset(["the", "to", "in", "a", "was", "by", "at"])
 
 
-def test_candidates_are_runs_between_common_words_and_marks() -> None:
+def test_candidates_are_runs_between_common_words_and_marks():
     context = words_of(CONTEXT, NONE)
     found = [CONTEXT[context.spans[a][0] : context.spans[b - 1][1]] for a, b in candidates_of(context, COMMON)]
     assert found == ["river Rhine flows", "Rotterdam", "1932", "bridge", "built", "Anna Berg", "Cologne"]
 
 
-def test_the_best_candidate_by_hand() -> None:
+def test_the_best_candidate_by_hand():
     context = words_of(CONTEXT, NONE)
     question = words_of("Who built a bridge in 1932?", NONE).words
     start, end, score = best_candidate(question, context, COMMON)
@@ -41,11 +39,11 @@ def test_the_best_candidate_by_hand() -> None:
     assert score == pytest.approx(7 + 6 * math.log(2) - 2 / 19)
 
 
-def test_the_threshold_is_selected_on_dev() -> None:
+def test_the_threshold_is_selected_on_dev():
     baseline = SlidingWindow([])
     fields = [("Who built a bridge in 1932?", CONTEXT), ("Why is the moon green?", CONTEXT), ("", "")]
 
-    def score(found: list[np.ndarray]) -> np.ndarray:
+    def score(found):
         return np.asarray([(answer[1] > 0) == (row == 0) for row, answer in enumerate(found)], dtype=np.float64)
 
     assert score(baseline.answers(fields)).tolist() == [1, 0, 1]
@@ -86,7 +84,7 @@ def by_definition(question: list[str], context: Words, common: frozenset[str]) -
     return start, end, most + score
 
 
-def test_the_best_candidate_by_definition() -> None:
+def test_the_best_candidate_by_definition():
     rng = np.random.default_rng(0)
     vocabulary = np.asarray(["anna", "berg", "sings", "the", "of", "a", "song", "old", ",", ".", "hall"])
     # Few contexts with many ties; words with low and high counts.

@@ -1,7 +1,5 @@
 """Hyper-parameters of baselines: on dev, or by cross-validation within the label budget."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +54,7 @@ def data(train: Split, dev: Split, *, folds: list[int] | None = None) -> Data:
     return Data(train, np.arange(len(train)), dev, split(0, name="test"), LABELS, scoring, chosen)
 
 
-def test_dev_or_the_rows_of_the_budget_choose() -> None:
+def test_dev_or_the_rows_of_the_budget_choose():
     train, dev = split(0, 1, 1, 1), split(0, 0, 0, 1, name="dev")
     on_dev = predict(lookups, data(train, dev))
     assert on_dev.details == {"other": 0, "known": 4} and set(on_dev.answers) == {"dev", "test"}
@@ -70,16 +68,16 @@ def test_dev_or_the_rows_of_the_budget_choose() -> None:
     assert isinstance(crossed.model, Lookup) and len(crossed.model.known) == 36, "fitted on all rows"
 
 
-def test_at_a_tie_the_first_candidate_is_chosen() -> None:
+def test_at_a_tie_the_first_candidate_is_chosen():
     assert predict(lookups, data(split(0, 1), split(0), folds=[0, 1])).details["other"] == 0
 
 
-def test_of_many_rows_the_first_fold_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_rows_the_first_fold_chooses(monkeypatch):
     monkeypatch.setattr(selection, "MANY_ROWS", 3)
     fitted = []
 
-    def counted(training: Training) -> list[Candidate]:
-        def fit(other: int) -> Lookup:
+    def counted(training):
+        def fit(other):
             fitted.append((len(training.rows), other))
             return Lookup({}, other)
 
@@ -102,7 +100,7 @@ def task(tmp_path: Path) -> Path:
     return examples(ExamplesJob(task="things", source=source, output=tmp_path / "examples"))
 
 
-def test_the_served_model_is_the_average_of_the_best_system(task: Path, tmp_path: Path) -> None:
+def test_the_served_model_is_the_average_of_the_best_system(task, tmp_path):
     output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
     records = [r for r in json.loads((output / "runs.json").read_text()) if r["budget"] == 6]
     scores: dict[str, list[float]] = {}
@@ -126,7 +124,7 @@ def test_the_served_model_is_the_average_of_the_best_system(task: Path, tmp_path
     np.testing.assert_array_equal(np.stack(served), np.stack(expected))
 
 
-def test_a_budget_of_one_row_is_refused(tmp_path: Path) -> None:
+def test_a_budget_of_one_row_is_refused(tmp_path):
     folder = tmp_path / "task"
     for name, offset in (("train", 0), ("dev", 100), ("test", 200)):
         write_jsonl(folder / f"{name}.jsonl", [ROWS["similarity"](row) for row in rows(2, offset=offset)])

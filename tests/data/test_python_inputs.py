@@ -1,9 +1,6 @@
 """What people pass from Python is accepted, or refused with the argument's name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,30 +45,30 @@ def generator() -> Iterator[dict[str, str]]:
     [ROWS, generator(), pa.table({"text": TEXTS, "label": LABELS}), Capsule(), Dataset(), pd.DataFrame(ROWS)],
     ids=["dicts", "generator", "arrow", "capsule", "dataset", "frame"],
 )
-def test_tables(data: Any) -> None:
+def test_tables(data):
     read = task(data)
     assert [fields[0] for fields in read.fields] == list(TEXTS)
     assert read.targets == list(LABELS)
 
 
-def test_a_matrix_of_labels() -> None:
+def test_a_matrix_of_labels():
     matrix = np.array([[1, 0, 1], [0, 1, 0]] * 12)
     read = task(list(TEXTS), label=matrix)
     assert (read.kind, read.targets[:2]) == ("multilabel", [["0", "2"], ["1"]])
 
 
-def test_names_of_files_are_no_texts(tmp_path: Path) -> None:
+def test_names_of_files_are_no_texts(tmp_path):
     (tmp_path / "a.csv").write_text("text\nfirst\nsecond\n")
     read = read_unlabelled([str(tmp_path / "a.csv")], task(ROWS))
     assert read == [("first",), ("second",)]
 
 
-def test_lone_surrogates_are_replaced() -> None:
+def test_lone_surrogates_are_replaced():
     table = read_table(["good \ud83d\ude00", "bad \ud83d"])
     assert table.columns["input"] == ["good \U0001f600", "bad \ufffd"]
 
 
-def test_a_space_or_another_unicode_form_makes_no_class() -> None:
+def test_a_space_or_another_unicode_form_makes_no_class():
     labels = ["caf\u00e9", "cafe\u0301 ", "tea"] * 8
     assert sorted(set(task(list(TEXTS), label=labels).targets)) == ["caf\u00e9", "tea"]
 
@@ -89,7 +86,7 @@ def test_a_space_or_another_unicode_form_makes_no_class() -> None:
         ({"data": 5}, "data: int is not supported; give a DataFrame"),
     ],
 )
-def test_what_is_wrong_is_named(arguments: dict[str, Any], message: str) -> None:
+def test_what_is_wrong_is_named(arguments, message):
     given = {"data": ROWS} | arguments
     with pytest.raises(InputError) as error:
         fit(given.pop("data"), verbose=False, **given)

@@ -1,7 +1,5 @@
 """Broken data of each kind through `headstart check`: stop, warn, off, and the acceptance of a change."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable
@@ -126,7 +124,7 @@ BROKEN: dict[str, tuple[str, Callable[[Rows], Rows], str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_each_kind_of_broken_data_stops_or_warns(name: str, project: Project) -> None:
+def test_each_kind_of_broken_data_stops_or_warns(name, project):
     check, change, message = BROKEN[name]
     project.raw["data"]["tasks"]["t"]["empty"] = "drop"
     project.write_train(project.train)
@@ -143,19 +141,19 @@ def test_each_kind_of_broken_data_stops_or_warns(name: str, project: Project) ->
     assert message not in project.check(**others | {check: False})
 
 
-def test_a_missing_column_stops(project: Project) -> None:
+def test_a_missing_column_stops(project):
     project.write_train([row | {"service": "s3"} for row in project.train])
     project.accept()
     project.write_train(labelled(texts(400, seed=6)))
     assert "t train (data/tasks/t/train.jsonl): column 'service' is missing (checks.columns: stop)" in project.check()
 
 
-def test_empty_rows_are_refused_with_file_and_line_unless_they_are_dropped(project: Project) -> None:
+def test_empty_rows_are_refused_with_file_and_line_unless_they_are_dropped(project):
     project.write_train(blank(project.train))
     assert project.check().startswith("data/tasks/t/train.jsonl, line 4: the text ('text') is empty; remove the row")
 
 
-def test_new_files_of_a_corpus_are_compared_alone(project: Project) -> None:
+def test_new_files_of_a_corpus_are_compared_alone(project):
     """Fifteen documents in another script are too few to change the corpus as a whole."""
     added = [{"text": text} for text in texts(15, words=CYRILLIC, length=30)]
     write(project.root / "data/domain/b.jsonl", added)
@@ -166,7 +164,7 @@ def test_new_files_of_a_corpus_are_compared_alone(project: Project) -> None:
     assert "domain" not in project.check()
 
 
-def test_a_record_of_an_earlier_version_is_read(project: Project) -> None:
+def test_a_record_of_an_earlier_version_is_read(project):
     path = project.root / "data-checks.json"
     content = json.loads(path.read_text())
     for versions in content.values():
@@ -179,7 +177,7 @@ def test_a_record_of_an_earlier_version_is_read(project: Project) -> None:
     assert "'yes' 50.0% -> 80.0%" in project.check()
 
 
-def test_an_accepted_change_is_recorded_with_who_when_and_why(project: Project) -> None:
+def test_an_accepted_change_is_recorded_with_who_when_and_why(project):
     project.write_train(unbalanced(project.train))
     assert "class_balance" in project.check()
     assert "data-checks.json: t train accepted (new collection)" in project.check("--accept", "new collection")
@@ -194,7 +192,7 @@ def test_an_accepted_change_is_recorded_with_who_when_and_why(project: Project) 
     assert "class_balance" not in project.check()
 
 
-def test_the_stage_records_the_version_and_repeats_its_output(project: Project) -> None:
+def test_the_stage_records_the_version_and_repeats_its_output(project):
     project.write_train(repeated(project.train))
     assert "warning" in project.check(duplicates="warn")
     params = load_params(Path("params.yaml"))
@@ -208,7 +206,7 @@ def test_the_stage_records_the_version_and_repeats_its_output(project: Project) 
     assert len(record.read(Path("data-checks.json"))["t train"]) == 2
 
 
-def test_the_stage_ends_before_training_if_a_rule_is_violated(project: Project) -> None:
+def test_the_stage_ends_before_training_if_a_rule_is_violated(project):
     project.write_train(unbalanced(project.train))
     assert "class_balance" in project.check()
     with pytest.raises(DataError, match="^1 violation"):
@@ -216,8 +214,8 @@ def test_the_stage_ends_before_training_if_a_rule_is_violated(project: Project) 
     assert not Path("artifacts/checks").exists()
 
 
-def test_records_of_two_clones_are_merged() -> None:
-    def text(*versions: tuple[str, str]) -> str:
+def test_records_of_two_clones_are_merged():
+    def text(*versions):
         entries = [{"digest": digest, "time": time, "by": "a@b", "reason": "r"} for digest, time in versions]
         return json.dumps({"t": entries})
 
@@ -226,7 +224,7 @@ def test_records_of_two_clones_are_merged() -> None:
 
 
 @pytest.mark.parametrize("kept", [0.6, 0.9])
-def test_random_resamples_of_the_data_raise_no_alarm(project: Project, kept: float) -> None:
+def test_random_resamples_of_the_data_raise_no_alarm(project, kept):
     for seed in range(10):
         chosen = random.Random(seed)
         project.write_train(chosen.sample(project.train, int(kept * len(project.train))))

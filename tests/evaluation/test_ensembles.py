@@ -1,7 +1,5 @@
 """Ensembles: the mean of the members' probabilities, scored like other systems."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -16,6 +14,9 @@ from components.evaluation.results import Run
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.settings.evaluate import EvaluateSettings
 from tests.evaluation.conftest import Results, write_runs
+from tests.evaluation.test_stage import job, task
+
+__all__ = ["job", "task"]  # fixtures
 
 ROWS = Split([("text",)] * 4, [np.array([label]) for label in (0, 1, 0, 1)], [None] * 4)
 
@@ -31,7 +32,7 @@ def two(values: list[float]) -> np.ndarray:
     return np.stack([np.array(values), 1 - np.array(values)], axis=1).astype(np.float32)
 
 
-def test_the_mean_of_the_members() -> None:
+def test_the_mean_of_the_members():
     runs = [
         run_of("ulmfit", [0.9, 0.4, 0.1, 0.2]),
         run_of("backward", [0.3, 0.1, 0.8, 0.6]),
@@ -82,7 +83,7 @@ def with_backward(job: EvaluateJob, task: Path) -> EvaluateJob:
     return job.model_copy(update={"families": ["ulmfit", "backward"], "settings": settings})
 
 
-def test_ensembles_are_evaluated_like_other_systems(with_backward: EvaluateJob) -> None:
+def test_ensembles_are_evaluated_like_other_systems(with_backward):
     content = json.loads((evaluate(with_backward) / "evaluation.json").read_text())
     systems = {system["system"]: system for system in content["systems"]}
     assert {"both-scratch", "both-adapted", "ulmfit-adapted", "backward-adapted"} < systems.keys()
@@ -110,7 +111,7 @@ def baseline_run(system: str, values: list[float], *, budget: int = 5, seed: int
     return Run(system, "baseline", "none", budget, seed, made.record, made.answers)
 
 
-def test_a_baseline_is_a_member_beside_every_start() -> None:
+def test_a_baseline_is_a_member_beside_every_start():
     runs = [
         run_of("ulmfit", [0.9, 0.4, 0.1, 0.2]),
         run_of("ulmfit", [0.7, 0.4, 0.1, 0.2], start="scratch"),

@@ -1,7 +1,5 @@
 """`method: auto`: several ways to learn are tried, and the one with the best score of selection is used."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -24,9 +22,8 @@ from components.learners.finetuning.attempts import (
     share_within,
     ways_of,
 )
-from components.learners.finetuning.runs import GroupSpec
 from components.learners.finetuning.specs import PROCESS, gpu_bytes
-from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.finetuning.stage import finetune
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
 from components.learners.ways.finetune import Finetune
@@ -52,8 +49,8 @@ def weights(output: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("selection", ["budget", "dev"])
-def test_the_best_way_is_used(selection: str, make_job, in_process, every_way) -> None:
-    def job(method: str) -> FinetuneJob:
+def test_the_best_way_is_used(selection, make_job, in_process, every_way):
+    def job(method):
         source = BUDGET | {"selection": selection}
         changes = {"epochs": 3, "evaluations": 2}
         # Which are not the defaults of all methods.
@@ -83,8 +80,8 @@ def test_the_best_way_is_used(selection: str, make_job, in_process, every_way) -
     [(None, 0, "features", 1), ("contrastive", 0, "contrastive", 0), ("contrastive", 1, "features", 1)],
 )
 def test_the_preferred_or_cheaper_way_is_kept_and_only_it_encodes_test(
-    preferred: str | None, index: int, way: str, reads: int, make_job, in_process, monkeypatch
-) -> None:
+    preferred, index, way, reads, make_job, in_process, monkeypatch
+):
     calls = []
     real = frozen.extract_fixed
     monkeypatch.setattr(frozen, "extract_fixed", lambda *given, **named: calls.append(1) or real(*given, **named))
@@ -96,7 +93,7 @@ def test_the_preferred_or_cheaper_way_is_kept_and_only_it_encodes_test(
     assert record["way"] == way and len(calls) == reads
 
 
-def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, every_way, capsys) -> None:
+def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, every_way, capsys):
     auto = AutoSettings(ways=["features", "finetune"], minutes=1e-9)
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
     (record,) = json.loads((output / "runs.json").read_text())
@@ -112,9 +109,7 @@ def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, every_way, 
     assert "finetune folds" not in shown.err
 
 
-def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(
-    make_job, in_process, monkeypatch, capsys
-) -> None:
+def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(make_job, in_process, monkeypatch, capsys):
     monkeypatch.setattr(Finetune, "least_rows", 13)
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
     (record,) = json.loads((output / "runs.json").read_text())
@@ -126,8 +121,8 @@ def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(
     assert "finetune: left out of 1 of 1 run(s): fewer than 13 rows" in capsys.readouterr().out
 
 
-def test_the_first_way_is_always_tried_and_costs_add_up() -> None:
-    def share(attempts: list[Attempt], limit: float | None, ways: list[Any], *, minutes: float = 0.6) -> float:
+def test_the_first_way_is_always_tried_and_costs_add_up():
+    def share(attempts, limit, ways, *, minutes=0.6):
         auto = AutoSettings(minutes=limit)
         spec = SimpleNamespace(settings=SimpleNamespace(method="finetune", auto=auto))
         return share_left(spec, Cost(minutes), attempts, ways=ways)
@@ -141,7 +136,7 @@ def test_the_first_way_is_always_tried_and_costs_add_up() -> None:
     assert share([], None, ["features"]) == 0, "its number of rows rules it out"
 
 
-def test_the_share_of_the_steps_within_a_limit() -> None:
+def test_the_share_of_the_steps_within_a_limit():
     cost = Cost(fixed=1.0, step=0.1, steps=40)
     assert cost.minutes == pytest.approx(5)
     assert share_within(cost, 5.01) == 1
@@ -152,12 +147,10 @@ def test_the_share_of_the_steps_within_a_limit() -> None:
 
 
 @pytest.mark.parametrize("way", ["contrastive", "finetune"])
-def test_a_way_that_costs_more_than_is_left_is_shortened(
-    way, make_job, in_process, every_way, monkeypatch, capsys
-) -> None:
+def test_a_way_that_costs_more_than_is_left_is_shortened(way, make_job, in_process, every_way, monkeypatch, capsys):
     costs: dict[str, Cost] = {}
 
-    def noted(spec: GroupSpec) -> Cost:
+    def noted(spec):
         costs[spec.settings.method] = cost_of(spec)
         return costs[spec.settings.method]
 
@@ -179,7 +172,7 @@ def test_a_way_that_costs_more_than_is_left_is_shortened(
     assert shown in capsys.readouterr().out
 
 
-def test_ways_that_are_still_to_come_are_left_an_equal_part(make_job, in_process, every_way, monkeypatch) -> None:
+def test_ways_that_are_still_to_come_are_left_an_equal_part(make_job, in_process, every_way, monkeypatch):
     monkeypatch.setattr(
         execution, "cost_of", lambda spec: Cost(1.0) if spec.settings.method == "features" else Cost(0.0, 0.1, 40)
     )
@@ -194,7 +187,7 @@ def test_ways_that_are_still_to_come_are_left_an_equal_part(make_job, in_process
 
 
 @pytest.mark.parametrize("kind", sorted(TASKS))
-def test_ways_that_do_not_suit_the_kind_are_left_out(kind: str, settings: FinetuneSettings) -> None:
+def test_ways_that_do_not_suit_the_kind_are_left_out(kind, settings):
     suitable = list(ways_of(settings.model_copy(update={"method": "auto"}), TASKS[kind]))
     contrastive = TASKS[kind].labels_rows and kind != "pair"
     assert suitable == (["features", "contrastive", "finetune"] if contrastive else ["features", "finetune"])
@@ -204,10 +197,10 @@ def test_ways_that_do_not_suit_the_kind_are_left_out(kind: str, settings: Finetu
             ways_of(only, TASKS[kind])
 
 
-def test_the_cost_of_a_way(make_job, in_process, every_way, monkeypatch) -> None:
+def test_the_cost_of_a_way(make_job, in_process, every_way, monkeypatch):
     found: dict[str, float] = {}
 
-    def noted(spec: GroupSpec) -> Cost:
+    def noted(spec):
         found[spec.settings.method] = cost_of(spec).minutes
         return cost_of(spec)
 
@@ -233,7 +226,7 @@ def spec(folder: Path, family: str, *, preset: str | None = None, precision: str
     return SimpleNamespace(encoder=folder, precision=precision, settings=FinetuneSettings.model_validate(given))
 
 
-def test_the_memory_of_bert_base(tmp_path: Path) -> None:
+def test_the_memory_of_bert_base(tmp_path):
     base = "base"
     weights = 20 * 110e6
     activations = 32 * 128 * 12 * 768 * (34 + 5 * 128 / 64)
@@ -247,6 +240,6 @@ def test_the_memory_of_bert_base(tmp_path: Path) -> None:
     assert gpu_bytes([]) == 0
 
 
-def test_every_family_has_an_estimate(tmp_path: Path) -> None:
+def test_every_family_has_an_estimate(tmp_path):
     for family in FAMILIES:
         assert PROCESS < gpu_bytes([spec(tmp_path / family, family)]) < 2 * PROCESS, family

@@ -3,8 +3,6 @@
 All entries of both tables are tested; a new kind needs rows in `ROWS`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import extract_member, members_of
 from components.data.tasks.results import SERVED, best_score, read_answers
-from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.finetuning.stage import finetune
 from components.learners.loading import load_model
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
@@ -35,7 +33,7 @@ FAST = Training(rate=0.05, batch_size=4, precision="float32", schedule="slanted_
 
 @pytest.mark.parametrize("kind", sorted(TASKS))
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_every_family_learns_every_kind(family: str, kind: str, make_job, in_process) -> None:
+def test_every_family_learns_every_kind(family, kind, make_job, in_process):
     job = make_job(family, kind, source={"seeds": [0, 1]}, frozen=True)
     output = finetune(job)
     facts, test, dev = read_facts(job.examples), read_split(job.examples, "test"), read_split(job.examples, "dev")
@@ -84,8 +82,8 @@ def extracted(directory: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(("kind", "method"), [*((kind, "finetune") for kind in sorted(TASKS)), ("tagging", "features")])
-def test_an_interrupted_run_ends_bit_identical(kind: str, method: str, make_job, in_process, monkeypatch) -> None:
-    def job(name: str) -> FinetuneJob:
+def test_an_interrupted_run_ends_bit_identical(kind, method, make_job, in_process, monkeypatch):
+    def job(name):
         return with_checkpoints(make_job("gpt", kind, name=name, method=method, head_hidden=4, frozen=True))
 
     unbroken, broken = finetune(job("unbroken")), job("broken")
@@ -94,9 +92,7 @@ def test_an_interrupted_run_ends_bit_identical(kind: str, method: str, make_job,
 
 
 @pytest.mark.parametrize("kind", sorted(TASKS))
-def test_on_a_frozen_encoder_linear_text_heads_are_fitted_in_closed_form_and_others_trained(
-    kind: str, make_job, in_process
-) -> None:
+def test_on_a_frozen_encoder_linear_text_heads_are_fitted_in_closed_form_and_others_trained(kind, make_job, in_process):
     output = finetune(make_job("ulmfit", kind, method="features", epochs=4, training=FAST, tagger="bilstm_crf"))
     (record,) = json.loads((output / "runs.json").read_text())
     solved = TASKS[kind].reads == "text"
@@ -108,7 +104,7 @@ def test_on_a_frozen_encoder_linear_text_heads_are_fitted_in_closed_form_and_oth
         assert first["train_loss"] is None
 
 
-def test_the_recipe_of_ulmfit_learns(make_job, in_process, settings) -> None:
+def test_the_recipe_of_ulmfit_learns(make_job, in_process, settings):
     """A random head with batch norm that learns alone first, gradual unfreezing, discriminative and slanted triangular
     rates, concat pooling (Howard and Ruder 2018, section 3.3)."""
     training = settings.training.model_copy(update={"rate": 0.02, "betas": (0.7, 0.99), "batch_size": 12})

@@ -1,7 +1,5 @@
 """`selection: budget`: all choices are made by cross-validation within the label budget."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -44,7 +42,7 @@ def check(job: FinetuneJob, output: Path) -> None:
 
 
 @pytest.mark.parametrize(("norm", "kind"), [("block", "classification"), ("length", "pair"), ("auto", "regression")])
-def test_normalisation_by_blocks(norm: str, kind: str, make_job, in_process) -> None:
+def test_normalisation_by_blocks(norm, kind, make_job, in_process):
     changes = {"head_norm": norm, "layers": "all", "pooling": "concat", "head_penalties": [1.0, 100.0]}
     job = make_job("bert", kind, source=BUDGET, evaluations=2, **changes)
     output = finetune(job)
@@ -57,7 +55,7 @@ def test_normalisation_by_blocks(norm: str, kind: str, make_job, in_process) -> 
         assert record["penalties"][f"{record['head_norm']} {record['penalty']}"] == best
 
 
-def test_dev_is_never_read(make_job, in_process, monkeypatch) -> None:
+def test_dev_is_never_read(make_job, in_process, monkeypatch):
     def refuses(directory, split, **named):
         assert split != "dev"
         return read_split(directory, split, **named)
@@ -67,7 +65,7 @@ def test_dev_is_never_read(make_job, in_process, monkeypatch) -> None:
     finetune(make_job("ulmfit", "classification", source=BUDGET, frozen=True))
 
 
-def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, in_process, monkeypatch) -> None:
+def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, in_process, monkeypatch):
     learned: list[tuple[int | None, list[int], list[int]]] = []
     real = member.Member.__init__
 
@@ -90,7 +88,7 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
             assert outside == list(np.flatnonzero(folds == fold)) and sorted(inside + outside) == rows
 
 
-def test_the_penalty_and_the_point_are_chosen_of_all_folds_together(make_job, in_process) -> None:
+def test_the_penalty_and_the_point_are_chosen_of_all_folds_together(make_job, in_process):
     job = make_job("bert", "classification", source=BUDGET, head_penalties=[1.0, 1e9], epochs=4, evaluations=4)
     (record,) = json.loads((finetune(job) / "runs.json").read_text())
     best = max(record["penalties"], key=lambda one: (record["penalties"][one], float(one)))
@@ -100,9 +98,7 @@ def test_the_penalty_and_the_point_are_chosen_of_all_folds_together(make_job, in
 
 
 @pytest.mark.parametrize("stop", [0, 1])
-def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(
-    stop: int, make_job, in_process, monkeypatch
-) -> None:
+def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(stop, make_job, in_process, monkeypatch):
     real = crossvalidation._select
     steps: list[int] = []
 
@@ -133,8 +129,8 @@ def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(
         ("questions", {"head_hidden": 4}),
     ],
 )
-def test_an_interrupted_run_ends_bit_identical(kind: str, head, make_job, in_process, monkeypatch) -> None:
-    def job(name: str) -> FinetuneJob:
+def test_an_interrupted_run_ends_bit_identical(kind, head, make_job, in_process, monkeypatch):
+    def job(name):
         made = make_job("gpt", kind, name=name, source=BUDGET, frozen=True, evaluations=2, **head)
         return with_checkpoints(made)
 
@@ -143,7 +139,7 @@ def test_an_interrupted_run_ends_bit_identical(kind: str, head, make_job, in_pro
     assert contents(broken.output) == contents(unbroken)
 
 
-def test_a_single_row_is_refused(make_job, in_process) -> None:
+def test_a_single_row_is_refused(make_job, in_process):
     job = make_job("bert", "tagging", source=BUDGET | {"budgets": [1]})
     with pytest.raises(ConfigError, match="budgets: 1 training row.*too few for a cross-validation"):
         finetune(job)
@@ -161,8 +157,8 @@ def chosen_of(index: int):
 @pytest.mark.parametrize(("method", "first"), [("contrastive", -1), ("finetune", 0)])
 @pytest.mark.parametrize("index", [0, -1])
 def test_contrastive_training_prefers_the_end_of_its_schedule_and_fine_tuning_the_start(
-    index: int, method: str, first: int, make_job, in_process, monkeypatch
-) -> None:
+    index, method, first, make_job, in_process, monkeypatch
+):
     monkeypatch.setattr(crossvalidation._Pooled, "choose", chosen_of(index))
     (record,) = json.loads(
         (

@@ -1,7 +1,5 @@
 """Students that learn the predictions of teachers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -134,7 +132,7 @@ def specs_of_student(job: DistilJob) -> list[RunSpec]:
 
 
 @pytest.mark.parametrize("family", ["bert", "elmo", "glove"])
-def test_families_learn_from_a_teacher(family: str, project: Project) -> None:
+def test_families_learn_from_a_teacher(family, project):
     teach(project.teacher())
     job = project.student(family)
     output = distil(job)
@@ -146,9 +144,7 @@ def test_families_learn_from_a_teacher(family: str, project: Project) -> None:
 
 
 @pytest.mark.parametrize(("kind", "selection"), [*((kind, "budget") for kind in IMITATING), ("tagging", "dev")])
-def test_every_kind_with_soft_predictions_is_distilled(
-    kind: str, selection: str, project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_kind_with_soft_predictions_is_distilled(kind, selection, project, monkeypatch):
     teacher = project.teacher(kind, selection=selection)
     taught = teach(teacher)
     tensors = load_file(taught / FILE)
@@ -178,7 +174,7 @@ def test_every_kind_with_soft_predictions_is_distilled(
 
 
 @pytest.mark.parametrize("fold", [1, None])
-def test_the_teacher_of_a_fold_has_learned_from_the_rows_outside_it(fold: int | None, project: Project) -> None:
+def test_the_teacher_of_a_fold_has_learned_from_the_rows_outside_it(fold, project):
     """Compared with scikit-learn's regression on exactly these rows."""
     job = project.teacher(method="features", head_steps=1000, head_norm="none")
     taught = teach(job)
@@ -194,7 +190,7 @@ def test_the_teacher_of_a_fold_has_learned_from_the_rows_outside_it(fold: int | 
     np.testing.assert_allclose(np.stack(answers), expected, atol=2e-3)
 
 
-def test_a_fold_of_a_student_learns_from_the_teacher_of_that_fold_only(project: Project) -> None:
+def test_a_fold_of_a_student_learns_from_the_teacher_of_that_fold_only(project):
     """Fails if a fold reads the predictions of the run on all rows: these are other numbers."""
     job = project.student()
     texts = read_unlabelled(job.texts)
@@ -221,7 +217,7 @@ def write_predictions(directory: Path, answers: dict[str, list[Any]]) -> None:
         draft.facts["teacher"] = directory.name
 
 
-def test_predictions_of_several_teachers_are_averaged(tmp_path: Path) -> None:
+def test_predictions_of_several_teachers_are_averaged(tmp_path):
     write_predictions(tmp_path / "a", {"9.0.all": [[1.0, 0.0], [0.25, 0.75]]})
     write_predictions(tmp_path / "b", {"9.0.all": [[0.5, 0.5], [0.75, 0.25]]})
     found = read_soft_labels([tmp_path / name / FILE for name in ("a", "b")], "9.0.all")
@@ -230,7 +226,7 @@ def test_predictions_of_several_teachers_are_averaged(tmp_path: Path) -> None:
         read_soft_labels([tmp_path / "a" / FILE], "9.1.all")
 
 
-def test_a_killed_teacher_ends_bit_identical(project: Project, monkeypatch) -> None:
+def test_a_killed_teacher_ends_bit_identical(project, monkeypatch):
     job = project.teacher()
     # The end of the schedule, so that every run of the teacher is trained.
     records = [record | {"chosen": 1} for record in records_of(job.finetuned)]
@@ -248,11 +244,11 @@ def test_a_killed_teacher_ends_bit_identical(project: Project, monkeypatch) -> N
     assert (again.output / FILE).read_bytes() == (taught / FILE).read_bytes()
 
 
-def test_a_killed_student_ends_bit_identical(project: Project, monkeypatch) -> None:
+def test_a_killed_student_ends_bit_identical(project, monkeypatch):
     teach(project.teacher())
     monkeypatch.setattr("components.learners.finetuning.execution._best", lambda candidates: candidates[-1])
 
-    def job(name: str) -> DistilJob:
+    def job(name):
         return with_checkpoints(project.student("gpt", name=name))
 
     unbroken, broken = distil(job("unbroken")), job("broken")
@@ -262,7 +258,7 @@ def test_a_killed_student_ends_bit_identical(project: Project, monkeypatch) -> N
     assert record["way"] == "distil" and record["best_step"]
 
 
-def test_other_systems_are_neither_teachers_nor_students(project: Project, tmp_path: Path) -> None:
+def test_other_systems_are_neither_teachers_nor_students(project, tmp_path):
     job = project.teacher()
     nothing = teach(job.model_copy(update={"start": "pretrained", "output": tmp_path / "nothing"}))
     assert [path.name for path in nothing.iterdir()] == ["manifest.json"]
@@ -270,7 +266,7 @@ def test_other_systems_are_neither_teachers_nor_students(project: Project, tmp_p
     assert [path.name for path in distil(other).iterdir()] == ["manifest.json"]
 
 
-def test_kinds_and_taggers_without_soft_predictions_are_refused(project: Project) -> None:
+def test_kinds_and_taggers_without_soft_predictions_are_refused(project):
     with pytest.raises(ConfigError, match=r"distil.small: things: kind questions has no predictions that a student"):
         distil(project.student("bert", "questions"))
     with pytest.raises(ConfigError, match=r"distil.small: things: tagger crf has no probabilities of the tags"):

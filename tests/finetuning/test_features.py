@@ -1,7 +1,5 @@
 """Features of a frozen encoder: vectors of the right rows, computed once, cached by content."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
@@ -39,7 +37,7 @@ TABLE = FeatureTable(
 )
 
 
-def test_a_batch_contains_the_vectors_of_its_rows_in_order() -> None:
+def test_a_batch_contains_the_vectors_of_its_rows_in_order():
     batch = TABLE.batch(np.asarray([1, 0]), [np.asarray([7.0]), np.asarray([8.0])])
     assert batch["rows"].tolist() == [0, 1, 1]
     assert batch["unit_lengths"].tolist() == [3, 2, 1]
@@ -52,7 +50,7 @@ def test_a_batch_contains_the_vectors_of_its_rows_in_order() -> None:
     assert batch["targets"].tolist() == [[7], [8]]
 
 
-def test_a_selection_of_rows_is_a_table() -> None:
+def test_a_selection_of_rows_is_a_table():
     part = TABLE.take(np.asarray([2, 1]))
     assert len(part) == 2 and part.matrix().tolist() == [[6, 7], [8, 9], [10, 11]]
     assert part.batch(np.asarray([1]))["features"].tolist() == [[[6, 7], [8, 9], [10, 11]]]
@@ -63,7 +61,7 @@ def test_a_selection_of_rows_is_a_table() -> None:
     assert texts.take(np.asarray([2, 0])).batch(np.asarray([1]))["features"].flatten().tolist() == [0, 1]
 
 
-def test_batches_for_prediction_hold_every_row_once(monkeypatch) -> None:
+def test_batches_for_prediction_hold_every_row_once(monkeypatch):
     monkeypatch.setattr(tables, "PREDICT_VECTORS", 8)
     assert [rows.tolist() for rows in TABLE.batches()] == [[2, 0], [1]]
 
@@ -78,9 +76,7 @@ def test_batches_for_prediction_hold_every_row_once(monkeypatch) -> None:
         ("tagging", "bert", [("the", "apple", "1234"), ("iron",), ("red", "goat")]),
     ],
 )
-def test_features_equal_the_inputs_of_the_head(
-    kind: str, family: str, rows: list[tuple[str, ...]], make_encoder, settings: FinetuneSettings, tmp_path: Path
-) -> None:
+def test_features_equal_the_inputs_of_the_head(kind, family, rows, make_encoder, settings, tmp_path):
     encoder = load_encoder(make_encoder(family))
     model = TaskModel(encoder.model, task=TASKS[kind], settings=settings, labels=["O", "B-x"]).eval()
     encoded = TASKS[kind].encode(rows, encoder.tokenizer, encoder.model, settings)
@@ -110,7 +106,7 @@ def refuse(file: Path) -> FeatureTable:
     raise AssertionError("computed again")
 
 
-def test_a_table_is_computed_once(tmp_path: Path) -> None:
+def test_a_table_is_computed_once(tmp_path):
     assert cached(tmp_path, "a", table(1.0)).matrix().tolist() == [[1.0]] * 4
     assert cached(tmp_path, "a", refuse).matrix().tolist() == [[1.0]] * 4
     assert cached(tmp_path, "b", table(2.0)).matrix()[0].item() == 2.0
@@ -118,7 +114,7 @@ def test_a_table_is_computed_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("file", "end"), [(MANIFEST, None), (VECTORS, None), (VECTORS, b"abcd")])
-def test_a_damaged_table_is_computed_again(file: str, end: bytes | None, tmp_path: Path) -> None:
+def test_a_damaged_table_is_computed_again(file, end, tmp_path):
     cached(tmp_path, "a", table(1.0))
     path = tmp_path / "a" / file
     path.write_bytes(path.read_bytes()[:-4] + end if end else b"")
@@ -126,8 +122,8 @@ def test_a_damaged_table_is_computed_again(file: str, end: bytes | None, tmp_pat
     assert cached(tmp_path, "a", refuse).matrix()[0].item() == 3.0
 
 
-def test_a_table_that_another_process_finished_first_is_kept(tmp_path: Path) -> None:
-    def overtaken(file: Path) -> FeatureTable:
+def test_a_table_that_another_process_finished_first_is_kept(tmp_path):
+    def overtaken(file):
         cached(tmp_path / "elsewhere", "a", table(1.0))
         (tmp_path / "elsewhere" / "a").rename(tmp_path / "a")
         return table(2.0)(file)
@@ -136,13 +132,13 @@ def test_a_table_that_another_process_finished_first_is_kept(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "elsewhere"], "nothing else is left behind"
 
 
-def test_an_unwritable_cache_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match=r"file.*cannot be written"):
         cached(tmp_path / "file", "a", table(1.0))
 
 
-def test_the_least_recently_used_table_is_removed_first(tmp_path: Path) -> None:
+def test_the_least_recently_used_table_is_removed_first(tmp_path):
     for age, key in enumerate(["new", "old", "used"]):
         cached(tmp_path, key, table(1.0, size=1000))
         os.utime(tmp_path / key / MANIFEST, (1000 - age, 1000 - age))
@@ -179,9 +175,7 @@ def counted_extractions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return read
 
 
-def test_all_budgets_seeds_and_heads_share_one_encoding_of_the_texts(
-    job, nothing_learned, in_process, monkeypatch
-) -> None:
+def test_all_budgets_seeds_and_heads_share_one_encoding_of_the_texts(job, nothing_learned, in_process, monkeypatch):
     read = counted_extractions(monkeypatch)
     finetune(job("first", training=nothing_learned))
     # The union of the samples of budgets 2 and 4 with seeds 0 and 1, not all 36 rows.
@@ -194,7 +188,7 @@ def test_all_budgets_seeds_and_heads_share_one_encoding_of_the_texts(
     assert len(read) == 6, "another pooling is another table"
 
 
-def test_random_encoders_share_no_features_between_seeds(job, nothing_learned, in_process, monkeypatch) -> None:
+def test_random_encoders_share_no_features_between_seeds(job, nothing_learned, in_process, monkeypatch):
     read = counted_extractions(monkeypatch)
     finetune(job("scratch", trained=False, training=nothing_learned))
     assert read[:4] == [18, 12, 18, 12], "dev, and the larger budget, which holds the smaller, of each seed"
@@ -202,9 +196,7 @@ def test_random_encoders_share_no_features_between_seeds(job, nothing_learned, i
 
 
 @pytest.mark.parametrize("kind", ["classification", "similarity", "tagging"])
-def test_a_mix_of_layers_is_trained_on_fixed_features(
-    kind: str, make_encoder, settings: FinetuneSettings, tmp_path: Path
-) -> None:
+def test_a_mix_of_layers_is_trained_on_fixed_features(kind, make_encoder, settings, tmp_path):
     rows = {
         "classification": [("the old apple",), ("zinc",)],
         "similarity": [("the apple", "a pear"), ("iron", "zinc is here")],
@@ -229,7 +221,7 @@ def test_a_mix_of_layers_is_trained_on_fixed_features(
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_the_mix_is_trained_on_a_frozen_encoder(job, make_encoder, in_process, monkeypatch) -> None:
+def test_the_mix_is_trained_on_a_frozen_encoder(job, make_encoder, in_process, monkeypatch):
     made = job("mixed", method="features", layers="mix", pooling="mean", epochs=6)
     made = made.model_copy(update={"family": "bert", "encoder": make_encoder("bert")})
     served = load_classifier(finetune(made) / "classifier")
@@ -249,7 +241,7 @@ def test_the_mix_is_trained_on_a_frozen_encoder(job, make_encoder, in_process, m
 # Dropout of heads that are trained on features.
 
 
-def test_a_head_is_trained_with_dropout() -> None:
+def test_a_head_is_trained_with_dropout():
     """A task model is built in evaluation mode; its head alone must not be trained in that mode."""
     head = ClassificationHead(4, 2, hidden=3).eval()
     modes = []

@@ -1,7 +1,5 @@
 """`headstart drill`: its project, its comparison, its report. The drills themselves take minutes; people run them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -20,9 +18,7 @@ def made(tmp_path: Path) -> Project:
     return make(tmp_path / "a", variables={"OWN": "1"}, launcher="local")
 
 
-def test_the_project_has_valid_settings_and_the_same_data_every_time(
-    made: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_project_has_valid_settings_and_the_same_data_every_time(made, tmp_path, monkeypatch):
     monkeypatch.chdir(made.root)
     check_params(load_params(Path("params.yaml")))
     again = make(tmp_path / "b", variables={}, launcher="local")
@@ -30,7 +26,7 @@ def test_the_project_has_valid_settings_and_the_same_data_every_time(
         assert (made.root / name).read_bytes() == (again.root / name).read_bytes()
 
 
-def test_the_users_servers_are_out_of_reach(made: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_servers_are_out_of_reach(made, monkeypatch):
     for name in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL", "RAY_ADDRESS", "AWS_ACCESS_KEY_ID", "HEADSTART_STORAGE"):
         monkeypatch.setenv(name, "mine")
     environment = made.environment()
@@ -38,11 +34,11 @@ def test_the_users_servers_are_out_of_reach(made: Project, monkeypatch: pytest.M
     assert (environment["PYTHONPATH"], environment["OWN"]) == (str(made.root), "1")
 
 
-def test_digests_ignore_times_only(made: Project) -> None:
+def test_digests_ignore_times_only(made):
     out = made.root / "artifacts" / "encoder"
     out.mkdir(parents=True)
 
-    def write(loss: float, seconds: float, weights: bytes) -> dict[str, str]:
+    def write(loss, seconds, weights):
         (out / "metrics.json").write_text(
             json.dumps({"loss": loss, "seconds": seconds, "in": {"tokens_per_second": seconds}})
         )
@@ -68,7 +64,7 @@ TWO = (
 )
 
 
-def test_a_failed_drill_ends_with_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failed_drill_ends_with_exit_code_1(monkeypatch, tmp_path):
     monkeypatch.setattr(drill, "DRILLS", TWO)
     said: list[str] = []
     outcomes = drill.run([], session=Session(tmp_path, {}, say=said.append))

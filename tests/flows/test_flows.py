@@ -1,14 +1,11 @@
 """The command promote."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from components.core.errors import ConfigError
 from components.registry import commands
-from components.settings.registry import RegistrySettings
 from flows import flow_run, promote
 from flows.repository import locked
 
@@ -27,10 +24,8 @@ def test_promote_runs_only_the_stages_of_the_registry(
     assert ran(project) == ["register registry"]
 
 
-def test_a_version_is_chosen_without_the_lock_of_the_repository(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, force: bool) -> str:
+def test_a_version_is_chosen_without_the_lock_of_the_repository(project, monkeypatch, capsys):
+    def assign(settings, task, *, version, reason, force):
         return f"{settings.model_name(task)}: {version}, {reason}, {Path.cwd() == project}"
 
     monkeypatch.setattr(commands, "assign", assign)
@@ -47,7 +42,7 @@ def test_a_version_is_chosen_without_the_lock_of_the_repository(
 # What a process knows of the flow run that it executes.
 
 
-def test_a_flow_run_is_that_of_prefects_context(prefect_server: None) -> None:
+def test_a_flow_run_is_that_of_prefects_context(prefect_server):
     from prefect import flow
 
     @flow(name="one", flow_run_name="its name")

@@ -1,7 +1,5 @@
 """dvc.yaml, as DVC reads it, and the STAGES table."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -85,13 +83,13 @@ print(json.dumps(DataResolver(repo, folder, load_yaml(f"{folder}/dvc.yaml")).res
     return params, json.loads(done.stdout)
 
 
-def test_the_committed_file_is_written_from_the_table(clone: Path) -> None:
+def test_the_committed_file_is_written_from_the_table(clone):
     params = load_params(ROOT / "params.yaml")
     assert (ROOT / "dvc.yaml").read_text() == dvc_yaml(params, Path("params.yaml"), root=ROOT), "run headstart dvc"
     assert not write_dvc_yaml(params, clone / "params.yaml")
 
 
-def test_a_file_of_the_user_stays(clone: Path, tmp_path: Path) -> None:
+def test_a_file_of_the_user_stays(clone, tmp_path):
     (tmp_path / ".dvc").mkdir()
     params = load_params(clone / "params.yaml")
     file = tmp_path / "params.yaml"
@@ -108,7 +106,7 @@ def test_a_file_of_the_user_stays(clone: Path, tmp_path: Path) -> None:
         assert write_dvc_yaml(params, file)
 
 
-def test_a_folder_that_is_no_checkout_depends_on_the_installed_code(clone: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_checkout_depends_on_the_installed_code(clone, tmp_path):
     text = dvc_yaml(load_params(clone / "params.yaml"), Path("params.yaml"), root=tmp_path)
     assert yaml.safe_load(text)["stages"]["identity"]["deps"] == [
         str(ROOT / "components"),
@@ -116,9 +114,7 @@ def test_a_folder_that_is_no_checkout_depends_on_the_installed_code(clone: Path,
     ]
 
 
-def test_the_stages_are_those_of_the_table_and_depend_on_their_identity(
-    resolved: tuple[Path, dict[str, Any]], clone: Path
-) -> None:
+def test_the_stages_are_those_of_the_table_and_depend_on_their_identity(resolved, clone):
     file, stages = resolved
     params = load_params(clone / file)
     records = {
@@ -139,7 +135,7 @@ def test_the_stages_are_those_of_the_table_and_depend_on_their_identity(
             assert not [path for path in stage["deps"] if Path(path).name == "components"]
 
 
-def test_the_paths_of_a_job_are_dependencies_and_outputs(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
+def test_the_paths_of_a_job_are_dependencies_and_outputs(resolved, clone):
     file, stages = resolved
     params = load_params(clone / file)
     for group, table in STAGES.items():
@@ -157,7 +153,7 @@ def test_the_paths_of_a_job_are_dependencies_and_outputs(resolved: tuple[Path, d
                 assert any(path == each or each in path.parents for each in listed), (group, item, path)
 
 
-def test_the_stages_that_act_on_the_registry_are_never_cached(resolved: tuple[Path, dict[str, Any]]) -> None:
+def test_the_stages_that_act_on_the_registry_are_never_cached(resolved):
     _, stages = resolved
     assert {name for name, stage in stages.items() if stage.get("always_changed")} == {"register", "promote"}
     uncached = {
@@ -169,13 +165,13 @@ def test_the_stages_that_act_on_the_registry_are_never_cached(resolved: tuple[Pa
     assert uncached == {"register", "promote"}
 
 
-def test_the_pipelines_of_one_repository_have_disjoint_outputs(clone: Path) -> None:
+def test_the_pipelines_of_one_repository_have_disjoint_outputs(clone):
     """DVC reports overlapping outputs as an error."""
     # Without --fail, DVC ignores pipelines that it cannot read.
     assert "pretrain@flair" in dvc(clone, "stage", "list", "--all", "--fail")
 
 
-def test_dvc_says_why_a_folder_cannot_be_added(tmp_path: Path) -> None:
+def test_dvc_says_why_a_folder_cannot_be_added(tmp_path):
     git(tmp_path, "init", "--quiet")
     dvc(tmp_path, "init", "--quiet")
     (tmp_path / "other").mkdir()

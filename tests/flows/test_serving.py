@@ -1,8 +1,5 @@
 """The deployment of a schedule: what its start and its end change on Prefect's server."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -35,11 +32,11 @@ class Planned(SimpleNamespace):
 
     @property
     def state_type(self) -> StateType:
-        return self.state.type  # type: ignore[no-any-return]
+        return self.state.type
 
     @property
     def state_name(self) -> str:
-        return self.state.name  # type: ignore[no-any-return]
+        return self.state.name
 
 
 class Client:
@@ -85,7 +82,7 @@ class Client:
         (HOURLY, NOON, NOON + timedelta(hours=7), NOON + timedelta(hours=1)),
     ],
 )
-def test_the_first_time_in_an_interval(times: Times, after: datetime, until: datetime, first: datetime | None) -> None:
+def test_the_first_time_in_an_interval(times, after, until, first):
     assert times.first(after=after, until=until) == first
 
 
@@ -112,9 +109,7 @@ SKIPPED: State[Any] = Cancelled(name=MISSED)
         ),
     ],
 )
-def test_a_run_that_is_owed_is_made_up_for_once(
-    runs: list[Planned], states: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_is_owed_is_made_up_for_once(runs, states, said, capsys):
     client: Any = Client(*runs)
     begin(client, uuid4(), HOURLY, catch_up=True)
     assert client.states() == states
@@ -122,26 +117,26 @@ def test_a_run_that_is_owed_is_made_up_for_once(
     assert said in output and bool(said) == bool(output)
 
 
-def test_nothing_is_made_up_for_on_request() -> None:
+def test_nothing_is_made_up_for_on_request():
     client: Any = Client(Planned(Completed(), hours=30), Planned(Running()))
     begin(client, uuid4(), HOURLY, catch_up=False)
     assert client.states() == ["Completed", STOPPED]
 
 
-def test_the_end_marks_the_run_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_marks_the_run_in_progress(monkeypatch):
     client: Any = Client(Planned(Completed()), Planned(Running()), Planned(Scheduled()))
     deployment = uuid4()
     close(client, deployment)
     assert client.states() == ["Completed", STOPPED, "Scheduled"] and client.paused == [deployment]
 
-    def away(*_: object, **__: object) -> None:
+    def away(*_, **__):
         raise httpx.ConnectError("Connection refused")
 
     monkeypatch.setattr(client, "pause_deployment", away)
     close(client, deployment)
 
 
-def test_one_owner_serves_a_name_on_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_owner_serves_a_name_on_a_server(monkeypatch):
     monkeypatch.setattr("prefect.deployments.runner.RunnerDeployment.apply", lambda self: self.entrypoint)
     client: Any = Client()
     schedule = Schedule("nightly", "/repository/params.yaml", True, OWNER, HOURLY)
@@ -166,13 +161,13 @@ def test_one_owner_serves_a_name_on_a_server(monkeypatch: pytest.MonkeyPatch) ->
         create(client, schedule, replace=True)
 
 
-def test_a_scheduled_run_does_for_those_that_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduled_run_does_for_those_that_are_late(monkeypatch):
     deployment = uuid4()
     late = [SimpleNamespace(id=uuid4(), auto_scheduled=auto) for auto in (True, True, False)]
     cancelled: dict[UUID, str] = {}
 
     @contextmanager
-    def client(*, sync_client: bool) -> Iterator[SimpleNamespace]:
+    def client(*, sync_client):
         yield SimpleNamespace(
             get_scheduled_flow_runs_for_deployments=lambda ids, scheduled_before: late if ids == [deployment] else [],
             set_flow_run_state=lambda run, state, force: cancelled.update({run: state.name}),

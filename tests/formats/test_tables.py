@@ -1,7 +1,5 @@
 """Layouts of tables; those that corpora use are tested in tests/ingestion/test_readers.py."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -43,9 +41,7 @@ SPREAD = b'a\tb\n"x\ty"\tz\n'
     ],
     ids=["delimiter", "quotes", "byte order mark", "latin-1", "cp874", "long", "no quotes", "tabs in quotes", "json"],
 )
-def test_layouts(
-    tmp_path: Path, form: str, content: bytes, columns: list[str], layout: dict[str, Any], expected: list[Any]
-) -> None:
+def test_layouts(tmp_path, form, content, columns, layout, expected):
     (tmp_path / "a").write_bytes(content)
     assert [values for _, values in rows(form, tmp_path / "a", columns, **layout)] == expected
 
@@ -67,9 +63,7 @@ def test_layouts(
         ),
     ],
 )
-def test_wrong_layouts_are_refused(
-    tmp_path: Path, form: str, content: bytes, layout: dict[str, Any], message: str
-) -> None:
+def test_wrong_layouts_are_refused(tmp_path, form, content, layout, message):
     (tmp_path / "a").write_bytes(content)
     columns = {"json": ["0"], "tsv": ["a"]}.get(form, ["1"])
     with pytest.raises(DataError, match=message):
@@ -77,7 +71,7 @@ def test_wrong_layouts_are_refused(
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "parquet"])
-def test_a_column_name_that_occurs_twice_is_an_error(tmp_path: Path, form: str) -> None:
+def test_a_column_name_that_occurs_twice_is_an_error(tmp_path, form):
     path, names = tmp_path / f"a.{form}", ["text", "label", "text"]
     if form == "parquet":
         pq.write_table(pa.table([["a"], ["b"], ["c"]], names=names), path)
@@ -88,7 +82,7 @@ def test_a_column_name_that_occurs_twice_is_an_error(tmp_path: Path, form: str) 
     assert [values for _, values in rows(form, path, ["label"])] == [("b",)]
 
 
-def test_json_documents_of_lists_and_of_objects(tmp_path: Path) -> None:
+def test_json_documents_of_lists_and_of_objects(tmp_path):
     path = tmp_path / "a.json.gz"
     document = {"train": [["book a flight", "travel"]], "more": {"deep": [{"text": "hi", "n": 3}]}}
     path.write_bytes(gzip.compress(json.dumps(document, indent=1).encode()))
@@ -113,14 +107,14 @@ def test_json_documents_of_lists_and_of_objects(tmp_path: Path) -> None:
         ('[["x"],\n ["y"]', "", r"a\.json: not valid JSON \(.*line 2 column 7.*\)"),
     ],
 )
-def test_errors_in_json_documents(tmp_path: Path, text: str, member: str, message: str) -> None:
+def test_errors_in_json_documents(tmp_path, text, member, message):
     path = tmp_path / "a.json"
     path.write_text(text)
     with pytest.raises(DataError, match=message):
         rows("json", path, ["0"], member=member)
 
 
-def test_nested_values_are_returned_as_lists(tmp_path: Path) -> None:
+def test_nested_values_are_returned_as_lists(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"words": [["a", "b"], []], "n": [1, 2]}), path)
     assert rows("parquet", path, ["words", "n"], nested=True) == [(1, (["a", "b"], 1)), (2, ([], 2))]
@@ -129,7 +123,7 @@ def test_nested_values_are_returned_as_lists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("form", "name"), [("jsonl", "a.jsonl"), ("json", "a.json")])
-def test_lone_surrogates_in_json_are_replaced_and_counted(tmp_path: Path, form: str, name: str) -> None:
+def test_lone_surrogates_in_json_are_replaced_and_counted(tmp_path, form, name):
     path = tmp_path / name
     row = r'{"text": "cut \ud83d", "labels": ["\ud83d"]}'
     path.write_text(row + "\n" if form == "jsonl" else f"[{row}]")
@@ -139,7 +133,7 @@ def test_lone_surrogates_in_json_are_replaced_and_counted(tmp_path: Path, form: 
     assert reading.bad_bytes == 2
 
 
-def test_invalid_utf8_in_parquet_is_replaced_and_counted(tmp_path: Path) -> None:
+def test_invalid_utf8_in_parquet_is_replaced_and_counted(tmp_path):
     path = tmp_path / "a.parquet"
     values = pa.array([b"fine", b"caf\xe9", None])
     text = pa.StringArray.from_buffers(3, *values.buffers()[1:], values.buffers()[0])
@@ -179,18 +173,18 @@ def read(path: Path) -> tuple[list[str], list[tuple[str, dict[str, Any]]]]:
         ),
     ],
 )
-def test_rows_of_text_files(tmp_path: Path, name: str, content: bytes, columns: list[str], rows: list[Any]) -> None:
+def test_rows_of_text_files(tmp_path, name, content, columns, rows):
     (tmp_path / name).write_bytes(content)
     assert read(tmp_path / name) == (columns, rows)
 
 
-def test_parquet_keeps_types(tmp_path: Path) -> None:
+def test_parquet_keeps_types(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1, 2], "tags": [["x"], []]}), path)
     assert read(path) == (["id", "tags"], [("row 1", {"id": 1, "tags": ["x"]}), ("row 2", {"id": 2, "tags": []})])
 
 
-def test_invalid_utf8_in_parquet_is_an_error(tmp_path: Path) -> None:
+def test_invalid_utf8_in_parquet_is_an_error(tmp_path):
     path = tmp_path / "a.parquet"
     values = pa.array([b"caf\xe9"])
     text = pa.StringArray.from_buffers(1, *values.buffers()[1:], values.buffers()[0])
@@ -209,7 +203,7 @@ def folder(path: Path, **files: str) -> Path:
     return path
 
 
-def test_lines_that_begin_with_a_label(tmp_path: Path) -> None:
+def test_lines_that_begin_with_a_label(tmp_path):
     path = tmp_path / "TREC.all"
     path.write_bytes("0 How far is it ?\n\n4\tWhat café \n5\n".encode("latin-1"))
     layout = Layout(encoding="iso8859-1")
@@ -219,7 +213,7 @@ def test_lines_that_begin_with_a_label(tmp_path: Path) -> None:
         list(read_label_first(path, ["txt"], layout, Reading()))
 
 
-def test_parallel_files(tmp_path: Path) -> None:
+def test_parallel_files(tmp_path):
     path = folder(tmp_path / "train", words="add this\nplay\n", tags="O B-x\nO \n", label="A\nB")
     assert list(read_parallel(path, ["words", "tags"], Layout(), Reading())) == [
         (1, ("add this", "O B-x")),
@@ -231,13 +225,13 @@ def test_parallel_files(tmp_path: Path) -> None:
     ]
 
 
-def test_only_trailing_empty_lines_are_skipped(tmp_path: Path) -> None:
+def test_only_trailing_empty_lines_are_skipped(tmp_path):
     path = folder(tmp_path / "train", a="x\n\ny\n\n\n", b="1\n\n2\n\n\n")
     found = list(read_parallel(path, ["a", "b"], Layout(), Reading()))
     assert found == [(1, ("x", "1")), (2, ("", "")), (3, ("y", "2"))]
 
 
-def test_parallel_files_of_different_length_are_an_error(tmp_path: Path) -> None:
+def test_parallel_files_of_different_length_are_an_error(tmp_path):
     path = folder(tmp_path / "train", a="x\ny\nz\n", b="1\n2\n")
     with pytest.raises(
         DataError, match=r"train/b: ends after line 2, but a continues; parallel files need the same number of lines"

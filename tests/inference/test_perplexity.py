@@ -1,7 +1,5 @@
 """`headstart try --file`: per word and per character, for several families and file formats."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -54,7 +52,7 @@ def directory(tmp_path: Path) -> Path:
     return saved("ulmfit", tmp_path)
 
 
-def test_a_causal_model_predicts_every_piece_and_end() -> None:
+def test_a_causal_model_predicts_every_piece_and_end():
     encoder = encoder_of("ulmfit")
     answer = measure_texts(encoder, TEXTS)
     assert (answer.documents, answer.words, answer.characters, answer.pieces, answer.unknown) == (2, 7, 30, 9, 2)
@@ -65,7 +63,7 @@ def test_a_causal_model_predicts_every_piece_and_end() -> None:
     assert answer.bits_per_character == pytest.approx(answer.nats / 30 / math.log(2))
 
 
-def test_a_masked_model_is_measured_by_the_pseudo_likelihood() -> None:
+def test_a_masked_model_is_measured_by_the_pseudo_likelihood():
     encoder = encoder_of("bert")
     answer = measure_texts(encoder, TEXTS)
     expected = -sum(float(pseudo_log_probs(encoder.model, ids).sum()) for ids in ([5, 6, 7], [5, 1, 7, 1]))
@@ -73,7 +71,7 @@ def test_a_masked_model_is_measured_by_the_pseudo_likelihood() -> None:
     assert answer.pieces == 7
 
 
-def test_files_of_several_formats(directory: Path, tmp_path: Path) -> None:
+def test_files_of_several_formats(directory, tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in [*TEXTS, " "]))
     answer = measure_file(directory, tmp_path / "a.jsonl", text="body")
     assert answer == measure_texts(encoder_of("ulmfit"), TEXTS)

@@ -1,7 +1,5 @@
 """compose.yaml: its schema and the references between its parts."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -28,7 +26,7 @@ def problems(document: dict[str, Any]) -> list[str]:
     return [error.message for error in Draft202012Validator(schema).iter_errors(document)]
 
 
-def test_follows_the_compose_specification() -> None:
+def test_follows_the_compose_specification():
     document = yaml.safe_load(compose.COMPOSE.read_text())
     assert problems(document) == []
     wrong = copy.deepcopy(document)
@@ -36,12 +34,12 @@ def test_follows_the_compose_specification() -> None:
     assert "'comand' was unexpected" in problems(wrong)[0]
 
 
-def test_the_example_of_settings_names_all_variables() -> None:
+def test_the_example_of_settings_names_all_variables():
     asked = set(re.findall(r"\$\{(\w+)", compose.COMPOSE.read_text()))
     assert asked == set(compose.read_env(compose.ENV_EXAMPLE))
 
 
-def test_no_secret_is_committed() -> None:
+def test_no_secret_is_committed():
     example = compose.read_env(compose.ENV_EXAMPLE)
     secret = {name for name in example if compose.is_secret(name)}
     assert len(secret) == 16
@@ -49,7 +47,7 @@ def test_no_secret_is_committed() -> None:
     assert ".env" in (ROOT / "infra" / ".gitignore").read_text().split()
 
 
-def test_only_mlflows_server_has_the_key_to_its_bucket(composed: dict[str, Any], values: dict[str, str]) -> None:
+def test_only_mlflows_server_has_the_key_to_its_bucket(composed, values):
     holders = {
         name
         for name, body in composed["services"].items()
@@ -66,7 +64,7 @@ def test_only_mlflows_server_has_the_key_to_its_bucket(composed: dict[str, Any],
     assert {action.split(":")[1] for action in identities[2]["actions"]} == {"mlflow"}
 
 
-def test_the_state_of_rays_head_is_in_redis(composed: dict[str, Any], values: dict[str, str]) -> None:
+def test_the_state_of_rays_head_is_in_redis(composed, values):
     services = composed["services"]
     head, redis = services["ray-head"], services["redis"]
     assert head["environment"]["RAY_REDIS_ADDRESS"] == "redis:6379"
@@ -85,7 +83,7 @@ def test_the_state_of_rays_head_is_in_redis(composed: dict[str, Any], values: di
 PARAMS = Path(__file__).parents[2] / "params.yaml"
 
 
-def test_environment_variables_take_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_take_precedence(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "ray-head:6379")
     monkeypatch.setenv("HEADSTART_STORAGE", "s3://headstart/checkpoints")
     cluster = load_params(PARAMS).cluster
@@ -104,7 +102,7 @@ def test_environment_variables_take_precedence(monkeypatch: pytest.MonkeyPatch) 
         load_params(PARAMS)
 
 
-def test_without_variables_params_yaml_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_variables_params_yaml_is_used(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("HEADSTART_STORAGE", "")
     cluster = load_params(PARAMS).cluster
@@ -117,7 +115,7 @@ def test_without_variables_params_yaml_is_used(monkeypatch: pytest.MonkeyPatch) 
 CONFIG = ROOT / "infra" / "prometheus.yaml"
 
 
-def test_rules_are_about_gauges_that_exist(tmp_path: Any) -> None:
+def test_rules_are_about_gauges_that_exist(tmp_path):
     (name,) = yaml.safe_load(CONFIG.read_text())["rule_files"]
     rules = [rule for group in yaml.safe_load((CONFIG.parent / name).read_text())["groups"] for rule in group["rules"]]
     gauges = Gauges(tmp_path, "params.yaml", TelemetrySettings())

@@ -4,8 +4,6 @@ The schemas of Kubernetes' own kinds come from the package kubernetes-validate. 
 carries its schema, so its pod templates are checked as what they are, and its other fields by name.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -61,7 +59,7 @@ def containers(document: dict[str, Any]) -> list[dict[str, Any]]:
     return result
 
 
-def test_core_kinds_follow_their_schemas(manifests: list[dict[str, Any]]) -> None:
+def test_core_kinds_follow_their_schemas(manifests):
     core = [each for each in manifests if each["apiVersion"] in CORE]
     assert [each["kind"] for each in manifests if each not in core] == ["RayCluster"]
     for document in core:
@@ -74,9 +72,7 @@ def test_core_kinds_follow_their_schemas(manifests: list[dict[str, Any]]) -> Non
         check(wrong)
 
 
-def test_gpu_nodes_start_when_trainings_ask_for_them(
-    manifests: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpu_nodes_start_when_trainings_ask_for_them(manifests, monkeypatch):
     """Without minimum, a node starts only for a request, which `cluster.gpus` makes."""
     ray = only(manifests, "RayCluster", "headstart")
     (group,) = [each for each in ray["spec"]["workerGroupSpecs"] if each["groupName"] == "gpu"]
@@ -89,7 +85,7 @@ def test_gpu_nodes_start_when_trainings_ask_for_them(
     assert int(stages) == group["maxReplicas"] * int(held) // asked, "each training has the GPUs that it asks for"
 
 
-def test_the_server_writes_its_log_where_the_flow_reads_it(manifests: list[dict[str, Any]]) -> None:
+def test_the_server_writes_its_log_where_the_flow_reads_it(manifests):
     folder = only(manifests, "ConfigMap", "headstart")["data"]["HEADSTART_TRAFFIC"]
     job = json.loads((FOLDER / "work-pool.json").read_text())["job_configuration"]["job_manifest"]
     pods = [each["spec"]["template"]["spec"] for each in (only(manifests, "Deployment", "serve"), job)]
@@ -105,7 +101,7 @@ def test_the_server_writes_its_log_where_the_flow_reads_it(manifests: list[dict[
     assert names[0] == names[1]
 
 
-def test_settings_are_those_of_compose(manifests: list[dict[str, Any]], composed: dict[str, Any]) -> None:
+def test_settings_are_those_of_compose(manifests, composed):
     ours = only(manifests, "ConfigMap", "headstart")["data"]
     theirs = composed["services"]["workspace"]["environment"] | composed["services"]["deployment"]["environment"]
     # In Kubernetes, keys are in secrets, and Ray's token is a file of a secret.
@@ -119,7 +115,7 @@ def test_settings_are_those_of_compose(manifests: list[dict[str, Any]], composed
     assert {name for name in ours if ours[name] != theirs.get(name)} == elsewhere
 
 
-def test_servers_run_as_in_compose(manifests: list[dict[str, Any]], composed: dict[str, Any]) -> None:
+def test_servers_run_as_in_compose(manifests, composed):
     for name in ("mlflow", "prefect-server"):
         container = only(manifests, "Deployment", name)["spec"]["template"]["spec"]["containers"][0]
         ours, theirs = set(container["args"]), set(composed["services"][name]["command"])
@@ -129,7 +125,7 @@ def test_servers_run_as_in_compose(manifests: list[dict[str, Any]], composed: di
         assert literal.items() <= composed["services"][name]["environment"].items()
 
 
-def test_secrets_are_named_in_the_example_and_empty_there(manifests: list[dict[str, Any]]) -> None:
+def test_secrets_are_named_in_the_example_and_empty_there(manifests):
     example = {
         each["metadata"]["name"]: each["stringData"]
         for each in yaml.safe_load_all((FOLDER / "secrets.example.yaml").read_text())

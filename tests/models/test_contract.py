@@ -1,11 +1,7 @@
 """The contract of a family, tested for every entry of the table."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +13,7 @@ from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import KIND, build_model, load_encoder, save_encoder
 from components.tokenization.special import SPECIAL_PIECES
-from tests.models.conftest import VOCABULARY, BatchOf
+from tests.models.conftest import VOCABULARY
 
 Texts = tuple[Tensor, Tensor]
 
@@ -46,7 +42,7 @@ def states(model: LanguageModel, texts: Texts) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("autocast", [False, True])
-def test_it_learns(model: LanguageModel, name: str, batch_of: BatchOf, autocast: bool) -> None:
+def test_it_learns(model, name, batch_of, autocast):
     if FAMILIES[name].objective == "static":
         # Static vectors need larger rates, and their loss has a lower bound because of the noise words.
         losses = train(model, batch_of(name), steps=25, rate=0.03, autocast=autocast)
@@ -57,7 +53,7 @@ def test_it_learns(model: LanguageModel, name: str, batch_of: BatchOf, autocast:
     assert losses[-1] < losses[0] / 2
 
 
-def test_it_runs_with_bfloat16_weights(model: LanguageModel, name: str, batch_of: BatchOf, texts: Texts) -> None:
+def test_it_runs_with_bfloat16_weights(model, name, batch_of, texts):
     exact = float(model.eval().losses(batch_of(name)).loss.detach())
     model.bfloat16()
     loss = model.losses(batch_of(name)).loss
@@ -67,15 +63,13 @@ def test_it_runs_with_bfloat16_weights(model: LanguageModel, name: str, batch_of
     assert all(state.isfinite().all() for state in states(model, texts))
 
 
-def test_every_parameter_learns(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
+def test_every_parameter_learns(model, name, batch_of):
     model.losses(batch_of(name)).loss.backward()
     assert [key for key, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
 @pytest.mark.parametrize("workers", [2, 4])
-def test_the_mean_loss_of_the_workers_is_that_of_one(
-    build: Callable[..., LanguageModel], name: str, batch_of: BatchOf, workers: int
-) -> None:
+def test_the_mean_loss_of_the_workers_is_that_of_one(build, name, batch_of, workers):
     """Every target of the global batch has the same weight, whichever worker reads it; so the gradients agree, too."""
     dropout = dict.fromkeys((key for key in FAMILIES[name].config.model_fields if key.startswith("dropout")), 0.0)
     model = build(**dropout).train()
@@ -93,7 +87,7 @@ def test_the_mean_loss_of_the_workers_is_that_of_one(
             torch.testing.assert_close(parameter.grad, expected[key], rtol=1e-4, atol=1e-6)
 
 
-def test_it_is_reproducible_from_the_global_seed(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
+def test_it_is_reproducible_from_the_global_seed(model, name, batch_of):
     model.train()
     values = []
     for _ in range(2):
@@ -103,9 +97,9 @@ def test_it_is_reproducible_from_the_global_seed(model: LanguageModel, name: str
 
 
 def test_a_loaded_model_equals_the_saved_one(
-    model: LanguageModel, name: str, batch_of: BatchOf, texts: Texts, tmp_path: Path,
-    tokenizer_directory: Callable[..., Path],
-) -> None:  # fmt: skip
+    model, name, batch_of, texts, tmp_path,
+    tokenizer_directory,
+):  # fmt: skip
     train(model, batch_of(name), steps=2)
     with writing(tmp_path / "encoder", kind=KIND) as draft:
         save_encoder(draft.path, family=name, model=model, tokenizer=tokenizer_directory(FAMILIES[name].tokenizers[0]))
@@ -119,7 +113,7 @@ def test_a_loaded_model_equals_the_saved_one(
     assert torch.equal(loss, loaded.model.losses(batch_of(name)).loss)
 
 
-def test_padding_never_changes_real_positions(model: LanguageModel, texts: Texts) -> None:
+def test_padding_never_changes_real_positions(model, texts):
     tokens, lengths = texts
     alone = [
         states(model, (tokens[row : row + 1, :length], lengths[row : row + 1])) for row, length in enumerate(lengths)
@@ -129,16 +123,16 @@ def test_padding_never_changes_real_positions(model: LanguageModel, texts: Texts
             torch.testing.assert_close(together[row, :length], alone[row][layer][0], atol=1e-5, rtol=1e-5)
 
 
-def test_layer_groups_cover_what_hidden_states_use(model: LanguageModel, texts: Texts) -> None:
+def test_layer_groups_cover_what_hidden_states_use(model, texts):
     model.eval()
-    sum(layer.float().sum() for layer in model.hidden_states(*texts)).backward()  # type: ignore[union-attr]
+    sum(layer.float().sum() for layer in model.hidden_states(*texts)).backward()
     used = {key for key, parameter in model.named_parameters() if parameter.grad is not None}
     grouped = [id(parameter) for group in model.layer_groups() for parameter in group]
     assert len(grouped) == len(set(grouped))
     assert {key for key, parameter in model.named_parameters() if id(parameter) in grouped} == used
 
 
-def test_each_layer_uses_its_group_and_those_below(model: LanguageModel, texts: Texts) -> None:
+def test_each_layer_uses_its_group_and_those_below(model, texts):
     """With shared weights there are fewer groups than layers, and the upper layers depend on all groups."""
     model.eval()
     groups = model.layer_groups()
@@ -153,7 +147,7 @@ def test_each_layer_uses_its_group_and_those_below(model: LanguageModel, texts: 
         assert [gradient is not None for gradient in gradients] == [depth <= index for depth in depths]
 
 
-def test_remapping_moves_rows_and_averages_for_new_ones(model: LanguageModel, texts: Texts) -> None:
+def test_remapping_moves_rows_and_averages_for_new_ones(model, texts):
     tokens, lengths = texts
     before = states(model, texts)
     old = {key: value.clone() for key, value in model.state_dict().items()}
@@ -171,7 +165,7 @@ def test_remapping_moves_rows_and_averages_for_new_ones(model: LanguageModel, te
             assert torch.equal(value[:-1], old[key][order])
 
 
-def test_the_output_bias_starts_at_the_unigram_entropy(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
+def test_the_output_bias_starts_at_the_unigram_entropy(model, name, batch_of):
     frequencies = torch.rand(VOCABULARY).square()
     frequencies /= frequencies.sum()
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -186,7 +180,7 @@ def test_the_output_bias_starts_at_the_unigram_entropy(model: LanguageModel, nam
     assert float(total) / int(count) == pytest.approx(float(-frequencies.log()[targets].mean()), abs=0.25)
 
 
-def test_dropout_can_be_turned_off_and_on(build: Callable[..., LanguageModel], name: str, texts: Texts) -> None:
+def test_dropout_can_be_turned_off_and_on(build, name, texts):
     settings = {key: 0.3 for key in FAMILIES[name].config.model_fields if key.startswith("dropout")}
     model = build(**settings)
     quiet = states(model, texts)[-1]
@@ -196,7 +190,7 @@ def test_dropout_can_be_turned_off_and_on(build: Callable[..., LanguageModel], n
     torch.testing.assert_close(model.hidden_states(*texts)[-1], quiet)
 
 
-def test_special_tokens_surround_the_text(model: LanguageModel, name: str) -> None:
+def test_special_tokens_surround_the_text(model, name):
     pieces = [7, 8, 9]
     tokens = model.special_tokens(pieces)
     at = tokens.index(7)
@@ -208,7 +202,7 @@ def test_special_tokens_surround_the_text(model: LanguageModel, name: str) -> No
     assert model.max_tokens is None or model.max_tokens > len(tokens)
 
 
-def test_presets_fit_the_config(name: str) -> None:
+def test_presets_fit_the_config(name):
     for preset in FAMILIES[name].presets:
         with torch.device("meta"):
             assert build_model(name, vocabulary=100, preset=preset).config.vocabulary == 100
@@ -243,7 +237,7 @@ def test_presets_fit_the_config(name: str) -> None:
         ("cove", "cove", 100, 8 * 300 * (600 + 1) + 8 * 300 * (900 + 1) + 7_686_100),
     ],
 )
-def test_published_sizes(family: str, preset: str, vocabulary: int, parameters: int) -> None:
+def test_published_sizes(family, preset, vocabulary, parameters):
     with torch.device("meta"):
         model = build_model(family, vocabulary=vocabulary, preset=preset)
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
@@ -262,7 +256,7 @@ print(*(name for name in sys.modules if name.startswith("components.")))
 @pytest.mark.parametrize(
     "module", ["components.models", "components.models.encoder", "components.interchange.huggingface"]
 )
-def test_the_tables_import_no_family(module: str) -> None:
+def test_the_tables_import_no_family(module):
     ran = subprocess.run([sys.executable, "-c", CODE.format(module=module)], capture_output=True, text=True, check=True)
     loaded = set(ran.stdout.split())
     modules = {entry.partition(":")[0] for table in (FAMILIES, CONVERTERS) for entry in table._entries.values()}

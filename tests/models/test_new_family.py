@@ -1,7 +1,5 @@
 """A new family is one file and one line: the contract tests pass for a family that is added from outside."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -31,7 +29,7 @@ SELECTED = "test_names_of_the_table or toy"
 
 
 @pytest.mark.slow
-def test_a_family_from_outside_passes_the_contract_tests(tmp_path: Path) -> None:
+def test_a_family_from_outside_passes_the_contract_tests(tmp_path):
     shutil.copy(Path(__file__).with_name("toy_family.py"), tmp_path)
     (tmp_path / "with_toy.py").write_text(PLUGIN, encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}

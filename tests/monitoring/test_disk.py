@@ -1,7 +1,5 @@
 """Disk space before a run, and errors of a full disk."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 from pathlib import Path
@@ -22,7 +20,7 @@ def estimate(*stages: str, cache: Path | None = None, checkpoints: Path | None =
     return {need.what.partition(" (")[0]: need.size for need in result}
 
 
-def test_the_last_outputs_of_a_stage_or_of_another_item_or_the_data_are_the_estimate() -> None:
+def test_the_last_outputs_of_a_stage_or_of_another_item_or_the_data_are_the_estimate():
     both = estimate("ingest@domain", "adapt@ulmfit")
     assert both == {"outputs": 150, "checkpoints": 450, "temporary files": 50}
     cached = estimate("ingest@domain", cache=Path("cache"), checkpoints=None)
@@ -31,7 +29,7 @@ def test_the_last_outputs_of_a_stage_or_of_another_item_or_the_data_are_the_esti
     assert {stage: estimate(stage)["outputs"] for stage in expected} == expected
 
 
-def test_too_little_space_is_refused_with_numbers_and_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_space_is_refused_with_numbers_and_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=5_000_000_000))
     small = [Need("outputs (run.out)", tmp_path / "a" / "b", 1_500_000_000), Need("DVC cache", tmp_path, 2_000_000_000)]
     check_space(small, spare=1_500_000_000)
@@ -44,7 +42,7 @@ def test_too_little_space_is_refused_with_numbers_and_remedy(tmp_path: Path, mon
     )
 
 
-def test_a_full_disk_is_final_and_found_below_other_errors() -> None:
+def test_a_full_disk_is_final_and_found_below_other_errors():
     full = OSError(errno.ENOSPC, "No space left on device", "/out/weights")
     try:
         try:
@@ -58,10 +56,8 @@ def test_a_full_disk_is_final_and_found_below_other_errors() -> None:
     assert disk_full(OSError(errno.EACCES, "no access")) is None
 
 
-def test_a_stage_on_a_full_disk_ends_with_one_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fill(*arguments: object) -> None:
+def test_a_stage_on_a_full_disk_ends_with_one_message(monkeypatch, capsys):
+    def fill(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device", "shard-0")
 
     monkeypatch.setattr("sys.argv", ["headstart", "check", "--params", "nowhere.yaml"])

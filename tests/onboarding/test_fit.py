@@ -1,9 +1,6 @@
 """A labelled file ends as a served model: the stages of the run that `init` writes, without DVC and Prefect."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +15,7 @@ from flows.fit import served
 from tests.onboarding.test_init import write
 
 
-def test_labels_alone_end_as_a_champion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_alone_end_as_a_champion(tmp_path, monkeypatch):
     root = tmp_path / "empty"
     root.mkdir()
     monkeypatch.chdir(root)
@@ -35,16 +32,14 @@ def test_labels_alone_end_as_a_champion(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("flag", [{"minutes": 3.0}, {"kind": "pair"}, {"start": ["mini"]}, {"unlabelled": [Path("a")]}])
-def test_flags_without_effect_are_refused(
-    flag: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flags_without_effect_are_refused(flag, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text("data: {}\n")
     with pytest.raises(ConfigError, match=r"params.yaml: exists, so that the flags have no effect"):
         fit.command(**flag)
 
 
-def test_without_a_served_model_fit_says_what_to_do_and_not_how_to_predict() -> None:
+def test_without_a_served_model_fit_says_what_to_do_and_not_how_to_predict():
     decision = {"test": {"rows": 200}, "labels_needed": 60, "count": 20}
     evaluation = {"systems": [{"artifact": {"labels": 90}}, {}]}
     assert fit.to_be_served("reviews", decision, evaluation) == [

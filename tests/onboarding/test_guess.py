@@ -1,9 +1,6 @@
 """Formats, splits, columns and kinds that are guessed."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,13 +39,13 @@ CLASSES = {"kind": "classification", "text": "text", "label": "label"}
         ("a.annotated", "Jim\tB-PER\nran\tO\n\nhe\tO\nran\tO\n\n", "conll", ["words", "tags"]),
     ],
 )
-def test_formats(tmp_path: Path, name: str, text: str, form: str, columns: list[str]) -> None:
+def test_formats(tmp_path, name, text, form, columns):
     (tmp_path / name).write_text(text)
     result = read_rows(tmp_path / name)
     assert (result.format, result.columns) == (form, columns)
 
 
-def test_files_that_hold_no_rows_are_refused(tmp_path: Path) -> None:
+def test_files_that_hold_no_rows_are_refused(tmp_path):
     (tmp_path / "a.bin").write_text("one two\nthree four five\n")
     with pytest.raises(DataError, match=r"a.bin: the format is not recognised; save it as csv, tsv, jsonl"):
         read_rows(tmp_path / "a.bin")
@@ -59,7 +56,7 @@ def test_files_that_hold_no_rows_are_refused(tmp_path: Path) -> None:
         split_files(tmp_path / "missing")
 
 
-def test_splits_of_a_folder(tmp_path: Path) -> None:
+def test_splits_of_a_folder(tmp_path):
     for name in ("mari_train.csv", "SICK_trial.csv", "en-test.csv", "README.md"):
         (tmp_path / name).write_text("a,b\n")
     names = {split: file.name for split, file in split_files(tmp_path).items()}
@@ -113,11 +110,11 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_kinds_and_columns(result: Rows, expected: dict[str, Any]) -> None:
+def test_kinds_and_columns(result, expected):
     assert guess(result) == expected
 
 
-def test_a_few_rows_with_a_label_are_enough() -> None:
+def test_a_few_rows_with_a_label_are_enough():
     """Most rows of a file may wait for a label; a filled column with another name of a label comes first."""
     few = [(f"the text of message {number}", "web", ["a", "b", None][min(number, 2)]) for number in range(30)]
     assert guess(table("text source label", *few)) == CLASSES
@@ -127,7 +124,7 @@ def test_a_few_rows_with_a_label_are_enough() -> None:
         guess(table("text source label", *single))
 
 
-def test_facts(tmp_path: Path) -> None:
+def test_facts(tmp_path):
     train = [
         ("the cat sat", "x"),
         ("The cat sat!", "y"),
@@ -147,7 +144,7 @@ def test_facts(tmp_path: Path) -> None:
     assert "warning: 1 text(s) of train have different labels; correct them where one is wrong" in facts.lines()
 
 
-def test_languages() -> None:
+def test_languages():
     assert language_of(["ผมไปจ่ายเงิน", "เมื่อวาน"]) == "th"
     assert language_of(["the price of it is what"]) == "en"
     assert language_of(["das ist nicht der Fall und ich"]) == "de"
@@ -156,7 +153,7 @@ def test_languages() -> None:
     assert language_of(["xyzzy"]) == "en"
 
 
-def test_folders_of_parallel_files_are_splits(tmp_path: Path) -> None:
+def test_folders_of_parallel_files_are_splits(tmp_path):
     for split, count in (("train", 3), ("valid", 1), ("test", 1)):
         (tmp_path / split).mkdir()
         for name, line in (("seq.in", "play some jazz"), ("seq.out", "O O B-very-long-genre"), ("label", "PlayMusic")):
@@ -175,7 +172,7 @@ def test_folders_of_parallel_files_are_splits(tmp_path: Path) -> None:
         read_rows(files["train"])
 
 
-def test_members_of_a_json_document_are_splits(tmp_path: Path) -> None:
+def test_members_of_a_json_document_are_splits(tmp_path):
     path = tmp_path / "data_full.json"
     content = {
         "oos_val": [["x", "oos"]],
@@ -209,7 +206,7 @@ def test_members_of_a_json_document_are_splits(tmp_path: Path) -> None:
         ("city", 40, False),  # no name of a group
     ],
 )
-def test_a_group_column_has_many_values_with_several_rows(column: str, values: int, chosen: bool) -> None:
+def test_a_group_column_has_many_values_with_several_rows(column, values, chosen):
     table = [{"text": f"text {row} of many", "label": "ab"[row % 2], column: f"v{row % values}"} for row in range(200)]
     result = columns.group_column(Rows("csv", ["text", "label", column], table), {"text": "text", "label": "label"})
     assert result == ((column, values, 200) if chosen else None)

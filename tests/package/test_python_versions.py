@@ -1,7 +1,5 @@
 """The supported versions of Python: package, lock, Makefile and documents agree."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 
@@ -17,7 +15,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 REQUIREMENTS = [Requirement(line) for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()]
 
 
-def test_the_package_declares_the_versions() -> None:
+def test_the_package_declares_the_versions():
     project = PYPROJECT["project"]
     supported = SpecifierSet(project["requires-python"])
     assert tuple(f"3.{minor}" for minor in range(30) if supported.contains(f"3.{minor}")) == VERSIONS
@@ -26,7 +24,7 @@ def test_the_package_declares_the_versions() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_lock_holds_the_package_on_every_version(version: str) -> None:
+def test_the_lock_holds_the_package_on_every_version(version):
     """Each requirement of the package and of its extras is pinned once for this version, within its range."""
     environment = {
         "python_version": version,
@@ -51,7 +49,7 @@ def test_the_lock_holds_the_package_on_every_version(version: str) -> None:
         assert required.specifier.contains(pin.version), line
 
 
-def test_the_lock_fits_every_machine() -> None:
+def test_the_lock_fits_every_machine():
     """Neither a build for one kind of processor, nor packages of CUDA, nor a version that only some Pythons have."""
     names = [normal(each.name) for each in REQUIREMENTS]
     assert len(set(names)) == len(names)

@@ -1,7 +1,5 @@
 """Batches of word2vec and fastText: sub-sampling, sizes of contexts, distribution of the noise."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -25,7 +23,7 @@ def sampler(store: MemoryStore, **changes: Any) -> NegativeSampler:
     return NegativeSampler(store, batch_size=4, window=30, seed=3, vocabulary=VOCABULARY, config=config)
 
 
-def test_frequent_words_are_kept_with_the_probability_of_the_published_code() -> None:
+def test_frequent_words_are_kept_with_the_probability_of_the_published_code():
     counts = np.array([0, 900, 90, 9, 1])
     actual = keep_probabilities(counts, 1e-2)
     # word2vec.c: (sqrt(f / t) + 1) * t / f, f the relative frequency.
@@ -37,7 +35,7 @@ def test_frequent_words_are_kept_with_the_probability_of_the_published_code() ->
 
 
 @pytest.mark.parametrize("subsample", [0, 0.0005])
-def test_contexts_stay_in_their_document_and_skip_dropped_words(subsample: float) -> None:
+def test_contexts_stay_in_their_document_and_skip_dropped_words(subsample):
     store = numbered_store(documents=40, sentences=2, length=3)
     sample = sampler(store, subsample=subsample, context=3)
     document_of = {piece: document for document in range(40) for piece in range(5 + 6 * document, 11 + 6 * document)}
@@ -62,6 +60,6 @@ def test_contexts_stay_in_their_document_and_skip_dropped_words(subsample: float
     assert whole > cut if subsample == 0 else cut > whole
 
 
-def test_a_text_without_words() -> None:
+def test_a_text_without_words():
     with pytest.raises(DataError, match="the corpus contains no words, only ends of documents; add text"):
         sampler(MemoryStore([[[]]] * 40))

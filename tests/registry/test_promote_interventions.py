@@ -1,7 +1,5 @@
 """The stage `promote` after a crash, and after what a person has done in the registry."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -13,7 +11,6 @@ from components.registry.ledger import Ledger
 from components.registry.promote import promote
 from components.registry.stage import register
 from components.registry.tracking import Registry, connect
-from tests.registry.conftest import Pipeline
 from tests.registry.promoting import NAME, champion, champions, events, must_not_be_called, run
 
 
@@ -26,9 +23,7 @@ def killed(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("after_step", ["record", "alias"])
-def test_a_change_interrupted_by_a_crash_is_completed_by_the_next_run(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after_step: str
-) -> None:
+def test_a_change_interrupted_by_a_crash_is_completed_by_the_next_run(pipeline, monkeypatch, after_step):
     register(pipeline.register_job(starts=["adapted"]))
     with monkeypatch.context() as patch:
         if after_step == "record":
@@ -49,9 +44,7 @@ def test_a_change_interrupted_by_a_crash_is_completed_by_the_next_run(
     assert json.loads(promote(pipeline.promote_job()).read_text())["recovered"] == []
 
 
-def test_a_crash_before_the_change_is_recorded_repeats_it_without_the_comparison(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_before_the_change_is_recorded_repeats_it_without_the_comparison(pipeline, monkeypatch):
     register(pipeline.register_job(starts=["adapted"]))
     with monkeypatch.context() as patch:
         patch.setattr("components.registry.promote.move", killed)
@@ -66,7 +59,7 @@ def test_a_crash_before_the_change_is_recorded_repeats_it_without_the_comparison
     assert events(pipeline) == ["decision", "change"]
 
 
-def test_a_move_by_hand_is_respected_until_a_new_candidate_is_better(pipeline: Pipeline) -> None:
+def test_a_move_by_hand_is_respected_until_a_new_candidate_is_better(pipeline):
     run(pipeline, knows=14)
     assert run(pipeline, knows=18, largest_slice_loss=1.0)["verdict"] == "promote"
     registry = connect(pipeline.settings)
@@ -91,7 +84,7 @@ def test_a_move_by_hand_is_respected_until_a_new_candidate_is_better(pipeline: P
     assert (decision["verdict"], decision["against"], champion(pipeline)) == ("promote", f"{NAME}/1", "3")
 
 
-def test_the_veto_of_a_rolled_back_model_survives_its_deletion(pipeline: Pipeline) -> None:
+def test_the_veto_of_a_rolled_back_model_survives_its_deletion(pipeline):
     run(pipeline, knows=14)
     run(pipeline, knows=22, largest_slice_loss=1.0)
     rollback(pipeline.settings, "letters")
@@ -104,7 +97,7 @@ def test_the_veto_of_a_rolled_back_model_survives_its_deletion(pipeline: Pipelin
     assert "`headstart promote --version 3 --reason TEXT`" in decision["reasons"][0]
 
 
-def test_a_rollback_without_a_champion_is_an_error(pipeline: Pipeline) -> None:
+def test_a_rollback_without_a_champion_is_an_error(pipeline):
     with pytest.raises(RegistryError, match=rf"^{NAME}: has no champion to roll back$"):
         rollback(pipeline.settings, "letters")
     with pytest.raises(RegistryError, match=rf"^{NAME}@champion at sqlite.*: no version; run the stages register and"):

@@ -1,7 +1,5 @@
 """The stage `register`: content and lineage of versions, idempotence, errors."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -29,7 +27,7 @@ def listing(path: Path) -> dict:
     return json.loads(path.read_text())
 
 
-def test_every_model_becomes_a_version_with_its_parent(pipeline: Pipeline) -> None:
+def test_every_model_becomes_a_version_with_its_parent(pipeline):
     result = listing(register(pipeline.register_job()))
 
     assert [(model["name"], model["version"], model["start"], model["parent"]) for model in result["models"]] == [
@@ -51,7 +49,7 @@ def test_every_model_becomes_a_version_with_its_parent(pipeline: Pipeline) -> No
     assert (result["git_commit"], result["git_dirty"], result["dvc_lock"]) == ("unknown", "unknown", "unknown")
 
 
-def test_a_student_names_its_teachers(pipeline: Pipeline) -> None:
+def test_a_student_names_its_teachers(pipeline):
     pipeline.write_classifier("pretrained-from-small", knows=21)
     imported = {"source": "models/minilm", "digest": "abc"}
     job = pipeline.register_job(
@@ -79,7 +77,7 @@ def test_a_student_names_its_teachers(pipeline: Pipeline) -> None:
     assert lines[lines.index("  has learned the predictions of") + 1].startswith("    headstart-letters/3: classifier")
 
 
-def test_equal_content_is_not_registered_twice(pipeline: Pipeline) -> None:
+def test_equal_content_is_not_registered_twice(pipeline):
     first = listing(register(pipeline.register_job()))
     # The same weights from another run, with other timings and facts.
     directory = pipeline.out / "encoder" / "ulmfit" / "pretrained"
@@ -115,7 +113,7 @@ def write_lock(pipeline: Pipeline, **stages: dict[str, object]) -> Path:
     return path
 
 
-def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline: Pipeline) -> None:
+def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline):
     encoder = (pipeline.out / "encoder" / "ulmfit" / "adapted").as_posix()
     stages = {
         "adapt__ulmfit": stage({encoder: md5(3)}, artifacts__tokens__domain=md5(1), components__models=md5(2)),
@@ -127,7 +125,7 @@ def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline: Pipeline) -> N
     write_lock(pipeline, **stages, register=stage({}))
     (pipeline.root / "data.dvc").write_text(yaml.safe_dump({"outs": [{"path": "data", "md5": md5(4)}]}))
 
-    def git(*command: str) -> str:
+    def git(*command):
         command = ("git", "-c", "user.name=a", "-c", "user.email=a@b", *command)
         return subprocess.run(command, cwd=pipeline.root, check=True, capture_output=True, text=True).stdout.strip()
 
@@ -155,7 +153,7 @@ def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline: Pipeline) -> N
     assert listing(register(pipeline.register_job(tasks=[])))["dvc_lock"] == version.tags["dvc_lock"]
 
 
-def test_the_data_of_an_experiment_is_the_data_it_has_read(pipeline: Pipeline) -> None:
+def test_the_data_of_an_experiment_is_the_data_it_has_read(pipeline):
     pretrained, adapted = (
         (pipeline.out / "encoder" / "ulmfit" / start).as_posix() for start in ("pretrained", "adapted")
     )
@@ -187,7 +185,7 @@ def test_the_data_of_an_experiment_is_the_data_it_has_read(pipeline: Pipeline) -
     }
 
 
-def test_data_without_a_record_of_dvc_has_the_digest_of_its_files(tmp_path: Path) -> None:
+def test_data_without_a_record_of_dvc_has_the_digest_of_its_files(tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "a.txt").write_text("a")
     paths = {"here": Path("own"), "absolute": tmp_path / "own", "gone": Path("gone")}
@@ -198,7 +196,7 @@ def test_data_without_a_record_of_dvc_has_the_digest_of_its_files(tmp_path: Path
     assert data_versions(paths, project=tmp_path, out=Path("artifacts"))["here"] != first["here"]
 
 
-def test_metrics_curves_and_parameters_are_logged_in_the_run(pipeline: Pipeline) -> None:
+def test_metrics_curves_and_parameters_are_logged_in_the_run(pipeline):
     register(pipeline.register_job())
     registry = connect(pipeline.settings)
     encoder = registry.client.get_run(registry.get("headstart-ulmfit-pretrained", "1").run_id)
@@ -225,7 +223,7 @@ def test_metrics_curves_and_parameters_are_logged_in_the_run(pipeline: Pipeline)
     }
 
 
-def test_a_registered_model_is_data_only(pipeline: Pipeline) -> None:
+def test_a_registered_model_is_data_only(pipeline):
     register(pipeline.register_job(starts=["scratch"]))
     (model,) = (pipeline.root / "mlruns").rglob("MLmodel")
     files = {path.relative_to(model.parent).as_posix() for path in model.parent.rglob("*") if path.is_file()}
@@ -251,7 +249,7 @@ def test_a_registered_model_is_data_only(pipeline: Pipeline) -> None:
     ]
 
 
-def test_an_altered_model_is_not_registered(pipeline: Pipeline) -> None:
+def test_an_altered_model_is_not_registered(pipeline):
     weights = pipeline.out / "encoder" / "ulmfit" / "pretrained" / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
@@ -263,7 +261,7 @@ def test_an_altered_model_is_not_registered(pipeline: Pipeline) -> None:
     assert not (pipeline.out / "registry" / "registered.json").exists()
 
 
-def test_missing_outputs_are_named(pipeline: Pipeline) -> None:
+def test_missing_outputs_are_named(pipeline):
     with pytest.raises(ArtifactError, match=r"registered.json: missing; run the stage register first"):
         promote(pipeline.promote_job())
     (pipeline.out / "finetuned" / "letters" / "ulmfit-adapted" / "runs.json").write_text("[]")
@@ -274,8 +272,8 @@ def test_missing_outputs_are_named(pipeline: Pipeline) -> None:
         register(pipeline.register_job())
 
 
-def test_the_dev_score_is_the_best_of_each_run(tmp_path: Path) -> None:
-    def run(start: str, budget: int, *points: tuple[float, float]) -> dict:
+def test_the_dev_score_is_the_best_of_each_run(tmp_path):
+    def run(start, budget, *points):
         curve = [{"span_f1": span, "accuracy": accuracy} for span, accuracy in points]
         return {"system": f"flair-{start}", "start": start, "budget": budget, "score": "span_f1", "curve": curve}
 
@@ -300,7 +298,7 @@ def test_the_dev_score_is_the_best_of_each_run(tmp_path: Path) -> None:
         read_dev_score(path, system=base, metric="macro_f1")
 
 
-def test_a_model_is_logged_in_the_run_of_its_stage(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_logged_in_the_run_of_its_stage(pipeline, monkeypatch):
     """The run that monitoring has made keeps its times; a model without one gets a run below the retraining's."""
     encoder = (pipeline.out / "encoder" / "ulmfit" / "adapted").as_posix()
     stages = {"adapt@ulmfit": {"outs": [{"path": encoder, "hash": "md5", "md5": "3" * 32 + ".dir"}]}}
@@ -326,7 +324,7 @@ def test_a_model_is_logged_in_the_run_of_its_stage(pipeline: Pipeline, monkeypat
 # Models and parents of a run with task-adaptive pretraining and multi-task learning.
 
 
-def test_models_of_additional_initialisations_and_their_parents() -> None:
+def test_models_of_additional_initialisations_and_their_parents():
     job = RegisterJob(
         registry=RegistrySettings(),
         out=Path("out"),
@@ -351,7 +349,7 @@ def test_models_of_additional_initialisations_and_their_parents() -> None:
     )
 
 
-def test_a_teacher_is_registered_before_the_vectors_that_are_computed_from_it() -> None:
+def test_a_teacher_is_registered_before_the_vectors_that_are_computed_from_it():
     job = RegisterJob(
         registry=RegistrySettings(),
         out=Path("out"),

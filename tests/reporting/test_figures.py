@@ -1,7 +1,5 @@
 """Figures: names do not overlap, stay within the axes, and are drawn literally."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from xml.etree import ElementTree
 
@@ -28,7 +26,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], str]], Figu
     return of
 
 
-def test_a_curve_has_the_same_colour_in_every_figure_of_a_chapter(drawn: Callable[[Callable[[], str]], Figure]) -> None:
+def test_a_curve_has_the_same_colour_in_every_figure_of_a_chapter(drawn):
     curves = {name: Line(x=[0.0, 1.0], y=[0.0, 1.0]) for name in ("tfidf", "scratch", "adapted")}
     colours = {
         line.get_label(): line.get_color()
@@ -63,5 +61,5 @@ DRAWINGS: dict[str, Callable[[str], str]] = {
         ("a\x00b\ud83d", "a\ufffdb\ufffd"),
     ],
 )
-def test_any_name_is_drawn_literally_as_valid_xml(kind: str, name: str, shown: str) -> None:
+def test_any_name_is_drawn_literally_as_valid_xml(kind, name, shown):
     assert shown in " ".join(ElementTree.fromstring(DRAWINGS[kind](name)).itertext())

@@ -1,7 +1,5 @@
 """The report: a self-contained page made from the files of the other stages."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -114,7 +112,7 @@ def job(tmp_path: Path) -> ReportJob:
     )
 
 
-def test_the_page_is_self_contained_and_compares_the_systems(job: ReportJob) -> None:
+def test_the_page_is_self_contained_and_compares_the_systems(job):
     page = (report(job) / "report.html").read_text()
     assert not re.search(r"""(?:src|href)=["'](?!#|data:)|@import|url\((?!#)""", page)
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
@@ -131,7 +129,7 @@ def test_the_page_is_self_contained_and_compares_the_systems(job: ReportJob) -> 
     assert "<b>" not in page
 
 
-def test_a_task_without_classes_has_no_class_tables(job: ReportJob) -> None:
+def test_a_task_without_classes_has_no_class_tables(job):
     path = job.out / "evaluation" / "demo" / "evaluation.json"
     evaluation = json.loads(path.read_text())
     evaluation |= {"labels": [], "main": "f1", "scores": ["f1"], "titles": {"f1": "F1"}, "unit": "labelled rows"}
@@ -147,7 +145,7 @@ def test_a_task_without_classes_has_no_class_tables(job: ReportJob) -> None:
         assert absent not in page
 
 
-def test_every_study_of_the_run_is_a_chapter(job: ReportJob) -> None:
+def test_every_study_of_the_run_is_a_chapter(job):
     assert json.loads((report(job) / "report.json").read_text())["studies"] == {}
     drawing = Drawing("<svg><text>drawn</text></svg>", "By layer.")
     actual = Findings(
@@ -160,12 +158,12 @@ def test_every_study_of_the_run_is_a_chapter(job: ReportJob) -> None:
     assert json.loads((job.output / "report.json").read_text())["studies"] == {"layers": {"a": 1}}
 
 
-def test_equal_numbers_give_an_equal_page(job: ReportJob) -> None:
+def test_equal_numbers_give_an_equal_page(job):
     first = (report(job) / "report.html").read_bytes()
     assert (report(job) / "report.html").read_bytes() == first
 
 
-def test_a_missing_output_is_named_with_its_stage(job: ReportJob) -> None:
+def test_a_missing_output_is_named_with_its_stage(job):
     (job.out / "metrics" / "adapt" / "ulmfit.json").unlink()
     with pytest.raises(ArtifactError, match="ulmfit.json: missing; run the stage adapt first"):
         report(job)

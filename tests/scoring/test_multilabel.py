@@ -1,7 +1,5 @@
 """Metrics of any number of labels per row, compared with hand-computed values and scikit-learn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn import metrics
@@ -15,7 +13,7 @@ def vectors(*rows: list[float]) -> list[np.ndarray]:
     return [np.asarray(row, dtype=np.float64) for row in rows]
 
 
-def test_scores_agree_with_scikit_learn() -> None:
+def test_scores_agree_with_scikit_learn():
     rng = np.random.default_rng(0)
     truths = rng.random((200, 4)) < 0.3
     answers = np.clip(truths * 0.4 + rng.random((200, 4)) * 0.6, 0, 1)
@@ -27,7 +25,7 @@ def test_scores_agree_with_scikit_learn() -> None:
     assert found["subset_accuracy"] == pytest.approx(metrics.accuracy_score(truths, guesses))
 
 
-def test_the_constant_predicts_the_most_frequent_labels() -> None:
+def test_the_constant_predicts_the_most_frequent_labels():
     (first, *_) = SCORING.constant(vectors([0, 1], [0], [1], [0, 2]))
     assert first.tolist() == [0.75, 0.5, 0.25]
     (rare, *_) = SCORING.constant(vectors([0], [0], [1], [], []))

@@ -1,7 +1,5 @@
 """Metrics of SQuAD, compared with hand-computed values and the arithmetic of the official script."""
 
-from __future__ import annotations
-
 import collections
 import re
 import string
@@ -50,11 +48,11 @@ def official_f1(gold: str, found: str) -> float:
         ("กรุงเทพ", ["กรุงเทพมหานคร"], (0, 0, 14 / 20, 0)),
     ],
 )
-def test_scores_by_hand(answer: str, references: list[str], expected: tuple[float, ...]) -> None:
+def test_scores_by_hand(answer, references, expected):
     assert answer_scores(answer, references) == pytest.approx(expected)
 
 
-def test_f1_is_that_of_the_official_script() -> None:
+def test_f1_is_that_of_the_official_script():
     rng = np.random.default_rng(0)
     words = ["the", "Cat", "sat.", "on", "a", "mat", "mat", "--", "cat!"]
     for _ in range(300):
@@ -72,7 +70,7 @@ def answer(start: int, end: int) -> np.ndarray:
     return np.asarray([start, end, 3.5, 1.0], dtype=np.float32)
 
 
-def test_offsets_and_parts() -> None:
+def test_offsets_and_parts():
     answers = [answer(6, 11), answer(21, 30), answer(0, 0), answer(0, 5)]
     # "Curie" is right; "in Warsaw" for "Warsaw": words 2/3, characters 12/14; none is right; "Marie" is wrong.
     sums = SCORING.total(FIELDS, TARGETS, answers)

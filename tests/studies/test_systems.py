@@ -1,7 +1,5 @@
 """Systems side by side, from an evaluation with given numbers."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -44,7 +42,7 @@ def ready(outputs: Outputs, write_evaluation: Any) -> Outputs:
     return outputs
 
 
-def test_all_systems(ready: Outputs) -> None:
+def test_all_systems(ready):
     chapter = systems.run(ready).chapter
     assert chapter.tables[0].rows == [
         ["tfidf-words", "", "", "0.300 [0.280, 0.320]", "0.400 [0.380, 0.420]"],
@@ -59,7 +57,7 @@ def test_all_systems(ready: Outputs) -> None:
     assert len(chapter.figures) == 1 and "tfidf-words" in chapter.figures[0].svg
 
 
-def test_a_system_without_the_largest_budget(ready: Outputs, write_evaluation: Any) -> None:
+def test_a_system_without_the_largest_budget(ready, write_evaluation):
     small = entry("tfidf-words", "baseline", "tfidf-words", 0.6, 0.7)
     small["budgets"].pop()
     content = {"systems": [entry("ulmfit-adapted", "ulmfit", "adapted", 0.5, 0.6), small]}
@@ -72,7 +70,7 @@ def test_a_system_without_the_largest_budget(ready: Outputs, write_evaluation: A
     ]
 
 
-def test_sizes_of_a_family(ready: Outputs) -> None:
+def test_sizes_of_a_family(ready):
     actual = systems.run(ready, family="ulmfit")
     assert actual.numbers["aws-type"]["systems"]["small-adapted"] == {
         "parameters": 90_000,
@@ -112,7 +110,7 @@ def write(outputs: Outputs, name: str, pieces_per_word: float, unknown: float) -
     return report
 
 
-def test_all_tokenizers_and_their_frequent_scripts(outputs: Outputs) -> None:
+def test_all_tokenizers_and_their_frequent_scripts(outputs):
     reports = {
         "domain-wordpiece": write(outputs, "domain-wordpiece", 1.25, 0.0),
         "domain-word": write(outputs, "domain-word", 1.0, 0.08),
@@ -127,6 +125,6 @@ def test_all_tokenizers_and_their_frequent_scripts(outputs: Outputs) -> None:
     assert set(outputs.read) == {"tokenizer/domain-word", "tokenizer/domain-wordpiece"}
 
 
-def test_without_a_vocabulary(outputs: Outputs) -> None:
+def test_without_a_vocabulary(outputs):
     with pytest.raises(ArtifactError, match="has no vocabulary; run `headstart stage tokenizer --item general-word`"):
         vocabulary.run(outputs)

@@ -1,7 +1,5 @@
 """Classifier directories: the same answers after loading; altered files are refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,7 @@ def saved(make_encoder, settings: FinetuneSettings, tmp_path: Path) -> tuple[Pat
     return directory, model
 
 
-def test_a_loaded_classifier_gives_the_same_answers_in_batches_of_any_size(saved) -> None:
+def test_a_loaded_classifier_gives_the_same_answers_in_batches_of_any_size(saved):
     directory, model = saved
     classifier = load_classifier(directory)
     assert classifier.labels == ["no", "yes"]
@@ -49,9 +47,7 @@ def test_a_loaded_classifier_gives_the_same_answers_in_batches_of_any_size(saved
     assert classifier.predict([]).shape == (0, 2)
 
 
-def test_elmos_static_vectors_are_stored_with_the_classifier(
-    make_encoder, settings: FinetuneSettings, tmp_path: Path
-) -> None:
+def test_elmos_static_vectors_are_stored_with_the_classifier(make_encoder, settings, tmp_path):
     folder = make_encoder("elmo")
     plain = load_encoder(folder)
     sizes = plain.model.config.model_dump(exclude={"vocabulary"}) | {"static": 3}
@@ -75,7 +71,7 @@ def test_elmos_static_vectors_are_stored_with_the_classifier(
 
 
 @pytest.mark.parametrize("name", ["head.safetensors", "encoder/model.safetensors", "labels.json", "config.json"])
-def test_an_altered_file_is_refused(name: str, saved) -> None:
+def test_an_altered_file_is_refused(name, saved):
     path = saved[0] / name
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
@@ -96,7 +92,7 @@ def _rewrite_settings(directory: Path, **changes: Any) -> None:
     (directory / MANIFEST).write_text(json.dumps(manifest))
 
 
-def test_a_classifier_of_an_earlier_version_is_loaded(saved) -> None:
+def test_a_classifier_of_an_earlier_version_is_loaded(saved):
     before = load_classifier(saved[0]).predict(TEXTS)
     _rewrite_settings(saved[0], contrastive={"label_names": False})
     np.testing.assert_array_equal(load_classifier(saved[0]).predict(TEXTS), before)
@@ -108,7 +104,7 @@ def test_a_classifier_of_an_earlier_version_is_loaded(saved) -> None:
         load_classifier(saved[0])
 
 
-def test_a_changed_tokenizer_is_refused_even_if_digests_agree(saved) -> None:
+def test_a_changed_tokenizer_is_refused_even_if_digests_agree(saved):
     directory = saved[0]
     path = directory / "encoder" / "tokenizer" / "tokenizer.json"
     path.write_text(path.read_text().replace("apple", "appel"))

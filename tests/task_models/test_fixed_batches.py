@@ -1,7 +1,5 @@
 """The answer to a row has the same bits in every batch: alone, among others, in any order, with any threads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -72,9 +70,7 @@ def check(classifier: TextClassifier, rows: list[tuple[str, ...]]) -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_every_family_gives_the_same_bits_in_every_batch(
-    family: str, precision: str, make_encoder, settings: FinetuneSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_family_gives_the_same_bits_in_every_batch(family, precision, make_encoder, settings, monkeypatch):
     monkeypatch.setattr(module, "has_bf16", lambda device: True)
     folder = make_encoder(family)
     for kind in TASKS if precision == "float32" else ("classification", "tagging"):
@@ -84,17 +80,13 @@ def test_every_family_gives_the_same_bits_in_every_batch(
 
 
 @pytest.mark.parametrize("changes", [{"chunk": 8}, {"layers": "mix"}, {"pairs": "apart"}, {"tagger": "crf"}])
-def test_windows_mixed_layers_and_separate_texts_give_the_same_bits(
-    changes: dict[str, object], make_encoder, settings: FinetuneSettings
-) -> None:
+def test_windows_mixed_layers_and_separate_texts_give_the_same_bits(changes, make_encoder, settings):
     kind = {"pairs": "pair", "tagger": "tagging"}.get(next(iter(changes)), "classification")
     classifier = make_classifier(make_encoder("bert"), settings.model_copy(update=changes), kind, "float32")
     check(classifier, fields_of(kind, 11))
 
 
-def test_a_tagger_of_a_frozen_encoder_computes_in_float32(
-    make_encoder, settings: FinetuneSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tagger_of_a_frozen_encoder_computes_in_float32(make_encoder, settings, monkeypatch):
     """The features are of an encoder in bfloat16, the head was fitted to them in float32."""
     monkeypatch.setattr(module, "has_bf16", lambda device: True)
     changed = settings.model_copy(update={"tagger": "bilstm_crf", "method": "features"})
@@ -103,7 +95,7 @@ def test_a_tagger_of_a_frozen_encoder_computes_in_float32(
     check(TextClassifier(classifier.model, classifier.tokenizer, "bf16", head_precision="float32"), rows)
 
 
-def test_a_batch_has_the_rows_of_its_length(make_encoder, settings: FinetuneSettings) -> None:
+def test_a_batch_has_the_rows_of_its_length(make_encoder, settings):
     for family, expected in (("bert", [32, 16, 8]), ("ulmfit", [16, 16, 16])):
         batches = make_classifier(make_encoder(family), settings, "classification", "float32").batches
         assert [batches._rows(length) for length in (4, 8, 16)] == expected
@@ -129,7 +121,7 @@ def task_model(family: str, pooling: Pooling = "mean", **settings: object) -> Ta
     return TaskModel(encoder, task=find_task("classification"), settings=finetuning, labels=["x", "y", "z"]).eval()
 
 
-def test_exact_values() -> None:
+def test_exact_values():
     model = build_model("word2vec", vocabulary=8, settings={"width": 2})
     model.load_state_dict({"input": torch.arange(16.0).view(8, 2), "output": torch.zeros(8, 2)})
     sequences = [np.asarray([5, 7]), np.asarray([6])]
@@ -141,7 +133,7 @@ def test_exact_values() -> None:
 
 @pytest.mark.parametrize("family", STATIC)
 @pytest.mark.parametrize("pooling", ["mean", "lead", "max", "summary", "concat"])
-def test_bags_equal_padded_batches(family: str, pooling: Pooling) -> None:
+def test_bags_equal_padded_batches(family, pooling):
     model = task_model(family, pooling)
     sequences = [np.asarray(ids) for ids in ([5, 6, 7], [8], [9, 9, 5, 12, 6])]
     with torch.no_grad():

@@ -1,7 +1,5 @@
 """The head of question answering: best spans compared with enumeration, windows, no answer, the threshold."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -49,7 +47,7 @@ WORDS = [(0, 3), (4, 6), (7, 12), (12, 13)]
 
 
 @pytest.mark.parametrize("longest", [1, 5, 8, 160])
-def test_best_spans_equals_enumeration(longest: int) -> None:
+def test_best_spans_equals_enumeration(longest):
     torch.manual_seed(longest)
     offsets = [WORDS, WORDS[:2], [(2, 9)]]
     batch = batch_of(offsets, [0, 1, 2])
@@ -68,7 +66,7 @@ def test_best_spans_equals_enumeration(longest: int) -> None:
         assert actual[row, 2].item() == pytest.approx(every[best], abs=1e-6)
 
 
-def test_the_windows_of_a_row_become_one_answer() -> None:
+def test_the_windows_of_a_row_become_one_answer():
     # Row 0 in two windows, row 1 in one; no answer scores 5 and 1, then 4.
     batch = batch_of([WORDS[:2], WORDS[1:], WORDS], [0, 0, 1])
     outputs = scores(
@@ -82,7 +80,7 @@ def test_the_windows_of_a_row_become_one_answer() -> None:
     assert second.tolist() == [0, 0, 3.0, 4.0]
 
 
-def test_targets_of_a_window() -> None:
+def test_targets_of_a_window():
     # "one two three!" as WORDS; the answer is "two three", characters 4 to 12: units 2 and 3.
     offsets = [WORDS, WORDS[:2], WORDS[2:], WORDS, []]
     batch = batch_of(offsets, [0, 0, 0, 1, 2], targets=[[4, 12, 0, 3], [], [4, 12]])
@@ -95,7 +93,7 @@ def test_targets_of_a_window() -> None:
     assert head_of().loss(outputs, batch).item() == pytest.approx(torch.stack(expected).mean().item(), abs=1e-6)
 
 
-def test_the_threshold_maximises_the_sum() -> None:
+def test_the_threshold_maximises_the_sum():
     margin = np.asarray([3.0, -1.0, 2.0, 0.5])
     given, refused = np.asarray([1.0, 0.0, 0.0, 1.0]), np.asarray([0.0, 1.0, 1.0, 0.0])
     # In the order of margins -1, 0.5, 2, 3 it is best to refuse the first only: 3 rows right.
@@ -105,7 +103,7 @@ def test_the_threshold_maximises_the_sum() -> None:
         assert total <= 3
 
 
-def test_calibration_sets_the_threshold_and_keeps_it_with_the_weights() -> None:
+def test_calibration_sets_the_threshold_and_keeps_it_with_the_weights():
     head = head_of()
     batch = batch_of([WORDS, WORDS, WORDS], [0, 1, 2])
     outputs = torch.zeros(3, 5, 2)
@@ -113,7 +111,7 @@ def test_calibration_sets_the_threshold_and_keeps_it_with_the_weights() -> None:
     outputs[:, 0, 0] = 4.0
     assert [answer[1] > 0 for answer in head.answers(outputs, batch)] == [False, False, True]
 
-    def score(actual: list[np.ndarray]) -> np.ndarray:
+    def score(actual):
         # Only the first question has no answer.
         return np.asarray([(answer[1] > 0) == (row > 0) for row, answer in enumerate(actual)], dtype=np.float64)
 

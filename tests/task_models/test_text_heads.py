@@ -1,7 +1,5 @@
 """Heads with one vector per sequence: hand-computed losses and answers, optima of independent implementations."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -33,7 +31,7 @@ def flat_table(x: np.ndarray, sequences: list[int] | None = None) -> FeatureTabl
     return FeatureTable.of_texts(torch.from_numpy(x).float(), None if sequences is None else np.asarray(sequences))
 
 
-def test_multilabel_loss_is_binary_cross_entropy_of_every_label() -> None:
+def test_multilabel_loss_is_binary_cross_entropy_of_every_label():
     head = MultilabelHead(2, 3, norm="none")
     outputs = torch.tensor([[0.0, 2.0, -1.0], [1.0, 0.5, 0.0], [3.0, -3.0, 1.0]])
     batch = target_batch(targets([0, 2], [], [1]))
@@ -49,13 +47,13 @@ def test_multilabel_loss_is_binary_cross_entropy_of_every_label() -> None:
     np.testing.assert_allclose(head.answers(outputs, batch)[0], [0.5, 0.880797, 0.268941], atol=1e-6)
 
 
-def test_rows_without_any_label_in_a_whole_batch() -> None:
+def test_rows_without_any_label_in_a_whole_batch():
     head = MultilabelHead(2, 2, norm="none")
     outputs = torch.zeros(2, 2)
     assert head.loss(outputs, target_batch(targets([], []))).item() == pytest.approx(np.log(2))
 
 
-def test_regression_works_on_the_range_of_the_training_targets() -> None:
+def test_regression_works_on_the_range_of_the_training_targets():
     head = RegressionHead(2, 1, norm="none")
     head.prepare(targets([1], [5], [2]))
     outputs = torch.tensor([[0.0], [0.5], [1.5]])
@@ -68,7 +66,7 @@ def test_regression_works_on_the_range_of_the_training_targets() -> None:
     assert {"low", "range"} <= head.state_dict().keys(), "the scale is stored with the weights"
 
 
-def test_choices_are_normalised_within_their_row() -> None:
+def test_choices_are_normalised_within_their_row():
     head = ChoiceHead(2, 1, norm="none")
     outputs = torch.tensor([[1.0], [2.0], [500.0], [501.0], [499.0]])
     batch = {"rows": torch.tensor([0, 0, 1, 1, 1])} | target_batch(targets([1], [0]))
@@ -106,7 +104,7 @@ def random_features(rows: int = 40, width: int = 5) -> np.ndarray:
     return np.random.default_rng(3).normal(size=(rows, width))
 
 
-def test_the_solved_regression_is_ridge_regression() -> None:
+def test_the_solved_regression_is_ridge_regression():
     x = random_features()
     y = x @ np.asarray([1.0, -2, 0, 0.5, 3]) + np.random.default_rng(4).normal(size=40)
     head = RegressionHead(5, 1, norm="none")
@@ -117,7 +115,7 @@ def test_the_solved_regression_is_ridge_regression() -> None:
     np.testing.assert_allclose(actual[:, 0], expected, atol=1e-3)
 
 
-def test_the_solved_multilabel_head_is_one_logistic_regression_a_label() -> None:
+def test_the_solved_multilabel_head_is_one_logistic_regression_a_label():
     x = random_features()
     given = np.random.default_rng(5).random((40, 3)) < 0.4
     right = targets(*(np.flatnonzero(row).tolist() for row in given))
@@ -129,7 +127,7 @@ def test_the_solved_multilabel_head_is_one_logistic_regression_a_label() -> None
         assert head.output.bias[label].item() == pytest.approx(regression.intercept_[0], abs=1e-3)
 
 
-def test_the_solved_choice_head_is_the_conditional_logit() -> None:
+def test_the_solved_choice_head_is_the_conditional_logit():
     x, counts = random_features(), [2, 3] * 8
     right = [number % count for number, count in enumerate(counts)]
     head = ChoiceHead(5, 1, norm="none")
@@ -144,7 +142,7 @@ def test_the_solved_choice_head_is_the_conditional_logit() -> None:
     )
     starts = np.cumsum([0, *counts])
 
-    def objective(weight: np.ndarray) -> float:
+    def objective(weight):
         scores = x @ weight
         rows = [scores[a:b] for a, b in zip(starts, starts[1:], strict=False)]
         return sum(np.logaddexp.reduce(row) - row[index] for row, index in zip(rows, right, strict=True)) + (
@@ -155,7 +153,7 @@ def test_the_solved_choice_head_is_the_conditional_logit() -> None:
     np.testing.assert_allclose(head.output.weight[0].detach().numpy(), expected, atol=1e-3)
 
 
-def test_the_penalty_is_selected_on_dev_the_stronger_at_a_tie() -> None:
+def test_the_penalty_is_selected_on_dev_the_stronger_at_a_tie():
     x, y = random_features(), np.arange(40.0)[:, None]
     head = RegressionHead(5, 1)
     head.prepare(targets(*y.tolist()))
@@ -184,7 +182,7 @@ def loss(kind: str, outputs: list[list[float]], targets: list[list[float]], **ba
     return float(found)
 
 
-def test_exclusive_labels() -> None:
+def test_exclusive_labels():
     # At temperature 2 the model says 1/3, 2/3; the teachers 1/2, 1/2 and 2/3, 1/3.
     outputs = [[0.0, math.log(4)]] * 2
     first, second = 4 * math.log(1.125) / 2, 4 * math.log(2) / 3
@@ -192,20 +190,20 @@ def test_exclusive_labels() -> None:
     assert loss("pair", [[0.0, math.log(4)]], [[0.2, 0.8]]) == pytest.approx(0, abs=1e-6)
 
 
-def test_several_labels() -> None:
+def test_several_labels():
     # Each label has a distribution of its own: 1/3, 2/3 of the model, 2/3, 1/3 and 1/3, 2/3 of the teacher.
     found = loss("multilabel", [[math.log(4), math.log(4)]], [[0.2, 0.8]])
     assert found == pytest.approx(4 * math.log(2) / 3 / 2)
 
 
-def test_choices() -> None:
+def test_choices():
     # The second row has one choice, which costs nothing.
     outputs, targets = [[0.0], [math.log(4)], [5.0]], [[0.8, 0.2], [1.0, math.nan]]
     found = loss("choice", outputs, targets, rows=torch.tensor([0, 0, 1]))
     assert found == pytest.approx(4 * math.log(2) / 3 / 2)
 
 
-def test_numbers() -> None:
+def test_numbers():
     head = find_task("regression").head(SETTINGS, 3, [])
     assert isinstance(head, ImitatingHead)
     found = head.imitation(torch.tensor([[1.0], [3.0]]), {"targets": torch.tensor([[2.0], [0.0]])}, temperature=2.0)

@@ -1,7 +1,5 @@
 """The tables of task kinds are consistent, and a process imports only the kinds that it uses."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -33,13 +31,13 @@ def run(code: str) -> list[str]:
     return result.stdout.split()
 
 
-def test_all_tables_have_the_same_kinds() -> None:
+def test_all_tables_have_the_same_kinds():
     assert KINDS.keys() == TASKS.keys() == BASELINES.keys() == KEYS.keys()
     assert all(TASKS[kind].kind == kind for kind in TASKS)
 
 
 @pytest.mark.parametrize(("kind", "others"), [("classification", "questions tagging"), ("questions", "tagging choice")])
-def test_fine_tuning_imports_only_the_modules_of_its_kind(kind: str, others: str) -> None:
+def test_fine_tuning_imports_only_the_modules_of_its_kind(kind, others):
     imported = run(LOAD.format(kind=kind))
     base = f"components.learners.task_models.kinds.{kind}", f"components.data.tasks.kinds.{kind}"
     assert set(base) <= set(imported)

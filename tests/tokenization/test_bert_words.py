@@ -1,7 +1,5 @@
 """BERT's word splitting and WordPiece: exact values like google-research/bert tokenization_test.py."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +9,7 @@ from components.tokenization import Tokenizer
 MakeTokenizer = Callable[..., Tokenizer]
 
 
-def test_offsets_are_positions_in_the_original_text(make: MakeTokenizer) -> None:
+def test_offsets_are_positions_in_the_original_text(make):
     tokenizer = make("wordpiece", ["na", "##ive", "cafe", "!", "x"])
     text = "  Nai\u0308ve \x00caf\u00e9!\tx"
     ids, spans = tokenizer.encode_with_offsets(text)
@@ -19,7 +17,7 @@ def test_offsets_are_positions_in_the_original_text(make: MakeTokenizer) -> None
     assert [text[start:end] for start, end in spans] == ["Na", "i\u0308ve", "caf\u00e9", "!", "x"]
 
 
-def test_offsets_after_inserted_spaces(make: MakeTokenizer) -> None:
+def test_offsets_after_inserted_spaces(make):
     words = ["การ", "ตัด", "คำ", "ภาษาไทย", "aws", "\U0001f600"]
     tokenizer = make("word", words, segmenter="thai", strip=False)
     text = "aws การตัดคำ\U0001f600ภาษาไทยaws"
@@ -28,7 +26,7 @@ def test_offsets_after_inserted_spaces(make: MakeTokenizer) -> None:
     assert ids.tolist() == tokenizer.encode_batch([text])[0].tolist() == [9, 5, 6, 7, 10, 8, 9]
 
 
-def test_lone_surrogates_are_removed_like_other_invalid_characters(make: MakeTokenizer) -> None:
+def test_lone_surrogates_are_removed_like_other_invalid_characters(make):
     tokenizer = make("word", ["ab", "c"])
     text = "a\ud800b c"
     assert tokenizer.encode_batch(["c", text])[1].tolist() == [5, 6]
@@ -37,7 +35,7 @@ def test_lone_surrogates_are_removed_like_other_invalid_characters(make: MakeTok
     assert spans == [(0, 3), (4, 5)]
 
 
-def test_decode_uses_english_spacing(make: MakeTokenizer) -> None:
+def test_decode_uses_english_spacing(make):
     pieces = ["it", "'", "s", "a", "(", "well", "-", "known", ")", "test", ",", "##ed", ".", "$", "5"]
     tokenizer = make("wordpiece", pieces)
     text = "it's a (well-known) tested, $5."
@@ -50,7 +48,7 @@ def test_decode_uses_english_spacing(make: MakeTokenizer) -> None:
 @pytest.mark.parametrize(
     "text", ["Don't stop-me; now! (or: never?)", "x = {'a': [1, 2]}  # 50%", 'he said "no" / _yes_']
 )
-def test_decoded_text_is_encoded_to_the_same_ids(make: MakeTokenizer, text: str) -> None:
+def test_decoded_text_is_encoded_to_the_same_ids(make, text):
     tokenizer = make(
         "wordpiece",
         [

@@ -1,7 +1,5 @@
 """The vocabulary report on texts small enough to count by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +15,7 @@ def report_of(tokenizer: Tokenizer, texts: list[str]) -> dict[str, Any]:
     return report_on_words(tokenizer, count_words(map(tokenizer.segmentation.spaced, texts)))
 
 
-def test_report_of_word_pieces(make: MakeTokenizer) -> None:
+def test_report_of_word_pieces(make):
     tokenizer = make("wordpiece", ["run", "##ning", "##s", "ตัด", "5"], strip=False, segmenter="thai")
     report = report_of(tokenizer, ["running runs zz", "5 ตัดตัด", ""])
     assert report == {
@@ -67,5 +65,5 @@ def test_report_of_word_pieces(make: MakeTokenizer) -> None:
         ("жук", "cyrillic"),
     ],
 )
-def test_scripts(word: str, script: str) -> None:
+def test_scripts(word, script):
     assert script_of(word) == script

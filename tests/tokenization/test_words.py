@@ -1,7 +1,5 @@
 """Encoding of pre-split texts for every kind of vocabulary."""
 
-from __future__ import annotations
-
 import pytest
 
 from components.data.segmenters import Segmentation
@@ -38,7 +36,7 @@ def words(tokenizer: Tokenizer, actual: WordPieces) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_word_has_pieces_and_shares_none(kind: str) -> None:
+def test_every_word_has_pieces_and_shares_none(kind):
     tokenizer = fitted(kind, "thai")
     given = ["The", "\x00", "API's", "name", "\u200b", "don't", *THAI, "👩‍👩‍👧", "1 000"]
     (actual,) = encode_words(tokenizer, [given])
@@ -50,7 +48,7 @@ def test_every_word_has_pieces_and_shares_none(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["char", "bpe"])
-def test_thai_words_are_adjacent_as_in_running_text(kind: str) -> None:
+def test_thai_words_are_adjacent_as_in_running_text(kind):
     tokenizer = fitted(kind, "thai")
     (actual,) = encode_words(tokenizer, [THAI])
     lead = " " if kind == "bpe" else ""
@@ -60,7 +58,7 @@ def test_thai_words_are_adjacent_as_in_running_text(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "word", "unigram", "open_word"])
-def test_thai_words_are_encoded_as_in_segmented_text(kind: str) -> None:
+def test_thai_words_are_encoded_as_in_segmented_text(kind):
     tokenizer = fitted(kind, "thai")
     text = "".join(THAI)
     given = tokenizer.segmentation.spaced(text).split(" ")

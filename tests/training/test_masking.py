@@ -1,7 +1,5 @@
 """Masking: whole words, the published fractions, exact values on tiny rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -22,7 +20,7 @@ PLAY, ING, GROUND, A, THE, HASHES = range(5, 11)
         (["play", "a", "the"], [False, False, False]),
     ],
 )
-def test_which_pieces_are_inside_a_word(pieces: list[str], inside: list[bool]) -> None:
+def test_which_pieces_are_inside_a_word(pieces, inside):
     actual = inside_words([*SPECIAL_PIECES, *pieces])
     assert actual.dtype == bool
     assert actual[FIRST_ORDINARY:].tolist() == inside
@@ -33,7 +31,7 @@ def noise_of(masking: Masking, order: list[float], fate: float = 0.0, replacemen
     return np.array([[*order, *filling]])
 
 
-def test_whole_words_are_selected_in_random_order() -> None:
+def test_whole_words_are_selected_in_random_order():
     masking = Masking(20, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
     assert masking.predicted == 3
     row = np.array([[START, PLAY, ING, A, PLAY, GROUND, ING, END, *[THE] * 11, END]])
@@ -48,7 +46,7 @@ def test_whole_words_are_selected_in_random_order() -> None:
         assert masking(row, noise_of(masking, local))[1].tolist() == [expected]
 
 
-def test_a_word_is_split_only_if_whole_words_do_not_add_up() -> None:
+def test_a_word_is_split_only_if_whole_words_do_not_add_up():
     masking = Masking(20, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
     row = np.array([[START, *[PLAY, ING] * 9, END]])
     for seed in range(20):
@@ -58,7 +56,7 @@ def test_a_word_is_split_only_if_whole_words_do_not_add_up() -> None:
         assert sum(place % 2 for place in (first, *rest)) == 2
 
 
-def test_special_pieces_are_predicted_only_without_others() -> None:
+def test_special_pieces_are_predicted_only_without_others():
     for pieces in ((), WORDPIECE):
         masking = Masking(8, vocabulary=len(WORDPIECE), pieces=pieces)
         row = np.array([[START, END, END, A, END, END, END, END]])

@@ -1,7 +1,5 @@
 """Exact values of the learning-rate schedules."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -26,11 +24,11 @@ def rates(name: str, total: int, *, warmup: float, final: float = 0.0) -> list[f
         ("cosine", 5, 0, 0.1, [1, 0.55 + 0.45 * 0.5**0.5, 0.55, 0.55 - 0.45 * 0.5**0.5, 0.1]),
     ],
 )
-def test_exact_rates(name: str, total: int, warmup: float, final: float, expected: list[float]) -> None:
+def test_exact_rates(name, total, warmup, final, expected):
     assert rates(name, total, warmup=warmup, final=final) == pytest.approx(expected)
 
 
-def test_the_schedule_starts_anew_with_each_unfrozen_group() -> None:
+def test_the_schedule_starts_anew_with_each_unfrozen_group():
     groups = discriminative(layers(3), head=layers(1)[0], unfreeze_every=20)
     starts = stages_of(groups, 100)
     assert starts == [0, 20, 40, 60]

@@ -1,7 +1,5 @@
 """Dense vectors of texts from words."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from components.learners.words.latent import LatentSemantics, WordMeans
@@ -11,7 +9,7 @@ COOKING = ["boil rice with salt", "fry fish with salt", "boil fish", "fry rice",
 SAILING = ["sail the boat north", "row the boat home", "sail home north", "row north", "the boat"]
 
 
-def test_texts_of_a_topic_are_near_without_common_words() -> None:
+def test_texts_of_a_topic_are_near_without_common_words():
     for fitted in (
         LatentSemantics.fit(COOKING + SAILING, dimensions=2),
         WordMeans.fit(COOKING + SAILING, dimensions=2),
@@ -22,7 +20,7 @@ def test_texts_of_a_topic_are_near_without_common_words() -> None:
         assert abs(cosines[:2, 2:]).max() < cosines[0, 1] or cosines[:2, 2:].max() < 0
 
 
-def test_a_text_does_not_depend_on_the_others_and_unknown_words_give_zero() -> None:
+def test_a_text_does_not_depend_on_the_others_and_unknown_words_give_zero():
     for fitted in (
         LatentSemantics.fit(COOKING + SAILING, dimensions=3),
         WordMeans.fit(COOKING + SAILING, dimensions=3),
@@ -33,6 +31,6 @@ def test_a_text_does_not_depend_on_the_others_and_unknown_words_give_zero() -> N
         assert abs(np.linalg.norm(together[0]) - 1) < 1e-6
 
 
-def test_collections_without_repeated_words() -> None:
+def test_collections_without_repeated_words():
     for fitted in (LatentSemantics.fit(["one", "two"], dimensions=5), WordMeans.fit(["one", "two"], dimensions=5)):
         assert np.isfinite(fitted.vectors(["one", "three"])).all()

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter
@@ -67,7 +65,7 @@ def toy(tmp_path: Path) -> aws.Service:
     return aws.read_service("toybox", write_model(tmp_path / "service-2.json.gz"))
 
 
-def test_documents_are_operations_with_members_then_other_structures(toy: aws.Service) -> None:
+def test_documents_are_operations_with_members_then_other_structures(toy):
     assert [(document.id, document.text) for document in aws.service_documents(toy)] == [
         ("toybox/overview", "Keeps toys."),
         ("toybox/GetToy", "Gets a Toy.\nOnce.\nThe name.\nThe toy & its parts.\nThe kind."),
@@ -75,13 +73,13 @@ def test_documents_are_operations_with_members_then_other_structures(toy: aws.Se
     ]
 
 
-def test_texts_of_the_splits_are_excluded_from_the_corpus(toy: aws.Service) -> None:
+def test_texts_of_the_splits_are_excluded_from_the_corpus(toy):
     documents = list(aws.service_documents(toy))
     rows = aws.corpus(documents, without={text_key("The NAME"), "keeps toys", "once"}, left_out={"toybox/shapes/Toy"})
     assert list(rows) == [{"id": "toybox/GetToy", "text": "Gets a Toy.\nThe toy & its parts.\nThe kind."}]
 
 
-def test_pairs_are_descriptions_and_names_of_operations() -> None:
+def test_pairs_are_descriptions_and_names_of_operations():
     names = {
         "CreateDBInstance2": "<p>Creates a database.</p><p>More of it.</p>",
         "ListTagsForResource": "<p>Lists   <i>tags</i>.</p>",
@@ -100,7 +98,7 @@ def test_pairs_are_descriptions_and_names_of_operations() -> None:
     ]
 
 
-def test_a_damaged_model_is_an_error(tmp_path: Path) -> None:
+def test_a_damaged_model_is_an_error(tmp_path):
     path = write_model(tmp_path / "service-2.json.gz")
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"service-2\.json\.gz: damaged service model .*; reinstall botocore"):
@@ -117,7 +115,7 @@ def test_a_damaged_model_is_an_error(tmp_path: Path) -> None:
         ("tb30 and atb3 stay", "tb30 and atb3 stay"),
     ],
 )
-def test_names_are_masked_in_every_spelling(toy: aws.Service, text: str, expected: str) -> None:
+def test_names_are_masked_in_every_spelling(toy, text, expected):
     assert mask(text, maskers([toy])) == expected
 
 
@@ -126,7 +124,7 @@ def service(key: str, members: list[tuple[str, str]]) -> aws.Service:
     return aws.Service(key, {}, "", (), {"S": shape})
 
 
-def test_related_services_share_a_split() -> None:
+def test_related_services_share_a_split():
     assert tasks.service_split("lex-models") == tasks.service_split("lexv2-runtime") == tasks.service_split("lex")
     splits = Counter(tasks.service_split(f"service{chr(97 + n % 26)}{n}x") for n in range(1000))
     assert splits["train"] == pytest.approx(600, abs=60)
@@ -144,7 +142,7 @@ def services() -> list[aws.Service]:
     return [aws.read_service(model.parts[-3], model) for model in sorted({*models[::9], *named})]
 
 
-def test_services_of_real_documents(services: list[aws.Service], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_of_real_documents(services, monkeypatch):
     names = TOLD_APART
     monkeypatch.setattr(services_task, "CLASSES", len(names))
     some = [service for service in services if service.key in names]

@@ -1,9 +1,6 @@
 """Import of flair's character models."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def test_states_and_predictions_are_those_of_the_files(folder: Path, tmp_path: Path) -> None:
+def test_states_and_predictions_are_those_of_the_files(folder, tmp_path):
     import_encoder(folder, output=tmp_path / "encoder")
     encoder = load_encoder(tmp_path / "encoder", verify=True)
     model = encoder.model
@@ -77,13 +74,13 @@ def test_states_and_predictions_are_those_of_the_files(folder: Path, tmp_path: P
         ),
     ],
 )
-def test_damaged_folders(folder: Path, damage: Callable[[Path], object], message: str) -> None:
+def test_damaged_folders(folder, damage, message):
     damage(folder)
     with pytest.raises(ArtifactError, match=message):
         read_published(folder)
 
 
-def test_directions_of_different_sizes_and_another_family(folder: Path) -> None:
+def test_directions_of_different_sizes_and_another_family(folder):
     with pytest.raises(ConfigError, match="not supported by the family 'elmo'; known: flair"):
         read_published(folder, family="elmo")
     state = load_file(folder / "forward.safetensors")

@@ -1,7 +1,5 @@
 """Spelling tables, and the character CNN against loops."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -22,18 +20,18 @@ from components.models.layers.text_words import LONGEST, TextWords, packed
 from components.tokenization.special import END, MASK, PAD, SPECIAL_PIECES, UNK
 
 
-def test_words_are_bytes_between_begin_and_end() -> None:
+def test_words_are_bytes_between_begin_and_end():
     cat, thai = spell(["cat", "ก"]).tolist()
     assert cat == [BEGIN, 99, 97, 116, FINISH] + [PADDING] * 45
     assert thai == [BEGIN, 0xE0, 0xB8, 0x81, FINISH] + [PADDING] * 45
 
 
-def test_long_words_are_truncated() -> None:
+def test_long_words_are_truncated():
     whole, cut = spell(["x" * 48, "x" * 49]).tolist()
     assert whole == cut == [BEGIN, *[120] * 48, FINISH]
 
 
-def test_special_pieces_are_characters_of_their_own() -> None:
+def test_special_pieces_are_characters_of_their_own():
     table = spelling_table([*SPECIAL_PIECES, "[", "cat"])
     assert table.shape == (7, WORD_CHARACTERS) and table.dtype == torch.int16
     assert table[PAD, :4].tolist() == [BEGIN, FIRST_SPECIAL, FINISH, PADDING]
@@ -48,7 +46,7 @@ def by_hand(cnn: CharacterCNN, spelt_C: list[int]) -> list[float]:
     y: list[float] = []
     for conv in cnn.filters:
         assert isinstance(conv, nn.Conv1d)
-        weight, bias = conv.weight.tolist(), conv.bias.tolist()  # type: ignore[union-attr]
+        weight, bias = conv.weight.tolist(), conv.bias.tolist()
         size = len(weight[0][0])
         for filter_, shift in zip(weight, bias, strict=True):
             responses = [
@@ -78,7 +76,7 @@ def small() -> CharacterCNN:
     return cnn
 
 
-def test_against_loops() -> None:
+def test_against_loops():
     cnn, words = small(), ["a", "character", "x" * 47, "y" * 60]
     spelt = spell(words)
     for row, actual in zip(spelt.tolist(), cnn(spelt), strict=True):
@@ -96,13 +94,13 @@ def ids(text: str) -> list[int]:
     return [PIECES.index(character) if character in PIECES else UNK for character in text]
 
 
-def test_words_are_packed_as_bytes() -> None:
+def test_words_are_packed_as_bytes():
     table = packed(["a", "é"])
     assert table.dtype == torch.uint8 and table.shape == (2, LONGEST)
     assert table[:, :3].tolist() == [[97, 0, 0], [0xC3, 0xA9, 0]] and not table[:, 3:].any()
 
 
-def test_each_character_has_the_row_of_its_word() -> None:
+def test_each_character_has_the_row_of_its_word():
     """A run of characters as written, in lower case, or its words and marks."""
     words = TextWords(torch.cat([packed(WORDS), packed([""])]), PIECES)
     assert words.rows([END, *ids("The end."), END]).tolist() == [-1, 0, 0, 0, -1, 1, 1, 1, 2, -1]

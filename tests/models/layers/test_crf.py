@@ -1,7 +1,5 @@
 """The CRF against the enumeration of all paths: partition function, best path, legal transitions."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -48,7 +46,7 @@ def is_legal(legal: Legal, path: tuple[int, ...]) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rows_of_different_lengths_against_all_paths(seed: int) -> None:
+def test_rows_of_different_lengths_against_all_paths(seed):
     layer = random_crf(4, seed=seed)
     x = 3 * torch.randn(3, 4, 4)
     tags = torch.randint(4, (3, 4))
@@ -66,7 +64,7 @@ def test_rows_of_different_lengths_against_all_paths(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_decoding_is_the_best_legal_path(seed: int) -> None:
+def test_decoding_is_the_best_legal_path(seed):
     layer = random_crf(3, legal=BIO, seed=seed)
     x = 5 * torch.randn(3, 4, 3)
     # A high score for an illegal first tag.
@@ -80,7 +78,7 @@ def test_decoding_is_the_best_legal_path(seed: int) -> None:
         assert max(everything, key=lambda path: everything[path]) != best
 
 
-def test_without_a_legal_sequence_the_one_with_the_fewest_violations_is_found() -> None:
+def test_without_a_legal_sequence_the_one_with_the_fewest_violations_is_found():
     layer = LinearChainCRF(2, legal=PAIRS)
     x = torch.zeros(1, 3, 2)
     x[0, :, 0] = 1.0
@@ -88,7 +86,7 @@ def test_without_a_legal_sequence_the_one_with_the_fewest_violations_is_found() 
     assert layer.decode(x, torch.tensor([3])).tolist() == [[0, 1, 0]]
 
 
-def test_scores_far_apart_stay_exact() -> None:
+def test_scores_far_apart_stay_exact():
     layer = LinearChainCRF(3)
     x = torch.zeros(1, 3, 3)
     x[0, 0] = torch.tensor([300.0, 0.0, -300.0])
