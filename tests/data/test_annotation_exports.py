@@ -45,7 +45,6 @@ def tokens(text: str) -> list[dict[str, Any]]:
     return made
 
 
-TAGS = {"the": "B-PER"}
 HASHES = {"_input_hash": 1, "_task_hash": 2}
 EXPORTS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     # Name -> file, content, format, keys.

@@ -21,7 +21,6 @@ from components.tokenization.special import MASK
 from components.training.loop import slanted_triangular
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
-Make = Callable[..., Path]
 TARGETS = [np.asarray([float(row % 3)]) for row in range(9)]
 
 

@@ -39,13 +39,6 @@ def only(manifests: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any
     return result[0]
 
 
-def templates(ray: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    groups = {group["groupName"]: group for group in ray["spec"]["workerGroupSpecs"]}
-    return {"head": ray["spec"]["headGroupSpec"]["template"]} | {
-        name: each["template"] for name, each in groups.items()
-    }
-
-
 def containers(document: dict[str, Any]) -> list[dict[str, Any]]:
     """All containers of a document."""
     result: list[dict[str, Any]] = []

@@ -3,7 +3,6 @@
 import csv
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +17,7 @@ from components.labelling.queue import queue
 from components.labelling.selection import typical, typicality, uncertain
 from components.learners.words.classifier import WordsClassifier, WordsModel
 from components.learners.words.features import fit_text
-from components.settings.params import Params
 from tests.example_task import rows, thing, write_jsonl
-
-Project = Callable[..., Params]
 
 
 def alone(count: int):

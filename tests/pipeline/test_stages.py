@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,12 +23,6 @@ from components.settings.section import Section
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])
-
-
-class Work(SimpleNamespace):
-    """The job of a stage of the tests."""
-
-    model_fields: Mapping[str, Any] = {}
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def pretrained(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pretra
     return Pretrained(inputs, tmp_path_factory.mktemp("pretrained"))
 
 
-@pytest.mark.parametrize("family", ["bert", "ulmfit", "word2vec"])
+@pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_killed_runs_end_bit_identical(inputs, pretrained, tmp_path, family):
     unbroken = adapt(adapt_job(inputs, family, pretrained[family], tmp_path / "unbroken", training=LONG))
     job = adapt_job(inputs, family, pretrained[family], tmp_path / "killed", training=LONG)

@@ -10,12 +10,13 @@ import torch
 
 from components.core.artifacts import MANIFEST, digest_file
 from components.core.errors import ArtifactError
-from components.learners.task_models.classifier import load_classifier, save_classifier
+from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import collate
 from components.models.encoder import build_model, load_encoder
 from components.settings.finetune import FinetuneSettings
+from tests.example_task import save_classifier
 
 TEXTS = ["the old apple", "a very small horse is here", "zinc", "\u0000\u0001", "plum " * 300]
 

@@ -12,7 +12,7 @@ import torch
 from components.core.errors import ConfigError
 from components.learners.loading import load_model
 from components.learners.task_models import fixed_batches as module
-from components.learners.task_models.classifier import TextClassifier, save_classifier
+from components.learners.task_models.classifier import TextClassifier
 from components.learners.task_models.inference_weights import CastLinear, Int8Linear, converted
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel, answers
@@ -24,6 +24,7 @@ from components.registry.champion import Loader
 from components.registry.tracking import Version
 from components.serving.models import FixedModel
 from components.settings.finetune import FinetuneSettings
+from tests.example_task import save_classifier
 
 CAST = [name for name, family in FAMILIES.items() if family.objective != "static"]
 ROWS = [("the old apple",), ("a very small horse is here",), ("zinc",)]

@@ -12,8 +12,6 @@ from components.data.tasks.examples import ExamplesJob, examples, read_facts, re
 from components.data.tasks.kinds import find_kind
 from components.settings.tasks import TaskSource
 
-ROOT = Path(__file__).parents[2]
-
 
 def source_of(folder: Path, *, services: int = 6, **keys: object) -> TaskSource:
     """A task with the columns service and customer in test; train and dev have one row per class and service."""

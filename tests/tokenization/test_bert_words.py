@@ -1,12 +1,6 @@
 """BERT's word splitting and WordPiece: exact values like google-research/bert tokenization_test.py."""
 
-from collections.abc import Callable
-
 import pytest
-
-from components.tokenization import Tokenizer
-
-MakeTokenizer = Callable[..., Tokenizer]
 
 
 def test_offsets_are_positions_in_the_original_text(make):

@@ -1,14 +1,11 @@
 """The vocabulary report on texts small enough to count by hand."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from components.tokenization import Tokenizer
 from components.tokenization.train import count_words, report_on_words, script_of
-
-MakeTokenizer = Callable[..., Tokenizer]
 
 
 def report_of(tokenizer: Tokenizer, texts: list[str]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TokenizeJob, encode_documents, tokenize
 from components.tokenization.train import TokenizerJob, fit, train_tokenizer
 
-WriteCorpus = Callable[..., Path]
 MakeTokenizer = Callable[..., Tokenizer]
 
 FIRST = ["The name. The list!", "a list of names"]

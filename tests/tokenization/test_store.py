@@ -1,6 +1,5 @@
 """Token shards and the memory-mapped store."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from components.tokenization.store import (
     join_sentences,
     write_shard,
 )
-
-WriteCorpus = Callable[..., Path]
 
 
 def documents(

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ from components.tokenization.bert import backend
 from components.tokenization.special import END, PAD, SPECIAL_PIECES
 from components.tokenization.train import fit
 
-MakeTokenizer = Callable[..., Tokenizer]
 TEXTS = ["The parameter is optional.", "the API's name, the ID", "a list of the names"] * 3
 SMALL = TokenizerSettings.model_validate(
     {

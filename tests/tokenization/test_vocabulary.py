@@ -1,7 +1,6 @@
 """The stage `tokenizer` on a corpus that changes: when the vocabulary stays, and when it is learned again."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,6 @@ import pytest
 from components.core.artifacts import digest_tree, read_manifest
 from components.tokenization import load_tokenizer, train
 from components.tokenization.train import TokenizerJob, VocabularyJob, fit_vocabulary, train_tokenizer
-
-WriteCorpus = Callable[..., Path]
 
 OLD = ["the name of the list", "the list of the names"] * 4
 SAME = ["the list of the list", "the names of the name"]

@@ -6,7 +6,7 @@ from components.data.segmenters import Segmentation
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import KINDS, Tokenizer
 from components.tokenization.train import fit
-from components.tokenization.words import WordPieces, encode_words
+from components.tokenization.words import encode_words
 
 TEXTS = ["The parameter is optional.", "the API's name, the ID", "a list of the names", "ผมกินข้าวที่บ้าน"] * 3
 SMALL = TokenizerSettings.model_validate(
@@ -24,15 +24,6 @@ def fitted(kind: str, segmenter: str = "none") -> Tokenizer:
     segmentation = Segmentation(segmenter)
     texts = [segmentation.spaced(text) for text in TEXTS] if kind != "bpe" else TEXTS
     return fit(texts, kind=kind, settings=SMALL, segmentation=segmentation)
-
-
-def pieces(tokenizer: Tokenizer, actual: WordPieces) -> list[str]:
-    return [tokenizer.spelling(int(id_)) for id_ in actual.ids]
-
-
-def words(tokenizer: Tokenizer, actual: WordPieces) -> list[list[str]]:
-    spelled = pieces(tokenizer, actual)
-    return [spelled[first : last + 1] for first, last in actual.spans.tolist()]
 
 
 @pytest.mark.parametrize("kind", KINDS)

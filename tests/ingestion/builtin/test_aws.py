@@ -119,11 +119,6 @@ def test_names_are_masked_in_every_spelling(toy, text, expected):
     assert mask(text, maskers([toy])) == expected
 
 
-def service(key: str, members: list[tuple[str, str]]) -> aws.Service:
-    shape = aws.Shape("S", "", tuple(aws.Member(f"M{n}", kind, html) for n, (kind, html) in enumerate(members)))
-    return aws.Service(key, {}, "", (), {"S": shape})
-
-
 def test_related_services_share_a_split():
     assert tasks.service_split("lex-models") == tasks.service_split("lexv2-runtime") == tasks.service_split("lex")
     splits = Counter(tasks.service_split(f"service{chr(97 + n % 26)}{n}x") for n in range(1000))

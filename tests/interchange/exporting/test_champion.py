@@ -21,7 +21,7 @@ from transformers import pipeline
 from components.core.errors import ConfigError
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
-from components.learners.task_models.classifier import load_classifier, save_classifier
+from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.heads import TextHead
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
@@ -36,6 +36,7 @@ from components.registry.exports.onnx import predict
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.tokenization import load_tokenizer
+from tests.example_task import save_classifier
 
 ROOT = Path(__file__).parents[3]
 LABELS = ["no", "yes", "maybe"]
