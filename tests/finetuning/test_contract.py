@@ -34,7 +34,9 @@ FAST = Training(rate=0.05, batch_size=4, precision="float32", schedule="slanted_
 @pytest.mark.parametrize("kind", sorted(TASKS))
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_every_family_learns_every_kind(family, kind, make_job, in_process):
-    job = make_job(family, kind, source={"seeds": [0, 1]}, frozen=True)
+    # The frozen encoder as a system of its own: of a kind of texts and of a kind of units.
+    frozen = kind in ("classification", "tagging")
+    job = make_job(family, kind, source={"seeds": [0, 1]}, frozen=frozen)
     output = finetune(job)
     facts, test, dev = read_facts(job.examples), read_split(job.examples, "test"), read_split(job.examples, "dev")
     scoring = scoring_for(kind, facts.labels)
