@@ -2,6 +2,7 @@
 
 import json
 import re
+import string
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from components.core.errors import ArtifactError, ConfigError, DataError
+from components.data.segmenters import Segmentation
 from components.models.encoder import Encoder
 from components.studies import prompt_study
 from components.studies.frame import Outputs
@@ -30,9 +32,18 @@ from components.studies.prompt_tasks import (
     is_equal,
     is_exact_match,
 )
-from components.tokenization.special import END, FIRST_ORDINARY
+from components.tokenization.char import CharTokenizer
+from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
 
 PASSAGES = [f"The old {word} is here and there. It is very small and it is a red {word}." for word in ("bank", "river")]
+
+
+@pytest.fixture
+def tokenizer_directory(tmp_path: Path) -> Path:
+    """Characters, so that the encoders of this file know every answer."""
+    characters = [*SPECIAL_PIECES, *string.ascii_letters, *string.digits, *string.punctuation, " "]
+    CharTokenizer(characters, segmentation=Segmentation("none")).save(tmp_path / "tokenizer")
+    return tmp_path / "tokenizer"
 
 
 def tasks_of(name: str, count: int = 40, **source: Any) -> list[PromptTask]:
