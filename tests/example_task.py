@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +15,10 @@ import torch
 from components.core.artifacts import writing
 from components.data.segmenters import Segmentation
 from components.data.tasks.examples import ExamplesJob, examples
+from components.data.tasks.members import save_members
 from components.learners.finetuning.stage import FinetuneJob
+from components.learners.task_models.classifier import write_files
+from components.learners.task_models.model import TaskModel
 from components.models import FAMILIES
 from components.models.encoder import build_model, save_encoder
 from components.settings.cluster import ClusterSettings
@@ -45,6 +49,11 @@ def rows(count: int, *, offset: int = 0) -> list[dict[str, str]]:
 def write_jsonl(path: Path, found: list[dict[str, str]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in found))
+
+
+def save_classifier(directory: Path, classifier: TaskModel, *, facts: dict[str, Any], **stored: Any) -> None:
+    """Write one task model as a directory; `stored` are arguments of `write_files`."""
+    save_members(directory, [partial(write_files, classifier=classifier, **stored)], facts=facts)
 
 
 @pytest.fixture

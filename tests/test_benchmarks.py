@@ -1,7 +1,5 @@
 """Benchmarks: the two variants that they compare are the ones that run."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -20,7 +18,7 @@ from components.core import threads
     "name",
     ["few_labels", "scale", "static_vectors"],
 )
-def test_benchmarks_that_share_code_start_from_the_command_line(name: str, tmp_path: Path) -> None:
+def test_benchmarks_that_share_code_start_from_the_command_line(name, tmp_path):
     benchmarks = Path(__file__).parents[1] / "benchmarks"
     # `components` is installed, `benchmarks` is not; the working directory is not on the path of a script.
     (tmp_path / "components").symlink_to(benchmarks.parent / "components")
@@ -41,24 +39,14 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.slow
 # Not throughput and profile: in bf16 they take minutes on a processor.
 @pytest.mark.parametrize("step", ["smoke", "parity", "resume", "attention", "lstm", "waits"])
-def test_a_step_of_the_gpu_benchmark_runs(step: str, gpu: Any) -> None:
+def test_a_step_of_the_gpu_benchmark_runs(step, gpu):
     line = gpu.run_step(step, cpu=True)
     assert "error" not in line, line["traceback"]
     assert line["step"] == step and line["card"] == "cpu" and line["result"]["ok"], line
     assert json.loads(json.dumps(line)) == line
 
 
-def test_the_gpu_benchmark_has_a_limit_for_every_step(gpu: Any) -> None:
-    assert sum(gpu.LIMITS.values()) <= 900
-
-
-def test_the_gpu_benchmark_needs_a_gpu(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit, match="finds no CUDA device; run this on a machine with one .* or with --cpu"):
-        gpu.run_step("smoke", cpu=False)
-
-
-def test_the_gpu_benchmark_imports_no_library_of_the_pipeline() -> None:
+def test_the_gpu_benchmark_imports_no_library_of_the_pipeline():
     """On a machine with a card only torch, transformers and a few more have to be installed."""
     block = "import sys; sys.modules |= dict.fromkeys(('ray', 'prefect', 'dvc', 'mlflow', 'boto3'))"
     code = f"{block}\nimport benchmarks.gpu_steps.correctness, benchmarks.gpu_steps.speed"

@@ -1,7 +1,5 @@
 """The command line: verbs from functions, one message and exit code 2 for what a user got wrong."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -18,7 +16,7 @@ from components.core.errors import ConfigError, DataError
 ROOT = Path(__file__).parents[1]
 
 
-def test_a_users_error_is_one_message_without_traceback(tmp_path: Path) -> None:
+def test_a_users_error_is_one_message_without_traceback(tmp_path):
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
     raw["run"]["out"] = 3
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
@@ -31,7 +29,7 @@ def test_a_users_error_is_one_message_without_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_windows_users_are_sent_to_wsl() -> None:
+def test_windows_users_are_sent_to_wsl():
     """Without fcntl, which Windows lacks, every command ends at once with one sentence."""
     script = "import sys; sys.modules['fcntl'] = None; from components.cli.main import main; main()"
     command = [sys.executable, "-c", script, "--help"]
@@ -42,15 +40,15 @@ def test_windows_users_are_sent_to_wsl() -> None:
     )
 
 
-def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
+def test_a_defect_keeps_its_traceback(monkeypatch):
+    def broken():
         raise ZeroDivisionError
 
     monkeypatch.setattr(cli, "app", broken)
     with pytest.raises(ZeroDivisionError):
         cli.main()
 
-    def misused() -> None:
+    def misused():
         raise DataError("data/x.csv:3: no column 'text'")
 
     monkeypatch.setattr(cli, "app", misused)
@@ -59,7 +57,7 @@ def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.code == 2
 
 
-def test_the_help_shows_at_most_thirty_commands_in_panels_by_purpose() -> None:
+def test_the_help_shows_at_most_thirty_commands_in_panels_by_purpose():
     names = [name for names in cli.PANELS.values() for name in names.split()]
     assert len(names) <= 30
     shown = CliRunner().invoke(cli.app, ["--help"]).output
@@ -67,7 +65,7 @@ def test_the_help_shows_at_most_thirty_commands_in_panels_by_purpose() -> None:
     assert places == sorted(places) and all(f" {name} " in shown for name in names)
 
 
-def test_serve_needs_a_champion(tmp_path: Path) -> None:
+def test_serve_needs_a_champion(tmp_path):
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
     raw["registry"]["tracking"] = f"sqlite:///{tmp_path / 'empty.db'}"
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
@@ -78,7 +76,7 @@ def test_serve_needs_a_champion(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: ") and "champion" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_model_goes_in_and_out_and_is_tried(tmp_path: Path) -> None:
+def test_a_model_goes_in_and_out_and_is_tried(tmp_path):
     (tmp_path / "words.txt").write_text("king 1 1 0\nqueen 0 1 1\nman 1 0 0\nwoman 0 0 1\n")
     run = CliRunner()
     encoder = str(tmp_path / "encoder")
@@ -93,7 +91,7 @@ def test_a_model_goes_in_and_out_and_is_tried(tmp_path: Path) -> None:
     assert str(done.exception) == "sampling: top-p must be above 0 and at most 1"
 
 
-def test_commands_of_runs_say_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_of_runs_say_what_is_not_installed(monkeypatch):
     monkeypatch.setattr(common, "find_spec", lambda name: None)
     with pytest.raises(
         ConfigError, match=r"prefect is not installed; install what runs need: pip install 'headstart\[pipeline\]'"

@@ -47,7 +47,7 @@ def names(root: Path, **entries: list[str]) -> set[str]:
     }
 
 
-def test_imports_inside_functions_count_and_those_for_types_do_not(root: Path) -> None:
+def test_imports_inside_functions_count_and_those_for_types_do_not(root):
     every = {"__init__.py", "entry.py", "lazy.py", "table/__init__.py", "table/a.py", "table/b.py"} | {
         "core/__init__.py",
         "core/tables.py",
@@ -57,7 +57,7 @@ def test_imports_inside_functions_count_and_those_for_types_do_not(root: Path) -
     assert names(root, PARTS=[]) == every - {"table/a.py", "table/b.py"}
 
 
-def test_locked_versions_of_the_libraries_that_can_change_a_result(root: Path) -> None:
+def test_locked_versions_of_the_libraries_that_can_change_a_result(root):
     found = closure("components.entry", sources=Sources(root))
     assert found.libraries == {"numpy": "2.0.1", "scikit-learn": "1.5.0"}
     (root / "requirements.lock").write_text("numpy==2.0.2\nscikit-learn==1.5.0\n")
@@ -92,11 +92,11 @@ def definitions(root: Path, module: str, text: str) -> Mapping[str, str]:
         ("settings.part", "class P:\n  def m(self): return 1", "class P:\n  def m(self): return 2", {"P.m"}),
     ],
 )
-def test_what_changes_a_digest(root: Path, module: str, before: str, after: str, changed: set[str]) -> None:
+def test_what_changes_a_digest(root, module, before, after, changed):
     old, new = definitions(root, module, before), definitions(root, module, after)
     assert {name for name in {*old, *new} if old.get(name) != new.get(name)} == changed
 
 
-def test_a_missing_module(root: Path) -> None:
+def test_a_missing_module(root):
     with pytest.raises(FileNotFoundError, match="no module components.gone"):
         closure("components.gone", sources=Sources(root))

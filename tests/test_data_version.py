@@ -1,14 +1,10 @@
 """Versions of data, and what stages have read."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from components.core.artifacts import writing
 from components.core.data_version import as_read
 
 
-def test_the_stage_unlabelled_has_read_the_domain_only_if_its_manifest_says_so(tmp_path: Path) -> None:
+def test_the_stage_unlabelled_has_read_the_domain_only_if_its_manifest_says_so(tmp_path):
     stage = {
         "deps": [{"path": "out/examples/task"}, {"path": "out/corpus/domain"}],
         "outs": [{"path": "out/metrics/unlabelled/task-bert.json"}, {"path": "out/unlabelled/task/bert"}],

@@ -1,7 +1,5 @@
 """README.md and docs/: links lead somewhere, commands and keys exist, numbers come from docs/results."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib
@@ -56,7 +54,7 @@ def anchors(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_relative_link_and_anchor_resolves(name: str) -> None:
+def test_every_relative_link_and_anchor_resolves(name):
     path = ROOT / name
     broken = []
     for target in LINK.findall(FENCE.sub("", path.read_text(encoding="utf-8"))):
@@ -89,7 +87,7 @@ def shown() -> list[tuple[str, str]]:
 def programs() -> Mapping[str, Any]:
     """Verb -> its parser; for `study` and flows, the parser of the program that the verb starts."""
     group = typer.main.get_command(cli.app)
-    result = dict(group.commands)  # type: ignore[attr-defined]
+    result = dict(group.commands)
     for verb in FLOWS:
         app = typer.Typer(add_completion=False)
         app.command()(importlib.import_module(f"flows.{PROGRAMS.get(verb, verb)}").command)
@@ -144,15 +142,15 @@ def problem(line: str) -> str:
 
 
 @pytest.mark.parametrize(("name", "line"), shown())
-def test_every_command_that_is_shown_exists_with_its_options(name: str, line: str) -> None:
+def test_every_command_that_is_shown_exists_with_its_options(name, line):
     assert problem(line) == ""
 
 
-def test_documents_equal_their_data() -> None:
+def test_documents_equal_their_data():
     assert rendering.differences(ROOT) == []
 
 
-def test_every_result_is_shown() -> None:
+def test_every_result_is_shown():
     text = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
     recorded = {path.stem for path in (ROOT / results.RESULTS).glob("*.json")}
     assert recorded - set(re.findall(r"(?m)^<!-- results:(\S+)", text)) == set()
@@ -160,7 +158,7 @@ def test_every_result_is_shown() -> None:
 
 # lectures.md is written from docs/lectures/lectures.json.
 @pytest.mark.parametrize("name", [name for name in NAMES[:-1] if name != "docs/lectures.md"])
-def test_no_measured_number_is_written_by_hand(name: str) -> None:
+def test_no_measured_number_is_written_by_hand(name):
     assert [match[0] for match in MEASURED.finditer(prose((ROOT / name).read_text(encoding="utf-8")))] == []
 
 
@@ -186,7 +184,7 @@ def unknown_key(path: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_key_of_the_settings_exists(name: str) -> None:
+def test_every_key_of_the_settings_exists(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     roots = {*Params.model_fields, "training"}
     spans = SPAN.findall(FENCE.sub("", text))
@@ -219,7 +217,7 @@ def messages() -> str:
     return "\n".join(result)
 
 
-def test_the_messages_of_troubleshooting_are_those_of_the_code() -> None:
+def test_the_messages_of_troubleshooting_are_those_of_the_code():
     text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| `")]
     assert len(rows) > 30

@@ -1,7 +1,5 @@
 """Classes and exit codes of errors: what the user has to correct, and what may succeed later."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -9,15 +7,17 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
+from components.cluster import storage
 from components.cluster.distributed import World
 from components.cluster.storage import ensure_bucket
 from components.core.errors import (
     CheckpointUnavailableError,
     RegistryError,
+    StorageError,
     StorageUnavailableError,
     TrainingError,
     TransientError,
@@ -31,20 +31,20 @@ from flows.execution import failure
 ROOT = Path(__file__).parents[1]
 
 
-def test_a_registry_that_does_not_answer_is_a_transient_error(port: int) -> None:
+def test_a_registry_that_does_not_answer_is_a_transient_error(port):
     for uri in (f"http://127.0.0.1:{port}", f"postgresql://u:p@127.0.0.1:{port}/mlflow"):
         with pytest.raises(TransientError):
             connect(RegistrySettings(tracking=uri))
 
 
-def test_a_registry_that_cannot_be_used_is_not(tmp_path: Path) -> None:
+def test_a_registry_that_cannot_be_used_is_not(tmp_path):
     (tmp_path / "mlflow.db").write_text("no database at all")
     with pytest.raises(RegistryError) as caught:
         connect(RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db"))
     assert not isinstance(caught.value, TransientError) and caught.value.exit_code == 2
 
 
-def test_an_object_store_that_does_not_answer(s3: Any, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_store_that_does_not_answer(s3, port, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(StorageUnavailableError):
@@ -74,7 +74,7 @@ class _Expired(BaseHTTPRequestHandler):
         pass
 
 
-def test_an_object_store_that_rejects_the_credentials_needs_the_user(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_store_that_rejects_the_credentials_needs_the_user(s3, monkeypatch):
     with ThreadingHTTPServer(("127.0.0.1", 0), _Expired) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
@@ -88,26 +88,26 @@ def test_an_object_store_that_rejects_the_credentials_needs_the_user(s3: Any, mo
         server.shutdown()
 
 
-def test_a_transient_error_of_a_checkpoint_stays_one_in_training() -> None:
+def test_a_transient_error_of_a_checkpoint_stays_one_in_training():
     """The class decides whether the stage is retried, whichever rank meets the error."""
 
     class Away:
-        def save(self, *arguments: object) -> None:
+        def save(self, *arguments):
             raise CheckpointUnavailableError("no answer")
 
-        def latest(self) -> None:
+        def latest(self):
             raise CheckpointUnavailableError("no answer")
 
     state = SimpleNamespace(step=1, tensors=lambda world: {}, numbers=dict)
-    saver = Saver(Away(), World())  # type: ignore[arg-type]
-    saver.save(state, {})  # type: ignore[arg-type]
+    saver = Saver(Away(), World())
+    saver.save(state, {})
     with pytest.raises(CheckpointUnavailableError, match="no answer"):
         saver.wait()
     with pytest.raises(CheckpointUnavailableError, match="no answer"):
-        CheckpointStore.latest_for_all(Away(), World())  # type: ignore[arg-type]
+        CheckpointStore.latest_for_all(Away(), World())
 
 
-def test_the_exit_code_of_a_command_tells_which_it_is(tmp_path: Path) -> None:
+def test_the_exit_code_of_a_command_tells_which_it_is(tmp_path):
     script = (
         "import sys; from components.cli import main as cli\n"
         "from components.core.errors import ConfigError, RegistryUnavailableError\n"
@@ -125,7 +125,7 @@ def test_the_exit_code_of_a_command_tells_which_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("code", "final"), [(2, True), (75, False)])
-def test_a_stage_is_retried_after_a_transient_error(code: int, final: bool) -> None:
+def test_a_stage_is_retried_after_a_transient_error(code, final):
     alone = failure("a", code, [], message="no answer")
     through_dvc = failure(
         "a", 255, [f"ERROR: failed to reproduce 'a': failed to run: x, exited with {code}"], message="no answer"
@@ -134,8 +134,49 @@ def test_a_stage_is_retried_after_a_transient_error(code: int, final: bool) -> N
     assert str(alone) == "a: no answer"
 
 
-def test_a_package_of_the_pipeline_that_is_not_installed() -> None:
+def test_a_package_of_the_pipeline_that_is_not_installed():
     absent = ModuleNotFoundError("No module named 'mlflow.tracking'", name="mlflow.tracking")
     assert str(missing_module(absent)).startswith("the package mlflow is not installed; install what")
     assert missing_module(ModuleNotFoundError("No module named 'components.x'", name="components.x")) is None
     assert missing_module(ValueError("mlflow")) is None
+
+
+# Buckets, on a moto server.
+
+
+def test_a_bucket_is_created_once(s3, monkeypatch):
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    assert ensure_bucket("models") is True
+    assert ensure_bucket("models") is False
+    # Other tests have buckets on this server.
+    s3.delete_bucket(Bucket="models")
+
+
+def test_no_store_at_the_endpoint(s3, port, monkeypatch):
+    endpoint = f"http://127.0.0.1:{port}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(StorageError, match=rf"^s3://models: no store at {endpoint}; start it, or correct AWS_"):
+        ensure_bucket("models")
+
+
+@pytest.mark.parametrize(
+    ("code", "at_creation", "result"),
+    [("BucketAlreadyOwnedByYou", True, "False"), ("AccessDenied", True, "rejects"), ("403", False, "rejects")],
+)
+def test_refused_requests(monkeypatch, code, at_creation, result):
+    class Client:
+        meta = SimpleNamespace(region_name="us-east-1")
+
+        def head_bucket(self, **request):
+            raise ClientError({"Error": {"Code": "404" if at_creation else code}}, "HeadBucket")
+
+        def create_bucket(self, **request):
+            assert request == {"Bucket": "models"}
+            raise ClientError({"Error": {"Code": code, "Message": "no"}}, "CreateBucket")
+
+    monkeypatch.setattr(storage, "_client", Client)
+    if result == "False":
+        assert ensure_bucket("models") is False
+    else:
+        with pytest.raises(StorageError, match=rf"^s3://models: .* rejects the request \({code}: .*check the cred"):
+            ensure_bucket("models")

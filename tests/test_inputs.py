@@ -1,7 +1,5 @@
 """Inputs of a job on a node without the driver's disk."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil
@@ -65,18 +63,18 @@ def from_folder(folder: Path, asked: list[str]) -> Fetch:
     return fetch
 
 
-def test_inputs_are_the_complete_directories_that_a_job_names(job: Job) -> None:
+def test_inputs_are_the_complete_directories_that_a_job_names(job):
     tokens = job.leaves[0].tokens
     assert find_inputs([job, job]) == [Input(tokens, read_manifest(tokens).digest)]
 
 
-def test_a_node_that_has_the_same_directory_copies_nothing(job: Job, tmp_path: Path) -> None:
+def test_a_node_that_has_the_same_directory_copies_nothing(job, tmp_path):
     job.table.parent.mkdir()
     assert on_this_node(job, find_inputs(job), never, cache=tmp_path / "node") == job
 
 
 @pytest.mark.parametrize("state", ["absent", "another version"])
-def test_another_node_copies_an_input_once(job: Job, tmp_path: Path, state: str) -> None:
+def test_another_node_copies_an_input_once(job, tmp_path, state):
     inputs, tokens, kept = find_inputs(job), job.leaves[0].tokens, tmp_path / "kept"
     digest = inputs[0].digest
     asked: list[str] = []
@@ -95,7 +93,7 @@ def test_another_node_copies_an_input_once(job: Job, tmp_path: Path, state: str)
     assert on_this_node(job, inputs, never, cache=tmp_path / "node") == there
 
 
-def test_from_a_folder_that_all_nodes_mount_inputs_are_read_in_place(job: Job, tmp_path: Path) -> None:
+def test_from_a_folder_that_all_nodes_mount_inputs_are_read_in_place(job, tmp_path):
     tokens, storage = job.leaves[0].tokens, tmp_path / "storage"
     (published,) = publish_inputs(find_inputs(job), str(storage))
     tokens.rename(tmp_path / "kept")
@@ -109,22 +107,20 @@ def test_from_a_folder_that_all_nodes_mount_inputs_are_read_in_place(job: Job, t
     assert copied.leaves[0].tokens.is_relative_to(tmp_path / "node")
 
 
-def test_an_input_that_exceeds_the_cache_is_refused(
-    away: tuple[Job, list[Input], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_input_that_exceeds_the_cache_is_refused(away, tmp_path, monkeypatch):
     monkeypatch.setenv("HEADSTART_CACHE_GB", "8e-9")
     with pytest.raises(TrainingError, match=r"tokens: cannot be copied .*set HEADSTART_CACHE_GB, or cluster.storage"):
         on_this_node(away[0], away[1], from_folder(away[2], []), cache=tmp_path / "node")
 
 
 @pytest.mark.parametrize("given", ["fifty", "0", "-1", "nan", "inf"])
-def test_an_invalid_size_of_the_cache(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_size_of_the_cache(given, monkeypatch):
     monkeypatch.setenv("HEADSTART_CACHE_GB", given)
     with pytest.raises(ConfigError, match=f"HEADSTART_CACHE_GB: '{given}' is not a positive number of gigabytes"):
         cache_bytes()
 
 
-def test_an_input_that_changes_while_it_is_copied_is_refused(job: Job, tmp_path: Path) -> None:
+def test_an_input_that_changes_while_it_is_copied_is_refused(job, tmp_path):
     inputs, kept = find_inputs(job), tmp_path / "kept"
     job.leaves[0].tokens.rename(kept)
     (kept / "part" / "0.txt").write_text("other text")
@@ -133,7 +129,7 @@ def test_an_input_that_changes_while_it_is_copied_is_refused(job: Job, tmp_path:
     assert not list((tmp_path / "node" / "inputs").iterdir())
 
 
-def test_the_least_recently_used_inputs_are_removed(tmp_path: Path) -> None:
+def test_the_least_recently_used_inputs_are_removed(tmp_path):
     for number, name in enumerate(("old", "used", "new")):
         os.utime(directory(tmp_path / name, name * 100) / MANIFEST, (number, number))
     trim(tmp_path, keep={tmp_path / "used"}, most=700)
@@ -149,7 +145,7 @@ def away(job: Job, tmp_path: Path) -> tuple[Job, list[Input], Path]:
 
 
 @pytest.mark.parametrize("planted", ["other content", "other weights", "altered", "a link"])
-def test_planted_content_is_not_used(away: tuple[Job, list[Input], Path], tmp_path: Path, planted: str) -> None:
+def test_planted_content_is_not_used(away, tmp_path, planted):
     job, inputs, kept = away
     target = tmp_path / "node" / "inputs" / inputs[0].digest
     target.parent.mkdir(parents=True)
@@ -167,9 +163,7 @@ def test_planted_content_is_not_used(away: tuple[Job, list[Input], Path], tmp_pa
     assert (there.leaves[1].tokens / "0.txt").read_text() == "some text" and not target.is_symlink()
 
 
-def test_only_this_user_enters_the_cache(
-    away: tuple[Job, list[Input], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_this_user_enters_the_cache(away, tmp_path, monkeypatch):
     job, inputs, kept = away
     cache = tmp_path / "node"
     cache.mkdir()
@@ -197,7 +191,7 @@ def _worker(job: Job, inputs: list[Input], kept: Path, cache: Path, begin: Any) 
     assert (there.leaves[1].tokens / "0.txt").read_text() == "some text"
 
 
-def test_workers_of_a_node_fetch_an_input_once(away: tuple[Job, list[Input], Path], tmp_path: Path) -> None:
+def test_workers_of_a_node_fetch_an_input_once(away, tmp_path):
     job, inputs, kept = away
     context = multiprocessing.get_context("fork")
     begin = context.Barrier(8)

@@ -1,8 +1,6 @@
 """Training on nodes without a disk in common with the driver: code, inputs and results are exchanged by Ray and S3
 only, and a node that is lost is replaced by another one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -87,7 +85,7 @@ def drive(cluster: nodes.Cluster, storage: str, *, steps: int = STEPS) -> subpro
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_nodes_need_no_common_disk_and_a_lost_one_is_replaced(cluster: nodes.Cluster) -> None:
+def test_nodes_need_no_common_disk_and_a_lost_one_is_replaced(cluster):
     first = cluster.node("first")
     driver = drive(cluster, "s3://nodes/checkpoints")
     deadline = time.monotonic() + 300

@@ -1,7 +1,5 @@
 """The notebooks-as-scripts of docs/notebooks run as they are, in quick mode."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy
@@ -25,7 +23,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(notebook: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_notebook_runs(notebook, monkeypatch, capsys):
     monkeypatch.setenv("HEADSTART_NOTEBOOK", "quick")
     before = Path.cwd()
     result = runpy.run_path(str(notebook), run_name="__main__")
@@ -43,7 +41,7 @@ def test_a_notebook_runs(notebook: Path, monkeypatch: pytest.MonkeyPatch, capsys
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_nightly_retraining_retrains(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nightly_retraining_retrains(monkeypatch, capsys):
     monkeypatch.delenv("HEADSTART_NOTEBOOK", raising=False)
     runpy.run_path(str(FOLDER / "nightly_retraining.py"), run_name="__main__")
     assert len(re.findall(r"^run: ", capsys.readouterr().out, re.MULTILINE)) == 2

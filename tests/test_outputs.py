@@ -1,11 +1,8 @@
 """Outputs that a person names: what Headstart did not write is never replaced."""
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,7 +30,7 @@ def text_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out"])
-def test_an_output_is_replaced_on_request_only(tmp_path: Path, name: str) -> None:
+def test_an_output_is_replaced_on_request_only(tmp_path, name):
     path = tmp_path / "new" / name
     write(path)
     with pytest.raises(ArtifactError, match=rf"{path}: exists; choose another path, or replace it with --overwrite"):
@@ -43,7 +40,7 @@ def test_an_output_is_replaced_on_request_only(tmp_path: Path, name: str) -> Non
     assert text_of(path) == "three"
 
 
-def test_an_empty_folder_is_no_output(tmp_path: Path) -> None:
+def test_an_empty_folder_is_no_output(tmp_path):
     (tmp_path / "out").mkdir()
     write(tmp_path / "out")
     assert read_manifest(tmp_path / "out", kind=KIND, verify=True).files.keys() == {"a.txt"}
@@ -94,9 +91,7 @@ def link(path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_what_others_have_written_stays(
-    tmp_path: Path, name: str, make: Callable[[Path], None], reason: str, overwrite: bool
-) -> None:
+def test_what_others_have_written_stays(tmp_path, name, make, reason, overwrite):
     path = tmp_path / name
     make(path)
     before = sorted((str(file), file.read_bytes() if file.is_file() else b"") for file in tmp_path.rglob("*"))
@@ -107,7 +102,7 @@ def test_what_others_have_written_stays(
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out"])
-def test_what_appears_while_an_output_is_written_stays(tmp_path: Path, name: str) -> None:
+def test_what_appears_while_an_output_is_written_stays(tmp_path, name):
     path = tmp_path / name
     kind = None if path.suffix else KIND
     with pytest.raises(ArtifactError, match="was not written by Headstart"), named_output(path, kind=kind):
@@ -122,7 +117,7 @@ def _killed_at(step: int, path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out"])
-def test_a_kill_at_any_step_leaves_an_output_that_can_be_replaced(tmp_path: Path, name: str) -> None:
+def test_a_kill_at_any_step_leaves_an_output_that_can_be_replaced(tmp_path, name):
     path, seen = tmp_path / name, []
     write(path)
     for step in itertools.count():
@@ -137,13 +132,13 @@ def test_a_kill_at_any_step_leaves_an_output_that_can_be_replaced(tmp_path: Path
     assert set(seen) == {"one", "two"} and seen == sorted(seen) and len(seen) > 2
 
 
-def test_a_discarded_output_leaves_no_record(tmp_path: Path) -> None:
+def test_a_discarded_output_leaves_no_record(tmp_path):
     write(tmp_path / "out.csv")
     discard(tmp_path / "out.csv")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_working_folder_is_new_or_empty_or_of_an_earlier_call(tmp_path: Path) -> None:
+def test_a_working_folder_is_new_or_empty_or_of_an_earlier_call(tmp_path):
     claim_folder(tmp_path / "work")
     (tmp_path / "work" / "a.txt").write_text("one")
     claim_folder(tmp_path / "work")

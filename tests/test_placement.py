@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -43,12 +42,12 @@ RUNS = 18
         ([Node(16, 3)], "auto", 32, (2, 5, True, False)),
     ],
 )
-def test_the_plan_of_workers(nodes: list[Node], workers: Any, rows: int, expected: tuple[object, ...]) -> None:
+def test_the_plan_of_workers(nodes, workers, rows, expected):
     plan = plan_workers(nodes, workers=workers, rows=rows)
     assert (plan.workers, plan.cpus, plan.gpu, plan.spread) == expected
 
 
-def test_gpus_that_are_asked_for_are_used_or_missed() -> None:
+def test_gpus_that_are_asked_for_are_used_or_missed():
     nodes = [Node(16, 4), Node(16, 4)]
     assert plan_workers(nodes, workers="auto", rows=32, wanted=2).workers == 2
     assert plan_workers(nodes, workers=8, rows=32, wanted=2).workers == 8
@@ -63,7 +62,7 @@ def nothing(*_: object) -> None:
     pytest.fail("computed on a processor")
 
 
-def test_on_this_machine_missing_gpus_are_an_error() -> None:
+def test_on_this_machine_missing_gpus_are_an_error():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     asked = ClusterSettings(launcher="local", gpus=1)
@@ -98,11 +97,11 @@ def test_on_this_machine_missing_gpus_are_an_error() -> None:
         ([Node(32, 4, 80 * GB), Node(32, 4, 16 * GB), Node(64)], 99, 5 * GB, RunPlan(16, 2)),
     ],
 )
-def test_the_plan_of_runs(nodes: list[Node], runs: int, memory: int | None, expected: RunPlan) -> None:
+def test_the_plan_of_runs(nodes, runs, memory, expected):
     assert plan_runs(nodes, runs=runs, gpu_bytes=memory) == expected
 
 
-def test_the_nodes_of_a_ray_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nodes_of_a_ray_cluster(monkeypatch):
     held: list[tuple[bool, dict[str, float]]] = [
         (True, {"CPU": 16.0, "GPU": 4.0, "accelerator_type:H100": 1.0}),
         (True, {"CPU": 8.0, "GPU": 1.0, "accelerator_type:NEW": 1.0}),
@@ -141,7 +140,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_each_process_on_this_machine_sees_one_gpu(tmp_path: Path) -> None:
+def test_each_process_on_this_machine_sees_one_gpu(tmp_path):
     local = ClusterSettings(launcher="local")
     with cluster.kept_processes():
         items = [Item(tmp_path, processes=2)] * 3
@@ -172,9 +171,7 @@ class Seeing:
 @pytest.mark.parametrize(
     ("gpu", "workers", "seen"), [(True, None, {0.8, 0.7}), (True, 4, {0.8, 0.7}), (False, 2, {1.0})]
 )
-def test_prediction_in_parts_has_a_gpu_in_each_process(
-    gpu: bool, workers: int | None, seen: set[float], tmp_path: Path
-) -> None:
+def test_prediction_in_parts_has_a_gpu_in_each_process(gpu, workers, seen, tmp_path):
     source, output = tmp_path / "in.csv", tmp_path / "out.csv"
     source.write_text("text\n" + "some text\n" * 60)
     options = PartOptions(ClusterSettings(launcher="local"), workers=workers, part_bytes=30)
@@ -185,9 +182,7 @@ def test_prediction_in_parts_has_a_gpu_in_each_process(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_run_on_ray_waits_for_its_gpus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_on_ray_waits_for_its_gpus(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(ray_cluster, "_alone", call)
     monkeypatch.setattr(ray_cluster, "GPU_WAIT_S", 5.0)
     with connected_nodes([{"num_cpus": 2}, {"num_cpus": 2, "num_gpus": 1}], monkeypatch=monkeypatch):
@@ -216,9 +211,7 @@ def mixed_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_runs_on_ray_use_all_gpus_and_no_node_without(
-    mixed_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_on_ray_use_all_gpus_and_no_node_without(mixed_cluster, tmp_path, monkeypatch):
     # Without torch, whose import takes most of the time of 18 processes on two cores.
     monkeypatch.setattr(ray_cluster, "_alone", call)
     away = ClusterSettings(launcher="ray", address="auto")

@@ -1,7 +1,5 @@
 """Number of processors: CPU affinity and CPU quota of control groups of both versions."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -31,7 +29,7 @@ def write(folder: Path, **files: str) -> None:
 V2 = [("/", "fs", "cgroup2", "rw")]
 
 
-def test_version_2_reads_the_own_group_and_its_ancestors(tmp_path: Path) -> None:
+def test_version_2_reads_the_own_group_and_its_ancestors(tmp_path):
     folder = process(tmp_path, groups=["0::/pod/container"], mounts=V2)
     assert cpu_quota(folder) == math.inf, "no file, no limit"
     write(tmp_path / "fs/pod/container", cpu__max="max 100000")
@@ -44,13 +42,13 @@ def test_version_2_reads_the_own_group_and_its_ancestors(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("path", ["/", "/../../system.slice/run.scope"])
-def test_version_2_inside_a_namespace_reads_the_mount_point(tmp_path: Path, path: str) -> None:
+def test_version_2_inside_a_namespace_reads_the_mount_point(tmp_path, path):
     folder = process(tmp_path, groups=[f"0::{path}"], mounts=V2)
     write(tmp_path / "fs", cpu__max="300000 100000")
     assert cpu_quota(folder) == 3
 
 
-def test_version_1_reads_the_cpu_controller(tmp_path: Path) -> None:
+def test_version_1_reads_the_cpu_controller(tmp_path):
     groups = ["3:cpuset:/docker/a", "2:cpu,cpuacct:/docker/a", "1:name=systemd:/", "0::/"]
     mounts = [("/", "cpuset", "cgroup", "rw,cpuset"), ("/", "cpu", "cgroup", "rw,cpu,cpuacct"), *V2]
     folder = process(tmp_path, groups=groups, mounts=mounts)
@@ -61,13 +59,7 @@ def test_version_1_reads_the_cpu_controller(tmp_path: Path) -> None:
     assert cpu_quota(folder) == 4
 
 
-def test_version_1_in_a_container_whose_own_group_is_the_mount(tmp_path: Path) -> None:
-    folder = process(tmp_path, groups=["2:cpu:/docker/a"], mounts=[("/docker/a", "cpu", "cgroup", "rw,cpu")])
-    write(tmp_path / "cpu", cpu__cfs_quota_us="150000", cpu__cfs_period_us="100000")
-    assert cpu_quota(folder) == 1.5
-
-
-def test_damaged_or_missing_files_are_no_limit(tmp_path: Path) -> None:
+def test_damaged_or_missing_files_are_no_limit(tmp_path):
     assert cpu_quota(tmp_path / "missing") == math.inf
     folder = process(tmp_path, groups=["0::/", "garbage"], mounts=V2)
     for content in ("", "abc", "max", "0 0"):
@@ -76,9 +68,7 @@ def test_damaged_or_missing_files_are_no_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("quota", "expected"), [(math.inf, 8), (16.0, 8), (8.0, 8), (2.9, 2), (0.5, 1)])
-def test_cores_are_the_affinity_limited_to_the_quota(
-    quota: float, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cores_are_the_affinity_limited_to_the_quota(quota, expected, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(processors, "cpu_quota", lambda: quota)
     assert cores() == expected

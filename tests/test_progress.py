@@ -1,7 +1,5 @@
 """Progress: lines in a log, an updated line on a terminal; speed and time left are estimated over the last seconds."""
 
-from __future__ import annotations
-
 import io
 import re
 import time
@@ -35,9 +33,7 @@ def wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         (60, "s", 0, r"x   50%  30/60 s  00:0\d left, loss=3.25"),
     ],
 )
-def test_lines_show_share_amount_speed_time_left_and_numbers(
-    total: float, unit: str, done: int, last: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_show_share_amount_speed_time_left_and_numbers(total, unit, done, last, monkeypatch):
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     log = io.StringIO()
     with Progress("x", total=total, unit=unit, done=done, stream=log) as bar:
@@ -48,33 +44,7 @@ def test_lines_show_share_amount_speed_time_left_and_numbers(
     assert re.fullmatch(last, log.getvalue().splitlines()[-1])
 
 
-def test_slow_units_have_seconds_per_unit(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
-    log = io.StringIO()
-    with Progress("finetune", total=4, unit="run", stream=log) as bar:
-        for _ in range(2):
-            now[0] += 60
-            bar.advance(1)
-    assert log.getvalue().splitlines()[-1] == "finetune   50%  2/4 run  60.00 s/run  02:00 left"
-
-
-def test_more_than_the_total_is_the_total() -> None:
-    log = io.StringIO()
-    with Progress("ingest", total=10.0, unit="MB", stream=log) as bar:
-        for _ in range(4):
-            bar.advance(2.6)
-    assert log.getvalue().splitlines()[-1].startswith("ingest  100%  10.0M/10.0MB")
-
-
-def test_without_a_total_there_is_no_share_and_no_time_left() -> None:
-    log = io.StringIO()
-    with Progress("label", total=None, unit="row", stream=log) as bar:
-        bar.advance(15)
-    assert re.fullmatch(r"label  15 row  [\d.]+ row/s", log.getvalue().splitlines()[-1])
-
-
-def test_the_speed_is_that_of_the_last_seconds(wait: Callable[[float], None]) -> None:
+def test_the_speed_is_that_of_the_last_seconds(wait):
     rate = Rate()
     assert rate.per_second is None
     for second in range(100):
@@ -87,17 +57,7 @@ def test_the_speed_is_that_of_the_last_seconds(wait: Callable[[float], None]) ->
     assert rate.per_second == pytest.approx(10, rel=0.1)
 
 
-def test_no_speed_before_a_second_has_passed(wait: Callable[[float], None]) -> None:
-    rate = Rate()
-    rate.add(0)
-    wait(0.5)
-    rate.add(500)
-    assert rate.per_second is None
-    wait(0.5)
-    assert rate.per_second == 500
-
-
-def test_a_notebook_updates_the_line_in_place() -> None:
+def test_a_notebook_updates_the_line_in_place():
     class OutStream(io.StringIO):
         """As the standard error of a notebook's kernel."""
 

@@ -1,7 +1,5 @@
 """Steps over shards: the same bytes in this process, in several processes and on Ray; resumed after kill -9."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -16,7 +14,7 @@ from typing import Any
 import pytest
 
 from components.cluster import shards
-from components.cluster.shards import Facts, Steps, Work, sharded
+from components.cluster.shards import Facts, Work, sharded
 from components.core.artifacts import read_manifest
 from components.data.ingestion import duplicates, parts
 from components.data.ingestion.stage import IngestJob, ingest
@@ -79,9 +77,7 @@ def shuffled(seed: int) -> Callable[..., Iterator[tuple[int, Facts]]]:
     return run
 
 
-def test_the_bytes_do_not_depend_on_processes_and_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None
-) -> None:
+def test_the_bytes_do_not_depend_on_processes_and_order(tmp_path, monkeypatch, small):
     write_raw(tmp_path / "raw")
     here = digest(ingest(job(tmp_path, "here")))
     facts = read_manifest(tmp_path / "here").facts
@@ -98,9 +94,7 @@ def test_the_bytes_do_not_depend_on_processes_and_order(
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_the_bytes_do_not_depend_on_the_workers_of_a_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: None, workers: int
-) -> None:
+def test_the_bytes_do_not_depend_on_the_workers_of_a_cluster(tmp_path, monkeypatch, many, workers):
     write_raw(tmp_path / "raw")
     here = digest(ingest(job(tmp_path, "here", launcher="local")))
     with connected_nodes([{"num_cpus": 1}] * workers, monkeypatch=monkeypatch):
@@ -117,7 +111,7 @@ def once(item: tuple[str, int], key: str, work: Work) -> Facts:
     return {"number": number}
 
 
-def test_a_killed_process_loses_only_the_steps_in_flight(tmp_path: Path, many: None) -> None:
+def test_a_killed_process_loses_only_the_steps_in_flight(tmp_path, many):
     calls = tmp_path / "calls"
     calls.mkdir()
     settings = ClusterSettings(storage=str(tmp_path / "storage"))
@@ -127,10 +121,10 @@ def test_a_killed_process_loses_only_the_steps_in_flight(tmp_path: Path, many: N
     assert sum(path.stat().st_size for path in calls.iterdir()) <= 8 + os.cpu_count()
 
 
-def test_a_finished_step_is_not_computed_again(tmp_path: Path) -> None:
+def test_a_finished_step_is_not_computed_again(tmp_path):
     settings = ClusterSettings(storage=str(tmp_path / "storage"))
 
-    def run(steps: Steps) -> list[Facts]:
+    def run(steps):
         return steps.map(failing, {"a": (str(tmp_path), 1), "b": (str(tmp_path), 2)})
 
     with pytest.raises(RuntimeError), sharded(tmp_path / "output", settings=settings, size=0) as steps:
@@ -162,7 +156,7 @@ ingest(job(Path(sys.argv[1]), "out"))
 
 
 @pytest.mark.parametrize("processes", [False, True])
-def test_a_killed_driver_continues_with_the_missing_steps(tmp_path: Path, small: None, processes: bool) -> None:
+def test_a_killed_driver_continues_with_the_missing_steps(tmp_path, small, processes):
     write_raw(tmp_path / "raw", files=20)
     expected = digest(ingest(job(tmp_path, "here")))
     command = [sys.executable, "-c", DRIVER, str(tmp_path), "0" if processes else str(2**40)]
@@ -191,7 +185,7 @@ def finished(storage: Path) -> dict[Path, int]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_killed_node_or_head_loses_only_the_steps_in_flight(tmp_path: Path, small: None) -> None:
+def test_a_killed_node_or_head_loses_only_the_steps_in_flight(tmp_path, small):
     write_raw(tmp_path / "raw", files=20)
     expected = digest(ingest(job(tmp_path, "here")))
     command = [sys.executable, "-c", DRIVER, str(tmp_path), "0"]
@@ -228,7 +222,7 @@ def test_a_killed_node_or_head_loses_only_the_steps_in_flight(tmp_path: Path, sm
     assert digest(tmp_path / "out") == expected
 
 
-def test_steps_over_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: None, s3: Any) -> None:
+def test_steps_over_a_bucket(tmp_path, monkeypatch, many, s3):
     s3.create_bucket(Bucket="shards")
     monkeypatch.setattr(duplicates, "RANGE_KEYS", 150)
     write_raw(tmp_path / "raw", files=3)

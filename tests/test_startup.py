@@ -1,7 +1,5 @@
 """Commands that answer at once do not load what they do not need."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -30,7 +28,7 @@ main()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_loads_only_what_it_needs(command: str, tmp_path: Path) -> None:
+def test_a_command_loads_only_what_it_needs(command, tmp_path):
     (tmp_path / "rows.csv").write_text(delimited())
     if command == "check --settings":
         (tmp_path / "params.yaml").write_text((Path(__file__).parents[1] / "params.yaml").read_text())

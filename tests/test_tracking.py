@@ -1,7 +1,5 @@
 """Addresses without a usable registry: each gives its own message within seconds, without MLflow's retries."""
 
-from __future__ import annotations
-
 import http.server
 import os
 import socket
@@ -69,7 +67,7 @@ def no_http() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def test_no_server_at_the_address(port: int) -> None:
+def test_no_server_at_the_address(port):
     settings = RegistrySettings(tracking=f"http://127.0.0.1:{port}")
 
     message = (
@@ -80,9 +78,7 @@ def test_no_server_at_the_address(port: int) -> None:
         connect(settings)
 
 
-def test_the_environment_variable_takes_precedence_and_is_named(
-    port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_environment_variable_takes_precedence_and_is_named(port, monkeypatch, tmp_path):
     settings = RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db")
     assert settings.address == settings.tracking
 
@@ -92,7 +88,7 @@ def test_the_environment_variable_takes_precedence_and_is_named(
     assert not (tmp_path / "mlflow.db").exists()
 
 
-def test_a_server_that_ends_after_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_ends_after_the_connection(monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with server_with(200) as port:
         registry = connect(RegistrySettings(tracking=f"http://127.0.0.1:{port}"))
@@ -117,10 +113,8 @@ def test_a_server_that_ends_after_the_connection(monkeypatch: pytest.MonkeyPatch
         (FileNotFoundError("gone"), RegistryError),
     ],
 )
-def test_an_object_store_that_does_not_answer(
-    error: Exception, kind: type[RegistryError], step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
+def test_an_object_store_that_does_not_answer(error, kind, step, tmp_path, monkeypatch):
+    def fail(*_, **__):
         raise error
 
     registry = connect(RegistrySettings(tracking=f"sqlite:///{tmp_path / 'mlflow.db'}"))
@@ -154,7 +148,7 @@ def test_what_is_at_the_address_is_no_registry(
     assert text.read_text() == "something else entirely"
 
 
-def test_no_database_at_the_address(port: int) -> None:
+def test_no_database_at_the_address(port):
     uri = f"postgresql://headstart:secret@127.0.0.1:{port}/mlflow"
     with pytest.raises(RegistryError, match=r"^registry.tracking is postgresql://headstart:\*\*\*@127") as caught:
         connect(RegistrySettings(tracking=uri))
@@ -162,7 +156,7 @@ def test_no_database_at_the_address(port: int) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_password_in_the_address_is_neither_sent_to_the_probe_nor_shown(other_server: int, port: int) -> None:
+def test_a_password_in_the_address_is_neither_sent_to_the_probe_nor_shown(other_server, port):
     with pytest.raises(
         RegistryError, match=rf"http://me:\*\*\*@127.0.0.1:{other_server}: the server at this address is not MLflow"
     ):
@@ -171,10 +165,10 @@ def test_a_password_in_the_address_is_neither_sent_to_the_probe_nor_shown(other_
         connect(RegistrySettings(tracking=f"http://me:secret@127.0.0.1:{port}/mlflow"))
 
 
-def test_unpickling_is_disabled() -> None:
+def test_unpickling_is_disabled():
     assert os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "false"
 
 
-def test_metric_keys_are_converted_to_names_that_mlflow_accepts() -> None:
+def test_metric_keys_are_converted_to_names_that_mlflow_accepts():
     assert metric_key("per-class/f1.macro (ไทย)") == "per-class/f1.macro _ไทย_"
     assert len(metric_key("x" * 300)) == 250

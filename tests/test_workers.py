@@ -1,8 +1,6 @@
 """Two and four workers on one node and on two: the same batches and losses as one worker; and a training that goes on
 with another number of workers, from parts of its state that four have stored."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json
@@ -123,9 +121,7 @@ def first_loss(job: PretrainJob) -> float:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_number_of_workers_changes_neither_batches_nor_losses(
-    nodes: list[Path], inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_workers_changes_neither_batches_nor_losses(nodes, inputs, tmp_path, monkeypatch):
     torch.set_num_threads(1)
     jobs = {
         name: pretrain_job(inputs, "gpt", tmp_path / name, training=TRAINING, model=MODEL)
@@ -133,7 +129,7 @@ def test_the_number_of_workers_changes_neither_batches_nor_losses(
     }
     runs = dict(zip(jobs, runs_of(list(jobs.values()), monkeypatch), strict=True))
 
-    def parts(*names: str, stop: str = "") -> list[Part]:
+    def parts(*names, stop=""):
         notes = {name: tmp_path / (f"{name}-begun.json" if name == stop else f"{name}.json") for name in names}
         return [Part(runs[name], name == stop, notes[name]) for name in names]
 

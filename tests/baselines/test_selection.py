@@ -1,7 +1,5 @@
 """Hyper-parameters of baselines: on dev, or by cross-validation within the label budget."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from components.core.artifacts import read_manifest
@@ -19,11 +16,9 @@ from components.data.tasks.budgets import sample_rows
 from components.data.tasks.choice import choose
 from components.data.tasks.data import Answer, Fields, Split, mean_answers
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, strata_of
-from components.data.tasks.folds import folds_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
 from components.data.tasks.selection import Candidate, Data, Training, predict
-from components.learners.baselines.base import CLASSIFICATION
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.words.classifier import load_words
 from components.settings.tasks import TaskSource
@@ -59,7 +54,7 @@ def data(train: Split, dev: Split, *, folds: list[int] | None = None) -> Data:
     return Data(train, np.arange(len(train)), dev, split(0, name="test"), LABELS, scoring, chosen)
 
 
-def test_dev_or_the_rows_of_the_budget_choose() -> None:
+def test_dev_or_the_rows_of_the_budget_choose():
     train, dev = split(0, 1, 1, 1), split(0, 0, 0, 1, name="dev")
     on_dev = predict(lookups, data(train, dev))
     assert on_dev.details == {"other": 0, "known": 4} and set(on_dev.answers) == {"dev", "test"}
@@ -73,16 +68,16 @@ def test_dev_or_the_rows_of_the_budget_choose() -> None:
     assert isinstance(crossed.model, Lookup) and len(crossed.model.known) == 36, "fitted on all rows"
 
 
-def test_at_a_tie_the_first_candidate_is_chosen() -> None:
+def test_at_a_tie_the_first_candidate_is_chosen():
     assert predict(lookups, data(split(0, 1), split(0), folds=[0, 1])).details["other"] == 0
 
 
-def test_of_many_rows_the_first_fold_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_rows_the_first_fold_chooses(monkeypatch):
     monkeypatch.setattr(selection, "MANY_ROWS", 3)
     fitted = []
 
-    def counted(training: Training) -> list[Candidate]:
-        def fit(other: int) -> Lookup:
+    def counted(training):
+        def fit(other):
             fitted.append((len(training.rows), other))
             return Lookup({}, other)
 
@@ -105,66 +100,7 @@ def task(tmp_path: Path) -> Path:
     return examples(ExamplesJob(task="things", source=source, output=tmp_path / "examples"))
 
 
-def test_the_stage_stores_the_answers_out_of_fold(task: Path, tmp_path: Path) -> None:
-    output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
-    records = {(r["system"], r["budget"], r["seed"]): r for r in json.loads((output / "runs.json").read_text())}
-    table = pq.read_table(output / "runs.parquet")
-    assert set(table.column("split").to_pylist()) == {OUT_OF_FOLD, "test"}, "dev is not read"
-    facts, train = read_facts(task), read_split(task, "train")
-    scoring = scoring_for(facts.kind, facts.labels)
-    found = read_answers(output, OUT_OF_FOLD)
-    assert found.keys() == records.keys()
-    for (system, budget, seed), answers in found.items():
-        chosen, _ = sample_rows(strata_of(train, facts.kind), budget, seed=seed)
-        split = train.take(chosen)
-        record = records[system, budget, seed]
-        assert len(answers) == len(split) == record["rows"]
-        assert scoring.score(split.fields, split.targets, answers)[scoring.main] == best_score(record)
-        assert record["folds"] == min(3, budget), "a class of two rows has two folds"
-
-
-def test_the_answer_to_a_row_does_not_depend_on_its_own_label(task: Path) -> None:
-    """The answers to one fold are those of a fresh run without its rows."""
-    facts, train = read_facts(task), read_split(task, "train")
-    scoring = scoring_for(facts.kind, facts.labels)
-    folds = folds_of(strata_of(train, facts.kind), 3, seed=0)
-    system = CLASSIFICATION.usual["tfidf-words"]
-    data = Data(train, np.arange(len(train)), train.take([]), train, facts.labels, scoring, folds)
-    found = predict(system, data)
-    rest = train.take(np.flatnonzero(folds != 1))
-    alone = system(Training(rest, train.fields, facts.labels, scoring, rest))
-    chosen = next(candidate for candidate in alone if candidate.details["c"] == found.details["c"])
-    inside = np.flatnonzero(folds == 1)
-    # They differ by the temperature, which is that of the other folds.
-    both = (
-        found.answers[OUT_OF_FOLD],
-        dict(zip(inside, chosen.model.answers([train.fields[r] for r in inside]), strict=True)),
-    )
-    first, second = (np.log(np.stack([answers[row] for row in inside])) for answers in both)
-    ratios = (first[:, 1:] - first[:, :1]) / (second[:, 1:] - second[:, :1])
-    np.testing.assert_allclose(ratios, ratios[0, 0], rtol=1e-4)
-
-
-@pytest.mark.parametrize("kind", ROWS)
-def test_every_kind_chooses_within_its_budget(kind: str, tmp_path: Path) -> None:
-    folder = tmp_path / "task"
-    for name, count, offset in (("train", 4, 0), ("dev", 1, 100), ("test", 2, 200)):
-        write_jsonl(folder / f"{name}.jsonl", [ROWS[kind](row) for row in rows(count, offset=offset)])
-    source = TaskSource(path=str(folder), kind=kind, budgets=["all"], seeds=[0], selection="budget", baselines="all")
-    made = examples(ExamplesJob(task="things", source=source, output=tmp_path / "examples"))
-    output = baseline(BaselineJob(examples=made, output=tmp_path / "baselines"))
-    found = read_answers(output, OUT_OF_FOLD)
-    assert all(len(answers) == 12 for answers in found.values())
-    served = output / "classifier"
-    assert served.exists() == (kind in ("classification", "multilabel", "pair", "regression"))
-    if served.exists():
-        system = read_manifest(served).facts["system"]
-        test = read_split(made, "test")
-        stored = read_answers(output, "test")[system, -1, 0]
-        np.testing.assert_array_equal(np.stack(load_words(served).answer(test.fields)), np.stack(stored))
-
-
-def test_the_served_model_is_the_average_of_the_best_system(task: Path, tmp_path: Path) -> None:
+def test_the_served_model_is_the_average_of_the_best_system(task, tmp_path):
     output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
     records = [r for r in json.loads((output / "runs.json").read_text()) if r["budget"] == 6]
     scores: dict[str, list[float]] = {}
@@ -188,7 +124,7 @@ def test_the_served_model_is_the_average_of_the_best_system(task: Path, tmp_path
     np.testing.assert_array_equal(np.stack(served), np.stack(expected))
 
 
-def test_a_budget_of_one_row_is_refused(tmp_path: Path) -> None:
+def test_a_budget_of_one_row_is_refused(tmp_path):
     folder = tmp_path / "task"
     for name, offset in (("train", 0), ("dev", 100), ("test", 200)):
         write_jsonl(folder / f"{name}.jsonl", [ROWS["similarity"](row) for row in rows(2, offset=offset)])

@@ -1,14 +1,10 @@
 """Baselines for classification."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-import pytest
 
 from components.data.ingestion.unlabelled import write_texts
 from components.data.tasks.examples import ExamplesJob, examples, read_split
@@ -17,21 +13,7 @@ from components.learners.baselines.stage import BaselineJob, baseline
 from components.settings.tasks import TaskSource
 
 
-def test_baselines_write_the_output_of_finetuning(task: Path, tmp_path: Path) -> None:
-    output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
-    records = json.loads((output / "runs.json").read_text())
-    systems = ["tfidf-words-characters", "tfidf-words", "tfidf-words-pairs", "latent-words", "most-frequent"]
-    assert [(record["system"], record["budget"], record["seed"]) for record in records] == [
-        (system, budget, seed) for budget in (2, 4) for seed in (0, 1) for system in systems
-    ]
-    assert {record["family"] for record in records} == {"baseline"}
-    rows = pq.read_table(output / "runs.parquet").to_pylist()
-    assert len(rows) == len(records) * (18 + 24)
-    frequent = [row for row in rows if row["system"] == "most-frequent"]
-    np.testing.assert_allclose([row["answer"] for row in frequent], np.full((len(frequent), 3), 1 / 3), rtol=1e-6)
-
-
-def test_word_features_solve_a_word_task_and_pairs_add_features(task: Path, tmp_path: Path) -> None:
+def test_word_features_solve_a_word_task_and_pairs_add_features(task, tmp_path):
     output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
     records = {(r["system"], r["budget"], r["seed"]): r for r in json.loads((output / "runs.json").read_text())}
     words, pairs = records["tfidf-words", 4, 0], records["tfidf-words-pairs", 4, 0]
@@ -41,7 +23,7 @@ def test_word_features_solve_a_word_task_and_pairs_add_features(task: Path, tmp_
     assert pq.read_table(again / "runs.parquet").equals(pq.read_table(output / "runs.parquet"))
 
 
-def test_seeds_with_the_same_rows_are_learned_once(task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_with_the_same_rows_are_learned_once(task, tmp_path, monkeypatch):
     rows = read_split(task, "train").fields
     calls: list[int] = []
     monkeypatch.setattr(stage, "sample_rows", lambda *_, **__: (np.arange(len(rows)), {}))
@@ -57,8 +39,8 @@ def test_seeds_with_the_same_rows_are_learned_once(task: Path, tmp_path: Path, m
     assert manifest["facts"]["seeds"] == [0, 1]
 
 
-def test_texts_without_labels_change_latent_vectors_and_copies_of_train_do_not(task: Path, tmp_path: Path) -> None:
-    def scores(name: str, texts: list[str]) -> list[list[float]]:
+def test_texts_without_labels_change_latent_vectors_and_copies_of_train_do_not(task, tmp_path):
+    def scores(name, texts):
         free = write_texts(tmp_path / f"{name}-texts", [(text,) for text in texts], examples=task, most=100)
         output = baseline(BaselineJob(examples=task, output=tmp_path / name, unlabelled=free))
         table = pq.read_table(output / "runs.parquet", filters=[("system", "=", "latent-words")])
@@ -70,7 +52,7 @@ def test_texts_without_labels_change_latent_vectors_and_copies_of_train_do_not(t
     assert scores("others", [" ".join(pair) for pair in itertools.pairwise(train)]) != none
 
 
-def test_texts_without_words_are_classified_by_characters(tmp_path: Path) -> None:
+def test_texts_without_words_are_classified_by_characters(tmp_path):
     """One character a document, none of them in a word."""
     for split, texts in (("train", ":;:;"), ("dev", ":;"), ("test", ";:")):
         rows = [{"text": text * (2 + index), "label": text} for index, text in enumerate(texts)]

@@ -1,7 +1,5 @@
 """Baselines for pairs, similarity, several labels, choices, and languages without spaces."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,7 +11,7 @@ from components.data.tasks.kinds import scoring_for
 from components.data.tasks.selection import Data, System, predict
 from components.learners.baselines import baselines_of
 from components.learners.baselines.base import most_frequent
-from components.learners.words.text import Tfidf, spaced, split_words
+from components.learners.words.text import split_words
 
 
 def split(fields: list[Fields], targets: list[list[float]]) -> Split:
@@ -44,7 +42,7 @@ def sentences(number: int) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("system", ["tfidf-cosine", "tfidf-both"])
-def test_pairs_are_classified_by_shared_words(system: str) -> None:
+def test_pairs_are_classified_by_shared_words(system):
     rows = [(sentences(number), [float(number >= 2)]) for number in (0, 1, 3, 4)] * 5
     predictions = predict(systems_of("pair")[system], data("pair", rows, ["no", "yes"]))
     found = np.stack(predictions.answers["test"])
@@ -53,7 +51,7 @@ def test_pairs_are_classified_by_shared_words(system: str) -> None:
     assert predictions.details["c"] in (1.0, 10.0, 100.0, 1000.0)
 
 
-def test_similarity_is_a_linear_regression_on_the_cosine() -> None:
+def test_similarity_is_a_linear_regression_on_the_cosine():
     rows = [(sentences(number), [1.0 + number]) for number in range(5)]
     given = data("similarity", rows)
     predictions = predict(systems_of("similarity")["tfidf-cosine"], given)
@@ -72,7 +70,7 @@ def test_similarity_is_a_linear_regression_on_the_cosine() -> None:
     assert predictions.scores["spearman"] == pytest.approx(1.0)
 
 
-def test_equal_cosines_give_slope_zero() -> None:
+def test_equal_cosines_give_slope_zero():
     predictions = predict(
         systems_of("similarity")["tfidf-cosine"],
         data("similarity", [(("apple", "pear"), [2.0]), (("a", "b"), [4.0])]),
@@ -80,35 +78,7 @@ def test_equal_cosines_give_slope_zero() -> None:
     assert predictions.details == {"slope": 0.0, "offset": 3.0}
 
 
-def test_numbers_are_predicted_by_ridge_regression() -> None:
-    rows = [
-        ((f"{one} {other} here",), [float(number + place)])
-        for number, one in enumerate(WORDS[:4])
-        for place, other in enumerate(WORDS[4:])
-    ]
-    predictions = predict(systems_of("regression")["ridge-words"], data("regression", rows))
-    assert predictions.details["penalty"] == 0.03 and predictions.details["vocabulary"] == len(WORDS) + 1
-    assert predictions.scores["r2"] > 0.99, "the rows are judged on themselves"
-    assert list(baselines_of("regression", language="th", which="auto")) == [
-        "ridge-words-characters", "ridge-words", "ridge-words-pairs", "most-frequent",
-    ]  # fmt: skip
-
-
-def test_multilabel_probabilities_are_independent() -> None:
-    rows: list[tuple[Fields, list[float]]] = [
-        (("apple here",), [0]),
-        (("iron here",), [1]),
-        (("apple iron",), [0, 1]),
-        (("here there",), []),
-    ]
-    labels = ["fruit", "metal", "never"]
-    predictions = predict(systems_of("multilabel")["tfidf-words"], data("multilabel", [*rows * 4], labels))
-    found = np.stack(predictions.answers["dev"])
-    assert (found[:4] >= 0.5).tolist() == [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]]
-    assert not found[:, 2].any(), "a label without training rows is never predicted"
-
-
-def test_the_choice_with_the_highest_cosine_is_predicted() -> None:
+def test_the_choice_with_the_highest_cosine_is_predicted():
     rows: list[tuple[Fields, list[float]]] = [
         (("the old apple", "iron zinc", "an old apple"), [1]),
         (("goat and horse", "a horse", "gold", "plum"), [0]),
@@ -122,7 +92,7 @@ def test_the_choice_with_the_highest_cosine_is_predicted() -> None:
     np.testing.assert_allclose(np.concatenate(usual.answers["test"]), [0.5, 0.5, 0.5, 0.5, 0.0])
 
 
-def test_a_row_with_fewer_choices_than_the_training_rows() -> None:
+def test_a_row_with_fewer_choices_than_the_training_rows():
     rows: list[tuple[Fields, list[float]]] = [(("x", "a", "b", "c"), [2]), (("x", "a", "b", "c"), [2])]
     given = data("choice", rows)
     short = Data(given.whole, given.rows, split([("x", "a", "b")], [[0.0]]), given.test, [], given.scoring)
@@ -130,7 +100,7 @@ def test_a_row_with_fewer_choices_than_the_training_rows() -> None:
 
 
 @pytest.mark.parametrize("system", ["tfidf-words-characters", "svm-words-characters"])
-def test_character_features_classify_unseen_words(system: str) -> None:
+def test_character_features_classify_unseen_words(system):
     rows: list[tuple[Fields, list[float]]] = [
         ((f"{'กข' * 3 if number % 2 else 'มน' * 3}{'abcdefghij'[number]}",), [float(number % 2)])
         for number in range(10)
@@ -142,28 +112,6 @@ def test_character_features_classify_unseen_words(system: str) -> None:
     assert found.argmax(1).tolist() == [0, 1] * 5
 
 
-def test_baselines_by_language_and_setting() -> None:
-    plain = ["tfidf-words-characters", "tfidf-words", "tfidf-words-pairs", "latent-words", "most-frequent"]
-    assert list(baselines_of("classification", language="en", which="auto")) == plain
-    characters = ["tfidf-words-characters", "svm-words-characters"]
-    more = [*characters, *(name for name in plain if name not in characters)]
-    assert list(baselines_of("classification", language="th", which="auto")) == more
-    assert list(baselines_of("classification", language="en", which="all")) == more
-    assert list(baselines_of("pair", language="en", which="all")) == ["tfidf-cosine", "tfidf-both", "most-frequent"]
-
-
-def test_words_of_a_language_without_spaces() -> None:
-    assert spaced("Über ALLES") == "über alles"
-    thai = "ขอโทษครับ"
-    assert spaced(thai).split() == ["ขอโทษ", "ครับ"]
-    assert set(Tfidf.fit([thai]).vocabulary) == {"ขอโทษ", "ครับ"}, "signs above and below letters are part of words"
-    english = ["It's 2 o'clock_now, Zoë!"]
-    usual = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b").fit(english).vocabulary_
-    assert Tfidf.fit(english).vocabulary == usual
-    decomposed = ["Zoe\u0308 has cafe\u0301"]
-    assert set(Tfidf.fit(decomposed).vocabulary) == {"zo\u00eb", "has", "caf\u00e9"}
-
-
 @pytest.mark.parametrize(
     ("language", "texts"),
     [
@@ -172,7 +120,7 @@ def test_words_of_a_language_without_spaces() -> None:
         ("ja", ("とても面白い", "とても退屈だ")),
     ],
 )
-def test_words_models_learn_languages_without_spaces_or_with_marks(language: str, texts: tuple[str, str]) -> None:
+def test_words_models_learn_languages_without_spaces_or_with_marks(language, texts):
     rows: list[tuple[Fields, list[float]]] = [((text,), [float(label)]) for label, text in enumerate(texts)] * 4
     for name, system in baselines_of("classification", language=language, which="auto").items():
         if name.startswith("tfidf"):
@@ -191,6 +139,6 @@ def test_words_models_learn_languages_without_spaces_or_with_marks(language: str
         ("multilabel", ["a", "b"], [[0], [0, 1], []], [2 / 3, 1 / 3]),
     ],
 )
-def test_constant_predictions(kind: str, labels: list[str], targets: list[list[float]], expected) -> None:
+def test_constant_predictions(kind, labels, targets, expected):
     predictions = predict(most_frequent, data(kind, [(("x", "y"), target) for target in targets], labels))
     np.testing.assert_allclose(predictions.answers["test"], [expected] * 3, rtol=1e-6)

@@ -1,7 +1,5 @@
 """Tagging without a language model: the most frequent tag, and a CRF on features."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -29,14 +27,14 @@ TRAIN = split_of(
 )
 
 
-def test_the_most_frequent_tag_of_each_word() -> None:
+def test_the_most_frequent_tag_of_each_word():
     train = split_of(("a b b", [1, 0, 2]), ("b a", [2, 0]), ("c", [2]))
     found = most_frequent_tags(train, [("a", "b", "new"), ("c",)])
     # Of a's two tags, each seen once, the lower number; an unknown word gets 2, which is the most frequent.
     assert [answer.tolist() for answer in found] == [[0, 2, 2], [2]]
 
 
-def test_features_of_a_word_and_its_neighbours() -> None:
+def test_features_of_a_word_and_its_neighbours():
     (first, second, third) = _features(["New-York", "is", "4U2"])
     assert {"word=New-York", "lower=new-york", "begins=new-", "ends=york", "shape=Xxx-Xxxx", "short=Xx-Xx"} <= set(
         first
@@ -47,7 +45,7 @@ def test_features_of_a_word_and_its_neighbours() -> None:
     assert "begins=i" in second and "ends=is" in second and "begins=isx" not in second
 
 
-def test_the_gradient_is_that_of_finite_differences() -> None:
+def test_the_gradient_is_that_of_finite_differences():
     tagger = FeatureTagger(LABELS)
     found = [_features(words) for words in TRAIN.fields]
     tagger._number = {name: index for index, name in enumerate(sorted({n for s in found for w in s for n in w})[:12])}
@@ -63,8 +61,8 @@ def test_the_gradient_is_that_of_finite_differences() -> None:
     assert np.isfinite(value)
 
 
-def test_it_learns_and_stays_legal() -> None:
-    def score(current: FeatureTagger) -> float:
+def test_it_learns_and_stays_legal():
+    def score(current):
         answers = current.answers(TRAIN.fields)
         right = [answer.tolist() == target.tolist() for answer, target in zip(answers, TRAIN.targets, strict=True)]
         return sum(right) / len(right)

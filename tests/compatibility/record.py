@@ -17,7 +17,6 @@ import torch
 from components.core.artifacts import SCHEMA
 from components.data.segmenters import Segmentation
 from components.learners.loading import load_model
-from components.learners.task_models.classifier import save_classifier
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.words.classifier import WordsModel, save_words
@@ -29,6 +28,7 @@ from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.wordpiece import WordPieceTokenizer
+from tests.example_task import save_classifier
 
 MODELS: Final = Path(__file__).parent / "models"
 EXPECTED: Final = "expected.json"

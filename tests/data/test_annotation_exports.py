@@ -1,10 +1,7 @@
 """Exports of annotation tools, and files of tags, are recognised by `init` as a run reads them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +45,6 @@ def tokens(text: str) -> list[dict[str, Any]]:
     return made
 
 
-TAGS = {"the": "B-PER"}
 HASHES = {"_input_hash": 1, "_task_hash": 2}
 EXPORTS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     # Name -> file, content, format, keys.
@@ -151,7 +147,7 @@ EXPORTS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", EXPORTS)
-def test_an_export_is_recognised_and_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_is_recognised_and_read(name, tmp_path, monkeypatch):
     file, content, form, keys = EXPORTS[name]
     (tmp_path / file).write_text(content)
     rows = read_rows(tmp_path / file)
@@ -182,9 +178,7 @@ def test_an_export_is_recognised_and_read(name: str, tmp_path: Path, monkeypatch
         ("Ann met Bob", 4, 7, "Bob", None),
     ],
 )
-def test_offsets_are_compared_with_the_stored_characters(
-    tmp_path: Path, text: str, start: int, end: int, stored: str, words: list[str] | None
-) -> None:
+def test_offsets_are_compared_with_the_stored_characters(tmp_path, text, start, end, stored, words):
     value = {"start": start, "end": end, "labels": ["PER"], "text": stored}
     result = [{"from_name": "kind", "to_name": "text", "type": "labels", "value": value}]
     record = {"id": 1, "data": {"text": text}, "annotations": [{"id": 1, "result": result}]}

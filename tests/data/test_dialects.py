@@ -1,11 +1,8 @@
 """Made-up dialects are read exactly: delimiter, quotes, encoding, line ends and header."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -95,7 +92,7 @@ def files(draw: st.DrawFn) -> tuple[list[list[str]], Dialect, str, str]:
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(files())
-def test_a_made_up_dialect_is_read_exactly(tmp_path_factory, file) -> None:
+def test_a_made_up_dialect_is_read_exactly(tmp_path_factory, file):
     rows, dialect, encoding, end = file
     path = tmp_path_factory.mktemp("made") / "file.csv"
     path.write_bytes(written(rows, dialect, end).encode(encoding))
@@ -111,7 +108,7 @@ def test_a_made_up_dialect_is_read_exactly(tmp_path_factory, file) -> None:
 
 
 @pytest.mark.parametrize("damaged", ["", 'a"b,"c"d\n'])
-def test_a_row_of_empty_fields_is_a_row_and_an_empty_line_is_none(tmp_path: Path, damaged: str) -> None:
+def test_a_row_of_empty_fields_is_a_row_and_an_empty_line_is_none(tmp_path, damaged):
     path = tmp_path / "rows.csv"
     path.write_text("text,label\n" + damaged + "one,1\n,\n\n \ntwo,2\n" + "three,3\n" * 20)
     rows = [

@@ -1,8 +1,5 @@
 """Folders of a class each, files of a class each, and parallel files, at every entry point."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -70,7 +67,7 @@ FOLDERS = [class_folders, class_files, class_suffixes, parallel, parallel_splits
 
 
 @pytest.mark.parametrize("make", FOLDERS)
-def test_a_folder_is_read(make: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_read(make, tmp_path, monkeypatch):
     data, root = tmp_path / "reviews", tmp_path / "project"
     make(data)
     root.mkdir()
@@ -93,7 +90,7 @@ def test_a_folder_is_read(make: Callable[[Path], None], tmp_path: Path, monkeypa
         assert sorted(row["text"] for row in rows) == sorted(TEXTS)
 
 
-def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_refused(tmp_path):
     write(tmp_path / "a", {"x.txt": "a\nb\n", "y.csv": "text,label\na,b\n"})
     with pytest.raises(DataError, match=r"no file is called train \(y\.csv\); name the labelled file itself"):
         init(InitOptions(tmp_path / "a"), root=tmp_path)

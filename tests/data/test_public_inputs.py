@@ -1,7 +1,5 @@
 """Files of the kinds that people have are read rightly, at every entry point."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -56,7 +54,7 @@ def made(case: Case, file: Path, root: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @EVERY
-def test_init_and_a_run(case: Case, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_and_a_run(case, file, tmp_path, monkeypatch):
     name, source, said = made(case, file, tmp_path / "project", monkeypatch)
     label = source.score if case.kind == "regression" else source.label
     assert (source.kind, source.text, label) == (case.kind, case.text, case.label)
@@ -73,7 +71,7 @@ def test_init_and_a_run(case: Case, file: Path, tmp_path: Path, monkeypatch: pyt
 
 
 @EVERY
-def test_check_and_label(case: Case, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_and_label(case, file, tmp_path, monkeypatch):
     name, source, _ = made(case, file, tmp_path / "project", monkeypatch)
     assert sum(unit.statistics.rows for unit in task_units(name, source)) == len(case.texts)
     if case.kind != "regression":
@@ -82,7 +80,7 @@ def test_check_and_label(case: Case, file: Path, tmp_path: Path, monkeypatch: py
 
 
 @EVERY
-def test_fit_in_python(case: Case, file: Path) -> None:
+def test_fit_in_python(case, file):
     task = read_task(str(file), text=None, label=None, kind=None, language=None)
     assert task.kind == case.kind
     assert rows((fields[0] for fields in task.fields), task.targets) == expected(case)
@@ -90,7 +88,7 @@ def test_fit_in_python(case: Case, file: Path) -> None:
 
 
 @EVERY
-def test_texts_without_labels(case: Case, file: Path) -> None:
+def test_texts_without_labels(case, file):
     if file.suffix in (".txt", ".json") or case.name == "lines.csv":
         pytest.skip("a txt file holds documents; a JSON document is no corpus")
     reading = Reading()
@@ -100,7 +98,7 @@ def test_texts_without_labels(case: Case, file: Path) -> None:
 
 
 @EVERY
-def test_predict(case: Case, file: Path, tmp_path: Path) -> None:
+def test_predict(case, file, tmp_path):
     bad: list[str] = []
     table = open_rows(file, rejected=lambda error, row: bad.append(str(error)))
     assert [row[case.text] for _, row in table.rows] == list(case.all_texts or case.texts)
@@ -140,7 +138,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_not_read_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_read_is_named(name, tmp_path, monkeypatch):
     content, message = BAD[name]
     path = tmp_path / name
     path.write_bytes(content)

@@ -1,10 +1,7 @@
 """The sheet of `headstart suggest` comes back from a spreadsheet of another country, and is merged."""
 
-from __future__ import annotations
-
 import csv
 import io
-from pathlib import Path
 
 import pytest
 
@@ -38,7 +35,7 @@ def saved(delimiter: str, encoding: str) -> bytes:
     ],
     ids=["semicolons", "mark", "commas", "unicode text", "workbook"],
 )
-def test_a_sheet_is_merged(name: str, content: bytes, tmp_path: Path) -> None:
+def test_a_sheet_is_merged(name, content, tmp_path):
     (tmp_path / name).write_bytes(content)
     answers, empty = read_answers(tmp_path / name, TaskSource(path=str(tmp_path)), by="ana")
     assert [(answer.fields, answer.labels) for answer in answers] == [

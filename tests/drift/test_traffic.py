@@ -1,7 +1,5 @@
 """The log of served rows: several writers, bounds, SIGKILL, texts, errors."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -11,7 +9,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from components.registry.drift.measurements import ROW, Measured
 from components.registry.drift.traffic import TrafficLog, read_traffic, segments
@@ -32,10 +29,10 @@ def log(folder: Path, *, megabytes: float = 1.0, text: bool = False, said: list[
 
 
 def read(folder: Path, **options: object) -> Measured:
-    return read_traffic(folder, task="letters", digest=DIGEST, **options)  # type: ignore[arg-type]
+    return read_traffic(folder, task="letters", digest=DIGEST, **options)
 
 
-def test_rows_are_read_in_the_order_of_time_from_all_writers(tmp_path: Path) -> None:
+def test_rows_are_read_in_the_order_of_time_from_all_writers(tmp_path):
     first, second = log(tmp_path), log(tmp_path)
     first.append([("x",), ("y",)], batch(1, 2, now=10))
     second.append([("z",)], batch(3, now=5))
@@ -49,14 +46,14 @@ def test_rows_are_read_in_the_order_of_time_from_all_writers(tmp_path: Path) -> 
     assert len(read_traffic(tmp_path / "none", task="letters", digest=DIGEST)) == 0
 
 
-def test_texts_are_logged_only_if_asked_for(tmp_path: Path) -> None:
+def test_texts_are_logged_only_if_asked_for(tmp_path):
     log(tmp_path / "off").append([("secret",)], batch(6))
     assert b"secret" not in b"".join(path.read_bytes() for path in (tmp_path / "off").rglob("*") if path.is_file())
     log(tmp_path / "on", text=True).append([("first", "second"), ("a\nb",)], batch(6, 3))
     assert read(tmp_path / "on").texts == ("first\nsecond", "a\nb")
 
 
-def test_the_size_is_bounded_and_the_newest_rows_are_kept(tmp_path: Path) -> None:
+def test_the_size_is_bounded_and_the_newest_rows_are_kept(tmp_path):
     writer = log(tmp_path, megabytes=0.1, text=True)
     for number in range(300):
         writer.append([("x" * 20,)] * 50, batch(*[number] * 50, now=number))
@@ -67,7 +64,7 @@ def test_the_size_is_bounded_and_the_newest_rows_are_kept(tmp_path: Path) -> Non
     assert np.unique(np.diff(characters.astype(int))).tolist() == [0, 1]
 
 
-def test_a_segment_that_another_process_writes_is_not_deleted(tmp_path: Path) -> None:
+def test_a_segment_that_another_process_writes_is_not_deleted(tmp_path):
     other = log(tmp_path)
     other.append([("x",)], batch(7, now=1))
     mine = log(tmp_path, megabytes=0.02)
@@ -80,7 +77,7 @@ def test_a_segment_that_another_process_writes_is_not_deleted(tmp_path: Path) ->
     assert 7 not in read(tmp_path).rows["characters"]
 
 
-def test_a_cut_record_and_a_damaged_segment_are_left_out(tmp_path: Path) -> None:
+def test_a_cut_record_and_a_damaged_segment_are_left_out(tmp_path):
     writer = log(tmp_path)
     writer.append([("x",)] * 3, batch(1, 2, 3))
     writer.close()
@@ -92,7 +89,7 @@ def test_a_cut_record_and_a_damaged_segment_are_left_out(tmp_path: Path) -> None
     assert read(tmp_path).rows["characters"].tolist() == [1, 2]
 
 
-def test_rows_survive_sigkill_of_one_of_two_writers(tmp_path: Path) -> None:
+def test_rows_survive_sigkill_of_one_of_two_writers(tmp_path):
     program = (
         "import sys, time; from pathlib import Path; from tests.drift.test_traffic import batch, log\n"
         "writer = log(Path(sys.argv[1]))\n"
@@ -111,7 +108,7 @@ def test_rows_survive_sigkill_of_one_of_two_writers(tmp_path: Path) -> None:
     assert not any(segment.written for segment in segments(tmp_path)[:1])
 
 
-def test_an_error_pauses_the_log_and_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_pauses_the_log_and_is_said_once(tmp_path, monkeypatch):
     (tmp_path / "letters").write_text("a file in the place of the folder")
     said: list[str] = []
     writer, now = log(tmp_path, said=said), [0.0]

@@ -1,7 +1,5 @@
 """Intervals of an evaluation on clustered test rows: agreement with the gate, coverage of clusters, pooling."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -62,7 +60,7 @@ def cells_of(seeds: int, copies: int = 1, *, clustered: bool = True) -> dict[tup
     return make_cells(runs(seeds, copies), rows_of(copies, clustered=clustered), SETTINGS, scoring=SCORING)
 
 
-def test_the_interval_of_two_runs_is_the_one_of_the_gate() -> None:
+def test_the_interval_of_two_runs_is_the_one_of_the_gate():
     cells, test = cells_of(1), rows_of()
     better, worse = (cells[system, 20] for system in ("ulmfit-adapted", "ulmfit-scratch"))
     (compared,) = [actual for actual in comparisons(cells, SYSTEMS, confidence=0.95) if actual.budget == 20]
@@ -79,10 +77,10 @@ def test_the_interval_of_two_runs_is_the_one_of_the_gate() -> None:
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_every_interval_covers_clusters(seeds: int) -> None:
+def test_every_interval_covers_clusters(seeds):
     """Copies of rows within their cluster change no interval; over rows, those intervals would be narrower."""
 
-    def widths(copies: int, *, clustered: bool = True) -> dict[str, float]:
+    def widths(copies, *, clustered=True):
         cells = cells_of(seeds, copies, clustered=clustered)
         split = rows_of(copies, clustered=clustered)
         rows = replace(
@@ -91,7 +89,7 @@ def test_every_interval_covers_clusters(seeds: int) -> None:
         (compared,) = transfer(cells, SYSTEMS, TestSplit(split.facts, rows))["ulmfit"][1:]
         actual = {part["part"] + part["name"]: part["starts"]["adapted"]["difference"] for part in compared["parts"]}
         benefits = family_benefits(runs(seeds, copies), cells, SYSTEMS, confidence=0.95)["ulmfit"]["adapted"]["labels"]
-        actual |= {name: benefit["difference"] for name, benefit in benefits.items()}  # type: ignore[misc]
+        actual |= {name: benefit["difference"] for name, benefit in benefits.items()}
         actual["score"] = cells["ulmfit-adapted", 20].main.as_dict()
         return {name: interval["high"] - interval["low"] for name, interval in actual.items()}
 
@@ -103,7 +101,7 @@ def test_every_interval_covers_clusters(seeds: int) -> None:
         assert all(by_row[name] < width for name, width in whole.items())
 
 
-def test_the_noise_of_training_is_pooled_over_systems_and_the_number_of_labels_has_bounds() -> None:
+def test_the_noise_of_training_is_pooled_over_systems_and_the_number_of_labels_has_bounds():
     cells = cells_of(3)
     noise = cells["ulmfit-adapted", 20].noise
     table = [cells[system, 20].values["macro_f1"] for system in SYSTEMS]
@@ -120,7 +118,7 @@ def test_the_noise_of_training_is_pooled_over_systems_and_the_number_of_labels_h
     assert needed["high"] is None or needed["high"] >= needed["low"]
 
 
-def test_systems_without_common_seeds_are_not_compared_as_recipes() -> None:
+def test_systems_without_common_seeds_are_not_compared_as_recipes():
     alone = [replace(run, seed=7) if run.system == "ulmfit-adapted" else run for run in runs(1)]
     cells = make_cells(alone, rows_of(), SETTINGS, scoring=SCORING)
     assert recipes(cells, confidence=0.95) == {"ulmfit-scratch": {}, "ulmfit-adapted": {}}

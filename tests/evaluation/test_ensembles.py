@@ -1,7 +1,5 @@
 """Ensembles: the mean of the members' probabilities, scored like other systems."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -11,13 +9,10 @@ import pytest
 from components.data.scoring.classification import Classification
 from components.data.tasks.data import Split
 from components.data.tasks.examples import read_split
-from components.data.tasks.kinds import scoring_for
 from components.evaluation.ensembles import ensemble_runs
 from components.evaluation.results import Run
 from components.evaluation.stage import EvaluateJob, evaluate
-from components.learners.baselines import BASELINES, MOST_FREQUENT, baselines_of
 from components.settings.evaluate import EvaluateSettings
-from components.settings.names import WORDS_SYSTEMS
 from tests.evaluation.conftest import Results, write_runs
 from tests.evaluation.test_stage import job, task
 
@@ -37,7 +32,7 @@ def two(values: list[float]) -> np.ndarray:
     return np.stack([np.array(values), 1 - np.array(values)], axis=1).astype(np.float32)
 
 
-def test_the_mean_of_the_members() -> None:
+def test_the_mean_of_the_members():
     runs = [
         run_of("ulmfit", [0.9, 0.4, 0.1, 0.2]),
         run_of("backward", [0.3, 0.1, 0.8, 0.6]),
@@ -88,7 +83,7 @@ def with_backward(job: EvaluateJob, task: Path) -> EvaluateJob:
     return job.model_copy(update={"families": ["ulmfit", "backward"], "settings": settings})
 
 
-def test_ensembles_are_evaluated_like_other_systems(with_backward: EvaluateJob) -> None:
+def test_ensembles_are_evaluated_like_other_systems(with_backward):
     content = json.loads((evaluate(with_backward) / "evaluation.json").read_text())
     systems = {system["system"]: system for system in content["systems"]}
     assert {"both-scratch", "both-adapted", "ulmfit-adapted", "backward-adapted"} < systems.keys()
@@ -116,7 +111,7 @@ def baseline_run(system: str, values: list[float], *, budget: int = 5, seed: int
     return Run(system, "baseline", "none", budget, seed, made.record, made.answers)
 
 
-def test_a_baseline_is_a_member_beside_every_start() -> None:
+def test_a_baseline_is_a_member_beside_every_start():
     runs = [
         run_of("ulmfit", [0.9, 0.4, 0.1, 0.2]),
         run_of("ulmfit", [0.7, 0.4, 0.1, 0.2], start="scratch"),
@@ -137,13 +132,3 @@ def test_a_baseline_is_a_member_beside_every_start() -> None:
     assert [(run.system, run.budget) for run in actual] == [("words-adapted", 5), ("words-scratch", 5)]
     np.testing.assert_allclose(actual[0].answers, two([0.6, 0.3, 0.2, 0.4]), atol=1e-6)
     np.testing.assert_allclose(actual[1].answers, two([0.5, 0.3, 0.2, 0.4]), atol=1e-6)
-
-
-def test_the_names_of_systems_that_can_be_members() -> None:
-    made = {
-        name
-        for kind in BASELINES
-        for name in baselines_of(kind, language="en", which="all")
-        if scoring_for(kind, ["a", "b"]).averages and name != MOST_FREQUENT and kind != "similarity"
-    }
-    assert made == set(WORDS_SYSTEMS)

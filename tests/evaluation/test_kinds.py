@@ -1,7 +1,5 @@
 """The stage on tasks of other kinds than classification: the schema of evaluation.json is the same."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -96,7 +94,7 @@ MAIN = {
 
 
 @pytest.mark.parametrize("kind", TASKS)
-def test_every_kind_is_evaluated(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_kind_is_evaluated(kind, tmp_path, capsys):
     content = evaluated(kind, tmp_path)
     assert (content["kind"], content["main"], content["unit"]) == (kind, MAIN[kind], "labelled rows")
     adapted = next(system for system in content["systems"] if system["system"] == "bert-adapted")["budgets"][0]

@@ -1,8 +1,5 @@
 """The stage on runs with known metrics."""
 
-from __future__ import annotations
-
-import csv
 import json
 import shutil
 from pathlib import Path
@@ -106,7 +103,7 @@ def cell(content: dict, system: str, budget: int) -> dict:
     return next(entry for entry in actual["budgets"] if entry["budget"] == budget)
 
 
-def test_metrics_are_those_of_the_predictions(content: dict) -> None:
+def test_metrics_are_those_of_the_predictions(content):
     actual = cell(content, "ulmfit-adapted", 8)
     assert (content["task"], content["budgets"], content["seeds"]) == ("letters", [2, 8], [0, 1, 2])
     assert actual["scores"]["accuracy"]["seeds"] == pytest.approx([0.9, 271 / 300, 272 / 300])
@@ -129,7 +126,7 @@ def test_metrics_are_those_of_the_predictions(content: dict) -> None:
     }
 
 
-def test_the_means_of_slices_and_classes_agree_with_the_metric(content: dict) -> None:
+def test_the_means_of_slices_and_classes_agree_with_the_metric(content):
     actual = cell(content, "ulmfit-scratch", 2)
     assert {name: entry["rows"] for name, entry in actual["slices"].items()} == {"front": 150, "back": 150}
     slices = np.mean([entry["accuracy"] for entry in actual["slices"].values()])
@@ -139,7 +136,7 @@ def test_the_means_of_slices_and_classes_agree_with_the_metric(content: dict) ->
     assert classes == pytest.approx(actual["scores"]["accuracy"]["mean"])
 
 
-def test_a_class_without_rows_in_test_is_named_and_has_no_score(task: Path, job: EvaluateJob) -> None:
+def test_a_class_without_rows_in_test_is_named_and_has_no_score(task, job):
     shutil.rmtree(task)
     shutil.rmtree(job.finetuned)
     write_examples(task, letters(tested=2))
@@ -155,7 +152,7 @@ def test_a_class_without_rows_in_test_is_named_and_has_no_score(task: Path, job:
     assert texts["missing"] == "Without rows in test, and not in macro F1: c (1 of 3 classes)."
 
 
-def test_statements_about_transfer_and_baselines(content: dict) -> None:
+def test_statements_about_transfer_and_baselines(content):
     assert content["best"] == {"2": "tfidf-words", "8": "ulmfit-adapted"}
     actual = {(entry["kind"], entry["budget"]): entry for entry in content["statements"]}
     assert set(actual) == {("transfer", 2), ("transfer", 8), ("baseline", 2), ("baseline", 8)}
@@ -169,7 +166,7 @@ def test_statements_about_transfer_and_baselines(content: dict) -> None:
     assert "tfidf-words" in actual["baseline", 2]["text"].split(" beats ")[0]
 
 
-def test_benefits_and_label_efficiency(content: dict) -> None:
+def test_benefits_and_label_efficiency(content):
     training = content["benefits"]["ulmfit"]["adapted"]["training"]
     for name, expected in (("start", 0.2), ("slope", 0.2), ("asymptote", 0.4)):
         assert training[name]["difference"]["mean"] == pytest.approx(expected)
@@ -183,29 +180,19 @@ def test_benefits_and_label_efficiency(content: dict) -> None:
     assert high["against"]["tfidf-words"]["at_least_ratio"] == 1.0
 
 
-def test_the_learning_curve_and_the_metrics(job: EvaluateJob, content: dict) -> None:
-    with (job.output / "learning_curve.csv").open() as file:
-        learning = list(csv.DictReader(file))
-    assert len(learning) == 4 * 2
-    assert list(learning[0]) == ["system", "budget", "labels", "score", "low", "high", "accuracy"]
-    metrics = json.loads((job.output / "metrics.json").read_text())
-    assert metrics["ulmfit-adapted.8.accuracy"] == pytest.approx(271 / 300, abs=1e-6)
-    assert metrics["ulmfit-adapted.8.macro_f1_half_width"] > 0
-
-
-def test_another_version_of_the_test_set_is_refused(job: EvaluateJob, tmp_path: Path) -> None:
+def test_another_version_of_the_test_set_is_refused(job, tmp_path):
     other = write_examples(tmp_path / "other-examples", letters(first=3000))
     with pytest.raises(ArtifactError, match=r"baselines: made from another version of the task's data \(test\)"):
         evaluate(job.model_copy(update={"examples": other}))
     assert not job.output.exists()
 
 
-def test_a_missing_system_is_named(job: EvaluateJob) -> None:
+def test_a_missing_system_is_named(job):
     with pytest.raises(ArtifactError, match=r"ulmfit-pretrained: not a complete output"):
         evaluate(job.model_copy(update={"starts": ["scratch", "pretrained", "adapted"]}))
 
 
-def test_missing_predictions_are_refused(job: EvaluateJob, task: Path) -> None:
+def test_missing_predictions_are_refused(job, task):
     actual = results(task, "ulmfit-adapted")
     for result in actual:
         result.answers["test"] = result.answers["test"][:299]
@@ -214,9 +201,7 @@ def test_missing_predictions_are_refused(job: EvaluateJob, task: Path) -> None:
         evaluate(job)
 
 
-def test_a_frozen_encoder_is_compared_with_the_fine_tuned_one_only(
-    job: EvaluateJob, task: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frozen_encoder_is_compared_with_the_fine_tuned_one_only(job, task, monkeypatch):
     monkeypatch.setitem(ACCURACY, "ulmfit-adapted-frozen", (0.6, 0.7))
     monkeypatch.setitem(FAMILY, "ulmfit-adapted-frozen", ("ulmfit", "adapted-frozen"))
     shutil.rmtree(job.finetuned / "ulmfit-adapted")
@@ -231,9 +216,7 @@ def test_a_frozen_encoder_is_compared_with_the_fine_tuned_one_only(
     assert set(actual["benefits"]["ulmfit"]) == set(actual["label_efficiency"]["ulmfit"]) == {"adapted"}
 
 
-def test_further_starts_are_compared_with_the_start_that_they_continue(
-    job: EvaluateJob, task: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_further_starts_are_compared_with_the_start_that_they_continue(job, task, monkeypatch):
     further = {"task-adapted": 0.01, "adapted-with-both": 0.02, "scratch-with-both": 0.03}
     for start, more in further.items():
         system = f"ulmfit-{start}"
@@ -259,7 +242,7 @@ def test_further_starts_are_compared_with_the_start_that_they_continue(
     assert set(content["benefits"]["ulmfit"]) == {"adapted", "task-adapted", "adapted-with-both"}
 
 
-def test_compared_systems_are_selected_on_dev(task: Path, job: EvaluateJob) -> None:
+def test_compared_systems_are_selected_on_dev(task, job):
     actual = results(task, "tfidf-words")
     for result in actual:
         # The best on dev, below chance on test.

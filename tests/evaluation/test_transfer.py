@@ -1,7 +1,5 @@
 """What transfer was worth, and negative transfer, for predictions with known metrics."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -80,7 +78,7 @@ def three(*, pretrained: float, adapted: float) -> dict[str, Any]:
     }
 
 
-def test_what_transfer_was_worth(run: Any) -> None:
+def test_what_transfer_was_worth(run):
     content = run(three(pretrained=0.7, adapted=0.75), dev={"ulmfit-adapted": 0.6})
     few, some, _ = content["worth"]["ulmfit"]["adapted"]
     # 0.75 is halfway between 0.7 at 16 and 0.8 at 64 labels: 32 in the logarithm.
@@ -96,7 +94,7 @@ def test_what_transfer_was_worth(run: Any) -> None:
     )
 
 
-def test_scores_that_scratch_does_not_reach(run: Any) -> None:
+def test_scores_that_scratch_does_not_reach(run):
     content = run(
         {
             "ulmfit-scratch": lambda budget, seed: right(SCRATCH[budget], seed),
@@ -112,7 +110,7 @@ def test_scores_that_scratch_does_not_reach(run: Any) -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("labels", [{4: 4}, {4: 4, 16: 4, 64: 4}], ids=["one budget", "no more rows in train"])
-def test_a_single_number_of_labels_has_no_label_curve(run: Any, labels: dict[int, int]) -> None:
+def test_a_single_number_of_labels_has_no_label_curve(run, labels):
     systems = {
         "ulmfit-scratch": lambda budget, seed: right(0.6, seed),
         "ulmfit-adapted": lambda budget, seed: right(0.9, seed),
@@ -122,7 +120,7 @@ def test_a_single_number_of_labels_has_no_label_curve(run: Any, labels: dict[int
     assert content["headline"].endswith("needs more than 4 labels a class; an estimate needs larger budgets.")
 
 
-def test_the_headline_is_about_the_best_system_on_dev(run: Any) -> None:
+def test_the_headline_is_about_the_best_system_on_dev(run):
     content = run(three(pretrained=0.55, adapted=0.75), dev={"ulmfit-pretrained": 0.6})
     assert content["headline"].startswith(
         "With 4 labels a class, ulmfit (pretrained) reaches macro F1 0.550; training from scratch"
@@ -134,8 +132,8 @@ def test_the_headline_is_about_the_best_system_on_dev(run: Any) -> None:
     assert content["best"]["4"] == "ulmfit-adapted"
 
 
-def test_a_slice_with_negative_transfer(run: Any) -> None:
-    def adapted(budget: int, seed: int) -> np.ndarray:
+def test_a_slice_with_negative_transfer(run):
+    def adapted(budget, seed):
         # Much better on the first slice, worse on the second.
         correct = right(SCRATCH[budget], seed)
         correct[: ROWS // 2] = True
@@ -159,7 +157,7 @@ def test_a_slice_with_negative_transfer(run: Any) -> None:
     assert parts["all", ""]["starts"]["adapted"]["score"]["mean"] == pytest.approx(cell["scores"]["macro_f1"]["mean"])
 
 
-def test_a_decrease_within_the_interval_does_not_count(run: Any) -> None:
+def test_a_decrease_within_the_interval_does_not_count(run):
     content = run(
         {
             "ulmfit-scratch": lambda budget, seed: right(0.8, seed),

@@ -1,10 +1,6 @@
 """The table, the stored model and the gate speak of one model with one interval."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,9 +22,7 @@ SYSTEM = "ulmfit-adapted"
 @pytest.mark.parametrize(
     ("kind", "budget"), [("classification", 2), ("tagging", "all"), ("questions", "all"), ("regression", 4)]
 )
-def test_the_stored_model_is_the_evaluated_and_the_judged_one(
-    kind: str, budget: int | str, make_job: Any, in_process: None, tmp_path: Path
-) -> None:
+def test_the_stored_model_is_the_evaluated_and_the_judged_one(kind, budget, make_job, in_process, tmp_path):
     finetuned = tmp_path / "finetuned"
     source = {"budgets": [budget], "seeds": [0, 1]}
     job = make_job("ulmfit", kind, source=source).model_copy(update={"output": finetuned / SYSTEM})

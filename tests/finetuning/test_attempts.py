@@ -1,14 +1,11 @@
 """`method: auto`: several ways to learn are tried, and the one with the best score of selection is used."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from components.core.artifacts import read_manifest
@@ -25,11 +22,12 @@ from components.learners.finetuning.attempts import (
     share_within,
     ways_of,
 )
-from components.learners.finetuning.runs import GroupSpec
-from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.finetuning.specs import PROCESS, gpu_bytes
+from components.learners.finetuning.stage import finetune
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
 from components.learners.ways.finetune import Finetune
+from components.models import FAMILIES
 from components.settings import contrastive
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import AutoSettings, FinetuneSettings
@@ -50,13 +48,9 @@ def weights(output: Path) -> dict[str, str]:
     return {name: entry["sha256"] for name, entry in files if name.endswith(".safetensors")}
 
 
-def answers(output: Path) -> list[list[float]]:
-    return pq.read_table(output / "runs.parquet").column("answer").to_pylist()
-
-
 @pytest.mark.parametrize("selection", ["budget", "dev"])
-def test_the_best_way_is_used(selection: str, make_job, in_process, every_way) -> None:
-    def job(method: str) -> FinetuneJob:
+def test_the_best_way_is_used(selection, make_job, in_process, every_way):
+    def job(method):
         source = BUDGET | {"selection": selection}
         changes = {"epochs": 3, "evaluations": 2}
         # Which are not the defaults of all methods.
@@ -81,42 +75,25 @@ def test_the_best_way_is_used(selection: str, make_job, in_process, every_way) -
     assert not list(Path(job("auto").cluster.storage).rglob("*.safetensors")), "no way leaves checkpoints"
 
 
-def kept(index: int):
-    """Keeps the way with this index; the preferred one is the first."""
-    return lambda specs, selections: (index, selections[index])
-
-
-def test_a_cheaper_way_wins_a_tie(make_job, in_process, every_way, monkeypatch) -> None:
-    monkeypatch.setattr(execution, "choose_way", kept(0))
-    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
-    (record,) = json.loads((output / "runs.json").read_text())
-    assert record["way"] == "features"
-
-
-@pytest.mark.parametrize(("worse", "way"), [(False, "contrastive"), (True, "features")])
-def test_the_preferred_way_is_kept_unless_it_is_clearly_worse(
-    worse: bool, way: str, make_job, in_process, monkeypatch
-) -> None:
-    monkeypatch.setattr(execution, "choose_way", kept(int(worse)))
-    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
-    (record,) = json.loads((output / "runs.json").read_text())
-    assert record["way"] == way
-
-
-@pytest.mark.parametrize(("worse", "reads"), [(False, 0), (True, 1)])
-def test_test_is_encoded_only_by_the_way_that_is_kept(
-    worse: bool, reads: int, make_job, in_process, monkeypatch
-) -> None:
-    """The frozen encoder reads the test split if `features` is kept, once, and not if `contrastive` is."""
+@pytest.mark.parametrize(
+    ("preferred", "index", "way", "reads"),
+    [(None, 0, "features", 1), ("contrastive", 0, "contrastive", 0), ("contrastive", 1, "features", 1)],
+)
+def test_the_preferred_or_cheaper_way_is_kept_and_only_it_encodes_test(
+    preferred, index, way, reads, make_job, in_process, monkeypatch
+):
     calls = []
     real = frozen.extract_fixed
     monkeypatch.setattr(frozen, "extract_fixed", lambda *given, **named: calls.append(1) or real(*given, **named))
-    monkeypatch.setattr(execution, "choose_way", kept(int(worse)))
-    finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
-    assert len(calls) == reads
+    monkeypatch.setattr(execution, "PREFERRED", preferred)
+    # The first of the ways is the preferred one.
+    monkeypatch.setattr(execution, "choose_way", lambda specs, selections: (index, selections[index]))
+    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert record["way"] == way and len(calls) == reads
 
 
-def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, every_way, capsys) -> None:
+def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, every_way, capsys):
     auto = AutoSettings(ways=["features", "finetune"], minutes=1e-9)
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
     (record,) = json.loads((output / "runs.json").read_text())
@@ -132,9 +109,7 @@ def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, every_way, 
     assert "finetune folds" not in shown.err
 
 
-def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(
-    make_job, in_process, monkeypatch, capsys
-) -> None:
+def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(make_job, in_process, monkeypatch, capsys):
     monkeypatch.setattr(Finetune, "least_rows", 13)
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
     (record,) = json.loads((output / "runs.json").read_text())
@@ -146,8 +121,8 @@ def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(
     assert "finetune: left out of 1 of 1 run(s): fewer than 13 rows" in capsys.readouterr().out
 
 
-def test_the_first_way_is_always_tried_and_costs_add_up() -> None:
-    def share(attempts: list[Attempt], limit: float | None, ways: list[Any], *, minutes: float = 0.6) -> float:
+def test_the_first_way_is_always_tried_and_costs_add_up():
+    def share(attempts, limit, ways, *, minutes=0.6):
         auto = AutoSettings(minutes=limit)
         spec = SimpleNamespace(settings=SimpleNamespace(method="finetune", auto=auto))
         return share_left(spec, Cost(minutes), attempts, ways=ways)
@@ -161,7 +136,7 @@ def test_the_first_way_is_always_tried_and_costs_add_up() -> None:
     assert share([], None, ["features"]) == 0, "its number of rows rules it out"
 
 
-def test_the_share_of_the_steps_within_a_limit() -> None:
+def test_the_share_of_the_steps_within_a_limit():
     cost = Cost(fixed=1.0, step=0.1, steps=40)
     assert cost.minutes == pytest.approx(5)
     assert share_within(cost, 5.01) == 1
@@ -172,12 +147,10 @@ def test_the_share_of_the_steps_within_a_limit() -> None:
 
 
 @pytest.mark.parametrize("way", ["contrastive", "finetune"])
-def test_a_way_that_costs_more_than_is_left_is_shortened(
-    way, make_job, in_process, every_way, monkeypatch, capsys
-) -> None:
+def test_a_way_that_costs_more_than_is_left_is_shortened(way, make_job, in_process, every_way, monkeypatch, capsys):
     costs: dict[str, Cost] = {}
 
-    def noted(spec: GroupSpec) -> Cost:
+    def noted(spec):
         costs[spec.settings.method] = cost_of(spec)
         return costs[spec.settings.method]
 
@@ -199,7 +172,7 @@ def test_a_way_that_costs_more_than_is_left_is_shortened(
     assert shown in capsys.readouterr().out
 
 
-def test_ways_that_are_still_to_come_are_left_an_equal_part(make_job, in_process, every_way, monkeypatch) -> None:
+def test_ways_that_are_still_to_come_are_left_an_equal_part(make_job, in_process, every_way, monkeypatch):
     monkeypatch.setattr(
         execution, "cost_of", lambda spec: Cost(1.0) if spec.settings.method == "features" else Cost(0.0, 0.1, 40)
     )
@@ -214,7 +187,7 @@ def test_ways_that_are_still_to_come_are_left_an_equal_part(make_job, in_process
 
 
 @pytest.mark.parametrize("kind", sorted(TASKS))
-def test_ways_that_do_not_suit_the_kind_are_left_out(kind: str, settings: FinetuneSettings) -> None:
+def test_ways_that_do_not_suit_the_kind_are_left_out(kind, settings):
     suitable = list(ways_of(settings.model_copy(update={"method": "auto"}), TASKS[kind]))
     contrastive = TASKS[kind].labels_rows and kind != "pair"
     assert suitable == (["features", "contrastive", "finetune"] if contrastive else ["features", "finetune"])
@@ -224,10 +197,10 @@ def test_ways_that_do_not_suit_the_kind_are_left_out(kind: str, settings: Finetu
             ways_of(only, TASKS[kind])
 
 
-def test_the_cost_of_a_way(make_job, in_process, every_way, monkeypatch) -> None:
+def test_the_cost_of_a_way(make_job, in_process, every_way, monkeypatch):
     found: dict[str, float] = {}
 
-    def noted(spec: GroupSpec) -> Cost:
+    def noted(spec):
         found[spec.settings.method] = cost_of(spec).minutes
         return cost_of(spec)
 
@@ -240,3 +213,33 @@ def test_the_cost_of_a_way(make_job, in_process, every_way, monkeypatch) -> None
     finetune(make_job("bert", "classification", epochs=1, min_steps=12, **job))
     # An epoch has 3 steps. Each fold and the final run have 12.
     assert found["finetune"] / found["features"] == pytest.approx((2 + 6 * 12 / 3 * 3 + 2 * 3) / 2)
+
+
+# Estimated memory of runs on a GPU.
+
+
+def spec(folder: Path, family: str, *, preset: str | None = None, precision: str = "bf16", **settings: Any) -> Any:
+    sizes = dict(FAMILIES[family].presets[preset] if preset else FAMILIES[family].tiny) | {"vocabulary": 30_522}
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"family": family, "model": sizes, "tokenizer_fingerprint": ""}))
+    given = {"training": {"rate": 1e-4, "batch_size": 32}, "max_length": 128} | settings
+    return SimpleNamespace(encoder=folder, precision=precision, settings=FinetuneSettings.model_validate(given))
+
+
+def test_the_memory_of_bert_base(tmp_path):
+    base = "base"
+    weights = 20 * 110e6
+    activations = 32 * 128 * 12 * 768 * (34 + 5 * 128 / 64)
+    found = gpu_bytes([spec(tmp_path / "a", "bert", preset=base)])
+    assert found == pytest.approx(PROCESS + weights + activations, rel=0.02)
+    # float32 activations; and the largest of several runs.
+    single = gpu_bytes([spec(tmp_path / "b", "bert", preset=base, precision="float32")])
+    assert single - found == pytest.approx(activations, rel=0.02)
+    tiny = spec(tmp_path / "c", "bert")
+    assert gpu_bytes([tiny, spec(tmp_path / "a", "bert", preset=base)]) == found
+    assert gpu_bytes([]) == 0
+
+
+def test_every_family_has_an_estimate(tmp_path):
+    for family in FAMILIES:
+        assert PROCESS < gpu_bytes([spec(tmp_path / family, family)]) < 2 * PROCESS, family

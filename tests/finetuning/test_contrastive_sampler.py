@@ -1,7 +1,5 @@
 """Batches for contrastive training."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -18,7 +16,7 @@ def sampler(targets: list[list[int]], *, rows: int, seed: int = 0) -> Contrastiv
     )
 
 
-def test_classes_of_different_sizes_are_balanced() -> None:
+def test_classes_of_different_sizes_are_balanced():
     actual = sampler([[0]] * 3 + [[1]] * 30, rows=6)
     uses = Counter(int(row) for step in range(10) for row in actual.rows(step))
     assert {step: Counter(int(row) >= 3 for row in actual.rows(step)) for step in range(10)} == {
@@ -28,7 +26,7 @@ def test_classes_of_different_sizes_are_balanced() -> None:
     assert all(uses[row] == 10 for row in range(3)) and all(uses[row] == 1 for row in range(3, 33))
 
 
-def test_many_classes_take_turns_with_two_rows_each() -> None:
+def test_many_classes_take_turns_with_two_rows_each():
     actual = sampler([[label] for label in range(10) for _ in range(3)], rows=8)
     assert (actual.width, actual.depth) == (4, 2)
     seen: Counter[int] = Counter()
@@ -40,14 +38,14 @@ def test_many_classes_take_turns_with_two_rows_each() -> None:
     assert set(seen) == set(range(10))
 
 
-def test_a_row_of_several_labels_is_once_in_a_step_and_rows_without_labels_are_a_class() -> None:
+def test_a_row_of_several_labels_is_once_in_a_step_and_rows_without_labels_are_a_class():
     actual = sampler([[0, 1], [0, 1], [0], [1], [], []], rows=12)
     assert len(actual.classes) == 3
     assert actual.rows(0).tolist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_workers_share_the_batch(world: int) -> None:
+def test_workers_share_the_batch(world):
     actual = sampler([[row % 2] for row in range(12)], rows=8)
     parts = [actual.batch(2, rank, world)["targets"] for rank in range(world)]
     assert sum(map(len, parts)) == len(actual.rows(2))

@@ -1,7 +1,5 @@
 """`selection: budget`: all choices are made by cross-validation within the label budget."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,6 @@ from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
 from components.learners.finetuning import crossvalidation, member, runs
 from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.task_models.classifier import load_classifier
-from components.learners.task_models.kinds import TASKS
-from components.models import FAMILIES
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
@@ -45,22 +41,8 @@ def check(job: FinetuneJob, output: Path) -> None:
     assert not list(Path(job.cluster.storage).rglob("*.safetensors")), "what is finished needs no checkpoints"
 
 
-@pytest.mark.parametrize("kind", sorted(TASKS))
-@pytest.mark.parametrize("method", ["finetune", "features"])
-def test_every_kind(kind: str, method: str, make_job, in_process) -> None:
-    job = make_job("bert", kind, source=BUDGET, method=method, epochs=2, evaluations=2)
-    check(job, finetune(job))
-
-
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_every_family(family: str, make_job, in_process) -> None:
-    job = make_job(family, "classification", source=BUDGET)
-    check(job, finetune(job))
-
-
-@pytest.mark.parametrize("norm", ["block", "length", "auto"])
-@pytest.mark.parametrize("kind", ["classification", "pair", "regression"])
-def test_normalisation_by_blocks(norm: str, kind: str, make_job, in_process) -> None:
+@pytest.mark.parametrize(("norm", "kind"), [("block", "classification"), ("length", "pair"), ("auto", "regression")])
+def test_normalisation_by_blocks(norm, kind, make_job, in_process):
     changes = {"head_norm": norm, "layers": "all", "pooling": "concat", "head_penalties": [1.0, 100.0]}
     job = make_job("bert", kind, source=BUDGET, evaluations=2, **changes)
     output = finetune(job)
@@ -73,18 +55,7 @@ def test_normalisation_by_blocks(norm: str, kind: str, make_job, in_process) -> 
         assert record["penalties"][f"{record['head_norm']} {record['penalty']}"] == best
 
 
-def test_dev_chooses_the_normalisation(make_job, in_process) -> None:
-    job = make_job("bert", "classification", head_norm="auto", head_penalties=[1.0, 100.0], method="features")
-    output = finetune(job)
-    (record,) = json.loads((output / "runs.json").read_text())
-    assert len(record["penalties"]) == 6 and record["head_norm"] in ("length", "block", "fixed")
-    test = read_split(job.examples, "test")
-    served = load_classifier(output / "classifier").answer(test.fields)
-    for answer, expected in zip(served, read_answers(output, "test")[job.system, ALL, 0], strict=True):
-        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
-
-
-def test_dev_is_never_read(make_job, in_process, monkeypatch) -> None:
+def test_dev_is_never_read(make_job, in_process, monkeypatch):
     def refuses(directory, split, **named):
         assert split != "dev"
         return read_split(directory, split, **named)
@@ -94,7 +65,7 @@ def test_dev_is_never_read(make_job, in_process, monkeypatch) -> None:
     finetune(make_job("ulmfit", "classification", source=BUDGET, frozen=True))
 
 
-def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, in_process, monkeypatch) -> None:
+def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, in_process, monkeypatch):
     learned: list[tuple[int | None, list[int], list[int]]] = []
     real = member.Member.__init__
 
@@ -117,7 +88,7 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
             assert outside == list(np.flatnonzero(folds == fold)) and sorted(inside + outside) == rows
 
 
-def test_the_penalty_and_the_point_are_chosen_of_all_folds_together(make_job, in_process) -> None:
+def test_the_penalty_and_the_point_are_chosen_of_all_folds_together(make_job, in_process):
     job = make_job("bert", "classification", source=BUDGET, head_penalties=[1.0, 1e9], epochs=4, evaluations=4)
     (record,) = json.loads((finetune(job) / "runs.json").read_text())
     best = max(record["penalties"], key=lambda one: (record["penalties"][one], float(one)))
@@ -126,10 +97,8 @@ def test_the_penalty_and_the_point_are_chosen_of_all_folds_together(make_job, in
     assert record["best_step"] == record["curve"][record["chosen"]]["step"]
 
 
-@pytest.mark.parametrize("stop", [0, 1, 2])
-def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(
-    stop: int, make_job, in_process, monkeypatch
-) -> None:
+@pytest.mark.parametrize("stop", [0, 1])
+def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(stop, make_job, in_process, monkeypatch):
     real = crossvalidation._select
     steps: list[int] = []
 
@@ -156,22 +125,21 @@ def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(
     ("kind", "head"),
     [
         ("classification", {"head_hidden": 4}),
-        ("classification", {"head_norm": "auto", "head_penalties": [1.0, 100.0]}),
         ("classification", {"head_norm": "auto", "method": "contrastive"}),
         ("questions", {"head_hidden": 4}),
     ],
 )
-def test_an_interrupted_run_ends_bit_identical(kind: str, head, make_job, in_process, monkeypatch) -> None:
-    def job(name: str) -> FinetuneJob:
+def test_an_interrupted_run_ends_bit_identical(kind, head, make_job, in_process, monkeypatch):
+    def job(name):
         made = make_job("gpt", kind, name=name, source=BUDGET, frozen=True, evaluations=2, **head)
         return with_checkpoints(made)
 
     unbroken, broken = finetune(job("unbroken")), job("broken")
-    assert finish_interrupted(broken, monkeypatch, every=2) > 1
+    assert finish_interrupted(broken, monkeypatch, every=5) > 1
     assert contents(broken.output) == contents(unbroken)
 
 
-def test_a_single_row_is_refused(make_job, in_process) -> None:
+def test_a_single_row_is_refused(make_job, in_process):
     job = make_job("bert", "tagging", source=BUDGET | {"budgets": [1]})
     with pytest.raises(ConfigError, match="budgets: 1 training row.*too few for a cross-validation"):
         finetune(job)
@@ -189,8 +157,8 @@ def chosen_of(index: int):
 @pytest.mark.parametrize(("method", "first"), [("contrastive", -1), ("finetune", 0)])
 @pytest.mark.parametrize("index", [0, -1])
 def test_contrastive_training_prefers_the_end_of_its_schedule_and_fine_tuning_the_start(
-    index: int, method: str, first: int, make_job, in_process, monkeypatch
-) -> None:
+    index, method, first, make_job, in_process, monkeypatch
+):
     monkeypatch.setattr(crossvalidation._Pooled, "choose", chosen_of(index))
     (record,) = json.loads(
         (

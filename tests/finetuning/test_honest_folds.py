@@ -1,8 +1,6 @@
 """A fold sees nothing of its rows: words that occur only in held-out rows, their copies and their groups, labelled or
 not, change nothing that is fitted for the fold."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -92,13 +90,13 @@ def fitted_words(made: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", sorted(ROWS))
-def test_words_models_and_baselines(kind: str, tmp_path: Path) -> None:
+def test_words_models_and_baselines(kind, tmp_path):
     one, other = (fitted_words(made) for made in planted(tmp_path, kind).values())
     assert one == other
 
 
 @pytest.mark.parametrize("kind", ["classification", "pair"])
-def test_a_leak_is_seen(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leak_is_seen(kind, tmp_path, monkeypatch):
     """With the rows alone left out, and not what belongs to them."""
     made = planted(tmp_path, kind)
     monkeypatch.setattr(Split, "belonging", lambda split, rows: frozenset(split.digests[row] for row in rows))
@@ -130,13 +128,11 @@ def fold_of(job: FinetuneJob) -> RunSpec:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_ways_to_learn(
-    way: str, tmp_path: Path, make_job: Any, in_process: None, cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ways_to_learn(way, tmp_path, make_job, in_process, cluster, monkeypatch):
     states: list[dict[str, Tensor]] = []
     real = member.Member.result
 
-    def noted(self: member.Member) -> dict[str, Tensor]:
+    def noted(self):
         states.append(cloned_state(self.model))
         return real(self)
 
@@ -151,7 +147,7 @@ def test_ways_to_learn(
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_joint_regression(tmp_path: Path, make_job: Any, in_process: None) -> None:
+def test_a_joint_regression(tmp_path, make_job, in_process):
     found = []
     for made in planted(tmp_path, "classification").values():
         job = job_of(make_job, made, "classification", words="auto")
@@ -168,7 +164,7 @@ def test_a_joint_regression(tmp_path: Path, make_job: Any, in_process: None) -> 
     assert all(np.array_equal(one, other) for one, other in zip(found[:half], found[half:], strict=True))
 
 
-def test_no_task_of_a_group_reads_the_rows_of_another(tmp_path: Path, make_job: Any) -> None:
+def test_no_task_of_a_group_reads_the_rows_of_another(tmp_path, make_job):
     """Both tasks have the same texts, whose folds differ."""
     members = []
     for number, kind in enumerate(("classification", "multilabel")):

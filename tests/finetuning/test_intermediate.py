@@ -1,7 +1,5 @@
 """A model that was fine-tuned on another task as initialisation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,6 @@ from components.learners.finetuning.intermediate import (
 )
 from components.learners.finetuning.stage import finetune
 from components.learners.task_models.classifier import load_classifier
-from components.models import FAMILIES
 from components.models.encoder import KIND, load_encoder
 
 
@@ -25,8 +22,8 @@ def after(job, source: str, encoder: Path, output: Path) -> FinetuneAfterJob:
     return FinetuneAfterJob(**changed, source=source)
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_the_encoder_of_the_fine_tuned_model_is_the_start(family: str, make_job, in_process, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["elmo", "gpt", "ulmfit"])
+def test_the_encoder_of_the_fine_tuned_model_is_the_start(family, make_job, in_process, tmp_path):
     other = finetune(make_job(family, "multilabel", name="other"))
     encoder = intermediate(IntermediateJob(source="other", finetuned=other, output=tmp_path / "encoder"))
     manifest = read_manifest(encoder, kind=KIND, verify=True)
@@ -41,7 +38,7 @@ def test_the_encoder_of_the_fine_tuned_model_is_the_start(family: str, make_job,
     load_classifier(output / "classifier")
 
 
-def test_a_task_does_not_start_from_itself(make_job, tmp_path: Path) -> None:
+def test_a_task_does_not_start_from_itself(make_job, tmp_path):
     job = after(make_job("bert", "classification"), "things", tmp_path / "missing", tmp_path / "itself")
     output = finetune_after(job)
     assert is_complete(output, kind=FINETUNED) and [path.name for path in output.iterdir()] == ["manifest.json"]

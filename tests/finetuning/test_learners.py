@@ -4,8 +4,6 @@ Every entry of `BASELINES` and `WAYS` is tested with every kind of task that it 
 teachers, in `test_distil.py`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -67,7 +65,7 @@ def learn(make_task, make_job, in_process, monkeypatch) -> Callable[[str, str, s
 
 
 @pytest.mark.parametrize(("kind", "learner"), sorted(learners()))
-def test_it_learns_within_its_budget_and_is_served_as_scored(kind: str, learner: str, learn, tmp_path: Path) -> None:
+def test_it_learns_within_its_budget_and_is_served_as_scored(kind, learner, learn, tmp_path):
     output = learn(kind, learner, "first")
     examples = tmp_path / f"examples-{kind}"
     facts, train, test = read_facts(examples), read_split(examples, "train"), read_split(examples, "test")
@@ -92,7 +90,7 @@ def test_it_learns_within_its_budget_and_is_served_as_scored(kind: str, learner:
         assert read_manifest(output / "classifier").facts["seeds"] == [0, 1]
 
 
-def test_the_table_has_the_names_of_the_settings() -> None:
+def test_the_table_has_the_names_of_the_settings():
     assert set(WAYS) == set(get_args(WayName))
 
 
@@ -105,8 +103,8 @@ class Biases(Way):
         return decayed(value for name, value in named if name.startswith("head.") or name.endswith("bias"))
 
 
-def test_a_new_way_is_one_class(make_job, in_process, monkeypatch) -> None:
-    monkeypatch.setitem(WAYS, "finetune", Biases())  # type: ignore[arg-type]
+def test_a_new_way_is_one_class(make_job, in_process, monkeypatch):
+    monkeypatch.setitem(WAYS, "finetune", Biases())
     job: FinetuneJob = make_job("bert", "classification", evaluations=3, epochs=20, head_steps=0, training=FAST)
     output = finetune(job)
     (record,) = json.loads((output / "runs.json").read_text())

@@ -1,10 +1,6 @@
 """A kind from outside the code base, two files and two table entries, passes the contract of every kind."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,13 +23,13 @@ KIND = "truth"
 
 @pytest.fixture(autouse=True)
 def _entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS._entries, KIND, "tests.finetuning.toy_kind:KIND")  # type: ignore[attr-defined]
-    monkeypatch.setitem(TASKS._entries, KIND, "tests.finetuning.toy_task:TASK")  # type: ignore[attr-defined]
+    monkeypatch.setitem(KINDS._entries, KIND, "tests.finetuning.toy_kind:KIND")
+    monkeypatch.setitem(TASKS._entries, KIND, "tests.finetuning.toy_task:TASK")
     monkeypatch.setitem(ROWS, KIND, lambda row: {"text": row["text"], "label": row["label"] == "metal"})
 
 
 @pytest.mark.parametrize("method", ["finetune", "features"])
-def test_it_is_read_fine_tuned_scored_and_served(method: str, make_job: Callable, in_process: None) -> None:
+def test_it_is_read_fine_tuned_scored_and_served(method, make_job, in_process):
     job = make_job("ulmfit", KIND, method=method)
     output = finetune(job)
     facts, dev, test = read_facts(job.examples), *(read_split(job.examples, name) for name in ("dev", "test"))
@@ -48,13 +44,13 @@ def test_it_is_read_fine_tuned_scored_and_served(method: str, make_job: Callable
     np.testing.assert_allclose(np.stack(served), np.stack(on_test), atol=1e-4)
 
 
-def test_it_has_the_constant_baseline(make_task: Callable, tmp_path: Path) -> None:
+def test_it_has_the_constant_baseline(make_task, tmp_path):
     output = baseline(BaselineJob(examples=make_task(KIND), output=tmp_path / "baselines"))
     (record,) = json.loads((output / "runs.json").read_text())
     assert record["system"] == "most-frequent" and record["curve"][0]["accuracy"] == pytest.approx(2 / 3)
 
 
-def test_it_predicts_a_file(make_job: Callable, in_process: None, tmp_path: Path) -> None:
+def test_it_predicts_a_file(make_job, in_process, tmp_path):
     classifier = load_classifier(finetune(make_job("ulmfit", KIND)) / "classifier")
     source, output = tmp_path / "in.csv", tmp_path / "out.jsonl"
     source.write_text('text\nthe old gold here\n" "\n')
@@ -64,7 +60,7 @@ def test_it_predicts_a_file(make_job: Callable, in_process: None, tmp_path: Path
     assert second["prediction"] is None
 
 
-def test_its_reader_names_the_line(tmp_path: Path) -> None:
+def test_its_reader_names_the_line(tmp_path):
     for split in ("train", "dev", "test"):
         write_jsonl(tmp_path / f"{split}.jsonl", [{"text": "gold", "label": "maybe"}])
     source = TaskSource(path=str(tmp_path), kind=KIND)
@@ -72,5 +68,5 @@ def test_its_reader_names_the_line(tmp_path: Path) -> None:
         examples(ExamplesJob(task="things", source=source, output=tmp_path / "out"))
 
 
-def test_its_metrics_can_decide_a_promotion() -> None:
+def test_its_metrics_can_decide_a_promotion():
     assert promotion_metrics(KIND) == ("accuracy",)

@@ -1,7 +1,5 @@
 """The stage: every family, its output, and resuming of interrupted runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -30,11 +28,8 @@ from components.models import FAMILIES
 from components.models.encoder import architecture_of, load_encoder
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import ScratchSettings
-from components.settings.tasks import TaskSource
 from components.training.precision import product_size
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
-
-Encoders = Callable[..., Path]
 
 
 @pytest.fixture
@@ -42,9 +37,8 @@ def make_job(make_things_job: Callable[..., FinetuneJob]) -> Callable[..., Finet
     return make_things_job
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-@pytest.mark.parametrize("method", ["finetune", "features"])
-def test_every_family_is_fine_tuned_and_writes_all_files(family: str, method: str, make_job, in_process) -> None:
+@pytest.mark.parametrize(("family", "method"), [("ulmfit", "finetune"), ("bert", "finetune"), ("word2vec", "features")])
+def test_every_family_is_fine_tuned_and_writes_all_files(family, method, make_job, in_process):
     job = make_job(family, method=method)
     output = finetune(job)
     table = pq.read_table(output / "runs.parquet")
@@ -80,7 +74,7 @@ def test_every_family_is_fine_tuned_and_writes_all_files(family: str, method: st
     np.testing.assert_array_equal(np.stack(served), np.stack(expected))
 
 
-def test_every_run_writes_its_curve_for_monitoring(make_job, in_process, tmp_path, monkeypatch) -> None:
+def test_every_run_writes_its_curve_for_monitoring(make_job, in_process, tmp_path, monkeypatch):
     without = finetune(make_job(name="without"))
     file = tmp_path / "measurements.jsonl"
     monkeypatch.setenv(FILE, str(file))
@@ -98,17 +92,17 @@ def test_every_run_writes_its_curve_for_monitoring(make_job, in_process, tmp_pat
         assert [point.step for point in points if point.key == f"loss/{piece}"] == list(range(1, record["steps"] + 1))
 
 
-def test_a_backward_model_with_another_block_name(make_job, make_encoder, in_process, monkeypatch) -> None:
+def test_a_backward_model_with_another_block_name(make_job, make_encoder, in_process, monkeypatch):
     monkeypatch.setitem(FAMILIES["ulmfit"].tiny, "direction", "backward")
     encoder = make_encoder("ulmfit")
     job = make_job().model_copy(update={"family": "ulmfit-backward", "encoder": encoder})
     output = finetune(job)
     assert set(pq.read_table(output / "runs.parquet").column("system").to_pylist()) == {"ulmfit-backward-adapted"}
     served = load_classifier(output / "classifier").encoder
-    assert served.config.direction == "backward"  # type: ignore[attr-defined]
+    assert served.config.direction == "backward"
 
 
-def test_an_easy_task_is_learned(make_job, in_process, source: TaskSource, tmp_path: Path) -> None:
+def test_an_easy_task_is_learned(make_job, in_process, source, tmp_path):
     whole = source.model_copy(update={"budgets": ["all"], "seeds": [0]})
     job = make_job(epochs=20, evaluations=5, unfreeze_epochs=0.5, discriminative=1.0, dropout=0.0)
     training = job.settings.training.model_copy(update={"rate": 0.05})
@@ -128,7 +122,7 @@ def test_an_easy_task_is_learned(make_job, in_process, source: TaskSource, tmp_p
     assert any(record["best_step"] > 0 for record in records)
 
 
-def test_scratch_initialises_by_seed_and_has_its_own_settings(make_job, in_process) -> None:
+def test_scratch_initialises_by_seed_and_has_its_own_settings(make_job, in_process):
     output = finetune(make_job(trained=False, head_steps=0, method="features"))
     rows = pq.read_table(output / "runs.parquet").to_pylist()
     by_seed = {
@@ -142,7 +136,7 @@ def test_scratch_initialises_by_seed_and_has_its_own_settings(make_job, in_proce
 
 
 @pytest.mark.parametrize(("trained", "expected"), [(True, 0.01), (False, 1.0)])
-def test_the_head_has_its_own_learning_rate(make_job, in_process, monkeypatch, trained: bool, expected: float) -> None:
+def test_the_head_has_its_own_learning_rate(make_job, in_process, monkeypatch, trained, expected):
     scales = []
     real = runs.train
 
@@ -156,7 +150,7 @@ def test_the_head_has_its_own_learning_rate(make_job, in_process, monkeypatch, t
     assert set(scales) == {expected}
 
 
-def test_finetuning_keeps_the_penalty_of_the_fitted_head(make_job, in_process, monkeypatch) -> None:
+def test_finetuning_keeps_the_penalty_of_the_fitted_head(make_job, in_process, monkeypatch):
     losses = []
     real = runs.train
 
@@ -180,11 +174,11 @@ def test_finetuning_keeps_the_penalty_of_the_fitted_head(make_job, in_process, m
     assert output.exists()
 
 
-def test_all_starts_have_the_precision_of_the_architecture(make_job, in_process, monkeypatch) -> None:
+def test_all_starts_have_the_precision_of_the_architecture(make_job, in_process, monkeypatch):
     monkeypatch.setattr("components.training.precision.has_bf16", lambda device: True)
     sizes = {}
 
-    def precision(name: str, *, trained: bool = True) -> str:
+    def precision(name, *, trained=True):
         job = make_job(name=name, trained=trained)
         sizes[name] = product_size(architecture_of(job.encoder))
         training = job.settings.training.model_copy(update={"precision": "auto"})
@@ -201,10 +195,8 @@ def test_all_starts_have_the_precision_of_the_architecture(make_job, in_process,
 
 
 @pytest.mark.parametrize("hidden", [6, 0])
-def test_a_run_interrupted_between_checkpoints_ends_bit_identical(
-    hidden: int, make_job, in_process, monkeypatch
-) -> None:
-    def changed(name: str, storage: str) -> FinetuneJob:
+def test_a_run_interrupted_between_checkpoints_ends_bit_identical(hidden, make_job, in_process, monkeypatch):
+    def changed(name, storage):
         job = make_job(name=name, pooling="mean", layers="mix", head_norm="batch", head_hidden=hidden, epochs=3)
         cluster = job.cluster.model_copy(update={"storage": str(Path(job.cluster.storage) / storage)})
         return with_checkpoints(job.model_copy(update={"cluster": cluster}))
@@ -217,7 +209,7 @@ def test_a_run_interrupted_between_checkpoints_ends_bit_identical(
     assert contents(broken.output) == contents(unbroken)
 
 
-def test_many_features_are_computed_in_parallel(make_job, in_process, monkeypatch) -> None:
+def test_many_features_are_computed_in_parallel(make_job, in_process, monkeypatch):
     few = make_job(name="few")
     finetune(few)
     computed = []
@@ -237,7 +229,7 @@ def test_many_features_are_computed_in_parallel(make_job, in_process, monkeypatc
     assert contents(many.output) == contents(few.output)
 
 
-def test_the_encoder_reads_no_split_twice_with_the_same_weights(make_job, in_process, monkeypatch) -> None:
+def test_the_encoder_reads_no_split_twice_with_the_same_weights(make_job, in_process, monkeypatch):
     real, answered = member.answers, []
 
     def counted(model, encoded, *, precision):
@@ -259,20 +251,7 @@ def test_the_encoder_reads_no_split_twice_with_the_same_weights(make_job, in_pro
     assert sorted(answered) == [18] * job.settings.evaluations * len(records) + [24] * learned
 
 
-def test_a_model_without_improvement_gives_the_served_answers(make_job, settings, in_process) -> None:
-    job = make_job("bert", training=settings.training.model_copy(update={"rate": 1e-12}))
-    served = load_members(finetune(job) / "classifier")
-    records = json.loads((job.output / "runs.json").read_text())
-    assert not any(record["best_step"] for record in records)
-    fields = read_split(job.examples, "test").fields
-    expected = np.stack([np.stack(member.answer(fields)) for member in served])
-    rows = pq.read_table(job.output / "runs.parquet", filters=[("split", "=", "test")]).to_pylist()
-    predicted = np.asarray([row["answer"] for row in rows]).reshape(len(records), *expected.shape[1:])
-    for answers in expected:
-        assert any(np.array_equal(of_run.astype(np.float32), answers) for of_run in predicted)
-
-
-def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch) -> None:
+def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch):
     job = make_job()
     real, executed = runs.execute, []
 
@@ -294,7 +273,7 @@ def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch) -> 
 
 
 @pytest.mark.slow
-def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, in_process, tmp_path: Path) -> None:
+def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, in_process, tmp_path):
     unbroken = finetune(make_job(name="unbroken"))
     job = make_job(name="killed")
     storage = tmp_path / "elsewhere" / "store"
@@ -317,27 +296,26 @@ def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, in_process, t
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
 
-    def start() -> subprocess.Popen[bytes]:
+    def start():
         return subprocess.Popen(
             [sys.executable, str(script), str(tmp_path / "job.json")], env=environment, start_new_session=True
         )
 
-    def farthest() -> int:
+    def farthest():
         """The last step of all complete checkpoints."""
         return max((int(path.parent.name[5:]) for path in storage.glob("finetune-*/step-*/state.json")), default=0)
 
-    for step in (1, 5):
-        stage = start()
-        # Kill the stage and all of its processes once a run has reached a step.
-        while stage.poll() is None and farthest() < step:
-            time.sleep(0.002)
-        os.killpg(stage.pid, signal.SIGKILL)
-        assert stage.wait() == -signal.SIGKILL and not job.output.exists()
+    stage = start()
+    # Kill the stage and all of its processes once a run is in the middle.
+    while stage.poll() is None and farthest() < 4:
+        time.sleep(0.002)
+    os.killpg(stage.pid, signal.SIGKILL)
+    assert stage.wait() == -signal.SIGKILL and not job.output.exists()
     assert start().wait() == 0
     assert contents(job.output) == contents(unbroken)
 
 
-def test_an_encoder_with_another_tokenizer_is_refused(make_job, in_process) -> None:
+def test_an_encoder_with_another_tokenizer_is_refused(make_job, in_process):
     job = make_job()
     path = job.encoder / "tokenizer" / "tokenizer.json"
     path.write_text(path.read_text().replace("apple", "appel"))
@@ -349,7 +327,7 @@ def test_an_encoder_with_another_tokenizer_is_refused(make_job, in_process) -> N
     assert not job.output.exists()
 
 
-def test_the_frozen_encoder_is_scored_as_a_system(make_job, in_process) -> None:
+def test_the_frozen_encoder_is_scored_as_a_system(make_job, in_process):
     both = pq.read_table(finetune(make_job(name="both", frozen=True)) / "runs.parquet").to_pylist()
     alone = pq.read_table(finetune(make_job(name="alone", method="features")) / "runs.parquet").to_pylist()
     tuned = pq.read_table(finetune(make_job(name="tuned")) / "runs.parquet").to_pylist()
@@ -363,7 +341,7 @@ def test_the_frozen_encoder_is_scored_as_a_system(make_job, in_process) -> None:
     assert [row for row in both if row["start"] == "adapted"] == tuned
 
 
-def test_the_frozen_model_is_a_classifier_of_its_own(make_job, in_process, monkeypatch) -> None:
+def test_the_frozen_model_is_a_classifier_of_its_own(make_job, in_process, monkeypatch):
     monkeypatch.setattr(member, "best_score", lambda record: -1.0)  # every later evaluation is better
     output = finetune(job := make_job(frozen=True, epochs=1))
     facts = read_manifest(output / "classifier-frozen").facts
@@ -378,11 +356,11 @@ def test_the_frozen_model_is_a_classifier_of_its_own(make_job, in_process, monke
         assert torch.equal(value, before[name]), name
 
 
-def test_a_frozen_model_that_fine_tuning_has_not_changed_is_written_once(make_job, in_process, monkeypatch) -> None:
+def test_a_frozen_model_that_fine_tuning_has_not_changed_is_written_once(make_job, in_process, monkeypatch):
     monkeypatch.setattr(member, "best_score", lambda record: 2.0)  # no later evaluation is better
     assert not (finetune(make_job(frozen=True, epochs=1)) / "classifier-frozen").exists()
 
 
-def test_random_weights_are_never_scored_frozen(make_job, in_process) -> None:
+def test_random_weights_are_never_scored_frozen(make_job, in_process):
     output = finetune(make_job(trained=False, frozen=True))
     assert set(pq.read_table(output / "runs.parquet").column("system").to_pylist()) == {"ulmfit-scratch"}

@@ -1,7 +1,5 @@
 """Tagging and question answering in the stage: easy tasks are learned."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -74,7 +72,7 @@ def make_job(make_encoder, settings: FinetuneSettings, cluster: ClusterSettings,
 
 
 @pytest.mark.parametrize("tagger", ["linear", "crf", "bilstm_crf"])
-def test_a_tagger_learns_an_easy_task(tagger: str, make_job: MakeJob, in_process) -> None:
+def test_a_tagger_learns_an_easy_task(tagger, make_job, in_process):
     job = make_job(
         "tagging", "bert", budgets=["all"], tagger=tagger, epochs=40, evaluations=4, dropout=0.0,
         head_dropout=0.0, discriminative=1.0, unfreeze_epochs=0,
@@ -86,7 +84,7 @@ def test_a_tagger_learns_an_easy_task(tagger: str, make_job: MakeJob, in_process
     assert max(point["span_f1"] for point in record["curve"]) > 0.9
 
 
-def test_questions_are_learned_and_the_threshold_is_stored(make_job: MakeJob, in_process) -> None:
+def test_questions_are_learned_and_the_threshold_is_stored(make_job, in_process):
     job = make_job(
         "questions", "bert", budgets=["all"], epochs=60, evaluations=4, dropout=0.0, head_dropout=0.0,
         discriminative=1.0, unfreeze_epochs=0,

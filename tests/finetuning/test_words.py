@@ -1,9 +1,6 @@
 """Words beside the encoder: weights and scales by hand, the served model to the last bit, and what is refused."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -24,7 +21,7 @@ from components.learners.words.fits import fit_exclusive, fit_independent
 
 
 @pytest.mark.parametrize("score", [0.7, 0.9])
-def test_a_run_that_chose_on_dev_has_the_score_of_the_combination(score: float) -> None:
+def test_a_run_that_chose_on_dev_has_the_score_of_the_combination(score):
     """Even if another evaluation of the encoder alone was better."""
     record = {"score": "f1", "curve": [{"f1": 0.8}, {"f1": 0.85}, {"f1": 0.84}]}
     assert best_score(record | at_chosen(record, {"f1": score})) == score
@@ -37,7 +34,7 @@ def softmax(values: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-def test_a_joint_regression_is_the_product_of_its_parts(classes: int) -> None:
+def test_a_joint_regression_is_the_product_of_its_parts(classes):
     rng = np.random.default_rng(0)
     dense = rng.normal(size=(40, 3))
     tfidf = sparse.random(40, 9, density=0.4, format="csr", random_state=1)
@@ -51,7 +48,7 @@ def test_a_joint_regression_is_the_product_of_its_parts(classes: int) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_a_joint_regression_of_several_labels() -> None:
+def test_a_joint_regression_of_several_labels():
     rng = np.random.default_rng(0)
     dense = rng.normal(size=(30, 3))
     tfidf = sparse.random(30, 9, density=0.4, format="csr", random_state=1)
@@ -63,15 +60,19 @@ def test_a_joint_regression_of_several_labels() -> None:
     np.testing.assert_allclose(found, whole.probabilities(sparse.hstack([dense, tfidf], format="csr")), atol=1e-6)
 
 
-@pytest.mark.parametrize("selection", ["budget", "dev"])
-@pytest.mark.parametrize("words", ["mean", "joint"])
-@pytest.mark.parametrize("kind", ["classification", "multilabel", "pair"])
-def test_the_served_model_is_the_scored_one_to_the_last_bit(
-    kind: str, words: str, selection: str, make_job, in_process, monkeypatch
-) -> None:
+@pytest.mark.parametrize(
+    ("kind", "words", "selection"),
+    [
+        ("classification", "joint", "budget"),
+        ("multilabel", "joint", "dev"),
+        ("multilabel", "mean", "budget"),
+        ("pair", "mean", "dev"),
+    ],
+)
+def test_the_served_model_is_the_scored_one_to_the_last_bit(kind, words, selection, make_job, in_process, monkeypatch):
     job = make_job("ulmfit", kind, words="auto", source={"selection": selection})
 
-    def forced(self: WordsRows, candidates: Any) -> Choice:
+    def forced(self, candidates):
         index = 0 if len(candidates) < len(WEIGHTS) else {"mean": 5, "joint": len(candidates) - 2}[words]
         return Choice(index, {}, list(candidates[index]))
 
@@ -100,7 +101,7 @@ def test_the_served_model_is_the_scored_one_to_the_last_bit(
     assert others != stored
 
 
-def test_where_no_words_are_chosen_the_model_is_the_encoder_alone(make_job, in_process, monkeypatch) -> None:
+def test_where_no_words_are_chosen_the_model_is_the_encoder_alone(make_job, in_process, monkeypatch):
     source = {"selection": "budget"}
     alone = finetune(make_job("ulmfit", "classification", name="alone", source=source))
     monkeypatch.setattr(WordsRows, "choose", lambda self, found: Choice(0, {}, list(found[0])))

@@ -1,13 +1,10 @@
 """Data at an address: imported by DVC, updated before every run, and used as it is if the address is not reached."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -76,7 +73,7 @@ def write(root: Path, **data: object) -> Path:
     return root / "params.yaml"
 
 
-def test_addresses_stand_for_local_copies() -> None:
+def test_addresses_stand_for_local_copies():
     assert local_path("s3://bucket/some reviews/") == local_path("s3://bucket/some reviews")
     assert local_path("s3://bucket/a") != local_path("s3://other/a")
     result, imports = localised(
@@ -105,9 +102,7 @@ def test_addresses_stand_for_local_copies() -> None:
     ]
 
 
-def test_files_of_a_web_server_are_imported_and_updated(
-    repository: Path, web: Web, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_of_a_web_server_are_imported_and_updated(repository, web, capsys):
     web.files = {"/reviews/train.csv": b"text,label\na,x\nb,y\n"}
     params = write(repository, tasks={"reviews": {"path": f"{web.address}/reviews", "train": "train.csv"}})
     (train,) = bring(params, root=repository)
@@ -129,10 +124,10 @@ def test_files_of_a_web_server_are_imported_and_updated(
     web.stop()
     bring(params, root=repository)
     assert "cannot be reached; the copy of an earlier run is used" in capsys.readouterr().out
-    web.stop = lambda: None  # type: ignore[method-assign]
+    web.stop = lambda: None
 
 
-def test_a_folder_in_s3_is_imported(repository: Path, s3: Any) -> None:
+def test_a_folder_in_s3_is_imported(repository, s3):
     s3.create_bucket(Bucket="labels")
     for name in ("train.csv", "test.csv"):
         s3.put_object(Bucket="labels", Key=f"reviews/{name}", Body=b"text,label\na,x\nb,y\n")

@@ -1,12 +1,9 @@
 """Drift in runs: when traffic is checked."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +55,7 @@ def record(root: Path, *, found: bool) -> None:
     findings.write(root / "artifacts", f"drift-{TASK}", Findings(Chapter("Drift"), numbers), options={}, inputs={})
 
 
-def test_traffic_is_checked_if_there_is_new_one(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traffic_is_checked_if_there_is_new_one(params, monkeypatch):
     root, calls = params.parent, list[tuple[str, ...]]()
     monkeypatch.setattr(run, "run_headstart", lambda *arguments, **options: calls.append(arguments))
     run.check_drift(params, root=root)
@@ -73,10 +70,8 @@ def test_traffic_is_checked_if_there_is_new_one(params: Path, monkeypatch: pytes
     assert len(calls) == 1
 
 
-def test_a_failed_check_stops_no_run(
-    params: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(*arguments: Any, **options: Any) -> None:
+def test_a_failed_check_stops_no_run(params, monkeypatch, capsys):
+    def fail(*arguments, **options):
         raise StageError("no registry", final=False)
 
     monkeypatch.setattr(run, "run_headstart", fail)
@@ -85,7 +80,7 @@ def test_a_failed_check_stops_no_run(
     assert "the check failed; the run goes on" in capsys.readouterr().out
 
 
-def test_the_server_and_the_flow_share_a_folder(params: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_and_the_flow_share_a_folder(params, tmp_path, monkeypatch):
     """As in compose and Kubernetes: the server runs elsewhere, with its own copy of the settings."""
     monkeypatch.setenv("HEADSTART_TRAFFIC", str(tmp_path / "volume"))
     image = tmp_path / "image"

@@ -1,7 +1,5 @@
 """`headstart drill`: its project, its comparison, its report. The drills themselves take minutes; people run them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -13,7 +11,6 @@ from components.settings.loading import load_params
 from flows import drill
 from flows.drill import Drill
 from flows.drills.project import DrillError, Project, Session, differences, make
-from flows.drills.services import Store
 
 
 @pytest.fixture
@@ -21,9 +18,7 @@ def made(tmp_path: Path) -> Project:
     return make(tmp_path / "a", variables={"OWN": "1"}, launcher="local")
 
 
-def test_the_project_has_valid_settings_and_the_same_data_every_time(
-    made: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_project_has_valid_settings_and_the_same_data_every_time(made, tmp_path, monkeypatch):
     monkeypatch.chdir(made.root)
     check_params(load_params(Path("params.yaml")))
     again = make(tmp_path / "b", variables={}, launcher="local")
@@ -31,7 +26,7 @@ def test_the_project_has_valid_settings_and_the_same_data_every_time(
         assert (made.root / name).read_bytes() == (again.root / name).read_bytes()
 
 
-def test_the_users_servers_are_out_of_reach(made: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_servers_are_out_of_reach(made, monkeypatch):
     for name in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL", "RAY_ADDRESS", "AWS_ACCESS_KEY_ID", "HEADSTART_STORAGE"):
         monkeypatch.setenv(name, "mine")
     environment = made.environment()
@@ -39,11 +34,11 @@ def test_the_users_servers_are_out_of_reach(made: Project, monkeypatch: pytest.M
     assert (environment["PYTHONPATH"], environment["OWN"]) == (str(made.root), "1")
 
 
-def test_digests_ignore_times_only(made: Project) -> None:
+def test_digests_ignore_times_only(made):
     out = made.root / "artifacts" / "encoder"
     out.mkdir(parents=True)
 
-    def write(loss: float, seconds: float, weights: bytes) -> dict[str, str]:
+    def write(loss, seconds, weights):
         (out / "metrics.json").write_text(
             json.dumps({"loss": loss, "seconds": seconds, "in": {"tokens_per_second": seconds}})
         )
@@ -69,7 +64,7 @@ TWO = (
 )
 
 
-def test_a_failed_drill_ends_with_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failed_drill_ends_with_exit_code_1(monkeypatch, tmp_path):
     monkeypatch.setattr(drill, "DRILLS", TWO)
     said: list[str] = []
     outcomes = drill.run([], session=Session(tmp_path, {}, say=said.append))
@@ -80,23 +75,3 @@ def test_a_failed_drill_ends_with_exit_code_1(monkeypatch: pytest.MonkeyPatch, t
     assert said[-1] == "  FAILED in 0 s: it did not"
     with pytest.raises(ConfigError, match="unknown drill 'god'; did you mean 'good'"):
         drill.run(["god"], session=Session(tmp_path, {}))
-
-
-def test_expired_credentials_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from components.cluster.storage import ensure_bucket
-    from components.core.errors import TrainingError
-    from components.training.checkpoint import CheckpointStore
-
-    store = Store()
-    for name, value in store.variables.items():
-        monkeypatch.setenv(name, value)
-    ensure_bucket("drill")
-    checkpoints = CheckpointStore("s3://drill/checkpoints", key="a")
-    checkpoints.save(1, {}, {})
-    assert store.stored == 1
-    store.expired = True
-    with pytest.raises(TrainingError, match="ExpiredToken"):
-        checkpoints.save(2, {}, {})
-    store.expired = False
-    assert checkpoints.steps() == [1]
-    store.close()

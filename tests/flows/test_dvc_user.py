@@ -1,11 +1,8 @@
 """DVC's own commands on a repository: status, metrics, plots, push and pull with a folder and with S3."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +25,7 @@ def done(project: Path) -> Path:
     return project
 
 
-def test_status_metrics_and_plots(done: Path) -> None:
+def test_status_metrics_and_plots(done):
     assert json.loads(dvc(done, "status", "--json", "ingest@general", "pretrain", "evaluate")) == {}
 
     (done / "data/general/b.txt").write_text("more\n")
@@ -69,7 +66,7 @@ def check_remote(done: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "s3"])
-def test_push_and_pull(done: Path, s3: Any, kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_push_and_pull(done, s3, kind, tmp_path_factory):
     s3.create_bucket(Bucket="headstart")
     remote = str(tmp_path_factory.mktemp("remote")) if kind == "folder" else "s3://headstart/dvc"
     dvc(done, "remote", "add", "-d", "store", remote)

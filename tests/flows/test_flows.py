@@ -1,15 +1,12 @@
 """The command promote."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from components.core.errors import ConfigError
 from components.registry import commands
-from components.settings.registry import RegistrySettings
-from flows import promote
+from flows import flow_run, promote
 from flows.repository import locked
 
 from .conftest import dvc, ran
@@ -27,10 +24,8 @@ def test_promote_runs_only_the_stages_of_the_registry(
     assert ran(project) == ["register registry"]
 
 
-def test_a_version_is_chosen_without_the_lock_of_the_repository(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, force: bool) -> str:
+def test_a_version_is_chosen_without_the_lock_of_the_repository(project, monkeypatch, capsys):
+    def assign(settings, task, *, version, reason, force):
         return f"{settings.model_name(task)}: {version}, {reason}, {Path.cwd() == project}"
 
     monkeypatch.setattr(commands, "assign", assign)
@@ -42,3 +37,19 @@ def test_a_version_is_chosen_without_the_lock_of_the_repository(
     assert out == "headstart-aws-type: 2, fresher, True\nheadstart-other: 3, cheaper, True\n"
     with pytest.raises(ConfigError, match="--reason, --task and --force belong to --version"):
         promote.command(reason="fresher")
+
+
+# What a process knows of the flow run that it executes.
+
+
+def test_a_flow_run_is_that_of_prefects_context(prefect_server):
+    from prefect import flow
+
+    @flow(name="one", flow_run_name="its name")
+    def one() -> tuple[str, str]:
+        return flow_run.identifier(), flow_run.name()
+
+    identifier, name = one()
+    assert len(identifier) == 36
+    assert name == "its name"
+    assert (flow_run.identifier(), flow_run.name()) == ("", "")

@@ -1,7 +1,5 @@
 """`headstart gc`: lists first, deletes with --yes, never during a run."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
@@ -41,7 +39,7 @@ def used(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project
 
 
-def test_without_yes_everything_is_listed_and_nothing_deleted(used: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_yes_everything_is_listed_and_nothing_deleted(used, capsys):
     before = cached(used)
     gc.command(params=Path("params.yaml"))
     printed = capsys.readouterr().out
@@ -52,7 +50,7 @@ def test_without_yes_everything_is_listed_and_nothing_deleted(used: Path, capsys
     assert (used / ".headstart/checkpoints/abc").exists() and (used / "artifacts/encoder/old").exists()
 
 
-def test_with_yes_it_is_deleted_and_the_outputs_stay(used: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_yes_it_is_deleted_and_the_outputs_stay(used, capsys):
     gc.command(yes=True, params=Path("params.yaml"))
     assert " deleted\n" in capsys.readouterr().out
     assert cached(used) == {"other text\n"}
@@ -65,7 +63,7 @@ def test_with_yes_it_is_deleted_and_the_outputs_stay(used: Path, capsys: pytest.
     assert capsys.readouterr().out == "nothing to delete\n"
 
 
-def test_nothing_is_deleted_during_a_run(used: Path) -> None:
+def test_nothing_is_deleted_during_a_run(used):
     with (
         locked(used, what="retrain params.yaml", say=print),
         pytest.raises(
@@ -76,9 +74,7 @@ def test_nothing_is_deleted_during_a_run(used: Path) -> None:
     assert (used / ".headstart/checkpoints/abc").exists()
 
 
-def test_a_cache_that_other_repositories_share_is_left_alone(
-    used: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cache_that_other_repositories_share_is_left_alone(used, tmp_path_factory, capsys):
     shared = tmp_path_factory.mktemp("shared")
     dvc(used, "cache", "dir", "--local", str(shared))
     assert list(gc.unused_cache(used)) == []

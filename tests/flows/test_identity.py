@@ -1,7 +1,5 @@
 """The shipped pipeline in DVC: an edit makes exactly the stages out of date whose result it could change."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -70,7 +68,7 @@ def stale(root: Path) -> set[str]:
     return set(found)
 
 
-def test_an_edit_makes_the_stages_that_reach_it_out_of_date(clone: Path) -> None:
+def test_an_edit_makes_the_stages_that_reach_it_out_of_date(clone):
     assert reasons(clone) == {}
     assert stale(clone) == set()
 
@@ -92,7 +90,7 @@ def test_an_edit_makes_the_stages_that_reach_it_out_of_date(clone: Path) -> None
     assert reasons(clone) == {}
 
 
-def test_a_setting_a_default_and_a_file(clone: Path) -> None:
+def test_a_setting_a_default_and_a_file(clone):
     change(clone / "params.yaml", "min_characters: 1 ", "min_characters: 2 ")
     change(clone / "params.yaml", "workers: auto ", "workers: 1 ")
     expected = dict.fromkeys(STAGES[2:], ("setting ingest.min_characters: 1 -> 2",))

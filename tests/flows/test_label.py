@@ -1,7 +1,5 @@
 """`headstart label`: the labels and the version of the data."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -24,9 +22,7 @@ def versioned(project: Callable[..., Params]) -> Path:  # noqa: F811 - the fixtu
     return Path.cwd()
 
 
-def test_answers_are_merged_and_the_data_get_a_new_version(
-    versioned: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_answers_are_merged_and_the_data_get_a_new_version(versioned, monkeypatch, capsys):
     calls = []
     monkeypatch.setattr(flow, "add_folder", lambda path, *, root: calls.append((path, root)))
     Path("answers.csv").write_text("text,label,by\na new text,fruit,\n")
@@ -42,7 +38,7 @@ def test_answers_are_merged_and_the_data_get_a_new_version(
     assert "1 rows added" in said.out + said.err and "taken back: 1 rows removed" in said.out + said.err
 
 
-def test_conflicts_are_an_error_of_the_user(versioned: Path) -> None:
+def test_conflicts_are_an_error_of_the_user(versioned):
     Path("answers.csv").write_text("text,label\na new text,fruits\n")
     with pytest.raises(
         ConflictError, match=r"nothing was written \(correct the label, or allow it with --new-labels\)"

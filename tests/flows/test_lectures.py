@@ -1,7 +1,5 @@
 """`headstart lectures`: which run a claim is measured on."""
 
-from __future__ import annotations
-
 import os
 from contextlib import nullcontext
 from pathlib import Path
@@ -35,7 +33,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return calls
 
 
-def test_every_claim_is_measured_on_its_run(called: list[tuple[str, ...]], tmp_path: Path) -> None:
+def test_every_claim_is_measured_on_its_run(called, tmp_path):
     lectures.command(["layers", "thai", "sizes"], None, tmp_path)
     assert called == [
         ("retrain", str(PARAMS)),
@@ -47,12 +45,12 @@ def test_every_claim_is_measured_on_its_run(called: list[tuple[str, ...]], tmp_p
     ]
 
 
-def test_all_claims_are_measured_on_a_run_of_ones_own(called: list[tuple[str, ...]], tmp_path: Path) -> None:
+def test_all_claims_are_measured_on_a_run_of_ones_own(called, tmp_path):
     lectures.command(None, Path("experiments/bakeoff/params.yaml"), tmp_path)
     assert [of[:2] for of in called] == [(name, "experiments/bakeoff/params.yaml") for name in ("retrain", *CLAIMS)]
 
 
-def test_a_missing_file_is_named(called: list[tuple[str, ...]], tmp_path: Path) -> None:
+def test_a_missing_file_is_named(called, tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere.yaml: does not exist; name the settings of a run with --params"):
         lectures.command(["thai"], Path("nowhere.yaml"), tmp_path)
     assert not called

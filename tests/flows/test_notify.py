@@ -1,7 +1,5 @@
 """Notifications: automations on a Prefect server, tried against a local HTTP receiver and a local mail server."""
 
-from __future__ import annotations
-
 import asyncio
 import http.server
 import json
@@ -85,9 +83,7 @@ def fails() -> None:
     raise ValueError('pretrain@ulmfit: no space left on "device"\n  free some')
 
 
-def test_failed_and_late_runs_are_told(
-    receiver: Receiver, prefect_server: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_and_late_runs_are_told(receiver, prefect_server, monkeypatch):
     address = str(PREFECT_API_URL.value())
     monkeypatch.delenv("PREFECT_UI_URL", raising=False)
     for _ in range(2):  # nothing is doubled
@@ -129,7 +125,7 @@ def test_failed_and_late_runs_are_told(
     assert automations() == []
 
 
-def test_trial_messages(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trial_messages(receiver, monkeypatch):
     notify.send_trial()
     assert "trial" in receiver.posts.get(timeout=10)["text"]
     assert "trial" in receiver.mails.get(timeout=10)
@@ -142,7 +138,7 @@ def test_trial_messages(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> 
         notify.send_trial()
 
 
-def test_the_address_of_the_mail_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_of_the_mail_server(monkeypatch):
     for name in (EMAIL, SMTP):
         monkeypatch.delenv(name, raising=False)
     assert notify.email_address() is None

@@ -1,7 +1,5 @@
 """Whether a Prefect server is configured."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -30,9 +28,7 @@ PREFECT_API_URL = "http://prefect.example/api"
         ({"PREFECT_PROFILE": "local"}, "", "False False"),
     ],
 )
-def test_a_server_may_be_configured_in_a_profile(
-    tmp_path: Path, variables: dict[str, str], profiles: str, found: str
-) -> None:
+def test_a_server_may_be_configured_in_a_profile(tmp_path, variables, profiles, found):
     if profiles:
         (tmp_path / "profiles.toml").write_text(profiles)
     own = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}

@@ -1,7 +1,5 @@
 """Commands end with all of their processes, also those in other sessions, and no line of output is lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -38,7 +36,7 @@ def start(script: str, *, directory: Path, limit_s: float = 60) -> tuple[int, li
         (r"import sys; sys.stdout.buffer.write(b'a\xff\nlast\n')", (0, ["a\ufffd", "last"])),
     ],
 )
-def test_lines_of_both_streams_and_the_exit_code(tmp_path: Path, script: str, expected: tuple[int, list[str]]) -> None:
+def test_lines_of_both_streams_and_the_exit_code(tmp_path, script, expected):
     assert start(script, directory=tmp_path) == expected
 
 
@@ -61,7 +59,7 @@ def busy() -> Iterator[None]:
     thread.join()
 
 
-def test_no_line_is_lost_while_another_thread_holds_the_interpreter_lock(tmp_path: Path, busy: None) -> None:
+def test_no_line_is_lost_while_another_thread_holds_the_interpreter_lock(tmp_path, busy):
     expected = [str(number) for number in range(1, 10_001)]
     for _ in range(20):
         lines: list[str] = []
@@ -69,7 +67,7 @@ def test_no_line_is_lost_while_another_thread_holds_the_interpreter_lock(tmp_pat
         assert lines == expected
 
 
-def test_a_daemon_that_keeps_writing_to_the_pipe_does_not_block(tmp_path: Path) -> None:
+def test_a_daemon_that_keeps_writing_to_the_pipe_does_not_block(tmp_path):
     """The daemon has left the session, so it is not ended with the command."""
     daemon = "import os; open('daemon', 'w').write(str(os.getpid())); [print('chatter') for _ in iter(int, 1)]"
     script = f"""
@@ -90,7 +88,7 @@ print("last line")
         os.kill(int((tmp_path / "daemon").read_text()), signal.SIGKILL)
 
 
-def test_a_time_limit_ends_children_in_every_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_limit_ends_children_in_every_session(tmp_path, monkeypatch):
     script = """
 import subprocess, sys, time
 same = subprocess.Popen(["sleep", "600"])
@@ -107,17 +105,17 @@ time.sleep(600)
     assert not any(is_running(pid) for pid in children)
 
 
-def test_a_child_that_keeps_the_pipe_open_neither_blocks_nor_survives(tmp_path: Path) -> None:
+def test_a_child_that_keeps_the_pipe_open_neither_blocks_nor_survives(tmp_path):
     script = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid)"
     code, lines = start(script, directory=tmp_path, limit_s=60)
     assert code == 0
     assert not is_running(int(lines[0]))
 
 
-def test_an_exception_of_the_callback_ends_the_command(tmp_path: Path) -> None:
+def test_an_exception_of_the_callback_ends_the_command(tmp_path):
     seen: list[int] = []
 
-    def relay(line: str) -> None:
+    def relay(line):
         seen.append(int(line))
         raise KeyboardInterrupt
 
@@ -127,7 +125,7 @@ def test_an_exception_of_the_callback_ends_the_command(tmp_path: Path) -> None:
     assert not is_running(seen[0])
 
 
-def test_a_killed_run_is_recognised_while_it_is_a_zombie_and_after_its_pid_is_reused(tmp_path: Path) -> None:
+def test_a_killed_run_is_recognised_while_it_is_a_zombie_and_after_its_pid_is_reused(tmp_path):
     zombie = subprocess.Popen(["true"])
     while psutil.Process(zombie.pid).status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)

@@ -1,7 +1,5 @@
 """Whether the registry has changed since the last run, for each kind of registry."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "params.yaml"
 
 
-def test_a_database_and_its_journals(params: Path) -> None:
+def test_a_database_and_its_journals(params):
     root = params.parent
     record_registry(params, root=root)
     assert not registry_is_unchanged(params, root=root), "the database does not exist"
@@ -33,7 +31,7 @@ def test_a_database_and_its_journals(params: Path) -> None:
         assert registry_is_unchanged(params, root=root), name
 
 
-def test_a_record_holds_for_one_registry_and_one_settings_file(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_holds_for_one_registry_and_one_settings_file(params, monkeypatch):
     root, row = params.parent, params.with_name("row.yaml")
     row.write_text(params.read_text())
     for name in ("a.db", "other.db"):
@@ -45,7 +43,7 @@ def test_a_record_holds_for_one_registry_and_one_settings_file(params: Path, mon
         assert registry_is_unchanged(params, root=root), "the earlier record is kept"
 
 
-def test_a_remote_registry_is_never_unchanged(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_registry_is_never_unchanged(params, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     record_registry(params, root=params.parent)
     assert not registry_is_unchanged(params, root=params.parent)

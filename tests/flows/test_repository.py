@@ -1,7 +1,5 @@
 """The pipeline of a settings file, and the locks of a repository."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -34,16 +32,14 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_root_is_the_nearest_repository(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_root_is_the_nearest_repository(root, tmp_path_factory):
     (root / "a" / "b").mkdir(parents=True)
     assert find_root(root / "a" / "b") == root
     with pytest.raises(ConfigError, match="not in a DVC repository; run the command in"):
         find_root(tmp_path_factory.mktemp("outside"))
 
 
-def test_settings_files_outside_of_the_repository_or_with_another_name(
-    root: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_settings_files_outside_of_the_repository_or_with_another_name(root, tmp_path_factory):
     with pytest.raises(ConfigError, match=r"missing/params.yaml: does not exist; name the settings file"):
         pipeline_of(root / "missing" / "params.yaml", root=root)
     for file in (root / "other.yaml", tmp_path_factory.mktemp("elsewhere") / "params.yaml"):
@@ -52,12 +48,12 @@ def test_settings_files_outside_of_the_repository_or_with_another_name(
             pipeline_of(file, root=root)
 
 
-def test_a_second_run_waits_and_names_the_holder(root: Path) -> None:
+def test_a_second_run_waits_and_names_the_holder(root):
     first = subprocess.Popen([sys.executable, "-c", HOLD, str(root)], stdout=subprocess.PIPE, text=True)
     printed: list[str] = []
     entered = threading.Event()
 
-    def second() -> None:
+    def second():
         with locked(root, what="retrain b", say=printed.append, poll_s=0.05):
             entered.set()
 
@@ -90,7 +86,7 @@ def dvc_locks(root: Path, **locks: object) -> Path:
     return table
 
 
-def test_entries_of_ended_processes_are_removed_from_the_locks_of_dvc(root: Path) -> None:
+def test_entries_of_ended_processes_are_removed_from_the_locks_of_dvc(root):
     """A zombie, a process that is not DVC, and a DVC process that has started after the table was written."""
     zombie = subprocess.Popen(["true"])
     while psutil.Process(zombie.pid).status() != psutil.STATUS_ZOMBIE:
@@ -120,7 +116,7 @@ def test_entries_of_ended_processes_are_removed_from_the_locks_of_dvc(root: Path
         zombie.wait()
 
 
-def test_a_table_of_locks_that_was_not_written_completely_is_removed(root: Path) -> None:
+def test_a_table_of_locks_that_was_not_written_completely_is_removed(root):
     release_dvc_locks(root)
     for text in ('{"read": {"a', "[]", '{"read": {"a": [{}]}}'):
         table = dvc_locks(root)

@@ -1,7 +1,5 @@
 """Scheduled runs with a real Prefect server, a real runner and an interval of a few seconds."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -47,7 +45,7 @@ def wait_for(what: str, *, project: Path, seconds: float = 600) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: int) -> None:
+def test_scheduled_runs(project, served, port):
     """Runs start on schedule, skip what is up to date, and retrain after a change of the data."""
     wait_for("register registry", project=project)
     assert ran(project) == ["ingest general", "ingest domain", "pretrain model", "evaluate scores", "register registry"]
@@ -60,7 +58,7 @@ def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: in
     assert sum("flows.serving" in each.cmdline() for each in psutil.Process(served.pid).children()) == 1
     address = f"http://127.0.0.1:{port}/api/deployments/name/retrain/scheduled"
     secret = (project / ".headstart/prefect-server/auth").read_text().strip()
-    result = httpx.get(address, auth=tuple(secret.split(":"))).json()  # type: ignore[arg-type]
+    result = httpx.get(address, auth=tuple(secret.split(":"))).json()
     assert [each["schedule"]["interval"] for each in result["schedules"]] == [5] and result["paused"] is False
 
     # Scheduling goes on after the end of the server.
@@ -78,14 +76,14 @@ def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: in
     (project / "data/general/b.txt").write_text("general too\n")
     wait_for("pretrain model", project=project)
     started = processes.descendants(served.pid)
-    assert httpx.get(address, auth=tuple(secret.split(":"))).json()["paused"] is False  # type: ignore[arg-type]
+    assert httpx.get(address, auth=tuple(secret.split(":"))).json()["paused"] is False
     served.send_signal(signal.SIGTERM)
     assert served.wait(timeout=10) == 0
     assert not any(is_running(process.pid) for process in started)
     assert "the schedule is paused" in (project / ".headstart.log").read_text()
 
 
-def test_cron_expressions_and_time_zones_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cron_expressions_and_time_zones_are_checked(monkeypatch):
     assert checked("30 3 * * 1-5") == "30 3 * * 1-5"
     with pytest.raises(ConfigError, match="--cron 'at three': must be minute hour day month weekday"):
         checked("at three")
@@ -97,9 +95,7 @@ def test_cron_expressions_and_time_zones_are_checked(monkeypatch: pytest.MonkeyP
             checked_timezone(name)
 
 
-def test_the_schedule_has_the_time_zone_and_the_flow_that_was_asked_for(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_schedule_has_the_time_zone_and_the_flow_that_was_asked_for(project, monkeypatch):
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
     served: list[Any] = []
     monkeypatch.setattr("flows.serving.serve", lambda schedule, **_: served.append(schedule))
@@ -112,7 +108,7 @@ def test_the_schedule_has_the_time_zone_and_the_flow_that_was_asked_for(
     assert (result.times, result.name, result.flow().name) == (bangkok, "scheduled", "sync")
 
 
-def test_a_missing_settings_file(tmp_path: Path) -> None:
+def test_a_missing_settings_file(tmp_path):
     with pytest.raises(ConfigError, match="does not exist; name the settings file with --params"):
         schedule(Times("0 3 * * *", "UTC"), Flags(params=tmp_path / "params.yaml"))
 
@@ -143,9 +139,7 @@ def take(root: Path, *, name: str = "nightly", replace: bool = False) -> None:
         pass
 
 
-def test_a_second_owner_is_refused_and_told_who_the_first_is(
-    tmp_path: Path, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_owner_is_refused_and_told_who_the_first_is(tmp_path, holder, monkeypatch):
     message = rf"retrain a: process {holder.pid} on {socket.gethostname()} since 20.*"
     with pytest.raises(ConfigError, match=rf"^--name nightly: already run by another process \({message}\); stop it"):
         take(tmp_path)
@@ -160,15 +154,13 @@ def test_a_second_owner_is_refused_and_told_who_the_first_is(
     take(tmp_path)
 
 
-def test_replace_ends_the_owner(
-    tmp_path: Path, holder: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replace_ends_the_owner(tmp_path, holder, capsys):
     take(tmp_path, replace=True)
     assert holder.wait(timeout=10) == -signal.SIGTERM
     assert capsys.readouterr().out.startswith("ending the present owner of nightly (retrain a: process ")
 
 
 @pytest.mark.parametrize("name", ["", "Nightly", "a b", "../a", "-a", "a" * 61])
-def test_names_are_checked(tmp_path: Path, name: str) -> None:
+def test_names_are_checked(tmp_path, name):
     with pytest.raises(ConfigError, match="must consist of lower-case letters, digits and dashes"):
         take(tmp_path, name=name)

@@ -1,7 +1,5 @@
 """A secret in every setting that can hold one is in no file, run or message of a retraining."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -51,7 +49,7 @@ def holders(root: Path) -> list[str]:
     return [path.relative_to(root).as_posix() for path in files if SECRET.encode() in path.read_bytes()]
 
 
-def test_the_records_of_a_retraining(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_records_of_a_retraining(root, capfd):
     monitor = Monitor(root / "params.yaml", root=root)
     stage = Stage("pretrain@ulmfit", address="dvc.yaml:pretrain@ulmfit", reasons=[f"registry.tracking is {ADDRESS}"])
     with pytest.raises(StageError) as caught, monitor.stage(stage):
@@ -67,7 +65,7 @@ def test_the_records_of_a_retraining(root: Path, capfd: pytest.CaptureFixture[st
     assert SECRET not in shown + str(caught.value) + masked_yaml((root / "params.yaml").read_text())
 
 
-def test_the_files_of_dvc_and_the_printed_settings(root: Path) -> None:
+def test_the_files_of_dvc_and_the_printed_settings(root):
     params = load_params(root / "params.yaml")
     write_dvc_yaml(params, root / "params.yaml")
     for stage in ("register", "promote", "report"):
@@ -78,7 +76,7 @@ def test_the_files_of_dvc_and_the_printed_settings(root: Path) -> None:
     assert SECRET not in str(shown) and shown["registry.tracking"][0] == ADDRESS.replace(SECRET, "***")
 
 
-def test_the_parameters_and_tags_of_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parameters_and_tags_of_a_version(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     registry = connect(RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db"))
     run = registry.client.create_run(registry.experiment_id()).info.run_id
@@ -89,7 +87,7 @@ def test_the_parameters_and_tags_of_a_version(tmp_path: Path, monkeypatch: pytes
     assert holders(tmp_path) == []
 
 
-def test_data_at_an_address_with_a_password_are_refused(root: Path) -> None:
+def test_data_at_an_address_with_a_password_are_refused(root):
     content = yaml.safe_load((root / "params.yaml").read_text())
     content["data"]["domain"]["path"] = f"https://me:{SECRET}@example.org/texts"
     (root / "params.yaml").write_text(yaml.safe_dump(content))
@@ -98,7 +96,7 @@ def test_data_at_an_address_with_a_password_are_refused(root: Path) -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_a_wrong_value_of_a_secret_key_is_not_shown(root: Path) -> None:
+def test_a_wrong_value_of_a_secret_key_is_not_shown(root):
     content = yaml.safe_load((root / "params.yaml").read_text())
     content["notify"] = {"webhook": f"https://example.org/{SECRET}"}
     (root / "params.yaml").write_text(yaml.safe_dump(content))

@@ -1,7 +1,5 @@
 """The Prefect server of a repository, with a quick program in place of Prefect's."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -99,7 +97,7 @@ def pid_of_server(root: Path) -> int:
     return int((root / "pid").read_text())
 
 
-def test_nothing_outlives_a_killed_user(root: Path, use: Use) -> None:
+def test_nothing_outlives_a_killed_user(root, use):
     user = use()
     left = pid_of_server(root)
     user.kill()
@@ -110,7 +108,7 @@ def test_nothing_outlives_a_killed_user(root: Path, use: Use) -> None:
     assert pid_of_server(root) != left
 
 
-def test_schedules_share_a_server_and_the_second_takes_over(root: Path, port: int, use: Use) -> None:
+def test_schedules_share_a_server_and_the_second_takes_over(root, port, use):
     first, second = use(), use()
     shared = pid_of_server(root)
     assert not psutil.Process(second.pid).children()
@@ -125,7 +123,7 @@ def test_schedules_share_a_server_and_the_second_takes_over(root: Path, port: in
 
 
 @pytest.mark.parametrize("foreign", ["http.server", "prefect"])
-def test_a_port_that_another_program_uses(root: Path, port: int, foreign: str) -> None:
+def test_a_port_that_another_program_uses(root, port, foreign):
     """A Prefect server that does not belong to this repository is not used either: it may end at any time."""
     other = subprocess.Popen([sys.executable, "-m", foreign, str(port)], cwd=root)
     try:
@@ -138,7 +136,7 @@ def test_a_port_that_another_program_uses(root: Path, port: int, foreign: str) -
         other.wait()
 
 
-def test_a_server_that_a_killed_run_has_left_at_the_port_is_ended(root: Path, port: int) -> None:
+def test_a_server_that_a_killed_run_has_left_at_the_port_is_ended(root, port):
     ended = subprocess.Popen(["true"])
     ended.wait()
     variables = {**os.environ, processes.MARK: f"{ended.pid} {root}"}
@@ -152,20 +150,20 @@ def test_a_server_that_a_killed_run_has_left_at_the_port_is_ended(root: Path, po
     assert not is_running(present)
 
 
-def test_a_server_that_does_not_start(root: Path, port: int) -> None:
+def test_a_server_that_does_not_start(root, port):
     (root / "broken").touch()
     with pytest.raises(ConfigError, match=r"did not start; see .*server\.log"), server(port=port, root=root):
         pass
     assert "no database" in (root / ".headstart/prefect-server/server.log").read_text()
 
 
-def test_no_server_is_started_if_one_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_server_is_started_if_one_is_configured(tmp_path, monkeypatch):
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
     with server(port=1, root=tmp_path) as result:
         assert result.address == "http://prefect.example/api" and not isinstance(result, OwnServer)
 
 
-def test_the_server_is_started_again_when_it_ends(root: Path, port: int, use: Use) -> None:
+def test_the_server_is_started_again_when_it_ends(root, port, use):
     use()
     first = pid_of_server(root)
     os.kill(first, signal.SIGKILL)

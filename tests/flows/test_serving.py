@@ -1,13 +1,9 @@
 """The deployment of a schedule: what its start and its end change on Prefect's server."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import httpx
@@ -19,7 +15,7 @@ from prefect.states import Cancelled, Completed, Pending, Running, Scheduled
 
 from components.core.errors import ConfigError
 from flows.flow_run import MISSED, Times, begin_scheduled
-from flows.serving import STOPPED, Replaced, Schedule, _refuse_other, begin, close, create
+from flows.serving import STOPPED, Schedule, begin, close, create
 
 NIGHTLY = Times(cron="0 3 * * *", timezone="Europe/Berlin")
 HOURLY = Times(cron="", timezone="UTC", every=3600)
@@ -36,11 +32,11 @@ class Planned(SimpleNamespace):
 
     @property
     def state_type(self) -> StateType:
-        return self.state.type  # type: ignore[no-any-return]
+        return self.state.type
 
     @property
     def state_name(self) -> str:
-        return self.state.name  # type: ignore[no-any-return]
+        return self.state.name
 
 
 class Client:
@@ -86,7 +82,7 @@ class Client:
         (HOURLY, NOON, NOON + timedelta(hours=7), NOON + timedelta(hours=1)),
     ],
 )
-def test_the_first_time_in_an_interval(times: Times, after: datetime, until: datetime, first: datetime | None) -> None:
+def test_the_first_time_in_an_interval(times, after, until, first):
     assert times.first(after=after, until=until) == first
 
 
@@ -113,9 +109,7 @@ SKIPPED: State[Any] = Cancelled(name=MISSED)
         ),
     ],
 )
-def test_a_run_that_is_owed_is_made_up_for_once(
-    runs: list[Planned], states: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_is_owed_is_made_up_for_once(runs, states, said, capsys):
     client: Any = Client(*runs)
     begin(client, uuid4(), HOURLY, catch_up=True)
     assert client.states() == states
@@ -123,26 +117,26 @@ def test_a_run_that_is_owed_is_made_up_for_once(
     assert said in output and bool(said) == bool(output)
 
 
-def test_nothing_is_made_up_for_on_request() -> None:
+def test_nothing_is_made_up_for_on_request():
     client: Any = Client(Planned(Completed(), hours=30), Planned(Running()))
     begin(client, uuid4(), HOURLY, catch_up=False)
     assert client.states() == ["Completed", STOPPED]
 
 
-def test_the_end_marks_the_run_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_marks_the_run_in_progress(monkeypatch):
     client: Any = Client(Planned(Completed()), Planned(Running()), Planned(Scheduled()))
     deployment = uuid4()
     close(client, deployment)
     assert client.states() == ["Completed", STOPPED, "Scheduled"] and client.paused == [deployment]
 
-    def away(*_: object, **__: object) -> None:
+    def away(*_, **__):
         raise httpx.ConnectError("Connection refused")
 
     monkeypatch.setattr(client, "pause_deployment", away)
     close(client, deployment)
 
 
-def test_one_owner_serves_a_name_on_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_owner_serves_a_name_on_a_server(monkeypatch):
     monkeypatch.setattr("prefect.deployments.runner.RunnerDeployment.apply", lambda self: self.entrypoint)
     client: Any = Client()
     schedule = Schedule("nightly", "/repository/params.yaml", True, OWNER, HOURLY)
@@ -167,24 +161,13 @@ def test_one_owner_serves_a_name_on_a_server(monkeypatch: pytest.MonkeyPatch) ->
         create(client, schedule, replace=True)
 
 
-def test_an_owner_that_was_replaced_leaves_the_deployment_alone() -> None:
-    schedule = Schedule("nightly", "/repository/params.yaml", True, OWNER, HOURLY)
-    client: Any = SimpleNamespace()
-    for owner in (OWNER, "", None, "/repository on b"):
-        client.read_deployment = Mock(return_value=SimpleNamespace(description=owner))
-        if owner != "/repository on b":
-            _refuse_other(client, uuid4(), schedule)
-    with pytest.raises(Replaced, match="/repository on b"):
-        _refuse_other(client, uuid4(), schedule)
-
-
-def test_a_scheduled_run_does_for_those_that_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduled_run_does_for_those_that_are_late(monkeypatch):
     deployment = uuid4()
     late = [SimpleNamespace(id=uuid4(), auto_scheduled=auto) for auto in (True, True, False)]
     cancelled: dict[UUID, str] = {}
 
     @contextmanager
-    def client(*, sync_client: bool) -> Iterator[SimpleNamespace]:
+    def client(*, sync_client):
         yield SimpleNamespace(
             get_scheduled_flow_runs_for_deployments=lambda ids, scheduled_before: late if ids == [deployment] else [],
             set_flow_run_state=lambda run, state, force: cancelled.update({run: state.name}),

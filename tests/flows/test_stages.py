@@ -1,7 +1,5 @@
 """The order in which the stages of a run begin: one after the other on this machine, several at a time on a cluster."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
@@ -82,7 +80,7 @@ class Runs:
             Plan(stages=changed),
             root=self.root,
             engine=stages.Engine(run, lambda stage: None, lambda root: None, concurrent=concurrent),
-            monitor=self.monitor,  # type: ignore[arg-type]
+            monitor=self.monitor,
             settled=True,
             spending=Spending(params.model_copy(update={"cluster": cluster}), root=self.root),
         )
@@ -103,17 +101,15 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 
 @pytest.mark.parametrize("options", [{"concurrent": False}, {"address": "local"}], ids=["no Prefect", "no cluster"])
-def test_on_this_machine_stages_run_one_after_the_other_in_topological_order(
-    runs: Runs, options: dict[str, Any]
-) -> None:
+def test_on_this_machine_stages_run_one_after_the_other_in_topological_order(runs, options):
     assert runs(4, **options) == ORDER
     assert runs.events == [f"{sign}{name}" for name in ORDER for sign in "+-"]
 
 
-def test_on_a_cluster_independent_stages_overlap(runs: Runs) -> None:
+def test_on_a_cluster_independent_stages_overlap(runs):
     together = threading.Barrier(2)
 
-    def work(stage: Stage) -> None:
+    def work(stage):
         if stage.needs in ((), ("ingest@b",)) or stage.name == "pretrain@a":
             together.wait(timeout=30)
 
@@ -124,8 +120,8 @@ def test_on_a_cluster_independent_stages_overlap(runs: Runs) -> None:
             assert runs.events.index(f"-{needed}") < runs.events.index(f"+{stage.name}")
 
 
-def test_the_number_of_stages_is_limited_and_trainings_run_beside_trainings_only(runs: Runs) -> None:
-    def work(stage: Stage) -> None:
+def test_the_number_of_stages_is_limited_and_trainings_run_beside_trainings_only(runs):
+    def work(stage):
         # The other corpus takes longer than the training that does not need it.
         time.sleep(0.2 if stage.name == "ingest@b" else 0.01)
 
@@ -134,10 +130,10 @@ def test_the_number_of_stages_is_limited_and_trainings_run_beside_trainings_only
     assert runs.events.index("+pretrain@a") > runs.events.index("-ingest@b")
 
 
-def test_after_a_failure_nothing_begins_and_what_runs_is_waited_for(runs: Runs) -> None:
+def test_after_a_failure_nothing_begins_and_what_runs_is_waited_for(runs):
     together = threading.Barrier(2)
 
-    def work(stage: Stage) -> None:
+    def work(stage):
         together.wait(timeout=30)
         if stage.name == "ingest@a":
             raise StageError("ingest@a: no text", final=True)
@@ -149,10 +145,10 @@ def test_after_a_failure_nothing_begins_and_what_runs_is_waited_for(runs: Runs) 
     assert runs.monitor.outcomes == {"ingest@a": "StageError", "ingest@b": "Completed"}
 
 
-def test_an_interrupted_run_ends_the_commands_of_all_stages(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_ends_the_commands_of_all_stages(runs, monkeypatch):
     begun: list[str] = []
 
-    def work(stage: Stage) -> None:
+    def work(stage):
         processes.run(
             [sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(600)"],
             directory=runs.root,
@@ -161,7 +157,7 @@ def test_an_interrupted_run_ends_the_commands_of_all_stages(runs: Runs, monkeypa
             on_line=begun.append,
         )
 
-    def interrupted(futures: Any, **options: Any) -> Any:
+    def interrupted(futures, **options):
         while len(begun) < 2:
             time.sleep(0.01)
         monkeypatch.undo()
@@ -175,9 +171,7 @@ def test_an_interrupted_run_ends_the_commands_of_all_stages(runs: Runs, monkeypa
     assert runs.monitor.outcomes == {"ingest@a": "SystemExit", "ingest@b": "SystemExit"}
 
 
-def test_stages_of_a_flow_overlap_as_prefect_tasks(
-    project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stages_of_a_flow_overlap_as_prefect_tasks(project, prefect_server, monkeypatch):
     """Each of two stages waits until the other one runs."""
     monkeypatch.setattr(stages, "run_headstart", lambda *arguments, **keywords: None)
     for name, value in {"RAY_ADDRESS": "head:6379", "HEADSTART_STAGES": "2", "HEADSTART_GPUS": "1"}.items():

@@ -1,7 +1,5 @@
 """The summary of a run, and the terminal."""
 
-from __future__ import annotations
-
 import io
 import json
 from datetime import datetime
@@ -65,7 +63,7 @@ def params(tmp_path: Path) -> Path:
     return tmp_path / "params.yaml"
 
 
-def test_scores_decision_report_and_registry(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_decision_report_and_registry(params, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     lines = summary.lines(root=params.parent, params=params)
     assert [" ".join(line.split()) for line in lines if not line.strip().startswith("─")] == [
@@ -116,13 +114,13 @@ WHOLE = (
     ("style", "expected"),
     [("text", WHOLE), ("quiet", "a | warning: an empty file\nt: promote; champion: version 2\n")],
 )
-def test_a_log_has_every_line_and_quiet_has_warnings_and_decisions(style: Any, expected: str) -> None:
+def test_a_log_has_every_line_and_quiet_has_warnings_and_decisions(style, expected):
     log = io.StringIO()
     play(Terminal(log, style=style))
     assert log.getvalue() == expected
 
 
-def test_a_terminal_shows_one_line_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_one_line_a_stage(monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
     screen = Screen()
     play(Terminal(screen))
@@ -133,7 +131,7 @@ def test_a_terminal_shows_one_line_a_stage(monkeypatch: pytest.MonkeyPatch) -> N
     assert f"\r\x1b[Ka | {BAR}"[:53] in screen.getvalue(), "cut to the width, and overwritten"
 
 
-def test_json_prints_an_object_a_line() -> None:
+def test_json_prints_an_object_a_line():
     log = io.StringIO()
     terminal = Terminal(log, style="json")
     play(terminal)
@@ -150,13 +148,3 @@ def test_json_prints_an_object_a_line() -> None:
         {"event": "line", "stage": None, "text": "t: promote; champion: version 2"},
         {"event": "error", "message": "a: no text"},
     ]
-
-
-def test_an_error_starts_on_a_new_line(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = Screen()
-    terminal = Terminal(screen)
-    terminal.say("reads", source="a")
-    terminal.error("a: no text")
-    terminal.say("done")
-    assert screen.getvalue() == "a | reads\ndone\n"
-    assert capsys.readouterr().err == "error: a: no text\n"

@@ -1,7 +1,5 @@
 """Retraining in step with a shared repository: two clones, a DVC remote, and an upstream branch."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -75,7 +73,7 @@ def colleague(clone: Path, *, text: str = "more domain text\n") -> None:
     git(clone, "push", "-q")
 
 
-def test_code_and_data_are_pulled(shared: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_and_data_are_pulled(shared, capsys):
     project, clone = shared
     sync.pull(project)
     assert capsys.readouterr().out.splitlines() == [
@@ -91,7 +89,7 @@ def test_code_and_data_are_pulled(shared: tuple[Path, Path], capsys: pytest.Capt
     assert data == "sync | data: new version, 6 files, 0.0 MB"
 
 
-def test_outputs_are_pushed_and_records_committed(shared: tuple[Path, Path]) -> None:
+def test_outputs_are_pushed_and_records_committed(shared):
     project, clone = shared
     (project / "data/domain/aws/c.txt").write_text("own text\n")
     dvc(project, "add", "-q", "data")
@@ -112,16 +110,14 @@ def test_outputs_are_pushed_and_records_committed(shared: tuple[Path, Path]) -> 
 
 
 @pytest.mark.parametrize("decides", [True, False])
-def test_an_earlier_decision_is_not_reported_as_a_new_one(
-    decides: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_earlier_decision_is_not_reported_as_a_new_one(decides, tmp_path, monkeypatch, capsys):
     (tmp_path / ".dvc").mkdir()
     shutil.copyfile(ROOT / "params.yaml", tmp_path / "params.yaml")
     file = tmp_path / "artifacts/registry/decision.json"
     file.parent.mkdir(parents=True)
     result = {"verdict": "promote", "reasons": ["better"], "alias_after": "3", "story": "version 3 is served"}
 
-    def retrain(*_: object, **__: object) -> None:
+    def retrain(*_, **__):
         if decides:
             write_atomic(file, json.dumps({"decisions": {"aws-type": result}}))
 
@@ -138,9 +134,7 @@ def test_an_earlier_decision_is_not_reported_as_a_new_one(
     ]
 
 
-def test_without_permission_commits_stay_here_and_give_way_to_the_records_of_others(
-    clones: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_permission_commits_stay_here_and_give_way_to_the_records_of_others(clones, monkeypatch):
     project, clone = clones
     for root, text in ((project, "own text\n"), (clone, "other text\n")):
         lock = root / "dvc.lock"
@@ -172,9 +166,7 @@ def read_versions(root: Path) -> list[str]:
     return [each["digest"] for each in json.loads(path.read_text())["t train"]] if path.exists() else []
 
 
-def test_clones_that_publish_and_the_commits_of_colleagues_converge(
-    clones: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_clones_that_publish_and_the_commits_of_colleagues_converge(clones, tmp_path_factory):
     first, second = clones
     third = tmp_path_factory.mktemp("third") / "clone"
     subprocess.run(["git", "clone", "-q", git(first, "remote", "get-url", "origin").strip(), str(third)], check=True)
@@ -205,7 +197,7 @@ def test_clones_that_publish_and_the_commits_of_colleagues_converge(
         assert (first / f"own-{turn}.txt").exists() and (first / f"notes-{turn}.txt").exists()
 
 
-def test_records_of_an_earlier_run_that_nobody_has_committed_give_way(clones: tuple[Path, Path]) -> None:
+def test_records_of_an_earlier_run_that_nobody_has_committed_give_way(clones):
     first, second = clones
     record_of(first, name="first", digest="1")
     record_of(second, name="second", digest="2")
@@ -216,7 +208,7 @@ def test_records_of_an_earlier_run_that_nobody_has_committed_give_way(clones: tu
     assert read_versions(second) == ["1", "2"]
 
 
-def test_a_rebase_that_was_interrupted_is_undone(clones: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebase_that_was_interrupted_is_undone(clones, monkeypatch):
     first, second = clones
     for root, text in ((first, "one\n"), (second, "two\n")):
         (root / "dvc.lock").write_text(text)
@@ -226,7 +218,7 @@ def test_a_rebase_that_was_interrupted_is_undone(clones: tuple[Path, Path], monk
     class Killed(BaseException):
         pass
 
-    def killed(root: Path, path: str) -> None:
+    def killed(root, path):
         raise Killed
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
@@ -238,7 +230,7 @@ def test_a_rebase_that_was_interrupted_is_undone(clones: tuple[Path, Path], monk
     assert git(second, "branch", "--show-current").strip() == "main"
 
 
-def test_a_git_command_that_does_not_end_is_a_transient_error(clones: tuple[Path, Path]) -> None:
+def test_a_git_command_that_does_not_end_is_a_transient_error(clones):
     project, _ = clones
     # A shell that git starts, which starts another process and keeps git's pipes open.
     git(project, "config", "alias.hang", "!sleep 60 & sleep 60")
@@ -248,9 +240,7 @@ def test_a_git_command_that_does_not_end_is_a_transient_error(clones: tuple[Path
     assert time.monotonic() - began < 30
 
 
-def test_a_server_that_does_not_answer_is_a_transient_error(
-    clones: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_does_not_answer_is_a_transient_error(clones, monkeypatch):
     project, _ = clones
     monkeypatch.setattr(sync, "DELAYS_S", (0.0,))
     git(project, "remote", "set-url", "origin", "http://127.0.0.1:9/repository.git")
@@ -262,9 +252,7 @@ def test_a_server_that_does_not_answer_is_a_transient_error(
         sync.pull(project)
 
 
-def test_data_that_was_named_and_not_pulled_is_pulled_by_the_next_run(
-    shared: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_data_that_was_named_and_not_pulled_is_pulled_by_the_next_run(shared, monkeypatch, capsys):
     """Neither data that others push during a run nor a pull that fails may end in the old data as a new version."""
     project, clone = shared
     (project / "dvc.lock").write_text((project / "dvc.lock").read_text() + "# own run\n")
@@ -273,7 +261,7 @@ def test_data_that_was_named_and_not_pulled_is_pulled_by_the_next_run(
     named = (project / "data.dvc").read_text()
     assert named == (clone / "data.dvc").read_text() and not (project / "data/domain/aws/b.txt").exists()
 
-    def fail(*_: object, **__: object) -> None:
+    def fail(*_, **__):
         raise StageError("no answer", final=False)
 
     with monkeypatch.context() as patched, pytest.raises(StageError):
@@ -287,7 +275,7 @@ def test_data_that_was_named_and_not_pulled_is_pulled_by_the_next_run(
     assert sync.pull(project)[-1] == "data: no new version"
 
 
-def test_changes_on_both_sides_are_refused(shared: tuple[Path, Path]) -> None:
+def test_changes_on_both_sides_are_refused(shared):
     project, clone = shared
     change(project / "params.yaml", "min_characters: 1 ", "min_characters: 2 ")
     with pytest.raises(ConfigError, match=r"params.yaml changed here and not committed; commit or restore, then sync"):
@@ -309,7 +297,7 @@ def test_changes_on_both_sides_are_refused(shared: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("folder", ["größe", "my run"])
-def test_any_name_of_a_folder_with_settings(clones: tuple[Path, Path], folder: str) -> None:
+def test_any_name_of_a_folder_with_settings(clones, folder):
     project, clone = clones
     lock = project / "experiments" / folder / "dvc.lock"
     lock.parent.mkdir(parents=True)
@@ -323,7 +311,7 @@ def test_any_name_of_a_folder_with_settings(clones: tuple[Path, Path], folder: s
     assert (clone / "experiments" / folder / "dvc.lock").read_text() == lock.read_text()
 
 
-def test_a_new_file_that_exists_here_is_named(clones: tuple[Path, Path]) -> None:
+def test_a_new_file_that_exists_here_is_named(clones):
     project, clone = clones
     (clone / "notes.txt").write_text("theirs\n")
     git(clone, "add", "notes.txt")
@@ -335,7 +323,7 @@ def test_a_new_file_that_exists_here_is_named(clones: tuple[Path, Path]) -> None
     assert (project / "notes.txt").read_text() == "mine\n"
 
 
-def test_without_upstream_and_remote_nothing_is_pulled(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_upstream_and_remote_nothing_is_pulled(project, capsys):
     shutil.rmtree(project / "data")
     sync.pull(project)
     lines = capsys.readouterr().out.splitlines()
@@ -346,7 +334,7 @@ def test_without_upstream_and_remote_nothing_is_pulled(project: Path, capsys: py
 
 
 @pytest.mark.timeout(600)
-def test_a_run_pulls_retrains_and_commits(shared: tuple[Path, Path], prefect_home: Path) -> None:
+def test_a_run_pulls_retrains_and_commits(shared, prefect_home):
     project, clone = shared
     colleague(clone)
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}

@@ -1,11 +1,7 @@
 """The flow tells its monitor what runs: a failed retraining and its repetition, as MLflow shows them."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 from prefect import get_client
@@ -25,9 +21,7 @@ def refuse(*_: object, **__: object) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_failed_retraining_and_its_repetition_are_runs(
-    project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_retraining_and_its_repetition_are_runs(project, prefect_server, monkeypatch, capsys):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr(pipeline, "run_headstart", lambda *arguments, **keywords: None)
     shutil.copyfile(ROOT / "params.yaml", project / "params.yaml")  # with its section telemetry
@@ -50,7 +44,7 @@ def test_a_failed_retraining_and_its_repetition_are_runs(
     # One that was refused before its first stage has no stages.
     assert parents.pop(1).data.tags["headstart.reason"] == "too little disk space"
 
-    def stages(parent: Any) -> dict[str, str]:
+    def stages(parent):
         children = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
         return {run.data.tags["headstart.stage"]: run.info.status for run in children}
 

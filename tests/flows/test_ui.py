@@ -1,15 +1,12 @@
 """`headstart ui --servers`: the project's pages, MLflow's and Prefect's, with the runs of an ordinary retraining; no
 process is left."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import httpx
 import pytest
@@ -22,8 +19,10 @@ from .conftest import is_running
 
 
 @pytest.mark.timeout(600)
-def test_all_pages_show_an_ordinary_retraining(project: Path, prefect_home: Path) -> None:
+def test_all_pages_show_an_ordinary_retraining(project, prefect_home):
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
+    # Its default of 20 seconds is too short on a busy machine.
+    environment["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "300"
     for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", processes.MARK):
         environment.pop(name, None)
     code = (

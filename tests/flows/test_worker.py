@@ -1,7 +1,5 @@
 """The forks of the worker are what the commands would be as processes of their own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -52,7 +50,7 @@ def execute(root: Path, *arguments: str, limit_s: float = 60) -> tuple[int, list
     return code, lines
 
 
-def test_arguments_environment_output_and_exit_code(root: Path) -> None:
+def test_arguments_environment_output_and_exit_code(root):
     for action, code, last in (
         ("0", 0, "to stderr"),
         ("3", 3, "to stderr"),
@@ -65,7 +63,7 @@ def test_arguments_environment_output_and_exit_code(root: Path) -> None:
         assert lines[:2] == [f"{[action, 'a b']} {root} value True", "to stderr"]
 
 
-def test_a_time_limit_ends_children_in_every_session(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_limit_ends_children_in_every_session(root, monkeypatch):
     lines: list[str] = []
     command = [sys.executable, "-m", "given", "hang"]
     with pytest.raises(CommandTimeoutError):
@@ -75,18 +73,18 @@ def test_a_time_limit_ends_children_in_every_session(root: Path, monkeypatch: py
     assert execute(root, "0")[0] == 0, "the worker is at its next request"
 
 
-def test_without_its_worker_a_command_is_a_process_of_its_own(root: Path) -> None:
+def test_without_its_worker_a_command_is_a_process_of_its_own(root):
     (process,) = processes.WORKERS
     process._process.kill()
     process._process.wait()
     assert execute(root, "3") == (3, [f"['3'] {root} value True", "to stderr"])
 
 
-def test_a_command_whose_worker_is_killed_was_killed(root: Path) -> None:
+def test_a_command_whose_worker_is_killed_was_killed(root):
     (process,) = processes.WORKERS
     killed: list[int] = []
 
-    def kill(line: str) -> None:
+    def kill(line):
         if line[0].isdigit() and not killed:
             killed.extend(map(int, line.split()))
             process._process.kill()
@@ -96,21 +94,21 @@ def test_a_command_whose_worker_is_killed_was_killed(root: Path) -> None:
     assert not any(map(is_running, killed))
 
 
-def test_an_environment_that_is_too_large_for_a_message(root: Path) -> None:
+def test_an_environment_that_is_too_large_for_a_message(root):
     lines: list[str] = []
     variables = {**os.environ, **{f"LARGE{number}": "x" * 100_000 for number in range(8)}}
     command = [sys.executable, "-m", "given", "0"]
     assert run(command, directory=root, environment=variables, limit_s=60, on_line=lines.append) == 0 and lines
 
 
-def test_only_the_commands_of_a_run_are_forks() -> None:
+def test_only_the_commands_of_a_run_are_forks():
     python = sys.executable
     assert worker.can_execute([python, "-m", "dvc", "repro"]) and worker.can_execute([python, "-m", "components.cli"])
     for command in (["git", "status"], [python, "-m", "flows.retrain_command"], [python, "-c", "print()"], [python]):
         assert not worker.can_execute(command)
 
 
-def test_a_stage_is_a_fork_in_the_session_of_dvc(project: Path) -> None:
+def test_a_stage_is_a_fork_in_the_session_of_dvc(project):
     """Its digests are those that `dvc repro` writes without a worker."""
     stage = "\n".join(
         [
@@ -140,7 +138,7 @@ def test_a_stage_is_a_fork_in_the_session_of_dvc(project: Path) -> None:
     assert "didn't change" in dvc(project, "repro")
 
 
-def test_the_worker_ends_with_its_run(tmp_path: Path) -> None:
+def test_the_worker_ends_with_its_run(tmp_path):
     script = (
         "import time; from pathlib import Path; from flows.processes import WORKERS, working\n"
         "from flows.repository import environment\n"

@@ -1,7 +1,5 @@
 """Exports of annotation tools and data sets of Hugging Face, in the documented layouts of these tools."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from components.data.formats.annotations.prodigy import read_prodigy, write_prod
 from components.data.formats.annotations.records import CharSpan, PredictedRow
 from components.data.formats.annotations.tables import READERS, read_annotated
 from components.data.formats.lines import Reading
+from components.data.formats.squad import Question, read_squad
 from components.data.formats.tables import Layout
 from components.data.formats.words import covered, word_bounds
 from components.settings.detection import detected
@@ -49,7 +48,7 @@ def write_json(path: Path, value: Any) -> Path:
     return path
 
 
-def test_label_studio_choices_and_spans(tmp_path: Path) -> None:
+def test_label_studio_choices_and_spans(tmp_path):
     relation = {"type": "relation", "from_id": "x", "to_id": "y", "direction": "right"}
     several = label_studio_task(4, "d", choices("a"))
     late = {"updated_at": "2026-02-01T00:00:00Z", "result": [choices("b")]}
@@ -69,7 +68,7 @@ def test_label_studio_choices_and_spans(tmp_path: Path) -> None:
     assert reading.skipped == {"skipped": 1, "without_annotation": 1, "annotators_disagree": 1}
 
 
-def test_label_studio_pairs_and_ratings(tmp_path: Path) -> None:
+def test_label_studio_pairs_and_ratings(tmp_path):
     value = {"type": "pairwise", "from_name": "better", "to_name": "a,b", "value": {"selected": "left"}}
     stars = {"type": "rating", "from_name": "stars", "to_name": "text", "value": {"rating": 4}}
     other = value | {"value": {"selected": "right"}}
@@ -86,14 +85,14 @@ def test_label_studio_pairs_and_ratings(tmp_path: Path) -> None:
     assert targets(read("regression", tmp_path, text="a", score="stars", **names).train) == [[4.0], [2.0]]
 
 
-def test_label_studio_json_min(tmp_path: Path) -> None:
+def test_label_studio_json_min(tmp_path):
     spans = [{"start": 0, "end": 11, "text": TEXT[:11], "labels": ["PER"]}]
     row = {"id": 1, "text": TEXT, "label": spans, "annotation_id": 1, "annotator": 1}
     (found,) = read_label_studio(write_json(tmp_path / "a.json", [row]), Reading())
     assert found.spans == {"label": [PERSON]}
 
 
-def test_doccano(tmp_path: Path) -> None:
+def test_doccano(tmp_path):
     """https://doccano.github.io/doccano/tutorial, and the export of projects with relations."""
     entities = [{"id": 4, "label": "PER", "start_offset": 0, "end_offset": 11}]
     rows = [
@@ -114,7 +113,7 @@ def prodigy_row(text: str, **more: Any) -> dict[str, Any]:
     return {"text": text, "_input_hash": 1, "_task_hash": 2, "_view_id": "x", "answer": "accept"} | more
 
 
-def test_prodigy(tmp_path: Path) -> None:
+def test_prodigy(tmp_path):
     """https://prodi.gy/docs/api-interfaces: ner.manual, choice, and binary decisions."""
     tokens = [
         {"text": TEXT[start:end], "start": start, "end": end, "id": number, "ws": True}
@@ -165,7 +164,7 @@ def saved(folder: Path) -> None:
     write_json(folder / "dataset_info.json", {"features": FEATURES})
 
 
-def test_a_folder_of_save_to_disk(tmp_path: Path) -> None:
+def test_a_folder_of_save_to_disk(tmp_path):
     for split in ("train", "test"):
         saved(tmp_path / split)
     write_json(tmp_path / "dataset_dict.json", {"splits": ["train", "test"]})
@@ -180,7 +179,7 @@ def test_a_folder_of_save_to_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("described", ["readme", "infos"])
-def test_a_repository_of_parquet_and_csv_files(tmp_path: Path, described: str) -> None:
+def test_a_repository_of_parquet_and_csv_files(tmp_path, described):
     (tmp_path / "data").mkdir()
     pq.write_table(pa.table(ROWS), tmp_path / "data" / "train-00000-of-00001.parquet")
     (tmp_path / "test.csv").write_text("text,label\nfine,1\npoor,0\n")
@@ -217,7 +216,7 @@ LABELLED = [
 
 @pytest.mark.parametrize(("rows", "kind"), [(PREDICTED, "tagging"), (LABELLED, "classification")])
 @pytest.mark.parametrize("form", ["doccano", "prodigy"])
-def test_predictions_are_read_again(tmp_path: Path, form: str, rows: list[PredictedRow], kind: str) -> None:
+def test_predictions_are_read_again(tmp_path, form, rows, kind):
     path = tmp_path / "a"
     {"doccano": write_doccano, "prodigy": write_prodigy}[form](path, rows, model="m 1")
     found = list(READERS[form](path, Reading()))
@@ -228,7 +227,7 @@ def test_predictions_are_read_again(tmp_path: Path, form: str, rows: list[Predic
         assert [record.chosen for record in found] == [{"label": row.labels} for row in rows]
 
 
-def test_prodigy_tasks_to_correct_have_tokens_and_no_answer(tmp_path: Path) -> None:
+def test_prodigy_tasks_to_correct_have_tokens_and_no_answer(tmp_path):
     write_prodigy(tmp_path / "a", PREDICTED, model="m")
     first = json.loads((tmp_path / "a").read_text().splitlines()[0])
     assert "answer" not in first and first["meta"] == {"model": "m"}
@@ -240,7 +239,7 @@ def test_prodigy_tasks_to_correct_have_tokens_and_no_answer(tmp_path: Path) -> N
     assert first["accept"] == ["pos"] and first["meta"] == {"model": "m", "score": 0.75}
 
 
-def test_label_studio_predictions(tmp_path: Path) -> None:
+def test_label_studio_predictions(tmp_path):
     """https://labelstud.io/guide/predictions, with the labelling interface that the names refer to."""
     write_label_studio(tmp_path / "a.json", LABELLED, model="m:1")
     first = json.loads((tmp_path / "a.json").read_text())[0]
@@ -263,7 +262,7 @@ def test_label_studio_predictions(tmp_path: Path) -> None:
     assert '<Label value="LOC"/>' in (tmp_path / "a.xml").read_text()
 
 
-def test_a_data_set_of_predictions(tmp_path: Path) -> None:
+def test_a_data_set_of_predictions(tmp_path):
     write_hub(tmp_path / "a", LABELLED, model="m")
     (file,) = (tmp_path / "a" / "data").iterdir()
     assert class_names(file) == {"label": ["neg", "pos"]}
@@ -279,7 +278,7 @@ def test_a_data_set_of_predictions(tmp_path: Path) -> None:
     )
 
 
-def test_words_and_what_spans_cover() -> None:
+def test_words_and_what_spans_cover():
     assert [TEXT[start:end] for start, end in word_bounds(TEXT)] == ["Marie", "Curie", "went", "to", "Paris", "."]
     # A vowel sign of Thai is a mark, and belongs to its word.
     assert word_bounds("ดี มาก") == [(0, 2), (3, 6)]
@@ -325,13 +324,13 @@ def test_bad_records_are_named(tmp_path: Path, form: str, content: str, message:
         list(read_annotated(tmp_path / "a", ["text", "label"], Layout(), Reading(), form=form))
 
 
-def test_a_control_that_does_not_exist_is_named(tmp_path: Path) -> None:
+def test_a_control_that_does_not_exist_is_named(tmp_path):
     path = write_json(tmp_path / "a", [label_studio_task(1, "a", choices("x"))])
     with pytest.raises(DataError, match=r"a, task 1: no column or control 'sentimnt'; did you mean 'sentiment'"):
         list(read_annotated(path, ["text", "sentimnt"], Layout(), Reading(), form="label-studio"))
 
 
-def test_formats_are_recognised_by_their_content(tmp_path: Path) -> None:
+def test_formats_are_recognised_by_their_content(tmp_path):
     write_json(tmp_path / "ls.json", [label_studio_task(1, "a", choices("x"))])
     write_json(tmp_path / "rows.json", [{"text": "a", "label": "x"}])
     jsonl(tmp_path / "p.jsonl", prodigy_row("a"))
@@ -355,3 +354,57 @@ def test_formats_are_recognised_by_their_content(tmp_path: Path) -> None:
         ("c.jsonl", "classification"): "doccano",
         ("c.jsonl", "tagging"): "doccano",
     }
+
+
+#
+
+
+def squad(tmp_path: Path, *qas: Any, context: Any = "Iron is a metal.") -> list[Question]:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"data": [{"title": "Iron", "paragraphs": [{"context": context, "qas": list(qas)}]}]}))
+    return list(read_squad(path, Reading()))
+
+
+def test_both_versions(tmp_path):
+    answers = [{"text": "a metal", "answer_start": 8}, {"text": "metal", "answer_start": 10}]
+    plain = {"id": 7, "question": "What is iron?", "answers": [*answers, answers[0]]}
+    impossible = {
+        "id": "b",
+        "question": "Who?",
+        "is_impossible": True,
+        "answers": [],
+        "plausible_answers": answers,
+    }
+    assert squad(tmp_path, plain, impossible) == [
+        Question("7", "Iron", "What is iron?", "Iron is a metal.", ((8, "a metal"), (10, "metal"))),
+        Question("b", "Iron", "Who?", "Iron is a metal.", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"question": "x"}, r"a\.json, data\[0\]\.paragraphs\[0\]\.qas\[0\]: no 'id' \(text or a number\)"),
+        ({"id": "k"}, r"question k: no 'question' \(text\)"),
+        ({"id": "k", "question": "x"}, r"question k: no 'answers' \(a list\)"),
+        ({"id": "k", "question": "x", "answers": [{"text": "x"}]}, r"k, an answer: no 'answer_start' \(a number\)"),
+        (
+            {"id": "k", "question": "x", "answers": [{"text": " ", "answer_start": 0}]},
+            "question k: an answer is empty; mark the question is_impossible, or remove the answer",
+        ),
+    ],
+)
+def test_a_missing_member_is_named(tmp_path, entry, message):
+    with pytest.raises(DataError, match=message):
+        squad(tmp_path, entry)
+
+
+def test_a_file_that_is_not_squad(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("[]")
+    with pytest.raises(
+        DataError, match=r"a\.json: no 'data' \(a list\); SQuAD files have data, paragraphs, context, qas"
+    ):
+        list(read_squad(path, Reading()))
+    with pytest.raises(DataError, match=r"paragraphs\[0\]: no 'context' \(text\)"):
+        squad(tmp_path, context=None)

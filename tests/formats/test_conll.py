@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +14,14 @@ def conll(tmp_path: Path, text: str, **settings: Any) -> list[tuple[list[str], l
     return [(sentence.words, sentence.tags) for sentence in read_conll(path, Reading(), **settings)]
 
 
-def test_columns_separated_by_white_space(tmp_path: Path) -> None:
+def test_columns_separated_by_white_space(tmp_path):
     text = "-DOCSTART- -X- -X- O\n\nEU NNP  I-NP B-ORG\nrejects VBZ I-VP O\n\n\n# NN I-NP O\n"
     assert conll(tmp_path, text) == [(["EU", "rejects"], ["B-ORG", "O"]), (["#"], ["O"])]
     assert conll(tmp_path, text, tags=1)[0] == (["EU", "rejects"], ["NNP", "VBZ"])
     assert conll(tmp_path, text, words=-3, tags=-2)[0] == (["NNP", "VBZ"], ["I-NP", "I-VP"])
 
 
-def test_a_hash_is_a_word_or_a_comment_in_files_with_tabs(tmp_path: Path) -> None:
+def test_a_hash_is_a_word_or_a_comment_in_files_with_tabs(tmp_path):
     """A `#` with a tab is a word (WNUT17), one without is a comment; a word may hold a space."""
     text = "# id = 7\n#\tO\nNew York\tB-x\n\t\n#tag\tO\n# not = this\tO\n"
     path = tmp_path / "a.conll"
@@ -42,7 +40,7 @@ def test_a_hash_is_a_word_or_a_comment_in_files_with_tabs(tmp_path: Path) -> Non
         ("a\tO\n \tO\n", {}, "line 2: the word is empty; remove the line or fill it in"),
     ],
 )
-def test_errors_name_the_line(tmp_path: Path, text: str, settings: dict[str, Any], message: str) -> None:
+def test_errors_name_the_line(tmp_path, text, settings, message):
     with pytest.raises(DataError, match=rf"a\.conll, {message}"):
         conll(tmp_path, text, **settings)
 
@@ -62,7 +60,7 @@ CONLLU = """\
 """
 
 
-def test_conllu_skips_multi_word_tokens_and_empty_nodes(tmp_path: Path) -> None:
+def test_conllu_skips_multi_word_tokens_and_empty_nodes(tmp_path):
     path = tmp_path / "a.conllu"
     path.write_text(CONLLU)
     first, second = read_conllu(path, Reading())
@@ -85,7 +83,7 @@ def test_conllu_skips_multi_word_tokens_and_empty_nodes(tmp_path: Path) -> None:
         ("1\ta\ta\tX\t_\t_\t0\troot\t_\t_", "deprl", "CoNLL-U has no column 'deprl'; did you mean 'deprel'"),
     ],
 )
-def test_errors_name_the_line_of_conllu(tmp_path: Path, line: str, column: str, message: str) -> None:
+def test_errors_name_the_line_of_conllu(tmp_path, line, column, message):
     path = tmp_path / "a.conllu"
     path.write_text(line + "\n")
     with pytest.raises(DataError, match=rf"a\.conllu(, |: ){message}"):

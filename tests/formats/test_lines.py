@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
@@ -7,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from components.core.errors import DataError
+from components.data.formats.json_text import loads
 from components.data.formats.lines import LINE_BYTES, Reading, lines
 
 
@@ -21,7 +20,7 @@ def compress(data: bytes, suffix: str) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
-def test_lines_are_numbered_and_have_no_line_break(tmp_path: Path, suffix: str) -> None:
+def test_lines_are_numbered_and_have_no_line_break(tmp_path, suffix):
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(compress("\ufeffone\r\ntwo é\n\nlast".encode(), suffix))
     reading = Reading()
@@ -39,7 +38,7 @@ def test_lines_are_numbered_and_have_no_line_break(tmp_path: Path, suffix: str) 
     ],
     ids=["long", "separators"],
 )
-def test_a_line_is_whole(tmp_path: Path, text: str, expected: list[str]) -> None:
+def test_a_line_is_whole(tmp_path, text, expected):
     (tmp_path / "a.txt").write_bytes(text.encode())
     assert read(tmp_path / "a.txt") == list(enumerate(expected, 1))
 
@@ -53,7 +52,7 @@ def test_a_line_is_whole(tmp_path: Path, text: str, expected: list[str]) -> None
         (b"fine\n\x81\x8d\x8f\n", ": is not UTF-8, and no other encoding fits all of its bytes"),
     ],
 )
-def test_files_that_are_no_text_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_files_that_are_no_text_are_refused(tmp_path, content, message):
     for name, data in (("a.txt", content), ("a.txt.gz", content if content is None else gzip.compress(content))):
         if data is not None:
             (tmp_path / name).write_bytes(data)
@@ -62,19 +61,19 @@ def test_files_that_are_no_text_are_refused(tmp_path: Path, content: bytes | Non
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1", "mac_roman"])
-def test_other_encodings_are_recognised(tmp_path: Path, encoding: str) -> None:
+def test_other_encodings_are_recognised(tmp_path, encoding):
     text = "déjà vu, très élevé à côté\n" * 10
     for name, suffix in (("a.txt", ""), ("a.txt.gz", ".gz")):
         (tmp_path / name).write_bytes(compress(text.encode(encoding), suffix))
         assert [line for _, line in read(tmp_path / name)] == text.split("\n")[:-1]
 
 
-def test_a_file_of_an_old_mac_ends_lines_with_returns(tmp_path: Path) -> None:
+def test_a_file_of_an_old_mac_ends_lines_with_returns(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"one\rtwo\r")
     assert read(tmp_path / "a.txt") == [(1, "one"), (2, "two")]
 
 
-def test_bad_bytes_are_replaced_and_counted(tmp_path: Path) -> None:
+def test_bad_bytes_are_replaced_and_counted(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"fine\ncaf\xe9 and \xff\xfe\n" + "fine too, été\n".encode() * 20)
     reading = Reading()
@@ -83,7 +82,7 @@ def test_bad_bytes_are_replaced_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_truncated_files_name_the_last_good_line(tmp_path: Path, suffix: str) -> None:
+def test_truncated_files_name_the_last_good_line(tmp_path, suffix):
     text = "".join(f"line {number} {number * 7919 % 10007}\n" for number in range(400_000)).encode()
     path = tmp_path / f"a.jsonl{suffix}"
     path.write_bytes(compress(text, suffix)[:-1000])
@@ -97,10 +96,36 @@ def test_truncated_files_name_the_last_good_line(tmp_path: Path, suffix: str) ->
 
 
 @pytest.mark.parametrize("end", ["\nlast\n", ""])
-def test_a_line_of_ten_megabytes_is_an_error(tmp_path: Path, end: str) -> None:
+def test_a_line_of_ten_megabytes_is_an_error(tmp_path, end):
     path = tmp_path / "a.txt"
     path.write_text("first\n" + "x" * 10_000_000 + end)
     with pytest.raises(DataError, match=r"a\.txt, line 2: longer than 8 MB; write one document"):
         read(path)
     path.write_text("first\n" + "x" * LINE_BYTES + end)
     assert len(read(path)[1][1]) == LINE_BYTES
+
+
+#
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "replaced"),
+    [
+        (r'"cut \ud83d"', "cut \ufffd", 1),
+        (r'"\uDE00\uD83D"', "\ufffd\ufffd", 2),
+        (r'"\ud83d\ude00"', "\U0001f600", 0),
+        (r'{"\ud83d": ["\ud83d", {"b": "\ud83dx"}], "n": [1, null, true]}', None, 3),
+        (r'"a backslash before ud83d: \\ud83d"', r"a backslash before ud83d: \ud83d", 0),
+        ('"plain"', "plain", 0),
+    ],
+)
+def test_lone_surrogates_are_replaced(text, value, replaced):
+    if value is None:
+        value = {"\ufffd": ["\ufffd", {"b": "\ufffdx"}], "n": [1, None, True]}
+    assert loads(text) == (value, replaced)
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000])
+def test_invalid_json_is_a_value_error(text):
+    with pytest.raises(ValueError, match="Expecting|nested too deeply"):
+        loads(text)

@@ -1,9 +1,6 @@
 """Texts that a spreadsheet would take for formulas: written as text, read back as they were."""
 
-from __future__ import annotations
-
 import csv
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,6 @@ from components.data.formats.rows import open_rows
 from components.data.formats.spreadsheet import escaped, restored
 from components.labelling.answers import merge, read_answers
 from components.labelling.queue import Suggestion, write_suggestions
-from components.settings.params import Params
 from tests.example_task import write_jsonl
 from tests.inference.files import ByLength, predict_file
 from tests.labelling.conftest import lines
@@ -25,14 +21,14 @@ TEXTS = [*FORMULAS, *APOSTROPHES, *PLAIN]
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_every_text_is_read_back(text: str) -> None:
+def test_every_text_is_read_back(text):
     cell = escaped(text)
     assert restored(cell) == text
     assert cell == (f"'{text}" if text in FORMULAS or text.startswith(("'=", "''=", "'-2")) else text)
     assert restored(escaped(cell)) == cell
 
 
-def test_values_that_are_not_text_are_kept() -> None:
+def test_values_that_are_not_text_are_kept():
     assert [escaped(value) for value in (-1.5, None, -3)] == [-1.5, None, -3]
 
 
@@ -42,7 +38,7 @@ def cells(path: Path) -> list[str]:
         return [cell for row in csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",") for cell in row]
 
 
-def test_suggestions_are_labelled_with_their_texts(project: Callable[..., Params]) -> None:
+def test_suggestions_are_labelled_with_their_texts(project):
     params = project()
     source = params.data.tasks["things"]
     texts = [text for text in TEXTS if any(map(str.isalnum, text))]
@@ -65,7 +61,7 @@ def test_suggestions_are_labelled_with_their_texts(project: Callable[..., Params
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
-def test_predictions_are_read_back(tmp_path: Path, suffix: str) -> None:
+def test_predictions_are_read_back(tmp_path, suffix):
     texts = [text for text in TEXTS if suffix == ".csv" or not set(text) & {"\t", "\r"}]
     write_jsonl(tmp_path / "in.jsonl", [{"text": text, "=note": "@note"} for text in texts])
     output = tmp_path / f"out{suffix}"

@@ -1,7 +1,5 @@
 """Tag schemes: hand-made sequences, agreement with conlleval, and round trips."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -33,7 +31,7 @@ def conlleval(tags: list[str]) -> list[tuple[int, int, str]]:
 
 
 @pytest.mark.parametrize("scheme", CASES)
-def test_spans_of_a_sentence(scheme: str) -> None:
+def test_spans_of_a_sentence(scheme):
     tags = CASES[scheme].split()
     assert decode(tags, scheme) == SPANS
     assert encode(SPANS, 7, scheme) == tags
@@ -42,7 +40,7 @@ def test_spans_of_a_sentence(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", CASES)
-def test_random_spans_round_trip_and_agree_with_conlleval(scheme: str) -> None:
+def test_random_spans_round_trip_and_agree_with_conlleval(scheme):
     draw = random.Random(5)
     for _ in range(300):
         spans, place = [], 0
@@ -80,13 +78,13 @@ def test_random_spans_round_trip_and_agree_with_conlleval(scheme: str) -> None:
         ("iobes", "S-y B-x I-x", 2, "tag 'I-x' at the end does not end its span"),
     ],
 )
-def test_tags_that_violate_the_scheme(scheme: str, text: str, index: int, message: str) -> None:
+def test_tags_that_violate_the_scheme(scheme, text, index, message):
     with pytest.raises(TagError, match=message) as caught:
         decode(text.split(), scheme)
     assert caught.value.index == index
 
 
-def test_inventory_of_tags() -> None:
+def test_inventory_of_tags():
     assert inventory(["y", "x-1"], "bio") == ["B-x-1", "B-y", "I-x-1", "I-y", "O"]
     assert len(inventory(["a", "b"], "iobes")) == 9
     assert decode(["B-x-1", "I-x-1"], "bio") == [(0, 2, "x-1")]

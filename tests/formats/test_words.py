@@ -1,7 +1,5 @@
 """Words of a text in many languages."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 
@@ -12,7 +10,7 @@ from components.data.formats.words import word_bounds, words
 ENGLISH = "It\u2019s 2 o'clock_now, Zoë! na\u00efve A/B 3.5\u20ac x\u00b2 \u2013 \U0001f600 #tag @me don't"
 
 
-def test_english_words_are_runs_of_letters_digits_and_underscores() -> None:
+def test_english_words_are_runs_of_letters_digits_and_underscores():
     golden = ["It", "s", "2", "o", "clock_now", "Zoë", "naïve", "A", "B", "3", "5", "x²", "tag", "me", "don", "t"]
     assert words(ENGLISH) == golden == re.findall(r"\w+", ENGLISH)
     plain = "a_b, c-d 1.5 (E)"
@@ -40,10 +38,10 @@ def test_english_words_are_runs_of_letters_digits_and_underscores() -> None:
         ("ภาษาไทย ดี", ["ภาษาไทย", "ดี"]),
     ],
 )
-def test_marks_belong_to_words_and_scripts_without_spaces_are_split(text: str, expected: list[str]) -> None:
+def test_marks_belong_to_words_and_scripts_without_spaces_are_split(text, expected):
     assert words(text) == expected
     assert [text[start:end] for start, end in word_bounds(text, marks="none")] == expected
 
 
-def test_words_end_at_cuts() -> None:
+def test_words_end_at_cuts():
     assert word_bounds("abc de, fg", [1, 2, 4, 6, 7], marks="none") == [(0, 1), (1, 2), (2, 3), (4, 6), (8, 10)]

@@ -3,18 +3,15 @@
 What a simulation cannot show, `benchmarks/gpu.py` measures on a card.
 """
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.gpu_simulation.cases import READ_EVERY, Case, finetuning, pretraining
-from tests.gpu_simulation.conftest import LIMIT, Outcomes
+from tests.gpu_simulation.cases import READ_EVERY, finetuning, pretraining
+from tests.gpu_simulation.conftest import LIMIT
 
 # The first test of a group waits for its process.
 pytestmark = pytest.mark.timeout(900)
@@ -38,7 +35,7 @@ RAISING = {
 
 
 @pytest.mark.parametrize("case", pretraining(), ids=lambda case: case.name)
-def test_pretraining_waits_twice_per_logging_interval(case: Case, outcomes: Callable[[str], Outcomes]) -> None:
+def test_pretraining_waits_twice_per_logging_interval(case, outcomes):
     outcome = outcomes("pretraining")[case.name]
     assert outcome["error"] is None, outcome["error"]
     # Pretraining and adaptation of six steps each.
@@ -52,14 +49,14 @@ def test_pretraining_waits_twice_per_logging_interval(case: Case, outcomes: Call
 
 
 @pytest.mark.parametrize("case", finetuning(), ids=lambda case: case.name)
-def test_finetuning_waits_twice_per_step(case: Case, outcomes: Callable[[str], Outcomes]) -> None:
+def test_finetuning_waits_twice_per_step(case, outcomes):
     outcome = outcomes("finetuning")[case.name]
     assert outcome["error"] is None, outcome["error"]
     for events in outcome["steps"]:
         assert len(events) <= FINETUNING_EVENTS, events
 
 
-def test_hidden_states_have_the_types_of_the_cpu(outcomes: Callable[[str], Outcomes]) -> None:
+def test_hidden_states_have_the_types_of_the_cpu(outcomes):
     """Autocast has other rules on CUDA, by which layer norm would return float32."""
     compared = {name: outcome["types"] for name, outcome in outcomes("pretraining").items() if outcome["types"]}
     assert {"bert", "gpt", "xlnet", "transformer-xl", "ulmfit"} <= compared.keys()
@@ -68,14 +65,14 @@ def test_hidden_states_have_the_types_of_the_cpu(outcomes: Callable[[str], Outco
 
 
 @pytest.mark.parametrize("group", ["pretraining", "finetuning"])
-def test_no_operator_raises_with_deterministic_algorithms(group: str, outcomes: Callable[[str], Outcomes]) -> None:
+def test_no_operator_raises_with_deterministic_algorithms(group, outcomes):
     for case, outcome in outcomes(group).items():
         used = {name for full in outcome["operators"] for name in (full, full.partition(".")[0])}
         assert used & RAISING == set(), case
 
 
 @pytest.mark.parametrize(("case", "dtype"), [("ulmfit", "bfloat16"), ("flair", "bfloat16"), ("cove", "bfloat16")])
-def test_lstms_use_cudnn_in_the_type_of_training(case: str, dtype: str, outcomes: Callable[[str], Outcomes]) -> None:
+def test_lstms_use_cudnn_in_the_type_of_training(case, dtype, outcomes):
     operators = outcomes("pretraining")[case]["operators"]
     assert operators[f"cudnn_lstm.{dtype}"] > 0 and operators["cudnn_lstm.float32"] > 0
     # Inside autocast torch would compute in float16.
@@ -83,7 +80,7 @@ def test_lstms_use_cudnn_in_the_type_of_training(case: str, dtype: str, outcomes
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
-def test_attention_without_padding_has_no_mask(family: str, outcomes: Callable[[str], Outcomes]) -> None:
+def test_attention_without_padding_has_no_mask(family, outcomes):
     """Flash attention supports no mask."""
     pretrained = outcomes("pretraining")[family]["operators"]
     assert pretrained["attention.bfloat16.none"] > 0
@@ -91,7 +88,7 @@ def test_attention_without_padding_has_no_mask(family: str, outcomes: Callable[[
     assert masks == {"none"}
 
 
-def test_whole_runs_pass_on_a_card(guard: Path) -> None:
+def test_whole_runs_pass_on_a_card(guard):
     """Cross-validation, several tasks and words beside an encoder share one encoder between runs. In the first
     comparison with a card, every one of them failed: the second run found the encoder there and its inputs here."""
     root = Path(__file__).parents[2]
@@ -103,7 +100,7 @@ def test_whole_runs_pass_on_a_card(guard: Path) -> None:
     assert ran.returncode == 0, ran.stdout[-4000:]
 
 
-def test_answers_on_a_card_are_those_of_the_cpu(outcomes: Callable[[str], Outcomes]) -> None:
+def test_answers_on_a_card_are_those_of_the_cpu(outcomes):
     compared = {name: outcome for name, outcome in outcomes("finetuning").items() if outcome["answers"]}
     assert len(compared) == 3
     for name, outcome in compared.items():

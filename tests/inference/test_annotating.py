@@ -1,7 +1,5 @@
 """Predictions for annotation tools: from inputs of every form, and read again by the readers of training data."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
@@ -55,7 +53,7 @@ def predict(source: Path, output: Path, form: str, load: Any = Length, **more: A
     return predict_annotations(source, output, form=form, model=model, options=options)
 
 
-def test_tags_of_a_table_become_spans_of_its_texts(tmp_path: Path) -> None:
+def test_tags_of_a_table_become_spans_of_its_texts(tmp_path):
     jsonl(tmp_path / "in.jsonl", {"body": "Ada  met Bo.", "label": "kept"}, {"body": None}, {"body": "ไปบ้าน Ada"})
     done = predict(tmp_path / "in.jsonl", tmp_path / "out.jsonl", "doccano", Capitals, columns={"text": "body"})
     assert (done.rows, done.empty) == (3, 1)
@@ -71,7 +69,7 @@ def test_tags_of_a_table_become_spans_of_its_texts(tmp_path: Path) -> None:
     assert actual.counts["train_rows_empty"] == 1
 
 
-def test_every_form_of_input(tmp_path: Path) -> None:
+def test_every_form_of_input(tmp_path):
     (tmp_path / "a.json").write_text(
         json.dumps([{"id": 7, "data": {"text": "abc"}}, {"id": 8, "data": {"text": "abcdef"}}])
     )
@@ -90,7 +88,7 @@ def test_every_form_of_input(tmp_path: Path) -> None:
     assert tasks[0]["predictions"][0]["result"][0]["value"] == {"choices": ["short"]}
 
 
-def test_what_a_form_cannot_express(tmp_path: Path) -> None:
+def test_what_a_form_cannot_express(tmp_path):
     jsonl(tmp_path / "a.jsonl", {"text": "abc"}, {"text": 3})
     with pytest.raises(ConfigError, match=r"unknown format 'docano'; did you mean 'doccano'"):
         predict(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "docano")
@@ -106,7 +104,7 @@ def test_what_a_form_cannot_express(tmp_path: Path) -> None:
         predict(tmp_path / "a.jsonl", tmp_path / "a.jsonl", "doccano")
 
 
-def test_bad_rows_are_those_of_the_input(tmp_path: Path) -> None:
+def test_bad_rows_are_those_of_the_input(tmp_path):
     source, rejects = tmp_path / "in.jsonl", tmp_path / "bad.jsonl"
     jsonl(source, {"text": "abc", "id": 1}, {"text": "a\0c", "id": 2})
     done = predict(source, tmp_path / "out.jsonl", "doccano", rejects=rejects)
@@ -125,7 +123,7 @@ def test_bad_rows_are_those_of_the_input(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "name"), [("datasets", "results"), ("doccano", "out.jsonl"), ("label-studio", "o.json")]
 )
-def test_what_others_have_written_stays(tmp_path: Path, form: str, name: str) -> None:
+def test_what_others_have_written_stays(tmp_path, form, name):
     jsonl(tmp_path / "in.jsonl", {"text": "abc"})
     output = tmp_path / name
     # The labelling interface stands beside the tasks of Label Studio.

@@ -1,7 +1,5 @@
 """Prediction of files with bad rows: the message names the row, and other rows are predicted if it may be set aside."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -14,7 +12,7 @@ from components.core.errors import ConfigError, DataError
 from tests.inference.files import ByLength, names, predict_file, write
 
 
-def test_a_very_long_text(tmp_path: Path) -> None:
+def test_a_very_long_text(tmp_path):
     (tmp_path / "in.csv").write_text("text\n" + "x" * 2_000_000 + "\n")
     assert predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=ByLength()).rows == 1
     (tmp_path / "in.csv").write_text("text\na\n" + "x" * 2_000_001 + "\n")
@@ -44,7 +42,7 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize("name", BAD_ROWS)
-def test_bad_rows_are_set_aside_with_their_reason_and_the_others_are_predicted(tmp_path: Path, name: str) -> None:
+def test_bad_rows_are_set_aside_with_their_reason_and_the_others_are_predicted(tmp_path, name):
     content, rejected = BAD_ROWS[name]
     source, output, rejects = tmp_path / name, tmp_path / f"out{Path(name).suffix}", tmp_path / "out.rejected.jsonl"
     source.write_bytes(content)
@@ -63,7 +61,7 @@ def test_bad_rows_are_set_aside_with_their_reason_and_the_others_are_predicted(t
     assert not output.exists()
 
 
-def test_the_rejects_of_an_earlier_run_are_removed_and_a_file_of_bad_rows_is_an_error(tmp_path: Path) -> None:
+def test_the_rejects_of_an_earlier_run_are_removed_and_a_file_of_bad_rows_is_an_error(tmp_path):
     source, output, rejects = tmp_path / "in.jsonl", tmp_path / "out.jsonl", tmp_path / "bad.jsonl"
     source.write_text('{"text": 5}\n{"text": 6}\n')
     with pytest.raises(DataError, match="every row is rejected, the first because: .*line 1: 'text' is int"):
@@ -105,16 +103,14 @@ def test_the_rejects_of_an_earlier_run_are_removed_and_a_file_of_bad_rows_is_an_
         ("in", b"x", r"in: the format is not recognised; save it as csv, "),
     ],
 )
-def test_the_message_names_bad_input_and_nothing_is_written(
-    tmp_path: Path, name: str, content: bytes, message: str
-) -> None:
+def test_the_message_names_bad_input_and_nothing_is_written(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         predict_file(tmp_path / name, output=tmp_path / "out.csv", classifier=ByLength(), batch_size=1)
     assert names(tmp_path) == [name]
 
 
-def test_missing_files_and_columns_of_another_type(tmp_path: Path) -> None:
+def test_missing_files_and_columns_of_another_type(tmp_path):
     with pytest.raises(DataError, match=r"nowhere.csv: does not exist$"):
         predict_file(tmp_path / "nowhere.csv", output=tmp_path / "out.csv", classifier=ByLength())
     twice = pa.table([["a"], ["b"]], names=["text", "text"])
@@ -132,7 +128,7 @@ def test_missing_files_and_columns_of_another_type(tmp_path: Path) -> None:
         predict_file(tmp_path / "in.csv", output=tmp_path / "file" / "out.csv", classifier=ByLength())
 
 
-def test_an_input_that_the_task_does_not_have(tmp_path: Path) -> None:
+def test_an_input_that_the_task_does_not_have(tmp_path):
     write(tmp_path / "in.csv")
     with pytest.raises(ConfigError, match=r"^the task has no input 'first'; known: text$"):
         predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=ByLength(), columns={"first": "text"})

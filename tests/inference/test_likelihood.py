@@ -1,7 +1,5 @@
 """Log-likelihoods against the chain rule for exact models, and consistency of the functions for several families."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -63,7 +61,7 @@ class Bigram(LanguageModel):
     def max_tokens(self) -> int | None:
         return self.room
 
-    losses = hidden_states = summary = layer_groups = remap_vocabulary = None  # type: ignore[assignment]
+    losses = hidden_states = summary = layer_groups = remap_vocabulary = None
 
 
 @pytest.fixture
@@ -73,7 +71,7 @@ def table() -> Tensor:
     )
 
 
-def test_causal_log_probs_follow_the_chain_rule(table: Tensor) -> None:
+def test_causal_log_probs_follow_the_chain_rule(table):
     model = Bigram(table)
     inputs = [Gap([END, 6, 7, 8], [1, 2, 3]), Gap([END, 9, 9], [2]), Gap([END, 5, 6, 7], [3])]
     actual = causal_log_probs(model, inputs)
@@ -82,7 +80,7 @@ def test_causal_log_probs_follow_the_chain_rule(table: Tensor) -> None:
         assert values == pytest.approx([math.log(value) for value in probabilities], abs=1e-6)
 
 
-def test_gaps_are_masked_together(table: Tensor) -> None:
+def test_gaps_are_masked_together(table):
     model = Bigram(table, masked=True)
     actual = masked_log_probs(model, [Gap([END, 6, 7, 8, END], [2, 3]), Gap([END, 6, 7, 8, END], [1])])
     # The piece before the second scored one is masked, too.
@@ -91,7 +89,7 @@ def test_gaps_are_masked_together(table: Tensor) -> None:
 
 
 @pytest.mark.parametrize("room", [None, 100, 6, 5, 2])
-def test_text_log_probs_cover_every_piece_once(table: Tensor, room: int | None) -> None:
+def test_text_log_probs_cover_every_piece_once(table, room):
     pieces = np.random.default_rng(0).integers(5, VOCABULARY, 30).tolist()
     actual = text_log_probs(Bigram(table, room=room), pieces)
     before = [END, *pieces]
@@ -100,7 +98,7 @@ def test_text_log_probs_cover_every_piece_once(table: Tensor, room: int | None) 
 
 
 @pytest.mark.parametrize("family", ["gpt", "ulmfit", "transformer-xl", "flair"])
-def test_text_log_probs_equal_a_single_pass(family: str) -> None:
+def test_text_log_probs_equal_a_single_pass(family):
     model = tiny(family)
     pieces = np.random.default_rng(1).integers(5, VOCABULARY, 7 if family == "gpt" else 300).tolist()
     (whole,) = causal_log_probs(model, [Gap([END, *pieces], range(1, len(pieces) + 1))])
@@ -108,7 +106,7 @@ def test_text_log_probs_equal_a_single_pass(family: str) -> None:
     assert whole.std() > 0.01
 
 
-def test_the_pseudo_likelihood_masks_one_piece_at_a_time(table: Tensor) -> None:
+def test_the_pseudo_likelihood_masks_one_piece_at_a_time(table):
     model = Bigram(table, masked=True)
     assert pseudo_log_probs(model, [6, 7, 8]) == pytest.approx(
         [math.log(table[END, 6]), math.log(table[6, 7]), math.log(table[7, 8])], abs=1e-6
@@ -119,7 +117,7 @@ def test_the_pseudo_likelihood_masks_one_piece_at_a_time(table: Tensor) -> None:
     )
 
 
-def test_an_answer_between_two_texts(table: Tensor) -> None:
+def test_an_answer_between_two_texts(table):
     options, small = Bigram(table), Bigram(table, room=7)
     assert gap_between(options, [5, 6], [7], [8], causal=False) == Gap([END, 5, 6, 7, 8, END], range(3, 4))
     # The pieces after the answer are scored, too.
@@ -129,14 +127,14 @@ def test_an_answer_between_two_texts(table: Tensor) -> None:
     assert gap_between(small, [5, 6], [7, 7], [8, 8, 9, 9], causal=False).pieces == [END, 7, 7, 8, 8, 9, END]
 
 
-def test_answers_that_do_not_fit(table: Tensor) -> None:
+def test_answers_that_do_not_fit(table):
     with pytest.raises(DataError, match="an answer of 6 pieces exceeds the model's positions; shorten it"):
         gap_between(Bigram(table, room=7), [5], [6] * 6, [], causal=True)
     with pytest.raises(DataError, match="the answer has no piece of the vocabulary"):
         gap_between(Bigram(table), [5], [], [], causal=True)
 
 
-def test_models_without_a_language_model() -> None:
+def test_models_without_a_language_model():
     model = build_model("word2vec", vocabulary=VOCABULARY, settings={"width": 4})
     with pytest.raises(ConfigError, match="predicts no pieces"):
         causal_log_probs(model, [Gap([END, 5], [1])])

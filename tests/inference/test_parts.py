@@ -1,7 +1,5 @@
 """Prediction in parts: the same output as in one piece, whatever parts, processes and interruptions."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -97,7 +95,7 @@ def cluster(tmp_path: Path) -> ClusterSettings:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
-def test_the_parts_of_a_file_are_the_file(suffix: str, tmp_path: Path) -> None:
+def test_the_parts_of_a_file_are_the_file(suffix, tmp_path):
     source = write(tmp_path / f"in{suffix}")
     bad: list[str] = []
 
@@ -119,9 +117,10 @@ def test_the_parts_of_a_file_are_the_file(suffix: str, tmp_path: Path) -> None:
     assert len(whole) >= ROWS - 2 and whole[0][1]["id"] in (0, "0")
 
 
-@pytest.mark.parametrize("target", [".csv", ".jsonl", ".parquet"])
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
-def test_the_output_is_that_of_one_piece(suffix: str, target: str, tmp_path: Path, cluster: ClusterSettings) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "target"), [(".csv", ".csv"), (".tsv", ".jsonl"), (".jsonl", ".parquet"), (".parquet", ".csv")]
+)
+def test_the_output_is_that_of_one_piece(suffix, target, tmp_path, cluster):
     source, whole, joined = write(tmp_path / f"in{suffix}"), tmp_path / f"whole{target}", tmp_path / f"joined{target}"
     rejects = tmp_path / "whole.rejected.jsonl"
     done = predict_file(source, output=whole, classifier=Slow()(), rejects=rejects, batch_size=4)
@@ -141,7 +140,7 @@ def test_the_output_is_that_of_one_piece(suffix: str, target: str, tmp_path: Pat
     assert not [name for name in names(tmp_path) if name.startswith(".")]
 
 
-def test_a_path_without_suffix_is_a_folder_of_parts(tmp_path: Path, cluster: ClusterSettings) -> None:
+def test_a_path_without_suffix_is_a_folder_of_parts(tmp_path, cluster):
     source, output = write(tmp_path / "in.csv"), tmp_path / "out"
     for _ in range(2):
         done = predicted(source, output, cluster, overwrite=True)
@@ -152,7 +151,7 @@ def test_a_path_without_suffix_is_a_folder_of_parts(tmp_path: Path, cluster: Clu
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_relative_paths_are_those_of_the_driver_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_are_those_of_the_driver_on_ray(tmp_path, monkeypatch):
     """The workers of a cluster have another working directory."""
     with ray_cluster.connected(ClusterSettings()):
         monkeypatch.chdir(tmp_path)
@@ -164,14 +163,14 @@ def test_relative_paths_are_those_of_the_driver_on_ray(tmp_path: Path, monkeypat
     assert len(Path("out.csv.rejected.jsonl").read_text().splitlines()) == done.rejected
 
 
-def test_strict_ends_at_the_first_bad_row_and_leaves_nothing(tmp_path: Path, cluster: ClusterSettings) -> None:
+def test_strict_ends_at_the_first_bad_row_and_leaves_nothing(tmp_path, cluster):
     source = write(tmp_path / "in.tsv")
     with pytest.raises(DataError, match=r"in\.tsv, line 41: 3 field\(s\) instead of 2"):
         predicted(source, tmp_path / "out.tsv", cluster, rejects=None)
     assert names(tmp_path) == ["in.tsv"]
 
 
-def test_a_file_without_rows_and_a_file_of_bad_rows(tmp_path: Path, cluster: ClusterSettings) -> None:
+def test_a_file_without_rows_and_a_file_of_bad_rows(tmp_path, cluster):
     source = tmp_path / "in.csv"
     source.write_text("id,text\n")
     assert predicted(source, tmp_path / "out.csv", cluster) == Predicted(rows=0, empty=0)
@@ -217,10 +216,8 @@ def run_and_kill(source: Path, output: Path, *, workers: int, after: int) -> Non
         assert time.monotonic() < end
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_killed_run_continues_with_the_missing_parts(
-    workers: int, tmp_path: Path, cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("workers", [2])
+def test_a_killed_run_continues_with_the_missing_parts(workers, tmp_path, cluster, monkeypatch):
     source, output = write(tmp_path / "in.csv"), tmp_path / "out.csv"
     predict_file(source, output=tmp_path / "whole.csv", classifier=Slow()(), rejects=tmp_path / "r.jsonl", batch_size=4)
     run_and_kill(source, output, workers=workers, after=3)
@@ -241,7 +238,7 @@ def test_a_killed_run_continues_with_the_missing_parts(
 
 
 @pytest.mark.parametrize("changed", ["input", "model"])
-def test_parts_of_another_model_or_input_are_not_used(changed: str, tmp_path: Path, cluster: ClusterSettings) -> None:
+def test_parts_of_another_model_or_input_are_not_used(changed, tmp_path, cluster):
     source, output = write(tmp_path / "in.csv"), tmp_path / "out.csv"
     run_and_kill(source, output, workers=1, after=1)
     if changed == "input":
@@ -254,7 +251,7 @@ def test_parts_of_another_model_or_input_are_not_used(changed: str, tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["results", "out.csv", "out.csv.rejected.jsonl"])
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_what_others_have_written_stays(name: str, overwrite: bool, tmp_path: Path, cluster: ClusterSettings) -> None:
+def test_what_others_have_written_stays(name, overwrite, tmp_path, cluster):
     source, mine = write(tmp_path / "in.csv"), tmp_path / name
     if mine.suffix:
         mine.write_text("mine")
@@ -271,12 +268,12 @@ def test_what_others_have_written_stays(name: str, overwrite: bool, tmp_path: Pa
 @pytest.mark.parametrize("place", ["_append", "_link", "rmtree"])
 @pytest.mark.parametrize("name", ["out.csv", "out"])
 def test_a_run_that_ends_while_its_parts_are_joined_is_finished_by_the_same_command(
-    name: str, place: str, tmp_path: Path, cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, place, tmp_path, cluster, monkeypatch
+):
     class Killed(BaseException):
         pass
 
-    def killed(*_: object) -> None:
+    def killed(*_):
         raise Killed
 
     source, output = write(tmp_path / "in.csv"), tmp_path / name

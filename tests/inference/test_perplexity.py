@@ -1,16 +1,12 @@
 """`headstart try --file`: per word and per character, for several families and file formats."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from components.cli.main import app
 from components.core.artifacts import writing
 from components.core.errors import DataError
 from components.data.segmenters import Segmentation
@@ -56,7 +52,7 @@ def directory(tmp_path: Path) -> Path:
     return saved("ulmfit", tmp_path)
 
 
-def test_a_causal_model_predicts_every_piece_and_end() -> None:
+def test_a_causal_model_predicts_every_piece_and_end():
     encoder = encoder_of("ulmfit")
     answer = measure_texts(encoder, TEXTS)
     assert (answer.documents, answer.words, answer.characters, answer.pieces, answer.unknown) == (2, 7, 30, 9, 2)
@@ -67,7 +63,7 @@ def test_a_causal_model_predicts_every_piece_and_end() -> None:
     assert answer.bits_per_character == pytest.approx(answer.nats / 30 / math.log(2))
 
 
-def test_a_masked_model_is_measured_by_the_pseudo_likelihood() -> None:
+def test_a_masked_model_is_measured_by_the_pseudo_likelihood():
     encoder = encoder_of("bert")
     answer = measure_texts(encoder, TEXTS)
     expected = -sum(float(pseudo_log_probs(encoder.model, ids).sum()) for ids in ([5, 6, 7], [5, 1, 7, 1]))
@@ -75,7 +71,7 @@ def test_a_masked_model_is_measured_by_the_pseudo_likelihood() -> None:
     assert answer.pieces == 7
 
 
-def test_files_of_several_formats(directory: Path, tmp_path: Path) -> None:
+def test_files_of_several_formats(directory, tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in [*TEXTS, " "]))
     answer = measure_file(directory, tmp_path / "a.jsonl", text="body")
     assert answer == measure_texts(encoder_of("ulmfit"), TEXTS)
@@ -86,14 +82,3 @@ def test_files_of_several_formats(directory: Path, tmp_path: Path) -> None:
         measure_file(directory, tmp_path / "c.txt")
     with pytest.raises(DataError, match="d.txt"):
         measure_file(directory, tmp_path / "d.txt")
-
-
-def test_the_command_prints_a_table(directory: Path, tmp_path: Path) -> None:
-    (tmp_path / "b.txt").write_text("the old goat\n")
-    result = CliRunner().invoke(app, ["try", str(directory), "--file", str(tmp_path / "b.txt")])
-    assert result.exit_code == 0, result.output
-    assert "bits/character" in result.output
-    answer = measure_file(directory, tmp_path / "b.txt")
-    assert f"{answer.per_word:.2f}" in result.output and f"{answer.bits_per_character:.4f}" in result.output
-    result = CliRunner().invoke(app, ["try", str(directory), "--file", str(tmp_path / "b.txt"), "--pieces", "-3"])
-    assert result.exit_code == 2 and "Invalid value for '--pieces'" in result.output

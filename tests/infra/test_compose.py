@@ -1,20 +1,24 @@
 """compose.yaml: its schema and the references between its parts."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
 from jsonschema import Draft202012Validator
+from prometheus_client import generate_latest
 
+from components.core.errors import ConfigError
+from components.pipeline.telemetry import Gauges
+from components.registry.drift.traffic import traffic_folder
+from components.settings.loading import load_params
+from components.settings.telemetry import TelemetrySettings
 from infra.stack import compose
 from tests.infra.conftest import ROOT
-
-DOCKERFILE = ROOT / "infra" / "images" / "headstart.Dockerfile"
 
 
 def problems(document: dict[str, Any]) -> list[str]:
@@ -22,7 +26,7 @@ def problems(document: dict[str, Any]) -> list[str]:
     return [error.message for error in Draft202012Validator(schema).iter_errors(document)]
 
 
-def test_follows_the_compose_specification() -> None:
+def test_follows_the_compose_specification():
     document = yaml.safe_load(compose.COMPOSE.read_text())
     assert problems(document) == []
     wrong = copy.deepcopy(document)
@@ -30,12 +34,12 @@ def test_follows_the_compose_specification() -> None:
     assert "'comand' was unexpected" in problems(wrong)[0]
 
 
-def test_the_example_of_settings_names_all_variables() -> None:
+def test_the_example_of_settings_names_all_variables():
     asked = set(re.findall(r"\$\{(\w+)", compose.COMPOSE.read_text()))
     assert asked == set(compose.read_env(compose.ENV_EXAMPLE))
 
 
-def test_no_secret_is_committed() -> None:
+def test_no_secret_is_committed():
     example = compose.read_env(compose.ENV_EXAMPLE)
     secret = {name for name in example if compose.is_secret(name)}
     assert len(secret) == 16
@@ -43,7 +47,7 @@ def test_no_secret_is_committed() -> None:
     assert ".env" in (ROOT / "infra" / ".gitignore").read_text().split()
 
 
-def test_only_mlflows_server_has_the_key_to_its_bucket(composed: dict[str, Any], values: dict[str, str]) -> None:
+def test_only_mlflows_server_has_the_key_to_its_bucket(composed, values):
     holders = {
         name
         for name, body in composed["services"].items()
@@ -60,16 +64,7 @@ def test_only_mlflows_server_has_the_key_to_its_bucket(composed: dict[str, Any],
     assert {action.split(":")[1] for action in identities[2]["actions"]} == {"mlflow"}
 
 
-def test_the_server_writes_its_log_where_the_flow_reads_it(composed: dict[str, Any]) -> None:
-    for name in ("serve", "prefect-worker"):
-        body = composed["services"][name]
-        assert f"traffic:{body['environment']['HEADSTART_TRAFFIC']}" in body["volumes"], name
-    # A new volume has the owner of the folder in the image, by which the containers may write.
-    made = re.search(r"install --directory --owner=headstart .* (/.*)", DOCKERFILE.read_text())
-    assert made is not None and composed["services"]["serve"]["environment"]["HEADSTART_TRAFFIC"] in made[1].split()
-
-
-def test_the_state_of_rays_head_is_in_redis(composed: dict[str, Any], values: dict[str, str]) -> None:
+def test_the_state_of_rays_head_is_in_redis(composed, values):
     services = composed["services"]
     head, redis = services["ray-head"], services["redis"]
     assert head["environment"]["RAY_REDIS_ADDRESS"] == "redis:6379"
@@ -80,3 +75,57 @@ def test_the_state_of_rays_head_is_in_redis(composed: dict[str, Any], values: di
         assert services[name]["restart"] == "unless-stopped"
         assert services[name]["environment"]["RAY_gcs_rpc_server_reconnect_timeout_s"] == "600"
     assert "RAY_REDIS_ADDRESS" not in services["ray-worker"]["environment"]
+
+
+# Environment variables with the places of a team's systems.
+
+
+PARAMS = Path(__file__).parents[2] / "params.yaml"
+
+
+def test_environment_variables_take_precedence(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "ray-head:6379")
+    monkeypatch.setenv("HEADSTART_STORAGE", "s3://headstart/checkpoints")
+    cluster = load_params(PARAMS).cluster
+    assert (cluster.address, cluster.storage) == ("ray-head:6379", "s3://headstart/checkpoints")
+    monkeypatch.setenv("HEADSTART_GPUS", "2")
+    monkeypatch.setenv("HEADSTART_TRAFFIC", "/traffic")
+    params = load_params(PARAMS)
+    assert (params.cluster.gpus, str(traffic_folder())) == (2, "/traffic")
+    monkeypatch.setenv("HEADSTART_STAGES", "4")
+    assert load_params(PARAMS).cluster.stages_at_once == 4
+    monkeypatch.delenv("HEADSTART_GPUS")
+    with pytest.raises(ConfigError, match="stages: above 1 needs the size of a training; set cluster.workers"):
+        load_params(PARAMS)
+    monkeypatch.setenv("HEADSTART_GPUS", "none")
+    with pytest.raises(ConfigError, match=r"cluster.gpus: .*'none'"):
+        load_params(PARAMS)
+
+
+def test_without_variables_params_yaml_is_used(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("HEADSTART_STORAGE", "")
+    cluster = load_params(PARAMS).cluster
+    assert (cluster.address, cluster.storage) == ("local", ".headstart/checkpoints")
+
+
+# infra/prometheus.yaml and its rules: valid, and of ports and gauges that exist.
+
+
+CONFIG = ROOT / "infra" / "prometheus.yaml"
+
+
+def test_rules_are_about_gauges_that_exist(tmp_path):
+    (name,) = yaml.safe_load(CONFIG.read_text())["rule_files"]
+    rules = [rule for group in yaml.safe_load((CONFIG.parent / name).read_text())["groups"] for rule in group["rules"]]
+    gauges = Gauges(tmp_path, "params.yaml", TelemetrySettings())
+    gauges.end("FINISHED", begun=1.0, time=2.0)
+    gauges.begin(1.0)
+    gauges.publish()
+    known = set(re.findall(r"^(headstart_\w+)", generate_latest(gauges.registry).decode(), re.MULTILINE))
+    for rule in rules:
+        named = set(re.findall(r"headstart_\w+", rule["expr"]))
+        assert named and named <= known, rule
+        assert set(rule["annotations"]) == {"summary", "description"}
+        statuses = re.findall(r'status=~"([A-Z|]+)"', rule["expr"])
+        assert all(set(one.split("|")) <= {"FINISHED", "FAILED", "KILLED"} for one in statuses)

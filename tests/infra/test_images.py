@@ -1,13 +1,9 @@
 """The images: installed packages are those of requirements.lock, and the scripts are executable."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,14 +16,14 @@ IMAGES = ROOT / "infra" / "images"
 
 
 @pytest.mark.parametrize("file", sorted(IMAGES.glob("*-requirements.txt")), ids=lambda file: file.name)
-def test_additional_packages_are_pinned_and_not_in_the_lock(file: Path, locked: dict[str, str]) -> None:
+def test_additional_packages_are_pinned_and_not_in_the_lock(file, locked):
     lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
-    added = dict(re.fullmatch(r"([a-z0-9-]+)==([\w.]+)", line).groups() for line in lines)  # type: ignore[union-attr]
+    added = dict(re.fullmatch(r"([a-z0-9-]+)==([\w.]+)", line).groups() for line in lines)
     assert added
     assert set(added) & set(locked) == set()
 
 
-def test_join_ray_joins_again_when_its_node_has_ended(tmp_path: Path) -> None:
+def test_join_ray_joins_again_when_its_node_has_ended(tmp_path):
     ray, joined = tmp_path / "ray", tmp_path / "joined"
     ray.write_text(f'#!/bin/sh\necho "$*" >> {joined}\n')
     # No raylet is found.
@@ -45,7 +41,7 @@ def test_join_ray_joins_again_when_its_node_has_ended(tmp_path: Path) -> None:
         time.sleep(0.3)
 
 
-def test_deployments_name_flows_and_the_locked_prefect(locked: dict[str, str]) -> None:
+def test_deployments_name_flows_and_the_locked_prefect(locked):
     deployed = yaml.safe_load((ROOT / "infra" / "prefect.yaml").read_text())
     assert deployed["prefect-version"] == locked["prefect"]
     assert [each["name"] for each in deployed["deployments"]] == ["sync", "retrain"]
@@ -56,9 +52,7 @@ def test_deployments_name_flows_and_the_locked_prefect(locked: dict[str, str]) -
         assert deployment["concurrency_limit"]["limit"] == 1
 
 
-def test_the_scheduled_deployment_is_active_and_pulls(
-    composed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_scheduled_deployment_is_active_and_pulls(composed, monkeypatch):
     """Its schedule and whether it pushes commits are the operator's variables."""
     (deployment,) = (
         each
@@ -73,7 +67,7 @@ def test_the_scheduled_deployment_is_active_and_pulls(
     assert composed["services"]["prefect-worker"]["environment"][sync.PUSH] == "false"
 
 
-def test_the_workspace_is_a_clone_that_can_pull_commit_and_push(tmp_path: Path) -> None:
+def test_the_workspace_is_a_clone_that_can_pull_commit_and_push(tmp_path):
     """git's user and token come from the environment at the time of use; none is in the workspace."""
     origin, workspace = tmp_path / "origin", tmp_path / "workspace"
     subprocess.run(["git", "init", "-q", "-b", "main", origin], check=True)
@@ -95,13 +89,13 @@ def test_the_workspace_is_a_clone_that_can_pull_commit_and_push(tmp_path: Path) 
         "GIT_CONFIG_NOSYSTEM": "1",
     }
 
-    def git(*words: str, **options: Any) -> str:
+    def git(*words, **options):
         command = ["git", "-C", workspace, *words]
         return subprocess.run(
             command, env=environment, check=True, capture_output=True, text=True, **options
         ).stdout.strip()
 
-    def prepare() -> str:
+    def prepare():
         script = [ROOT / "infra" / "prepare-workspace"]
         return subprocess.run(script, env=environment, check=True, capture_output=True, text=True).stdout
 

@@ -4,8 +4,6 @@ The schemas of Kubernetes' own kinds come from the package kubernetes-validate. 
 carries its schema, so its pod templates are checked as what they are, and its other fields by name.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -15,7 +13,6 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
 from tests.infra.conftest import ROOT
 
@@ -42,13 +39,6 @@ def only(manifests: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any
     return result[0]
 
 
-def templates(ray: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    groups = {group["groupName"]: group for group in ray["spec"]["workerGroupSpecs"]}
-    return {"head": ray["spec"]["headGroupSpec"]["template"]} | {
-        name: each["template"] for name, each in groups.items()
-    }
-
-
 def containers(document: dict[str, Any]) -> list[dict[str, Any]]:
     """All containers of a document."""
     result: list[dict[str, Any]] = []
@@ -62,7 +52,7 @@ def containers(document: dict[str, Any]) -> list[dict[str, Any]]:
     return result
 
 
-def test_core_kinds_follow_their_schemas(manifests: list[dict[str, Any]]) -> None:
+def test_core_kinds_follow_their_schemas(manifests):
     core = [each for each in manifests if each["apiVersion"] in CORE]
     assert [each["kind"] for each in manifests if each not in core] == ["RayCluster"]
     for document in core:
@@ -75,9 +65,7 @@ def test_core_kinds_follow_their_schemas(manifests: list[dict[str, Any]]) -> Non
         check(wrong)
 
 
-def test_gpu_nodes_start_when_trainings_ask_for_them(
-    manifests: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpu_nodes_start_when_trainings_ask_for_them(manifests, monkeypatch):
     """Without minimum, a node starts only for a request, which `cluster.gpus` makes."""
     ray = only(manifests, "RayCluster", "headstart")
     (group,) = [each for each in ray["spec"]["workerGroupSpecs"] if each["groupName"] == "gpu"]
@@ -90,7 +78,7 @@ def test_gpu_nodes_start_when_trainings_ask_for_them(
     assert int(stages) == group["maxReplicas"] * int(held) // asked, "each training has the GPUs that it asks for"
 
 
-def test_the_server_writes_its_log_where_the_flow_reads_it(manifests: list[dict[str, Any]]) -> None:
+def test_the_server_writes_its_log_where_the_flow_reads_it(manifests):
     folder = only(manifests, "ConfigMap", "headstart")["data"]["HEADSTART_TRAFFIC"]
     job = json.loads((FOLDER / "work-pool.json").read_text())["job_configuration"]["job_manifest"]
     pods = [each["spec"]["template"]["spec"] for each in (only(manifests, "Deployment", "serve"), job)]
@@ -106,7 +94,7 @@ def test_the_server_writes_its_log_where_the_flow_reads_it(manifests: list[dict[
     assert names[0] == names[1]
 
 
-def test_settings_are_those_of_compose(manifests: list[dict[str, Any]], composed: dict[str, Any]) -> None:
+def test_settings_are_those_of_compose(manifests, composed):
     ours = only(manifests, "ConfigMap", "headstart")["data"]
     theirs = composed["services"]["workspace"]["environment"] | composed["services"]["deployment"]["environment"]
     # In Kubernetes, keys are in secrets, and Ray's token is a file of a secret.
@@ -120,7 +108,7 @@ def test_settings_are_those_of_compose(manifests: list[dict[str, Any]], composed
     assert {name for name in ours if ours[name] != theirs.get(name)} == elsewhere
 
 
-def test_servers_run_as_in_compose(manifests: list[dict[str, Any]], composed: dict[str, Any]) -> None:
+def test_servers_run_as_in_compose(manifests, composed):
     for name in ("mlflow", "prefect-server"):
         container = only(manifests, "Deployment", name)["spec"]["template"]["spec"]["containers"][0]
         ours, theirs = set(container["args"]), set(composed["services"][name]["command"])
@@ -130,7 +118,7 @@ def test_servers_run_as_in_compose(manifests: list[dict[str, Any]], composed: di
         assert literal.items() <= composed["services"][name]["environment"].items()
 
 
-def test_secrets_are_named_in_the_example_and_empty_there(manifests: list[dict[str, Any]]) -> None:
+def test_secrets_are_named_in_the_example_and_empty_there(manifests):
     example = {
         each["metadata"]["name"]: each["stringData"]
         for each in yaml.safe_load_all((FOLDER / "secrets.example.yaml").read_text())
@@ -140,29 +128,3 @@ def test_secrets_are_named_in_the_example_and_empty_there(manifests: list[dict[s
     assert asked == set(example)
     assert {value for secret in example.values() for value in secret.values()} == {""}
     assert [each for each in manifests if each["kind"] == "Secret"] == []
-
-
-def test_the_sizes_for_a_terabyte_follow_from_the_measured_data_path(manifests: list[dict[str, Any]]) -> None:
-    path = json.loads((ROOT / "docs" / "results" / "data-path.json").read_text())["values"][-1]["estimates"]
-    documents, tokens = path["corpus_bytes"][0], path["token_bytes"][0]  # MB per GB, so GB per TB
-    component = yaml.safe_load((FOLDER / "terabyte" / "kustomization.yaml").read_text())
-    set_to: dict[str, list[str]] = {}
-    for patch in component["patches"]:
-        document = only(manifests, **patch["target"])
-        for change in yaml.safe_load(patch["patch"]):
-            *above, last = change["path"].strip("/").split("/")
-            place: Any = document
-            for key in above:
-                place = place[int(key) if isinstance(place, list) else key]
-            assert (last in place) == (change["op"] == "replace")
-            set_to.setdefault(last, []).append(change["value"])
-    (cache,) = map(int, set_to["HEADSTART_CACHE_GB"])
-    assert tokens < cache
-    assert 2 * (1000 + documents + tokens) < int(set_to["storage"][0].removesuffix("Ti")) * 1.024**4 * 1000
-    assert len(set_to["sizeLimit"]) == 2
-    for size in set_to["sizeLimit"]:
-        assert 2 * cache + 50 < int(size.removesuffix("Ti")) * 1.024**4 * 1000
-    group = templates(only(manifests, "RayCluster", "headstart"))["cpu"]["spec"]["containers"][0]
-    most = 4 * int(group["resources"]["limits"]["cpu"])
-    for stage, seconds in (("ingest", "ingest_seconds"), ("tokenize", "tokenize_seconds")):
-        assert path[seconds][0] * 1000 / most < 60 * STAGES[stage].minutes

@@ -1,7 +1,5 @@
 """`infra/local-stack run`: exit codes, and that started services are always stopped."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -51,18 +49,16 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, values: dict[str, str],
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_the_exit_code_is_that_of_the_command_and_everything_is_stopped(
-    run: Run, tmp_path: Path, stopped: list[Path], code: int
-) -> None:
+def test_the_exit_code_is_that_of_the_command_and_everything_is_stopped(run, tmp_path, stopped, code):
     assert run("sh", "-c", f"exit {code}") == code
     assert stopped == [tmp_path / "stack"]
 
 
-def test_term_ends_the_command_and_stops_everything(run: Run, tmp_path: Path, stopped: list[Path]) -> None:
+def test_term_ends_the_command_and_stops_everything(run, tmp_path, stopped):
     before = signal.signal(signal.SIGTERM, command._interrupt)
     ready = tmp_path / "ready"
 
-    def terminate() -> None:
+    def terminate():
         while not ready.exists():
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -85,8 +81,8 @@ def test_term_ends_the_command_and_stops_everything(run: Run, tmp_path: Path, st
 
 
 def test_the_flow_is_a_run_of_its_deployment_and_its_lines_are_printed_once(
-    monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], stopped: list[Path]
-) -> None:
+    monkeypatch, run, tmp_path, capsys, stopped
+):
     worker = tmp_path / "stack" / "logs" / "prefect-worker.log"
     script = (
         f"echo 'ingest | done' >> {worker}; echo '04:00:00.000 | INFO | ingest | done' >> {worker}; echo events; exit 1"

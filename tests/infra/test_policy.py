@@ -1,7 +1,5 @@
 """Security of infra/: checkov's policies on what would be applied, and who may talk to whom."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -91,7 +89,7 @@ def failed(folder: Path) -> list[str]:
     )
 
 
-def test_what_is_applied_and_built_follows_the_policies(manifests: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_what_is_applied_and_built_follows_the_policies(manifests, tmp_path):
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(rendered(manifests)))
     for file in (FOLDER / "images").glob("*.Dockerfile"):
         shutil.copy(file, tmp_path)
@@ -99,7 +97,7 @@ def test_what_is_applied_and_built_follows_the_policies(manifests: list[dict[str
     assert failed(tmp_path) == []
 
 
-def test_base_images_are_pinned_by_digest() -> None:
+def test_base_images_are_pinned_by_digest():
     bases = [
         match
         for file in (FOLDER / "images").glob("*.Dockerfile")
@@ -110,7 +108,7 @@ def test_base_images_are_pinned_by_digest() -> None:
 
 
 class TestCompose:
-    def test_every_container_is_hardened(self, composed: dict[str, Any]) -> None:
+    def test_every_container_is_hardened(self, composed):
         for name, service in composed["services"].items():
             assert service["cap_drop"] == ["ALL"], name
             assert service["security_opt"] == ["no-new-privileges:true"], name
@@ -120,7 +118,7 @@ class TestCompose:
             assert service.get("read_only") or name == "s3", name
             assert "privileged" not in service
 
-    def test_only_servers_reach_the_databases(self, composed: dict[str, Any]) -> None:
+    def test_only_servers_reach_the_databases(self, composed):
         reach = {name for name, service in composed["services"].items() if "databases" in service.get("networks", [])}
         assert reach == {"postgres", "mlflow", "prefect-server"}
         assert composed["services"]["postgres"]["networks"] == ["databases"]
@@ -184,9 +182,7 @@ class TestNetworkPolicies:
             policies, "Ingress", pods[target], pods[source], port
         )
 
-    def test_every_address_of_the_settings_is_reached(
-        self, manifests: list[dict[str, Any]], policies: list[dict[str, Any]], pods: dict[str, Any]
-    ) -> None:
+    def test_every_address_of_the_settings_is_reached(self, manifests, policies, pods):
         """Variables with the address of another system, in the settings, in the secrets and in compose."""
         settings = next(each for each in manifests if each["kind"] == "ConfigMap")["data"]
         example = yaml.safe_load_all((FOLDER / "kubernetes" / "secrets.example.yaml").read_text())
@@ -233,7 +229,7 @@ class TestNetworkPolicies:
             port in {each["port"] for each in rule["ports"]} for rule in others
         )
 
-    def test_everything_else_is_closed(self, policies: list[dict[str, Any]], pods: dict[str, Any]) -> None:
+    def test_everything_else_is_closed(self, policies, pods):
         stranger = {"app.kubernetes.io/name": "stranger"}
         assert [name for name in pods if self.allows(policies, "Ingress", pods[name], stranger, 5000)] == []
         for source, target, port in [
@@ -249,7 +245,7 @@ class TestNetworkPolicies:
         assert not self.allows(policies, "Egress", pods["serve"], None, 443)
 
 
-def test_every_account_that_can_have_a_role_exists(manifests: list[dict[str, Any]]) -> None:
+def test_every_account_that_can_have_a_role_exists(manifests):
     component = yaml.safe_load((FOLDER / "kubernetes" / "roles" / "kustomization.yaml").read_text())
     accounts = {each["metadata"]["name"] for each in manifests if each["kind"] == "ServiceAccount"}
     named = {name for patch in component["patches"] for name in patch["target"]["name"].split("|")}

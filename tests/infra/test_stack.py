@@ -1,7 +1,5 @@
 """The local stack without Postgres: translation of compose.yaml, commands, processes, error messages."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -44,7 +42,7 @@ def running(tmp_path: Path, values: dict[str, str]) -> stack.Stack:
 
 
 class TestSettings:
-    def test_names_an_invalid_line(self, tmp_path: Path) -> None:
+    def test_names_an_invalid_line(self, tmp_path):
         file = tmp_path / ".env"
         file.write_text("A=1\nexport B=2\n")
         with pytest.raises(ConfigError, match=r"\.env:2: expected NAME=value, found 'export B=2'"):
@@ -60,16 +58,16 @@ class TestSettings:
             ("$$HOME costs $${X}", {}, "$HOME costs ${X}"),
         ],
     )
-    def test_variables_are_replaced_as_by_compose(self, text: str, values: dict[str, str], expected: str) -> None:
+    def test_variables_are_replaced_as_by_compose(self, text, values, expected):
         assert compose.interpolate(text, values) == expected
 
-    def test_names_a_required_variable(self) -> None:
+    def test_names_a_required_variable(self):
         with pytest.raises(ConfigError, match=r"^compose\.yaml: TOKEN is not set; see infra/\.env\.example$"):
             compose.interpolate("${TOKEN:?see infra/.env.example}", {"TOKEN": ""})
 
 
 class TestTranslation:
-    def test_no_address_of_the_containers_is_left(self, running: stack.Stack) -> None:
+    def test_no_address_of_the_containers_is_left(self, running):
         started = [
             "buckets",
             "mlflow",
@@ -90,7 +88,7 @@ class TestTranslation:
                 name
             )
 
-    def test_no_setting_of_the_caller_is_passed_on(self, running: stack.Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_setting_of_the_caller_is_passed_on(self, running, monkeypatch):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://production")
         monkeypatch.setenv("AWS_PROFILE", "production")
         monkeypatch.setenv("LANG", "C.UTF-8")
@@ -106,20 +104,18 @@ class TestProcesses:
     def options(self, tmp_path: Path) -> dict[str, Any]:
         return {"environment": {"PATH": os.environ["PATH"]}, "log": tmp_path / "log", "folder": tmp_path}
 
-    def test_a_process_that_ends_while_starting_is_reported_with_its_last_lines(
-        self, options: dict[str, Any], tmp_path: Path
-    ) -> None:
+    def test_a_process_that_ends_while_starting_is_reported_with_its_last_lines(self, options, tmp_path):
         started = processes.start("mlflow", ["sh", "-c", "echo no database; exit 3"], **options)
         with pytest.raises(StackError, match=r"(?s)^mlflow: ended while starting; see .*/log\n    no database$"):
             processes.wait_until("mlflow", started, lambda: False, log=tmp_path / "log")
 
-    def test_a_failed_command_is_reported_with_its_last_lines(self, options: dict[str, Any]) -> None:
+    def test_a_failed_command_is_reported_with_its_last_lines(self, options):
         with pytest.raises(StackError, match=r"(?s)^buckets: failed with exit code 7; see .*/log\n    no store$"):
             processes.run("buckets", ["sh", "-c", "echo no store; exit 7"], **options)
         with pytest.raises(StackError, match=r"^buckets: did not end within 0\.2 s; see "):
             processes.run("buckets", SLEEP, **options, timeout=0.2)
 
-    def test_a_program_that_is_missing_is_named(self, options: dict[str, Any]) -> None:
+    def test_a_program_that_is_missing_is_named(self, options):
         with pytest.raises(
             StackError, match=r"^s3: cannot start moto-server-x \(No such file or directory\); run `make"
         ):
@@ -135,7 +131,7 @@ class TestStack:
         monkeypatch.setattr(stack, "settings", lambda: compose.fill_secrets(compose.read_env(compose.ENV_EXAMPLE)))
         return lambda function: monkeypatch.setattr(stack, "_start", function)
 
-    def test_all_processes_end_with_the_block(self, tmp_path: Path, begin: Callable[..., None]) -> None:
+    def test_all_processes_end_with_the_block(self, tmp_path, begin):
         begin(lambda services, *_: services.start("mlflow", PARENT))
         with stack.started(tmp_path) as services:
             while not (text := services.layout.log("mlflow").read_text()).endswith("\n"):
@@ -150,10 +146,10 @@ class TestStack:
         assert not services.ray_folder.exists()
         assert services.layout.log("mlflow").exists()
 
-    def test_started_services_are_stopped_when_one_fails(self, tmp_path: Path, begin: Callable[..., None]) -> None:
+    def test_started_services_are_stopped_when_one_fails(self, tmp_path, begin):
         seen: list[subprocess.Popen[bytes]] = []
 
-        def fail(services: stack.Stack, *_: object) -> None:
+        def fail(services, *_):
             services.start("s3", SLEEP)
             seen.append(services.running["s3"])
             raise StackError("mlflow: not ready")
@@ -171,7 +167,7 @@ class TestStore:
         with empty_s3() as port:
             yield stack.Stack(stack.Layout(tmp_path), values, PORTS | {"s3": port})
 
-    def test_creates_the_buckets_once(self, store: stack.Stack) -> None:
+    def test_creates_the_buckets_once(self, store):
         service = store.services["buckets"]
         printed = [
             subprocess.run(
@@ -184,7 +180,7 @@ class TestStore:
 
 
 class TestParams:
-    def test_shipped_settings_fit_params_yaml(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_shipped_settings_fit_params_yaml(self, tmp_path, monkeypatch):
         monkeypatch.delenv("HEADSTART_STORAGE", raising=False)
         params = tmp_path / "params.yaml"
         params.write_text((ROOT / "params.yaml").read_text())
@@ -203,13 +199,13 @@ class TestParams:
             ("runn: {}\n", r"runn: unknown key; did you mean 'run'\?"),
         ],
     )
-    def test_invalid_settings_are_named(self, tmp_path: Path, text: str, message: str) -> None:
+    def test_invalid_settings_are_named(self, tmp_path, text, message):
         params, over = tmp_path / "params.yaml", tmp_path / "over.yaml"
         params.write_text((ROOT / "params.yaml").read_text())
         over.write_text(text)
         with pytest.raises(ConfigError, match=message):
             overlay(params, over)
 
-    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+    def test_a_missing_file_is_named(self, tmp_path):
         with pytest.raises(ConfigError, match=r"none\.yaml: does not exist; .* name it with --params"):
             overlay(tmp_path / "params.yaml", tmp_path / "none.yaml")

@@ -1,7 +1,5 @@
 """dropped.parquet and the look-up of a document."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 
 from components.core.artifacts import read_manifest
 from components.core.errors import DataError
-from components.data.formats.corpus import read_documents, shards
+from components.data.formats.corpus import shards
 from components.data.ingestion import parts
 from components.data.ingestion.documents import DROPPED, Origin, what_became_of
 from components.data.ingestion.stage import IngestJob, ingest
@@ -41,7 +39,7 @@ def dropped(output: Path) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in pq.read_table(output / DROPPED).to_pylist()]
 
 
-def test_every_dropped_document_has_a_row_with_its_reason_and_twin(tmp_path: Path) -> None:
+def test_every_dropped_document_has_a_row_with_its_reason_and_twin(tmp_path):
     first, second = sentence(1), sentence(2, 120)
     write_jsonl(tmp_path / "raw" / "a.jsonl", [first, "<p></p>", second, "short", first])
     write_jsonl(tmp_path / "raw" / "b.jsonl", ["some more words " + second, sentence(3)])
@@ -56,9 +54,7 @@ def test_every_dropped_document_has_a_row_with_its_reason_and_twin(tmp_path: Pat
 
 
 @pytest.mark.parametrize("batch_rows", [8_192, 1])
-def test_later_runs_append_to_the_table_and_keep_the_shards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int
-) -> None:
+def test_later_runs_append_to_the_table_and_keep_the_shards(tmp_path, monkeypatch, batch_rows):
     monkeypatch.setattr(parts, "_BATCH_ROWS", batch_rows)
     texts = [sentence(seed) for seed in range(4)]
     write_jsonl(tmp_path / "raw" / "m.jsonl", [*texts, texts[0], ""])
@@ -87,22 +83,14 @@ def test_later_runs_append_to_the_table_and_keep_the_shards(
 @pytest.mark.parametrize(
     "name", ["a.jsonl:2", "a.jsonl#2", "a.jsonl, line 2", "data/raw/a.jsonl:2", "/x/a.jsonl, row 2", "a-1"]
 )
-def test_a_document_is_found_by_id_and_by_position(tmp_path: Path, name: str) -> None:
+def test_a_document_is_found_by_id_and_by_position(tmp_path, name):
     write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), "", sentence(2)])
     (fate,) = what_became_of(run(tmp_path, id="key"), name)
     assert (fate.origin, fate.reason, fate.split) == (Origin("a-1", "a.jsonl", 2), "empty", None)
     assert str(fate) == "a-1 (a.jsonl:2): dropped: no text is left after cleaning"
 
 
-def test_the_split_of_a_kept_document_is_known(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(seed) for seed in range(30)])
-    output = run(tmp_path, heldout=0.3)
-    splits = {what_became_of(output, f"a.jsonl:{line + 1}")[0].split: sentence(line) for line in range(30)}
-    assert splits["heldout"] in set(read_documents(output, "heldout"))
-    assert splits["train"] in set(read_documents(output, "train"))
-
-
-def test_twins_are_followed_to_the_document_that_was_kept(tmp_path: Path) -> None:
+def test_twins_are_followed_to_the_document_that_was_kept(tmp_path):
     words = sentence(1, 200).split()
     # Of three texts, the second is a near duplicate of both others, but these are less alike.
     texts = [words, ["other"] * 15 + words[15:], ["other"] * 30 + words[30:]]
@@ -119,7 +107,7 @@ def test_twins_are_followed_to_the_document_that_was_kept(tmp_path: Path) -> Non
     )
 
 
-def test_a_line_inside_a_text_document_counts_as_its_first(tmp_path: Path) -> None:
+def test_a_line_inside_a_text_document_counts_as_its_first(tmp_path):
     (tmp_path / "raw").mkdir()
     same = f"{sentence(1)}\fnew page {sentence(3)}\f{sentence(1)}\n"
     (tmp_path / "raw" / "a.txt").write_text(f"first\ndocument {sentence(2)}\n\n\n\n{same}")
@@ -140,7 +128,7 @@ def test_a_line_inside_a_text_document_counts_as_its_first(tmp_path: Path) -> No
         ("notes.docx:1", r"notes\.docx: was not read by ingest: its suffix is not a known format"),
     ],
 )
-def test_an_unknown_document_is_an_error(tmp_path: Path, name: str, message: str) -> None:
+def test_an_unknown_document_is_an_error(tmp_path, name, message):
     write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2)])
     (tmp_path / "raw" / "notes.docx").write_text("x")
     output = run(tmp_path)
@@ -148,17 +136,9 @@ def test_an_unknown_document_is_an_error(tmp_path: Path, name: str, message: str
         what_became_of(output, name)
 
 
-def test_a_corpus_of_an_earlier_version_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_corpus_of_an_earlier_version_is_rewritten(tmp_path, monkeypatch):
     write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2)])
     monkeypatch.setattr("components.data.ingestion.stage.VERSION", 1)
     run(tmp_path)
     monkeypatch.undo()
     assert read_manifest(run(tmp_path)).facts["rewritten"] == "written by another version"
-
-
-def test_all_documents_with_one_id_are_listed(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / "raw").mkdir(exist_ok=True)
-        (tmp_path / "raw" / f"{name}.csv").write_text(f"key,text\n7,{sentence(ord(name))}\n")
-    fates = what_became_of(run(tmp_path, id="key"), "7")
-    assert [str(fate.origin) for fate in fates] == ["7 (a.csv:2)", "7 (b.csv:2)"]

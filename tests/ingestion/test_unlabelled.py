@@ -1,7 +1,5 @@
 """Texts without labels, and the domain corpus of a run that names none: without copies of dev and test."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -57,19 +55,19 @@ def collected(job: UnlabelledJob, name: str, which: str = "task", **changes: obj
     return [text for (text,) in read_unlabelled(unlabelled(changed))]
 
 
-def test_texts_are_distinct_and_without_those_of_dev_and_test(job: UnlabelledJob) -> None:
+def test_texts_are_distinct_and_without_those_of_dev_and_test(job):
     train = {f"text {word} of train" for word in "abcdef"}
     assert set(collected(job, "task")) == train
     assert set(collected(job, "both", which="both")) == train | {"one document", "another document"}
     assert set(collected(job, "domain", which="domain")) == {"Text A of TRAIN", "one document", "another document"}
 
 
-def test_copies_are_counted_where_they_would_have_been_collected(job: UnlabelledJob) -> None:
+def test_copies_are_counted_where_they_would_have_been_collected(job):
     collected(job, "domain", which="domain")
     assert json.loads((job.output / "domain" / "metrics.json").read_text()) == {"texts": 3, "held_out": 4}
 
 
-def test_the_domain_texts_have_no_copies_of_dev_and_test(job: UnlabelledJob, tmp_path: Path) -> None:
+def test_the_domain_texts_have_no_copies_of_dev_and_test(job, tmp_path):
     source = CorpusSource(path=str(tmp_path / "domain"))
     output = tmp_path / "domain-texts"
     domain_texts(DomainTextsJob(name="words", examples={"words": job.examples}, unlabelled=source, output=output))
@@ -78,19 +76,14 @@ def test_the_domain_texts_have_no_copies_of_dev_and_test(job: UnlabelledJob, tmp
     assert json.loads((output / "metrics.json").read_text()) == {"texts": 3, "held_out": 4}
 
 
-def test_fewer_texts_are_the_first_ones(job: UnlabelledJob) -> None:
-    every = collected(job, "every", which="both")
-    assert collected(job, "some", which="both", rows=3) == every[:3]
-
-
-def test_without_settings_nothing_is_read_and_the_content_is_constant(job: UnlabelledJob, tmp_path: Path) -> None:
+def test_without_settings_nothing_is_read_and_the_content_is_constant(job, tmp_path):
     job = job.model_copy(update={"which": None, "corpus": tmp_path / "none"})
     first = unlabelled(job)
     assert read_unlabelled(first) == [] and read_manifest(first).facts == {"sources": [], "rows": 0}
 
 
 @pytest.mark.parametrize(("kind", "labels"), [("classification", ["x", "y"]), ("regression", [1.5, 2.5])])
-def test_rows_without_a_label_are_text_without_labels(kind: str, labels: list[object], tmp_path: Path) -> None:
+def test_rows_without_a_label_are_text_without_labels(kind, labels, tmp_path):
     """Not those with a text of test, nor those of a group with labelled rows; an empty text is none."""
     rows = [{"text": f"text {word}", "label": labels[n % 2], "who": word} for n, word in enumerate("abcd")]
     without = [("more text", "z"), ("Text t!", "y"), ("of the same person", "a"), (" ", "w"), ("and more", None)]

@@ -3,8 +3,6 @@
 fastai itself is not needed: `FastaiLanguageModel` has its parts under its names (fastai/text/models/awdlstm.py).
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import re
@@ -111,7 +109,7 @@ def ours(found: FastaiModel, tokens: Tensor) -> Tensor:
     return torch.tensor([[place[WORDS[id_]] for id_ in row] for row in tokens.tolist()])
 
 
-def test_same_states_and_same_loss(theirs: FastaiLanguageModel, state: State) -> None:
+def test_same_states_and_same_loss(theirs, state):
     assert {"0.rnns.2.weight_hh_l0_raw", "0.rnns.0.module.weight_hh_l0", "1.decoder.bias"} <= state.keys()
     found = from_fastai(state, WORDS)
     assert found.settings == {
@@ -132,14 +130,14 @@ def test_same_states_and_same_loss(theirs: FastaiLanguageModel, state: State) ->
     torch.testing.assert_close(result.loss, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_pieces_without_a_counterpart_have_no_probability(state: State) -> None:
+def test_pieces_without_a_counterpart_have_no_probability(state):
     found = from_fastai(state, WORDS)
     for row in (START, MASK):
         assert float(found.tensors["bias"][row]) == NEVER
         assert not found.tensors["embedding"][row].any()
 
 
-def test_names_of_fastai_1_and_a_bare_encoder(state: State) -> None:
+def test_names_of_fastai_1_and_a_bare_encoder(state):
     expected = from_fastai(state, WORDS).tensors
     first = {
         name.replace("encoder_dp.emb", "encoder_with_dropout.embed").replace(
@@ -188,7 +186,7 @@ def changed(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[State], 
         ),
     ],
 )
-def test_tensors_that_do_not_fit(state: State, damage: Callable[[State], Any], message: str) -> None:
+def test_tensors_that_do_not_fit(state, damage, message):
     damage(state)
     with pytest.raises(ArtifactError, match=message):
         from_fastai(state, WORDS)
@@ -202,7 +200,7 @@ def test_tensors_that_do_not_fit(state: State, damage: Callable[[State], Any], m
         ([*WORDS[:-1], "[MASK]"], r"'\[MASK\]' occurs in the vocabulary twice, or is the name of a special piece"),
     ],
 )
-def test_vocabularies_that_do_not_fit(state: State, words: list[str], message: str) -> None:
+def test_vocabularies_that_do_not_fit(state, words, message):
     with pytest.raises(ArtifactError, match=message):
         from_fastai(state, words)
 
@@ -215,7 +213,7 @@ def files(state: State, tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_files_are_read(files: tuple[Path, Path], state: State, wrapped: bool) -> None:
+def test_files_are_read(files, state, wrapped):
     if wrapped:
         torch.save({"model": state, "opt": {"state": [1, 2]}}, files[0])
     expected, found = from_fastai(state, WORDS), read_fastai(*files)
@@ -239,7 +237,7 @@ class Danger:
         ("model.pth", b"", "model.pth: does not consist of tensors only"),
     ],
 )
-def test_damaged_files(files: tuple[Path, Path], name: str, content: bytes | None, message: str) -> None:
+def test_damaged_files(files, name, content, message):
     path = next(path for path in files if path.name == name)
     if content is None:
         path.unlink()
@@ -249,7 +247,7 @@ def test_damaged_files(files: tuple[Path, Path], name: str, content: bytes | Non
         read_fastai(*files)
 
 
-def test_a_pickle_is_not_executed(files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_is_not_executed(files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"model": Danger()}, files[0])
     with pytest.raises(ArtifactError, match="does not consist of tensors only"):

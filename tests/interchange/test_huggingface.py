@@ -1,7 +1,5 @@
 """Conversion to and from Hugging Face's format, compared with the independent implementation of transformers."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -48,7 +46,7 @@ def masked_batch() -> dict[str, Tensor]:
     }
 
 
-def test_the_same_loss(case: Case) -> None:
+def test_the_same_loss(case):
     family, model = case
     peer = peer_of(model)
     batch = masked_batch()
@@ -83,7 +81,7 @@ def with_gradients(model: Any) -> Any:
     return model
 
 
-def test_the_same_hidden_states(case: Case) -> None:
+def test_the_same_hidden_states(case):
     _, model = case
     lengths = torch.tensor([10, 6, 3])
     mask = torch.arange(10) < lengths[:, None]
@@ -96,15 +94,7 @@ def test_the_same_hidden_states(case: Case) -> None:
         torch.testing.assert_close(left[mask], right[mask], atol=1e-5, rtol=1e-5)
 
 
-def test_the_same_predictions(case: Case) -> None:
-    _, model = case
-    tokens = torch.randint(5, VOCABULARY, (2, 9))
-    output = peer_of(model)(tokens)
-    expected = output.prediction_logits if "prediction_logits" in output else output.logits
-    torch.testing.assert_close(model.predict(tokens)[0], expected, atol=1e-4, rtol=1e-4)
-
-
-def test_a_round_trip_preserves_all_tensors(case: Case) -> None:
+def test_a_round_trip_preserves_all_tensors(case):
     family, model = case
     config, tensors = CONVERTERS[family].to_huggingface(model)
     assert family_of(config) == family
@@ -117,7 +107,7 @@ def test_a_round_trip_preserves_all_tensors(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert", "gpt", "gpt2"])
-def test_a_bare_encoder(name: str) -> None:
+def test_a_bare_encoder(name):
     """What `AutoModel` saves: no prefix, no heads; these start as in a new model, the same each time."""
     family, settings, _ = CASES[name]
     model = wild_model(family, vocabulary=VOCABULARY, **SMALL, **settings)
@@ -140,7 +130,7 @@ def test_a_bare_encoder(name: str) -> None:
         assert torch.equal(fresh, CONVERTERS[family].from_huggingface(config, old)[2]["transform.weight"])
 
 
-def test_tensors_that_do_not_fit() -> None:
+def test_tensors_that_do_not_fit():
     config, tensors = CONVERTERS["bert"].to_huggingface(wild_model("bert", vocabulary=VOCABULARY, **SMALL))
     del tensors["bert.encoder.layer.1.output.dense.bias"]
     del tensors["cls.predictions.bias"]
@@ -155,7 +145,7 @@ def test_tensors_that_do_not_fit() -> None:
     )
 
 
-def test_an_untied_output_layer_is_an_error() -> None:
+def test_an_untied_output_layer_is_an_error():
     config, tensors = CONVERTERS["gpt"].to_huggingface(wild_model("gpt", vocabulary=VOCABULARY, **SMALL))
     tensors["lm_head.weight"] = tensors["transformer.wte.weight"] + 1
     with pytest.raises(ArtifactError, match=r"lm_head.weight differs from transformer.wte.weight: untied output"):
@@ -180,7 +170,7 @@ def test_an_untied_output_layer_is_an_error() -> None:
         ("gpt2", {"model_type": "llama"}, "model_type is 'llama', only 'gpt2' or 'openai-gpt' is supported"),
     ],
 )
-def test_settings_without_a_counterpart(name: str, changes: dict[str, Any], message: str) -> None:
+def test_settings_without_a_counterpart(name, changes, message):
     family, settings, _ = CASES[name]
     config, tensors = CONVERTERS[family].to_huggingface(wild_model(family, vocabulary=VOCABULARY, **SMALL, **settings))
     with pytest.raises(ArtifactError, match=r"^config.json: ") as caught:
@@ -188,7 +178,7 @@ def test_settings_without_a_counterpart(name: str, changes: dict[str, Any], mess
     assert message in str(caught.value)
 
 
-def test_models_without_a_counterpart() -> None:
+def test_models_without_a_counterpart():
     banded = wild_model("gpt", vocabulary=VOCABULARY, **SMALL, band=3)
     with pytest.raises(ArtifactError, match=r"banded attention \(model.band\) has no counterpart"):
         CONVERTERS["gpt"].to_huggingface(banded)
@@ -238,7 +228,7 @@ PUBLISHED: list[tuple[str, str, int, int, int, float]] = [
 
 
 @pytest.mark.parametrize(("family", "preset", "layers", "width", "heads", "published"), PUBLISHED)
-def test_published_sizes(family: str, preset: str, layers: int, width: int, heads: int, published: float) -> None:
+def test_published_sizes(family, preset, layers, width, heads, published):
     kind, config, more = PEERS["gpt2" if preset.startswith("gpt2") else family]
     sizes = {"num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads, **more}
     if family != "gpt":
@@ -252,9 +242,3 @@ def test_published_sizes(family: str, preset: str, layers: int, width: int, head
     assert actual == expected - (3 * width if family == "roberta" else 0)
     if published:
         assert actual / 1e6 == pytest.approx(published, rel=0.03)
-
-
-def test_gpt3_has_175_billion_parameters() -> None:
-    with torch.device("meta"):
-        model = build_model("gpt", vocabulary=50257, preset="gpt3")
-    assert sum(parameter.numel() for parameter in model.parameters()) / 1e9 == pytest.approx(174.6, rel=1e-3)

@@ -1,7 +1,5 @@
 """Texts whose language an encoder's vocabulary does not hold are named, with the starts that hold it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -34,19 +32,19 @@ class Letters:
         ("good ผมกินข้าวที่บ้าน", "1.0 pieces a word, 80% of them unknown" + ADVICE),
     ],
 )
-def test_words_in_many_or_unknown_pieces(text: str, warning: str) -> None:
+def test_words_in_many_or_unknown_pieces(text, warning):
     tokenizer: Any = Letters()
     expected = warning and f"mini reads these texts as another language: {warning}"
     assert other_language("mini", tokenizer, [text], language="de") == expected
 
 
-def test_words_of_a_character_vocabulary_have_many_pieces_in_every_language() -> None:
+def test_words_of_a_character_vocabulary_have_many_pieces_in_every_language():
     tokenizer = CharTokenizer([*SPECIAL_PIECES, *"abcdefghijklmnopqrstuvwxyz"], segmentation=Segmentation("none"))
     assert other_language("flair", tokenizer, ["several brown foxes"], language="en") == ""
     assert "100% of them unknown" in other_language("flair", tokenizer, ["ไทย"], language="th")
 
 
-def test_a_multilingual_start_does_not_name_itself() -> None:
+def test_a_multilingual_start_does_not_name_itself():
     tokenizer: Any = Letters()
     found = other_language("multilingual-e5-small-q4", tokenizer, ["ไทย"], language="th")
     assert found.endswith("100% of them unknown")

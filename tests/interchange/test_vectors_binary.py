@@ -1,7 +1,5 @@
 """Binary word vectors: the layouts of word2vec and fastText, words outside the file, and invalid files."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 
@@ -51,7 +49,7 @@ def composed(word: str, row: int | None) -> np.ndarray:
 
 
 @pytest.mark.parametrize("feed", [b"", b"\n"])
-def test_word2vec(tmp_path: Path, feed: bytes) -> None:
+def test_word2vec(tmp_path, feed):
     read = read_any(word2vec(tmp_path / "v.bin", feed=feed))
     assert read.words == WORDS
     np.testing.assert_array_equal(read.vectors, VECTORS)
@@ -60,7 +58,7 @@ def test_word2vec(tmp_path: Path, feed: bytes) -> None:
     np.testing.assert_array_equal(published.model.vectors()[[5, 6, 7]].detach(), VECTORS[1:])
 
 
-def test_fasttext_composes_all_words(tmp_path: Path) -> None:
+def test_fasttext_composes_all_words(tmp_path):
     read = read_any(fasttext(tmp_path / "v.bin"))
     assert read.words == WORDS
     expected = [VECTORS[0], *(composed(word, row) for row, word in enumerate(WORDS) if row)]
@@ -75,14 +73,14 @@ def test_fasttext_composes_all_words(tmp_path: Path) -> None:
     np.testing.assert_allclose(state.detach(), [composed("queen", 2), composed("kings", None)], rtol=1e-5)
 
 
-def test_rare_words_of_fasttext_are_composed_of_ngrams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rare_words_of_fasttext_are_composed_of_ngrams(tmp_path, monkeypatch):
     monkeypatch.setattr(vectors_binary, "MOST_WORDS", 2)
     published = read_published(fasttext(tmp_path / "v.bin"))
     assert published.tokenizer.vocab_size == 6
     np.testing.assert_allclose(published.model.vector("queen"), composed("queen", None), rtol=1e-5)
 
 
-def test_fasttext_without_ngrams_and_as_word2vec(tmp_path: Path) -> None:
+def test_fasttext_without_ngrams_and_as_word2vec(tmp_path):
     plain = read_published(fasttext(tmp_path / "v.bin", longest=0))
     assert plain.family == "word2vec"
     np.testing.assert_array_equal(plain.model.vectors()[5].detach(), VECTORS[1])
@@ -92,7 +90,7 @@ def test_fasttext_without_ngrams_and_as_word2vec(tmp_path: Path) -> None:
         read_published(tmp_path / "v.bin", family="bert")
 
 
-def test_pieces_outside_the_file_start_from_their_ngrams(tmp_path: Path) -> None:
+def test_pieces_outside_the_file_start_from_their_ngrams(tmp_path):
     tokenizer = train_word(
         ["king kingdom"] * 3, settings=WordSettings(vocabulary=7, min_frequency=1), segmentation=Segmentation("none")
     )
@@ -118,7 +116,7 @@ def test_pieces_outside_the_file_start_from_their_ngrams(tmp_path: Path) -> None
         (lambda path: None, "does not exist"),
     ],
 )
-def test_invalid_files(tmp_path: Path, prepare: object, message: str) -> None:
-    prepare(tmp_path / "v.bin")  # type: ignore[operator]
+def test_invalid_files(tmp_path, prepare, message):
+    prepare(tmp_path / "v.bin")
     with pytest.raises((DataError, ArtifactError), match=message):
         read_any(tmp_path / "v.bin")

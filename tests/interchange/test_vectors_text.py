@@ -1,7 +1,5 @@
 """Word vectors as text: the formats of word2vec, GloVe and fastText, and invalid files."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
@@ -21,7 +19,7 @@ def written(path: Path, text: str | bytes) -> Path:
 
 @pytest.mark.parametrize("name", ["vectors.txt", "vectors.vec.gz"])
 @pytest.mark.parametrize("header", ["", "3 2\n"])
-def test_with_and_without_header_plain_and_compressed(tmp_path: Path, name: str, header: str) -> None:
+def test_with_and_without_header_plain_and_compressed(tmp_path, name, header):
     # A space at the line's end, as word2vec writes; a tab; an empty line at the end.
     found = read_vectors(written(tmp_path / name, f"{header}the 0.5 -1e-3 \nวัน 1 2\na\t.25\t3\r\n\n"))
     assert found.words == ["the", "วัน", "a"]
@@ -29,7 +27,7 @@ def test_with_and_without_header_plain_and_compressed(tmp_path: Path, name: str,
     np.testing.assert_allclose(found.vectors, [[0.5, -0.001], [1, 2], [0.25, 3]])
 
 
-def test_words_with_spaces_and_words_like_numbers(tmp_path: Path) -> None:
+def test_words_with_spaces_and_words_like_numbers(tmp_path):
     # As in GloVe's 840B; U+0085 ends a line for some, and not here.
     text = "the 1 2 3\n. . . 4 5 6\nat name@domain.com 7 8 9\n2012 1 2 4\nx\u0085y 3 2 1\n"
     assert read_vectors(written(tmp_path / "glove.txt", text)).words == [
@@ -38,7 +36,7 @@ def test_words_with_spaces_and_words_like_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["vectors.txt", "vectors.txt.gz"])
-def test_written_vectors_are_read_bit_identical(tmp_path: Path, name: str) -> None:
+def test_written_vectors_are_read_bit_identical(tmp_path, name):
     vectors = np.random.default_rng(0).standard_normal((2500, 7)).astype(np.float32)
     vectors[3] = [1e-45, -0.0, 3.4028235e38, 1 / 3, 16777217, 0, -1e-9]
     words = [f"word{number}" for number in range(2500)]
@@ -68,14 +66,14 @@ def test_written_vectors_are_read_bit_identical(tmp_path: Path, name: str) -> No
         (b"3 2\nthe \xff\xfe\x00\x01\n", "line 2: not UTF-8; is it a binary file of vectors?"),
     ],
 )
-def test_errors_name_the_line_of_vectors(tmp_path: Path, text: str | bytes, message: str) -> None:
+def test_errors_name_the_line_of_vectors(tmp_path, text, message):
     path = written(tmp_path / "bad.txt", text)
     with pytest.raises(DataError) as caught:
         read_vectors(path)
     assert str(caught.value) in (f"{path}, {message}", f"{path}: {message}")
 
 
-def test_missing_and_truncated_files(tmp_path: Path) -> None:
+def test_missing_and_truncated_files(tmp_path):
     with pytest.raises(DataError, match=r"none.txt: does not exist$"):
         read_vectors(tmp_path / "none.txt")
     whole = written(tmp_path / "whole.gz", "the 1 2\n" * 500).read_bytes()
@@ -89,7 +87,7 @@ def test_missing_and_truncated_files(tmp_path: Path) -> None:
         read_vectors(tmp_path)
 
 
-def test_words_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_that_cannot_be_written(tmp_path, monkeypatch):
     vectors = np.zeros((2, 3), np.float32)
     for word in ("", "new york", "a\u00a0b", "line\n"):
         with pytest.raises(DataError, match="words in a file of vectors must not be empty or contain white space"):
@@ -99,7 +97,7 @@ def test_words_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(ArtifactError, match=r"bad.txt: cannot be written \(No such file or directory\); free space"):
         write_vectors(tmp_path / "nowhere" / "bad.txt", ["the", "a"], vectors)
 
-    def full(*_: object, **__: object) -> None:
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(vectors_text.gzip, "GzipFile", full)

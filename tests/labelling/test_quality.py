@@ -1,7 +1,5 @@
 """Labels that look wrong, twins with different labels."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +18,7 @@ from tests.example_task import WORDS, rows, write_jsonl
 Project = Callable[..., Params]
 
 
-def test_wrong_labels_are_found_by_confident_learning() -> None:
+def test_wrong_labels_are_found_by_confident_learning():
     pytest.importorskip("cleanlab")
     rng = np.random.default_rng(0)
     true = rng.integers(0, 3, 300)
@@ -38,7 +36,7 @@ def test_wrong_labels_are_found_by_confident_learning() -> None:
     assert same == [] == suspects([], probabilities[:0], ["a"], exclusive=True)
 
 
-def test_wrong_labels_of_several() -> None:
+def test_wrong_labels_of_several():
     pytest.importorskip("cleanlab")
     rng = np.random.default_rng(1)
     true = rng.random((200, 3)) < 0.5
@@ -51,7 +49,7 @@ def test_wrong_labels_of_several() -> None:
     assert all(("a" in item.proposed) == true[item.row, 0] for item in actual)
 
 
-def test_twins() -> None:
+def test_twins():
     texts = ["the old house stands near the river", "The old house stands near the river!", "a horse", "a horse", "x"]
     actual = different_twins([(text,) for text in texts], [("a",), ("b",), ("a",), ("a",), ("b",)])
     assert [(pair.first, pair.second, pair.similarity) for pair in actual] == [(0, 1, 1.0)]
@@ -67,11 +65,11 @@ def wrong(project: Project) -> tuple[Params, dict[str, str]]:
     return params, true
 
 
-def test_wrong_labels_are_found_by_cross_validation(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_labels_are_found_by_cross_validation(project, monkeypatch):
     pytest.importorskip("cleanlab")
     params, true = wrong(project)
 
-    def telling(params: Params, texts: list[tuple[str, ...]], **_: object) -> tuple[np.ndarray, str]:
+    def telling(params, texts, **_):
         """Features that tell the true class."""
         words = [[any(word in fields[0].split() for word in group) for group in WORDS.values()] for fields in texts]
         return np.asarray(words, dtype=np.float32), "classes"
@@ -83,7 +81,7 @@ def test_wrong_labels_are_found_by_cross_validation(project: Project, monkeypatc
     assert marked == {row.fields[0] for row in actual.rows[:36] if row.labels != (true[row.fields[0]],)}
 
 
-def test_the_command_writes_what_should_be_looked_at(project: Project) -> None:
+def test_the_command_writes_what_should_be_looked_at(project):
     pytest.importorskip("cleanlab")
     wrong(project)
     done = CliRunner().invoke(cli.app, ["label-quality"], catch_exceptions=False)

@@ -1,11 +1,8 @@
 """Texts to label next."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,17 +17,14 @@ from components.labelling.queue import queue
 from components.labelling.selection import typical, typicality, uncertain
 from components.learners.words.classifier import WordsClassifier, WordsModel
 from components.learners.words.features import fit_text
-from components.settings.params import Params
 from tests.example_task import rows, thing, write_jsonl
-
-Project = Callable[..., Params]
 
 
 def alone(count: int):
     return lambda index: np.asarray([index])
 
 
-def test_typical_texts_come_from_the_largest_clusters_first() -> None:
+def test_typical_texts_come_from_the_largest_clusters_first():
     rng = np.random.default_rng(0)
     centres = np.eye(3, dtype=np.float32)
     features = np.concatenate(
@@ -47,7 +41,7 @@ def test_typical_texts_come_from_the_largest_clusters_first() -> None:
     assert [size for _, size in later] == [20, 8]
 
 
-def test_uncertain_texts_are_different_and_balanced() -> None:
+def test_uncertain_texts_are_different_and_balanced():
     features = np.asarray([[1, 0], [1, 0], [0, 1], [0.7, 0.7]], dtype=np.float32)
     probabilities = np.asarray([[0.55, 0.45], [0.55, 0.45], [0.6, 0.4], [0.01, 0.99]], dtype=np.float32)
     result = list(uncertain(features, probabilities, counts=None, count=2, copies=alone(4)))
@@ -60,7 +54,7 @@ def test_uncertain_texts_are_different_and_balanced() -> None:
     assert len(copies) == 1
 
 
-def test_distances_of_gradients_are_those_of_the_outer_products() -> None:
+def test_distances_of_gradients_are_those_of_the_outer_products():
     rng = np.random.default_rng(1)
     features = rng.normal(size=(40, 5)).astype(np.float32)
     probabilities = rng.dirichlet(np.ones(3), 40).astype(np.float32)
@@ -76,7 +70,7 @@ def test_distances_of_gradients_are_those_of_the_outer_products() -> None:
     assert list(uncertain(features, probabilities, counts=None, count=6, copies=alone(40), seed=7)) == expected
 
 
-def test_a_cold_start_and_later_rounds(project: Project) -> None:
+def test_a_cold_start_and_later_rounds(project):
     cold = queue(project(count=0), count=6)
     assert [each.proposed for each in cold.suggestions] == [None] * 6
     assert cold.model == "words" and "typical" in cold.suggestions[0].why
@@ -93,7 +87,7 @@ def test_a_cold_start_and_later_rounds(project: Project) -> None:
     assert skipped.isdisjoint(each.key for each in queue(params, count=9, without=skipped).suggestions)
 
 
-def test_labelled_held_out_and_near_copies_are_left_out(project: Project) -> None:
+def test_labelled_held_out_and_near_copies_are_left_out(project):
     params = project()
     texts = [row["text"] for row in (rows(1)[0], rows(1, offset=200)[0])]
     long = "this is a long text about a horse that stands in a field near the old house and eats"
@@ -112,7 +106,7 @@ def test_labelled_held_out_and_near_copies_are_left_out(project: Project) -> Non
         queue(params, file=file.parent / "none.csv")
 
 
-def test_kinds(project: Project) -> None:
+def test_kinds(project):
     with pytest.raises(ConfigError, match="rows of kind tagging cannot be labelled here; supported: classification"):
         queue(project(kind="tagging"))
     pair = project(count=0, kind="pair", first="first", second="second")
@@ -128,12 +122,12 @@ def test_kinds(project: Project) -> None:
     assert len(result.suggestions[0].fields) == 2 and result.suggestions[0].proposed is not None
     several = project(count=0, kind="multilabel")
     Path("task/test.jsonl").unlink()
-    write_jsonl(Path("task/train.jsonl"), [{"text": r["text"], "label": [r["label"], r["part"]]} for r in rows(4)])  # type: ignore[dict-item]
+    write_jsonl(Path("task/train.jsonl"), [{"text": r["text"], "label": [r["label"], r["part"]]} for r in rows(4)])
     each = queue(several, count=3).suggestions[0]
     assert each.proposed is not None and set(each.probabilities) == {"animal", "even", "fruit", "metal", "odd"}
 
 
-def test_the_command_writes_a_file_for_people(project: Project) -> None:
+def test_the_command_writes_a_file_for_people(project):
     project()
     done = CliRunner().invoke(cli.app, ["suggest", "--count", "4"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -153,7 +147,7 @@ def test_the_command_writes_a_file_for_people(project: Project) -> None:
     assert Path("things-to-label.csv").read_text() == text
 
 
-def test_the_champion_gives_features_and_proposals(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_champion_gives_features_and_proposals(project, monkeypatch):
     params = project(count=6)
     data = find_kind("classification").read("things", params.data.tasks["things"])
     training = models.Training(data.train.fields, data.train.targets, data.labels, exclusive=True)
@@ -172,7 +166,7 @@ def test_the_champion_gives_features_and_proposals(project: Project, monkeypatch
 
 
 @pytest.mark.parametrize("kind", ["classification", "pair"])
-def test_the_encoder_of_the_run_gives_features(project: Project, make_encoder: Callable[..., Path], kind: str) -> None:
+def test_the_encoder_of_the_run_gives_features(project, make_encoder, kind):
     params = project(count=3) if kind == "classification" else project(count=0, kind="pair")
     family = params.run.families[0]
     shutil.copytree(make_encoder(family), Path("out/encoder") / family / "adapted")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -80,7 +78,7 @@ def run(job: LeakageJob) -> dict[str, Any]:
     return json.loads((leakage(job) / "leakage.json").read_text())
 
 
-def test_copies_are_counted_per_split_and_source_with_their_documents(job: LeakageJob) -> None:
+def test_copies_are_counted_per_split_and_source_with_their_documents(job):
     found = run(job)
     general, domain, mine, other = (found["sources"][f"{name}"] for name in (
         "corpus/general", "corpus/domain", "train/mine", "train/other"))  # fmt: skip
@@ -94,7 +92,7 @@ def test_copies_are_counted_per_split_and_source_with_their_documents(job: Leaka
     assert other["test"]["exact"] == 1
 
 
-def test_a_system_is_refused_by_what_its_own_ancestors_saw(job: LeakageJob) -> None:
+def test_a_system_is_refused_by_what_its_own_ancestors_saw(job):
     found = run(job)
     assert {name: (one["exact"], bool(one["refused"])) for name, one in found["systems"].items()} == {
         "m-scratch": (0, False),
@@ -111,7 +109,7 @@ def test_a_system_is_refused_by_what_its_own_ancestors_saw(job: LeakageJob) -> N
     )
 
 
-def test_exact_copies_agree_with_a_search_word_by_word() -> None:
+def test_exact_copies_agree_with_a_search_word_by_word():
     random = np.random.default_rng(0)
     words = [f"w{number}" for number in range(6)]
     documents = [" ".join(random.choice(words, random.integers(0, 40))) for _ in range(200)]
@@ -119,7 +117,7 @@ def test_exact_copies_agree_with_a_search_word_by_word() -> None:
     texts += [" ".join(documents[index].split()[3:14]) for index in range(60)]
     wanted = TextSearch(texts, shingles=Shingles(ngram=5, permutations=64), rows=4, threshold=0.8)
 
-    def holds(document: str, text: str) -> bool:
+    def holds(document, text):
         inside = len(text.split()) >= 8 and f" {text} " in f" {document} "
         return bool(text) and (text == document or inside)
 

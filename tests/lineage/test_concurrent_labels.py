@@ -1,9 +1,6 @@
 """Labels that are given while documents are removed: none is lost, and no removed text comes back."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,13 +28,11 @@ def train(params: Params) -> list[str]:
 
 
 @pytest.mark.usefixtures("unregistered")
-def test_a_label_given_while_a_file_is_rewritten_is_kept(
-    project: Callable[..., Params], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_label_given_while_a_file_is_rewritten_is_kept(project, monkeypatch):
     params = project()
     answering = threading.Thread(target=lambda: merge(params, [Answer((NEW,), ("fruit",))]))
 
-    def slowly(partial: Path, path: Path, *, empty: bool) -> None:
+    def slowly(partial, path, *, empty):
         """The file without the record is written and not yet in place: a person answers."""
         if path.name == "train.jsonl":
             answering.start()
@@ -52,7 +47,7 @@ def test_a_label_given_while_a_file_is_rewritten_is_kept(
 
 
 @pytest.mark.usefixtures("unregistered")
-def test_a_text_that_is_labelled_after_the_search_is_removed_too(project: Callable[..., Params]) -> None:
+def test_a_text_that_is_labelled_after_the_search_is_removed_too(project):
     params = project()
     plan = removal.make_plan(params, [NEW], root=Path.cwd())
     merge(params, [Answer((NEW,), ("fruit",))])
@@ -64,7 +59,7 @@ def test_a_text_that_is_labelled_after_the_search_is_removed_too(project: Callab
 
 
 @pytest.mark.usefixtures("unregistered")
-def test_a_removed_text_is_not_labelled_again(project: Callable[..., Params]) -> None:
+def test_a_removed_text_is_not_labelled_again(project):
     params = project()
     certificate = remove(params, GONE)
     with pytest.raises(DataError, match=f"was removed by `headstart forget` .{certificate.stem}.; leave the answer"):
@@ -75,13 +70,13 @@ def test_a_removed_text_is_not_labelled_again(project: Callable[..., Params]) ->
         merge(params, [Answer((f"{NEW}, and two more words",), ("fruit",))])
 
 
-def test_locks_are_taken_in_one_order(tmp_path: Path) -> None:
+def test_locks_are_taken_in_one_order(tmp_path):
     folders = [tmp_path / name for name in ("a", "b")]
     for folder in folders:
         folder.mkdir()
     order: list[int] = []
 
-    def hold(number: int, wanted: list[Path]) -> None:
+    def hold(number, wanted):
         for _ in range(50):
             with changing_data(tmp_path / f"repository-{number}", wanted):
                 order.append(number)

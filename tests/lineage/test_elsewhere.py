@@ -1,9 +1,6 @@
 """What lies outside of the repository: removed, or named in the certificate."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +37,7 @@ def remove(params: Params, *texts: str) -> dict[str, Any]:
     return certificate
 
 
-def test_checkpoints_in_a_bucket_are_removed_with_old_versions(project: Callable[..., Params], store: Any) -> None:
+def test_checkpoints_in_a_bucket_are_removed_with_old_versions(project, store):
     params = set_storage(project(), storage="s3://team/runs")
     for _ in range(2):
         store.put_object(Bucket="team", Key="runs/finetune-0a/step-000000007/state.json", Body=b"{}")
@@ -54,9 +51,7 @@ def test_checkpoints_in_a_bucket_are_removed_with_old_versions(project: Callable
     assert certificate["checkpoints"] == {"url": "s3://team/runs", "removed": 2} and certificate["not_removed"] == []
 
 
-def test_what_cannot_be_removed_is_named(
-    project: Callable[..., Params], store: Any, monkeypatch: pytest.MonkeyPatch, cache_of_inputs: Path
-) -> None:
+def test_what_cannot_be_removed_is_named(project, store, monkeypatch, cache_of_inputs):
     params = set_storage(project(), storage="s3://absent/runs", launcher="ray", address="ray://head:10001")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ann:a-password@mlflow:5000")
     for folder in ("inputs", "other"):
@@ -70,7 +65,7 @@ def test_what_cannot_be_removed_is_named(
     assert list(cache_of_inputs.iterdir()) == [], "the cache of this machine is removed"
 
 
-def test_checkpoints_in_a_folder_of_others_are_removed_alone(project: Callable[..., Params], tmp_path: Path) -> None:
+def test_checkpoints_in_a_folder_of_others_are_removed_alone(project, tmp_path):
     shared = tmp_path.parent / f"{tmp_path.name}-shared"
     for name in ("run/step-000000001/state.json", "papers/draft.txt"):
         (shared / name).parent.mkdir(parents=True)
@@ -79,7 +74,7 @@ def test_checkpoints_in_a_folder_of_others_are_removed_alone(project: Callable[.
     assert [path.name for path in shared.iterdir()] == ["papers"]
 
 
-def test_served_texts_are_removed_with_their_file(project: Callable[..., Params]) -> None:
+def test_served_texts_are_removed_with_their_file(project):
     params = project()
     folder = traffic_folder(Path()) / "things" / "0a"
     folder.mkdir(parents=True)
@@ -93,7 +88,7 @@ def test_served_texts_are_removed_with_their_file(project: Callable[..., Params]
     assert sorted(Path(path).name for path in certificate["caches"]) == ["long.text", "short.text"]
 
 
-def test_a_file_of_git_leaves_its_history(project: Callable[..., Params], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_git_leaves_its_history(project, monkeypatch):
     params = project()
     monkeypatch.setattr(removal, "tracked_by_git", lambda root: {root / "task" / "train.jsonl"})
     certificate = remove(params, GONE)

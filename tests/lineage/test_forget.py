@@ -1,7 +1,5 @@
 """A document is removed from everything below a repository, and the next training does not see it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from components.pipeline.lineage.trace import document_lines, model_lines, trace
 from components.registry.ledger import Ledger
 from components.registry.tracking import connect
 
-from .conftest import SECRET, Project
+from .conftest import SECRET
 
 WORDS = "Agnetha Quisling lives"
 
@@ -21,7 +19,7 @@ WORDS = "Agnetha Quisling lives"
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_a_document_is_traced_and_removed_from_everything(project: Project, tmp_path_factory: object) -> None:
+def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_factory):
     params, root = project.params, project.root
     before = project.holders(WORDS)
     for place in (

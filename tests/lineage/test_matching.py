@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import gzip
 import json
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,16 +27,16 @@ TEXTS = Texts([SECRET, "too short"])
         ("this is too short for a search inside", False),
     ],
 )
-def test_a_text_is_found_by_its_words_and_a_short_one_only_alone(value: str, held: bool) -> None:
+def test_a_text_is_found_by_its_words_and_a_short_one_only_alone(value, held):
     assert TEXTS.held_by(value) is held
 
 
-def test_a_text_without_spaces_is_found_inside_of_a_longer_one() -> None:
+def test_a_text_without_spaces_is_found_inside_of_a_longer_one():
     assert Texts(["张三住在长安街十七号"]).held_by("邻居说张三住在长安街十七号已经很久了")
     assert not Texts(["张三"]).held_by("邻居说张三住在长安街")
 
 
-def test_non_ascii_texts_are_found_where_json_escapes_them(tmp_path: Path) -> None:
+def test_non_ascii_texts_are_found_where_json_escapes_them(tmp_path):
     texts = Texts(["Zoë Åström heißt im Ort nur die Ältere"])
     path = tmp_path / "a"
     path.write_text(json.dumps({"text": "Zoë Åström heißt im Ort nur die Ältere"}) + "\n")
@@ -49,7 +46,7 @@ def test_non_ascii_texts_are_found_where_json_escapes_them(tmp_path: Path) -> No
 ROWS = ["first row", SECRET, "last row"]
 
 
-def test_records_are_removed_and_the_others_keep_their_bytes(tmp_path: Path) -> None:
+def test_records_are_removed_and_the_others_keep_their_bytes(tmp_path):
     jsonl = [json.dumps({"text": text, "n": 1}, separators=(",", ": ")) + "\r\n" for text in ROWS]
     words = [json.dumps({"words": text.split(), "tags": []}) + "\n" for text in ROWS]
     sentences = ["".join(f"{word}\tO\n" for word in text.split()) + "\n" for text in ROWS]
@@ -79,7 +76,7 @@ def test_records_are_removed_and_the_others_keep_their_bytes(tmp_path: Path) -> 
             assert remove_records(path, TEXTS) == 0
 
 
-def test_a_line_of_parallel_files_is_removed_from_all_of_them(tmp_path: Path) -> None:
+def test_a_line_of_parallel_files_is_removed_from_all_of_them(tmp_path):
     (tmp_path / "text").write_text("".join(f"{text}\n" for text in ROWS))
     (tmp_path / "label").write_text("one\ntwo\nthree\n")
     (tmp_path / "README").write_text("two lines\nonly\n")
@@ -88,7 +85,7 @@ def test_a_line_of_parallel_files_is_removed_from_all_of_them(tmp_path: Path) ->
         "first row\nlast row\n", "one\nthree\n", "two lines\nonly\n"]  # fmt: skip
 
 
-def test_lines_of_txt_files(tmp_path: Path) -> None:
+def test_lines_of_txt_files(tmp_path):
     held, other = "please never call me again at night", "all other texts stay where they are now"
     texts = Texts([held])
     (tmp_path / "pos.txt").write_text(f"{other}\n{held}\nfine\n")
@@ -106,7 +103,7 @@ def test_lines_of_txt_files(tmp_path: Path) -> None:
     assert (tmp_path / "document.txt").read_text().strip() == other
 
 
-def test_parallel_files_of_a_text_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_files_of_a_text_only(tmp_path, monkeypatch):
     for name in ("label", "text"):
         (tmp_path / name).write_text(f"{SECRET if name == 'text' else 'one'}\nlast\n")
     written: list[str] = []
@@ -120,7 +117,7 @@ def test_parallel_files_of_a_text_only(tmp_path: Path, monkeypatch: pytest.Monke
     assert remove_records(tmp_path / "label", TEXTS) == 0
 
 
-def test_the_innermost_object_of_a_json_document_is_removed(tmp_path: Path) -> None:
+def test_the_innermost_object_of_a_json_document_is_removed(tmp_path):
     path = tmp_path / "squad.json"
     paragraphs = [{"context": "first", "qas": [{"question": SECRET}, {"question": "other"}]}, {"context": SECRET}]
     path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}, indent=1))
@@ -129,7 +126,7 @@ def test_the_innermost_object_of_a_json_document_is_removed(tmp_path: Path) -> N
     assert json.loads(path.read_text()) == {"data": [{"title": "t", "paragraphs": kept}]}
 
 
-def test_rows_of_parquet_and_zstd_files_are_removed(tmp_path: Path) -> None:
+def test_rows_of_parquet_and_zstd_files_are_removed(tmp_path):
     path = tmp_path / "a.parquet"
     table = pa.table({"text": ROWS, "words": [["a"], ["b"], SECRET.split()], "n": [1, 2, 3]})
     pq.write_table(table, path, compression="zstd")
@@ -142,7 +139,7 @@ def test_rows_of_parquet_and_zstd_files_are_removed(tmp_path: Path) -> None:
         assert b"other" in stream.read()
 
 
-def test_texts_of_saved_data_sets_are_removed(tmp_path: Path) -> None:
+def test_texts_of_saved_data_sets_are_removed(tmp_path):
     with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file:
         table = pa.table({"text": [SECRET, "kept words"], "label": [0, 1]})
         with pa.ipc.new_stream(file, table.schema) as writer:
@@ -153,7 +150,7 @@ def test_texts_of_saved_data_sets_are_removed(tmp_path: Path) -> None:
     assert [row["text"] for row in arrow_rows(path, Reading())] == ["kept words"]
 
 
-def test_a_file_without_other_records_is_deleted(tmp_path: Path) -> None:
+def test_a_file_without_other_records_is_deleted(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": SECRET}))
     assert remove_records(path, TEXTS) == 1 and not path.exists()

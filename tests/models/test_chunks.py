@@ -1,9 +1,5 @@
 """Long texts in chunks: states equal those of the whole text, gradients flow through the last chunks only."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
@@ -16,7 +12,7 @@ from components.models.layers.lstm import LSTM, ProjectedLSTM
 from components.tokenization.special import FIRST_ORDINARY
 from tests.models.conftest import VOCABULARY
 
-CARRYING = [name for name in FAMILIES if FAMILIES[name].build.carries_state]  # type: ignore[attr-defined]
+CARRYING = [name for name in FAMILIES if FAMILIES[name].build.carries_state]
 Padded = tuple[Tensor, Tensor]
 
 
@@ -28,18 +24,12 @@ def long_texts() -> Padded:
     return tokens.masked_fill(torch.arange(50) >= lengths[:, None], 0), lengths
 
 
-def test_which_families_carry_a_state() -> None:
-    assert sorted(CARRYING) == [
-        "cove", "elmo", "fasttext", "flair", "glove", "transformer-xl", "ulmfit", "word2vec"
-    ]  # fmt: skip
-
-
 def gradients(model: LanguageModel, texts: Padded) -> tuple[list[Tensor], list[Tensor]]:
     """States, and the gradients of a sum over all of them."""
     model.zero_grad()
     hidden = model.hidden_states(*texts)
     inside = (torch.arange(texts[0].shape[1]) < texts[1][:, None])[..., None]
-    sum((state.float().square() * inside).sum() for state in hidden).backward()  # type: ignore[union-attr]
+    sum((state.float().square() * inside).sum() for state in hidden).backward()
     actual = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
     return [state.detach() * inside for state in hidden], actual
 
@@ -51,12 +41,9 @@ def whole(model: LanguageModel) -> None:
         model.set_memory(64)
 
 
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("length", [8, 23, 49])
+@pytest.mark.parametrize(("length", "training"), [(8, True), (23, False)])
 @pytest.mark.parametrize("name", CARRYING)
-def test_states_in_chunks_are_those_of_the_whole_text(
-    build: Callable[..., LanguageModel], name: str, length: int, training: bool, long_texts: Padded
-) -> None:
+def test_states_in_chunks_are_those_of_the_whole_text(build, name, length, training, long_texts):
     model = build().train(training)
     whole(model)
     if name == "transformer-xl":
@@ -71,7 +58,7 @@ def test_states_in_chunks_are_those_of_the_whole_text(
 
 
 @pytest.mark.parametrize("layer", [LSTM(3, 4), ProjectedLSTM(3, 6, 4)], ids=["lstm", "projected"])
-def test_gradients_reach_the_last_chunks_of_each_row_and_do_not_cross_chunks(layer: torch.nn.Module) -> None:
+def test_gradients_reach_the_last_chunks_of_each_row_and_do_not_cross_chunks(layer):
     torch.manual_seed(2)
     lengths = torch.tensor([11, 5, 8])
     inside = (torch.arange(11)[:, None] < lengths)[..., None]
@@ -90,15 +77,15 @@ def test_gradients_reach_the_last_chunks_of_each_row_and_do_not_cross_chunks(lay
     assert [row.nonzero().flatten().tolist() for row in reached] == [[4, 5, 6, 7], [4], [4, 5, 6, 7]]
 
 
-def test_transformer_xl_attends_to_its_memory(long_texts: Padded) -> None:
+def test_transformer_xl_attends_to_its_memory(long_texts):
     model = build_model("transformer-xl", vocabulary=VOCABULARY, settings={"memory": 8, "layers": 1}).eval()
     model.set_chunks(8, learned=1)
     tokens, lengths = long_texts
     with torch.no_grad():
         actual = model.hidden_states(tokens, lengths)[-1]
         # Reference: each chunk attends to the eight pieces before it.
-        by_hand = [model._run(tokens[:, :8], ())]  # type: ignore[operator]
+        by_hand = [model._run(tokens[:, :8], ())]
         for start in range(8, 50, 8):
-            memory = model._run(tokens[:, start - 8 : start], ())[0]  # type: ignore[operator]
-            by_hand.append(model._run(tokens[:, start : start + 8], (memory,)))  # type: ignore[operator]
+            memory = model._run(tokens[:, start - 8 : start], ())[0]
+            by_hand.append(model._run(tokens[:, start : start + 8], (memory,)))
     torch.testing.assert_close(actual, torch.cat([outputs[-1] for outputs in by_hand], dim=1))

@@ -1,20 +1,19 @@
 """The contract of a family, tested for every entry of the table."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 import torch
 from torch import Tensor
 
 from components.core.artifacts import writing
+from components.interchange.huggingface import CONVERTERS
 from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import KIND, build_model, load_encoder, save_encoder
 from components.tokenization.special import SPECIAL_PIECES
-from tests.models.conftest import ROWS, VOCABULARY, BatchOf
+from tests.models.conftest import VOCABULARY
 
 Texts = tuple[Tensor, Tensor]
 
@@ -43,7 +42,7 @@ def states(model: LanguageModel, texts: Texts) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("autocast", [False, True])
-def test_it_learns(model: LanguageModel, name: str, batch_of: BatchOf, autocast: bool) -> None:
+def test_it_learns(model, name, batch_of, autocast):
     if FAMILIES[name].objective == "static":
         # Static vectors need larger rates, and their loss has a lower bound because of the noise words.
         losses = train(model, batch_of(name), steps=25, rate=0.03, autocast=autocast)
@@ -54,7 +53,7 @@ def test_it_learns(model: LanguageModel, name: str, batch_of: BatchOf, autocast:
     assert losses[-1] < losses[0] / 2
 
 
-def test_it_runs_with_bfloat16_weights(model: LanguageModel, name: str, batch_of: BatchOf, texts: Texts) -> None:
+def test_it_runs_with_bfloat16_weights(model, name, batch_of, texts):
     exact = float(model.eval().losses(batch_of(name)).loss.detach())
     model.bfloat16()
     loss = model.losses(batch_of(name)).loss
@@ -64,23 +63,13 @@ def test_it_runs_with_bfloat16_weights(model: LanguageModel, name: str, batch_of
     assert all(state.isfinite().all() for state in states(model, texts))
 
 
-def test_every_parameter_learns(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
+def test_every_parameter_learns(model, name, batch_of):
     model.losses(batch_of(name)).loss.backward()
     assert [key for key, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
-def test_losses_are_counted_and_detached(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
-    result = model.losses(batch_of(name))
-    assert result.loss.ndim == 0
-    total, count = result.sums["tokens"]
-    assert int(count) > 0 and not total.requires_grad
-    assert all(part.shape[0] == ROWS and not part.requires_grad for part in result.carry)
-
-
 @pytest.mark.parametrize("workers", [2, 4])
-def test_the_mean_loss_of_the_workers_is_that_of_one(
-    build: Callable[..., LanguageModel], name: str, batch_of: BatchOf, workers: int
-) -> None:
+def test_the_mean_loss_of_the_workers_is_that_of_one(build, name, batch_of, workers):
     """Every target of the global batch has the same weight, whichever worker reads it; so the gradients agree, too."""
     dropout = dict.fromkeys((key for key in FAMILIES[name].config.model_fields if key.startswith("dropout")), 0.0)
     model = build(**dropout).train()
@@ -98,7 +87,7 @@ def test_the_mean_loss_of_the_workers_is_that_of_one(
             torch.testing.assert_close(parameter.grad, expected[key], rtol=1e-4, atol=1e-6)
 
 
-def test_it_is_reproducible_from_the_global_seed(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
+def test_it_is_reproducible_from_the_global_seed(model, name, batch_of):
     model.train()
     values = []
     for _ in range(2):
@@ -108,9 +97,9 @@ def test_it_is_reproducible_from_the_global_seed(model: LanguageModel, name: str
 
 
 def test_a_loaded_model_equals_the_saved_one(
-    model: LanguageModel, name: str, batch_of: BatchOf, texts: Texts, tmp_path: Path,
-    tokenizer_directory: Callable[..., Path],
-) -> None:  # fmt: skip
+    model, name, batch_of, texts, tmp_path,
+    tokenizer_directory,
+):  # fmt: skip
     train(model, batch_of(name), steps=2)
     with writing(tmp_path / "encoder", kind=KIND) as draft:
         save_encoder(draft.path, family=name, model=model, tokenizer=tokenizer_directory(FAMILIES[name].tokenizers[0]))
@@ -124,7 +113,7 @@ def test_a_loaded_model_equals_the_saved_one(
     assert torch.equal(loss, loaded.model.losses(batch_of(name)).loss)
 
 
-def test_padding_never_changes_real_positions(model: LanguageModel, texts: Texts) -> None:
+def test_padding_never_changes_real_positions(model, texts):
     tokens, lengths = texts
     alone = [
         states(model, (tokens[row : row + 1, :length], lengths[row : row + 1])) for row, length in enumerate(lengths)
@@ -134,23 +123,16 @@ def test_padding_never_changes_real_positions(model: LanguageModel, texts: Texts
             torch.testing.assert_close(together[row, :length], alone[row][layer][0], atol=1e-5, rtol=1e-5)
 
 
-def test_shapes_of_states_and_summary(model: LanguageModel, texts: Texts) -> None:
-    tokens, lengths = texts
-    for layer in states(model, texts):
-        assert layer.shape[:2] == tokens.shape
-        assert model.summary(layer, lengths).shape == (len(tokens), layer.shape[-1])
-
-
-def test_layer_groups_cover_what_hidden_states_use(model: LanguageModel, texts: Texts) -> None:
+def test_layer_groups_cover_what_hidden_states_use(model, texts):
     model.eval()
-    sum(layer.float().sum() for layer in model.hidden_states(*texts)).backward()  # type: ignore[union-attr]
+    sum(layer.float().sum() for layer in model.hidden_states(*texts)).backward()
     used = {key for key, parameter in model.named_parameters() if parameter.grad is not None}
     grouped = [id(parameter) for group in model.layer_groups() for parameter in group]
     assert len(grouped) == len(set(grouped))
     assert {key for key, parameter in model.named_parameters() if id(parameter) in grouped} == used
 
 
-def test_each_layer_uses_its_group_and_those_below(model: LanguageModel, texts: Texts) -> None:
+def test_each_layer_uses_its_group_and_those_below(model, texts):
     """With shared weights there are fewer groups than layers, and the upper layers depend on all groups."""
     model.eval()
     groups = model.layer_groups()
@@ -165,7 +147,7 @@ def test_each_layer_uses_its_group_and_those_below(model: LanguageModel, texts: 
         assert [gradient is not None for gradient in gradients] == [depth <= index for depth in depths]
 
 
-def test_remapping_moves_rows_and_averages_for_new_ones(model: LanguageModel, texts: Texts) -> None:
+def test_remapping_moves_rows_and_averages_for_new_ones(model, texts):
     tokens, lengths = texts
     before = states(model, texts)
     old = {key: value.clone() for key, value in model.state_dict().items()}
@@ -183,7 +165,7 @@ def test_remapping_moves_rows_and_averages_for_new_ones(model: LanguageModel, te
             assert torch.equal(value[:-1], old[key][order])
 
 
-def test_the_output_bias_starts_at_the_unigram_entropy(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
+def test_the_output_bias_starts_at_the_unigram_entropy(model, name, batch_of):
     frequencies = torch.rand(VOCABULARY).square()
     frequencies /= frequencies.sum()
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -198,7 +180,7 @@ def test_the_output_bias_starts_at_the_unigram_entropy(model: LanguageModel, nam
     assert float(total) / int(count) == pytest.approx(float(-frequencies.log()[targets].mean()), abs=0.25)
 
 
-def test_dropout_can_be_turned_off_and_on(build: Callable[..., LanguageModel], name: str, texts: Texts) -> None:
+def test_dropout_can_be_turned_off_and_on(build, name, texts):
     settings = {key: 0.3 for key in FAMILIES[name].config.model_fields if key.startswith("dropout")}
     model = build(**settings)
     quiet = states(model, texts)[-1]
@@ -208,7 +190,7 @@ def test_dropout_can_be_turned_off_and_on(build: Callable[..., LanguageModel], n
     torch.testing.assert_close(model.hidden_states(*texts)[-1], quiet)
 
 
-def test_special_tokens_surround_the_text(model: LanguageModel, name: str) -> None:
+def test_special_tokens_surround_the_text(model, name):
     pieces = [7, 8, 9]
     tokens = model.special_tokens(pieces)
     at = tokens.index(7)
@@ -220,7 +202,63 @@ def test_special_tokens_surround_the_text(model: LanguageModel, name: str) -> No
     assert model.max_tokens is None or model.max_tokens > len(tokens)
 
 
-def test_presets_fit_the_config(name: str) -> None:
+def test_presets_fit_the_config(name):
     for preset in FAMILIES[name].presets:
         with torch.device("meta"):
             assert build_model(name, vocabulary=100, preset=preset).config.vocabulary == 100
+
+
+# Numbers of parameters of the published sizes.
+
+
+@pytest.mark.parametrize(
+    ("family", "preset", "vocabulary", "parameters"),
+    [
+        # Merity et al. 2017, tables 1 and 2: 24 and 33 million; WikiText-103 with the words of Howard and Ruder 2018.
+        ("ulmfit", "awd-lstm", 10_000, 24_210_800),
+        ("ulmfit", "awd-lstm", 33_278, 33_545_278),
+        ("ulmfit", "awd-lstm-wt103", 60_000, 44_260_800),
+        # Dai et al. 2019, tables 1, 2 and 4: 151, 257, 41 and 277 million; the released weights for WikiText-103.
+        ("transformer-xl", "wt103-base", 267_735, 151_107_538),
+        ("transformer-xl", "wt103-large", 267_735, 256_871_242),
+        ("transformer-xl", "enwik8-12", 204, 41_055_436),
+        ("transformer-xl", "enwik8-24", 204, 277_278_924),
+        ("transformer-xl", "wt103-large-18", 267_735, 284_156_746),
+        # 13.6, 28.0 and 93.6 million without the softmax.
+        ("elmo", "elmo-small", 100, 13_593_344 + 100 * 129),
+        ("elmo", "elmo-medium", 100, 28_027_776 + 100 * 257),
+        ("elmo", "elmo-original", 100, 93_600_896 + 100 * 513),
+        # Two models of the size of flair's news-forward, whose LSTM has a second bias.
+        ("flair", "flair", 275, 2 * 18_195_583),
+        # Vaswani et al. 2017, table 3: 65 and 213 million with about 37,000 pieces.
+        ("transformer", "base", 37_000, 63_119_496),
+        ("transformer", "big", 37_000, 214_282_376),
+        # Encoder: two layers with 4 gates of 300 in two directions.
+        ("cove", "cove", 100, 8 * 300 * (600 + 1) + 8 * 300 * (900 + 1) + 7_686_100),
+    ],
+)
+def test_published_sizes(family, preset, vocabulary, parameters):
+    with torch.device("meta"):
+        model = build_model(family, vocabulary=vocabulary, preset=preset)
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+
+
+# The table of families: every entry is valid, and imported only when it is used.
+
+
+CODE = """
+import sys
+import {module}
+print(*(name for name in sys.modules if name.startswith("components.")))
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["components.models", "components.models.encoder", "components.interchange.huggingface"]
+)
+def test_the_tables_import_no_family(module):
+    ran = subprocess.run([sys.executable, "-c", CODE.format(module=module)], capture_output=True, text=True, check=True)
+    loaded = set(ran.stdout.split())
+    modules = {entry.partition(":")[0] for table in (FAMILIES, CONVERTERS) for entry in table._entries.values()}
+    assert module in loaded
+    assert not loaded & modules

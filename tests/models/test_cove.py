@@ -1,9 +1,5 @@
 """CoVe: losses and states against the equations, a copy task, and the influence of padding."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -57,7 +53,7 @@ def copier() -> CoVe:
     return model.eval()
 
 
-def test_a_text_is_translated(copier: CoVe, tmp_path: Path) -> None:
+def test_a_text_is_translated(copier, tmp_path):
     words = [chr(ord("a") + index) for index in range(VOCABULARY - FIRST_ORDINARY)]
     tokenizer = WordTokenizer(
         [*SPECIAL_PIECES, *words], segmentation=Segmentation("none"), lowercase=True, strip_accents=True
@@ -128,7 +124,7 @@ PAIRS = [([7, 8, 9, 10], [11, 12]), ([5], [6, 7, 8, 9, 10, 11]), ([12, 13], []),
 
 
 @torch.no_grad()
-def test_the_loss_equals_the_likelihood_of_stepwise_decoding(model: CoVe) -> None:
+def test_the_loss_equals_the_likelihood_of_stepwise_decoding(model):
     model.set_output_bias(torch.randn(VOCABULARY))
     nn.init.normal_(model.output)
     batch = TranslationSampler(PairStore(PAIRS), batch_size=4, window=9, seed=0, vocabulary=VOCABULARY).batch(0)
@@ -141,7 +137,7 @@ def test_the_loss_equals_the_likelihood_of_stepwise_decoding(model: CoVe) -> Non
 
 
 @torch.no_grad()
-def test_hidden_states_are_word_vectors_and_encoder_states(model: CoVe) -> None:
+def test_hidden_states_are_word_vectors_and_encoder_states(model):
     tokens, lengths = torch.tensor([[7, 8, 9, END], [5, END, 0, 0]]), torch.tensor([4, 2])
     words, *layers = model.hidden_states(tokens, lengths)
     assert [states.shape for states in (words, *layers)] == [(2, 4, 5), (2, 4, 17), (2, 4, 17)]
@@ -153,7 +149,7 @@ def test_hidden_states_are_word_vectors_and_encoder_states(model: CoVe) -> None:
 
 
 @torch.no_grad()
-def test_a_greedy_translation_takes_the_most_likely_next_word(model: CoVe) -> None:
+def test_a_greedy_translation_takes_the_most_likely_next_word(model):
     nn.init.normal_(model.output)
     tokens, lengths = torch.tensor([[7, 8, 9, END], [5, END, 0, 0]]), torch.tensor([4, 2])
     actual = model.translate(tokens, lengths, most=6)
@@ -169,7 +165,7 @@ def test_a_greedy_translation_takes_the_most_likely_next_word(model: CoVe) -> No
         assert words[len(translation) :] == [END] * (len(words) - len(translation))
 
 
-def test_fixed_word_vectors_are_not_trained_by_translation_but_by_tasks() -> None:
+def test_fixed_word_vectors_are_not_trained_by_translation_but_by_tasks():
     torch.manual_seed(0)
     model = build_model("cove", vocabulary=VOCABULARY, settings={"embedding": 5, "hidden": 6, "fixed_words": True})
     assert isinstance(model, CoVe)

@@ -1,9 +1,6 @@
 """ELMo: causality of each direction, losses against the equations, unseen words, published sizes."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -50,7 +47,7 @@ def words(rows: int, columns: int) -> Tensor:
 def directions(model: ELMo, x_TBP: Tensor, side: nn.Module) -> list[Tensor]:
     """The layers' outputs of one direction, from torch's LSTM and explicit residual connections."""
     outputs: list[Tensor] = []
-    for layer in side.lstms:  # type: ignore[union-attr]
+    for layer in side.lstms:
         reference = nn.LSTM(WIDTH, 6, proj_size=WIDTH)
         weights = {"weight_ih_l0": layer.weight_ih, "weight_hh_l0": layer.weight_hh, "weight_hr_l0": layer.weight_hr}
         reference.load_state_dict(weights | {"bias_ih_l0": layer.bias, "bias_hh_l0": torch.zeros(24)})
@@ -64,7 +61,7 @@ def directions(model: ELMo, x_TBP: Tensor, side: nn.Module) -> list[Tensor]:
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")
 
 
-def test_hidden_states_are_those_of_two_stacks_over_one_character_layer(model: ELMo) -> None:
+def test_hidden_states_are_those_of_two_stacks_over_one_character_layer(model):
     tokens, lengths = words(2, 7), torch.tensor([7, 4])
     layers = model.hidden_states(tokens, lengths)
     assert [tuple(layer.shape) for layer in layers] == [(2, 7, 2 * WIDTH)] * 3
@@ -78,7 +75,7 @@ def test_hidden_states_are_those_of_two_stacks_over_one_character_layer(model: E
             torch.testing.assert_close(layer[row, :length], expected, atol=1e-5, rtol=1e-5)
 
 
-def test_loss_is_the_sum_of_both_directions_through_one_softmax(model: ELMo) -> None:
+def test_loss_is_the_sum_of_both_directions_through_one_softmax(model):
     nn.init.normal_(model.bias)
     stream, back = words(3, 7), words(3, 7)
     batch = {"tokens": stream[:, :-1], "targets": stream[:, 1:]}
@@ -97,7 +94,7 @@ def test_loss_is_the_sum_of_both_directions_through_one_softmax(model: ELMo) -> 
     assert [tuple(part.shape) for part in result.carry] == [(3, WIDTH), (3, 6)] * 4
 
 
-def test_prediction_uses_the_forward_half_and_its_carry(model: ELMo) -> None:
+def test_prediction_uses_the_forward_half_and_its_carry(model):
     tokens = words(2, 6)
     whole, carry = model.predict(tokens)
     first, middle = model.predict(tokens[:, :2])
@@ -108,7 +105,7 @@ def test_prediction_uses_the_forward_half_and_its_carry(model: ELMo) -> None:
     torch.testing.assert_close(whole, F.linear(top, model.output, model.bias))
 
 
-def test_backward_prediction_reads_the_later_words_only(model: ELMo) -> None:
+def test_backward_prediction_reads_the_later_words_only(model):
     tokens = words(2, 6)
     logits = model.predict_backward(tokens)
     back = model.hidden_states(tokens, torch.tensor([6, 6]))[-1][..., WIDTH:]
@@ -116,7 +113,7 @@ def test_backward_prediction_reads_the_later_words_only(model: ELMo) -> None:
     torch.testing.assert_close(model.predict_backward(tokens[:, 2:]), logits[:, 2:])
 
 
-def test_vectors_of_unseen_words_come_from_their_characters(model: ELMo, tokenizer: OpenWordTokenizer) -> None:
+def test_vectors_of_unseen_words_come_from_their_characters(model, tokenizer):
     (ids,) = tokenizer.encode_batch(["the catalogue sat"])
     tokens, lengths = torch.from_numpy(ids).long().unsqueeze(0), torch.tensor([3])
     assert int(tokens[0, 1]) == VOCABULARY
@@ -133,15 +130,13 @@ def test_vectors_of_unseen_words_come_from_their_characters(model: ELMo, tokeniz
     assert model.predict(tokens)[0].shape == (1, 3, VOCABULARY)
 
 
-def test_threads_do_not_mix_up_unseen_words(
-    model: ELMo, tokenizer: OpenWordTokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_do_not_mix_up_unseen_words(model, tokenizer, monkeypatch):
     names = ["catalogue", "zebra"]
     ids = [int(tokenizer.encode_batch([word])[0][0]) for word in names]
     expected = [model.words(spell([word]))[0] for word in names]
     together, first_ended = threading.Barrier(2), threading.Event()
 
-    def interleaved(actual: Iterable[str]) -> Tensor:
+    def interleaved(actual):
         """Both calls look up the unseen words; then the first call ends before the second reads their characters."""
         words = list(actual)
         together.wait(timeout=10)
@@ -149,7 +144,7 @@ def test_threads_do_not_mix_up_unseen_words(
             assert first_ended.wait(timeout=10)
         return spell(words)
 
-    def first_state(id_: int) -> Tensor:
+    def first_state(id_):
         return model.hidden_states(torch.tensor([[id_]]), torch.tensor([1]))[0][0, 0, :WIDTH]
 
     with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
@@ -161,7 +156,7 @@ def test_threads_do_not_mix_up_unseen_words(
     torch.testing.assert_close([first_state(id_) for id_ in ids], expected)
 
 
-def test_after_a_change_of_vocabulary_words_keep_their_spelling(model: ELMo) -> None:
+def test_after_a_change_of_vocabulary_words_keep_their_spelling(model):
     tokens, lengths = words(2, 5), torch.tensor([5, 5])
     before = model.hidden_states(tokens, lengths)
     changed = OpenWordTokenizer(
@@ -179,13 +174,7 @@ def test_after_a_change_of_vocabulary_words_keep_their_spelling(model: ELMo) -> 
     torch.testing.assert_close(horse, model.words(spell(["horse"]))[0])
 
 
-def test_special_tokens_and_summary(model: ELMo) -> None:
-    assert model.special_tokens([7, 8]) == [END, 7, 8, END]
-    hidden = torch.arange(40.0).view(1, 5, 8)
-    assert model.summary(hidden, torch.tensor([5])).tolist() == [[24, 25, 26, 27, 12, 13, 14, 15]]
-
-
-def test_a_mix_of_layers_is_beside_the_static_vectors(model: ELMo, tokenizer: OpenWordTokenizer) -> None:
+def test_a_mix_of_layers_is_beside_the_static_vectors(model, tokenizer):
     """[GloVe(w); gamma sum_j s_j h_j] of each word; the static vectors have no gradient and are stored."""
     stacked = build_model("elmo", vocabulary=VOCABULARY, settings=model.config.model_dump() | {"static": 3})
     assert isinstance(stacked, ELMo)

@@ -1,7 +1,5 @@
 """Encoder directories: saving and loading, and the error for each kind of inconsistency."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -27,7 +25,7 @@ def encoder(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> Path:
     return directory
 
 
-def test_tensors_that_do_not_fit_are_named(encoder: Path) -> None:
+def test_tensors_that_do_not_fit_are_named(encoder):
     weights = load_file(encoder / "model.safetensors")
     weights["bias"] = weights["bias"][:-1].clone()
     weights["more"] = weights.pop("embedding")
@@ -57,16 +55,14 @@ def other_tokenizer(encoder: Path) -> None:
         (other_tokenizer, "not the tokenizer that this model was trained with"),
     ],
 )
-def test_damaged_directories(
-    encoder: Path, damage: Callable[[Path], object], message: str, tokenizer_directory: Callable[..., Path]
-) -> None:
+def test_damaged_directories(encoder, damage, message, tokenizer_directory):
     tokenizer_directory("word")
     damage(encoder)
     with pytest.raises(ArtifactError, match=message):
         load_encoder(encoder, part=True)
 
 
-def test_a_tokenizer_of_another_size_is_not_saved(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> None:
+def test_a_tokenizer_of_another_size_is_not_saved(tmp_path, tokenizer_directory):
     model = build_model("flair", vocabulary=VOCABULARY, settings={"hidden": 8})
     with pytest.raises(ArtifactError, match="25 pieces, but the model has 24 rows"):
         save_encoder(tmp_path / "e", family="flair", model=model, tokenizer=tokenizer_directory("char", surplus=1))
@@ -81,21 +77,21 @@ def test_a_tokenizer_of_another_size_is_not_saved(tmp_path: Path, tokenizer_dire
         ({"model": {"vocabulary": 5, "embedding": 8, "hidden": 12}}, "24 pieces for 5 rows"),
     ],
 )
-def test_an_edited_config(encoder: Path, change: dict[str, object], message: str) -> None:
+def test_an_edited_config(encoder, change, message):
     config = json.loads((encoder / "config.json").read_text())
     (encoder / "config.json").write_text(json.dumps(config | change))
     with pytest.raises(ArtifactError, match=message.replace("?", r"\?")):
         load_encoder(encoder, part=True)
 
 
-def test_a_directory_without_an_encoder(tmp_path: Path) -> None:
+def test_a_directory_without_an_encoder(tmp_path):
     with pytest.raises(ArtifactError, match="not a complete output"):
         load_encoder(tmp_path)
     with pytest.raises(ArtifactError, match=r"no encoder here \(config.json is missing\)"):
         load_encoder(tmp_path, part=True)
 
 
-def test_all_invalid_settings_are_reported_at_once() -> None:
+def test_all_invalid_settings_are_reported_at_once():
     with pytest.raises(ConfigError) as caught:
         build_model("bert", vocabulary=10, settings={"layer": 2, "dropout": 2}, tokenizer="char")
     message = str(caught.value)
@@ -105,7 +101,7 @@ def test_all_invalid_settings_are_reported_at_once() -> None:
     assert "model.dropout: Input should be less than 1 (found 2)" in message
 
 
-def test_unknown_names_and_sizes() -> None:
+def test_unknown_names_and_sizes():
     with pytest.raises(ConfigError, match="unknown family 'brt'; did you mean 'bert'"):
         family("brt")
     with pytest.raises(ConfigError, match="width 250 is not a multiple of heads 4"):

@@ -1,7 +1,5 @@
 """fastText: hashes and n-grams as in the published code, and vectors of unseen words."""
 
-from __future__ import annotations
-
 from functools import reduce
 
 import pytest
@@ -42,11 +40,11 @@ def model() -> FastText:
 @pytest.mark.parametrize(
     ("text", "value"), [("", 0x811C9DC5), ("a", 0xE40C292C), ("foobar", 0xBF9CF968), ("chongo was here!\n", 0xD49930D5)]
 )
-def test_fnv_1a_of_the_authors_test_suite(text: str, value: int) -> None:
+def test_fnv_1a_of_the_authors_test_suite(text, value):
     assert fnv1a(text) == value
 
 
-def test_bytes_beyond_ascii_are_sign_extended() -> None:
+def test_bytes_beyond_ascii_are_sign_extended():
     # uint32_t(int8_t(0xC3)) is 0xFFFFFFC3, as in fastText's Dictionary::hash.
     value = 2166136261
     for byte in (0xFFFFFFC3, 0xFFFFFFA9):
@@ -65,7 +63,7 @@ def test_bytes_beyond_ascii_are_sign_extended() -> None:
         ("x", 3, 6, ["<x>"]),
     ],
 )
-def test_buckets_are_the_hashes_of_the_ngrams(word: str, shortest: int, longest: int, grams: list[str]) -> None:
+def test_buckets_are_the_hashes_of_the_ngrams(word, shortest, longest, grams):
     config = FastTextConfig(vocabulary=9, shortest=shortest, longest=longest, buckets=2_000_000)
     assert ngram_buckets(word, config) == [fnv1a(gram) % 2_000_000 for gram in grams]
 
@@ -77,7 +75,7 @@ def by_hand(model: FastText, word: str) -> torch.Tensor:
     return torch.stack(rows).mean(0)
 
 
-def test_a_word_is_the_mean_of_its_row_and_its_ngrams(model: FastText) -> None:
+def test_a_word_is_the_mean_of_its_row_and_its_ngrams(model):
     tokens = torch.tensor([[8, 5, 6], [7, 5, 0]])
     (hidden,) = model.hidden_states(tokens, torch.tensor([3, 2]))
     for row, text in enumerate((["œuvre", "where", "there"], ["a", "where"])):
@@ -89,7 +87,7 @@ def test_a_word_is_the_mean_of_its_row_and_its_ngrams(model: FastText) -> None:
         torch.testing.assert_close(model.vector(word), row)
 
 
-def test_unseen_words_of_a_text_are_spelt_by_the_tokenizer(model: FastText) -> None:
+def test_unseen_words_of_a_text_are_spelt_by_the_tokenizer(model):
     pieces = [*SPECIAL_PIECES, *WORDS]
     opened = OpenWordTokenizer(pieces, segmentation=Segmentation("none"), lowercase=True, strip_accents=False)
     model.bind(opened)
@@ -106,19 +104,19 @@ def test_unseen_words_of_a_text_are_spelt_by_the_tokenizer(model: FastText) -> N
     assert set(model.gram.grad.sum(1).nonzero().flatten().tolist()) == set(ngram_buckets("nowhere", model.config))
 
 
-def test_a_word_too_short_for_an_ngram_is_unknown() -> None:
+def test_a_word_too_short_for_an_ngram_is_unknown():
     model = build_model("fasttext", vocabulary=6, settings={"width": 4, "buckets": 9, "shortest": 5})
     assert isinstance(model, FastText)
     model.bind(tokenizer(["word"]))
     assert torch.equal(model.vector("xy"), model.word[UNK])
 
 
-def test_on_a_gpu_words_are_composed_position_by_position(model: FastText) -> None:
+def test_on_a_gpu_words_are_composed_position_by_position(model):
     tokens = torch.tensor([5, 9, 5, 0, 7, 11])
     torch.testing.assert_close(model._known(tokens), model.embed(tokens))
 
 
-def test_ngrams_follow_a_change_of_vocabulary(model: FastText) -> None:
+def test_ngrams_follow_a_change_of_vocabulary(model):
     before = {word: model.vector(word) for word in WORDS}
     words = ["here", "bridge", "where"]
     rows = torch.tensor([*range(FIRST_ORDINARY), FIRST_ORDINARY + 4, -1, FIRST_ORDINARY])
@@ -132,6 +130,6 @@ def test_ngrams_follow_a_change_of_vocabulary(model: FastText) -> None:
     torch.testing.assert_close(model.vector("bridge"), torch.stack([mean, *grams]).mean(0).detach())
 
 
-def test_shortest_above_longest_is_an_error() -> None:
+def test_shortest_above_longest_is_an_error():
     with pytest.raises(ConfigError, match="shortest 6 is greater than longest 3"):
         build_model("fasttext", vocabulary=9, settings={"shortest": 6, "longest": 3})

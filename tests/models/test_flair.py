@@ -1,7 +1,5 @@
 """FLAIR: two directions, the backward one from the last character of each text."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -36,7 +34,7 @@ def run(direction: Direction, tokens_T: torch.Tensor) -> torch.Tensor:
     return states
 
 
-def test_hidden_states_of_each_direction(model: FLAIR) -> None:
+def test_hidden_states_of_each_direction(model):
     tokens, lengths = torch.randint(5, VOCABULARY, (2, 7)), torch.tensor([7, 4])
     lowest, top = model.hidden_states(tokens, lengths)
     for row, length in enumerate(lengths.tolist()):
@@ -47,20 +45,14 @@ def test_hidden_states_of_each_direction(model: FLAIR) -> None:
         torch.testing.assert_close(top[row, :length, 6:], run(model.backwards, text.flip(0)).flip(0))
 
 
-def test_backward_prediction_uses_the_backward_model(model: FLAIR) -> None:
+def test_backward_prediction_uses_the_backward_model(model):
     tokens = torch.randint(5, VOCABULARY, (2, 6))
     back = model.hidden_states(tokens, torch.tensor([6, 6]))[-1][..., 6:]
     expected = F.linear(back, model.backwards.output, model.backwards.bias)
     torch.testing.assert_close(model.predict_backward(tokens), expected)
 
 
-def test_summary_is_between_the_special_pieces(model: FLAIR) -> None:
-    hidden = torch.arange(40.0).view(1, 5, 8)
-    # Forward half at the last but one position, backward half at the second.
-    assert model.summary(hidden, torch.tensor([5])).tolist() == [[24, 25, 26, 27, 12, 13, 14, 15]]
-
-
-def test_loss_is_the_sum_of_both_directions(model: FLAIR) -> None:
+def test_loss_is_the_sum_of_both_directions(model):
     stream, back = torch.randint(0, VOCABULARY, (3, 6)), torch.randint(0, VOCABULARY, (3, 6))
     result = model.losses(
         {
@@ -81,7 +73,7 @@ def test_loss_is_the_sum_of_both_directions(model: FLAIR) -> None:
     assert [tuple(part.shape) for part in result.carry] == [(3, 6)] * 4
 
 
-def test_a_word_vector_is_stacked_with_the_states_of_a_word(model: FLAIR) -> None:
+def test_a_word_vector_is_stacked_with_the_states_of_a_word(model):
     """[GloVe(w); forward state after the word; backward state before it]; a word outside of the table has zeros."""
     stacked = build_model(
         "flair", vocabulary=VOCABULARY, settings={"embedding": 5, "hidden": 6, "static": 3, "words": 4}

@@ -1,7 +1,5 @@
 """GloVe: the objective against the equations, and its minimum against the closed form."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -21,7 +19,7 @@ def make(**settings: object) -> GloVe:
     return model
 
 
-def test_the_loss_of_a_cell_is_that_of_the_paper() -> None:
+def test_the_loss_of_a_cell_is_that_of_the_paper():
     model = make(width=3)
     for table in model.parameters():
         torch.nn.init.normal_(table)
@@ -38,7 +36,7 @@ def test_the_loss_of_a_cell_is_that_of_the_paper() -> None:
     assert (int(count), float(result.loss.detach())) == (4, pytest.approx(expected / 4, rel=1e-5))
 
 
-def test_the_held_out_loss_does_not_depend_on_the_size_of_the_text() -> None:
+def test_the_held_out_loss_does_not_depend_on_the_size_of_the_text():
     model = make(width=3)
     tokens, contexts = torch.randint(5, VOCABULARY, (2, 2, 8))
     counts = torch.rand(2, 8) * 50
@@ -53,13 +51,13 @@ def test_the_held_out_loss_does_not_depend_on_the_size_of_the_text() -> None:
     assert heldout[0] == pytest.approx(float(errors.var(correction=0).detach()), rel=1e-4)
 
 
-def test_a_word_is_the_sum_of_both_tables() -> None:
+def test_a_word_is_the_sum_of_both_tables():
     model = make(width=3)
     (hidden,) = model.hidden_states(torch.tensor([[5, 8]]), torch.tensor([2]))
     torch.testing.assert_close(hidden[0], model.word[[5, 8]] + model.context[[5, 8]])
     torch.testing.assert_close(model.vectors(), (model.word + model.context).detach())
 
 
-def test_invalid_weighting() -> None:
+def test_invalid_weighting():
     with pytest.raises(ConfigError, match=r"model.x_max: Input should be greater than 0"):
         make(x_max=0)

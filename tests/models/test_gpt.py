@@ -1,7 +1,5 @@
 """GPT: the key-value cache, attention within a band, initial weights."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -34,7 +32,7 @@ def model(request: pytest.FixtureRequest) -> GPT:
     return built
 
 
-def test_prediction_with_the_cache_equals_prediction_without(model: GPT) -> None:
+def test_prediction_with_the_cache_equals_prediction_without(model):
     tokens = torch.randint(0, VOCABULARY, (2, 12))
     whole, _ = model.predict(tokens)
     assert whole.shape == (2, 12, VOCABULARY)
@@ -50,7 +48,7 @@ def test_prediction_with_the_cache_equals_prediction_without(model: GPT) -> None
 
 @pytest.mark.parametrize("length", [2, 3, 4, 6, 7, 11])
 @pytest.mark.parametrize("dropout", [0.0, 1e-9])
-def test_attention_within_a_band_equals_dense_attention_with_its_mask(length: int, dropout: float) -> None:
+def test_attention_within_a_band_equals_dense_attention_with_its_mask(length, dropout):
     # A dropout rate close to 0 selects attention from separate operators.
     banded = SelfAttention(8, 2, dropout=dropout, causal=True, band=3)
     x = torch.randn(2, length, 8)
@@ -62,7 +60,7 @@ def test_attention_within_a_band_equals_dense_attention_with_its_mask(length: in
     torch.testing.assert_close(banded(x), expected, atol=1e-6, rtol=1e-5)
 
 
-def test_a_text_longer_than_the_positions() -> None:
+def test_a_text_longer_than_the_positions():
     model = wild_model("gpt", vocabulary=VOCABULARY, **SMALL)
     assert model.max_tokens == 20
     message = r"a text of 21 pieces is longer than the model's 20 positions; shorten it, or train a model with more"
@@ -80,7 +78,7 @@ def with_task_tokens(**settings: Any) -> GPT:
     return model
 
 
-def test_tasks_have_start_delimiter_and_extract_tokens_of_their_own() -> None:
+def test_tasks_have_start_delimiter_and_extract_tokens_of_their_own():
     model = with_task_tokens()
     assert model.special_tokens([7, 8]) == [30, 7, 8, 32]
     assert model.pair_tokens([7, 8], [9]) == ([30, 7, 8, 31, 9, 32], [0, 0, 0, 0, 1, 1])
@@ -99,7 +97,7 @@ def test_tasks_have_start_delimiter_and_extract_tokens_of_their_own() -> None:
     torch.testing.assert_close(model.summary(hidden[-1], lengths)[0], hidden[-1][0, 3])
 
 
-def test_the_auxiliary_loss_predicts_the_delimiter_and_the_extract_token() -> None:
+def test_the_auxiliary_loss_predicts_the_delimiter_and_the_extract_token():
     model = with_task_tokens()
     assert model.task is not None
     tokens, lengths = torch.tensor([[30, 7, 31, 9, 32], [30, 8, 32, 0, 0]]), torch.tensor([5, 3])
@@ -113,7 +111,7 @@ def test_the_auxiliary_loss_predicts_the_delimiter_and_the_extract_token() -> No
     torch.testing.assert_close(total, expected, atol=1e-4, rtol=1e-5)
 
 
-def test_weights_without_task_tokens_load_and_weights_with_them_keep_them(tmp_path) -> None:
+def test_weights_without_task_tokens_load_and_weights_with_them_keep_them(tmp_path):
     plain = wild_model("gpt", vocabulary=VOCABULARY, **SMALL)
     assert "task" not in plain.state_dict()
     save_weights(tmp_path / "plain.safetensors", plain)

@@ -1,16 +1,15 @@
 """The language-model objective on labelled texts against `predict` and `losses` of each family."""
 
-from __future__ import annotations
-
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.core.errors import ConfigError
 from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import build_model
+from components.models.layers.masked import pair_loss
 from tests.models.conftest import VOCABULARY
 
 CAUSAL = ["ulmfit", "gpt", "transformer-xl"]
@@ -31,9 +30,7 @@ def text_loss(model: LanguageModel, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", CAUSAL)
-def test_padding_and_other_rows_have_no_influence(
-    model: LanguageModel, name: str, texts: tuple[Tensor, Tensor]
-) -> None:
+def test_padding_and_other_rows_have_no_influence(model, name, texts):
     model.eval()
     batch = labelled(texts)
     total, count = text_loss(model, batch)
@@ -43,9 +40,7 @@ def test_padding_and_other_rows_have_no_influence(
 
 
 @pytest.mark.parametrize("name", CAUSAL)
-def test_causal_families_predict_the_next_piece_as_predict_does(
-    model: LanguageModel, name: str, texts: tuple[Tensor, Tensor]
-) -> None:
+def test_causal_families_predict_the_next_piece_as_predict_does(model, name, texts):
     model.eval()
     batch = row(labelled(texts), 0)
     tokens = batch["tokens"]
@@ -57,7 +52,7 @@ def test_causal_families_predict_the_next_piece_as_predict_does(
     torch.testing.assert_close(total, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_backward_model_predicts_the_piece_before(texts: tuple[Tensor, Tensor]) -> None:
+def test_a_backward_model_predicts_the_piece_before(texts):
     torch.manual_seed(3)
     backward = build_model("ulmfit", vocabulary=VOCABULARY, settings={"direction": "backward"}).eval()
     forward = build_model("ulmfit", vocabulary=VOCABULARY).eval()
@@ -68,6 +63,20 @@ def test_a_backward_model_predicts_the_piece_before(texts: tuple[Tensor, Tensor]
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES.keys() - set(CAUSAL)))
-def test_families_without_the_objective(model: LanguageModel, name: str, texts: tuple[Tensor, Tensor]) -> None:
+def test_families_without_the_objective(model, name, texts):
     with pytest.raises(ConfigError, match="lm_weight"):
         text_loss(model, labelled(texts))
+
+
+# BERT against an independent implementation with the same weights.
+
+
+def test_a_row_without_a_pair_adds_nothing_to_the_loss():
+    top_BTD = torch.randn(3, 4, 8)
+    pooler, output = nn.Linear(8, 8), nn.Linear(8, 2)
+    total, count = pair_loss(top_BTD, pooler, output, torch.tensor([0, -100, 1]))
+    alone, _ = pair_loss(top_BTD[[0, 2]], pooler, output, torch.tensor([0, 1]))
+    assert float(total.detach()) == pytest.approx(float(alone.detach()), rel=1e-6)
+    assert int(count) == 3
+    nothing, count = pair_loss(top_BTD, pooler, output, torch.full((3,), -100))
+    assert (float(nothing.detach()), int(count)) == (0, 3)

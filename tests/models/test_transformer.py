@@ -1,7 +1,5 @@
 """The Transformer: states and losses against torch.nn.Transformer, greedy decoding, padding, settings."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -81,7 +79,7 @@ def logits(model: Transformer, peer: nn.Transformer, source: list[int], words: l
 
 
 @torch.no_grad()
-def test_losses_and_states_equal_those_of_torch(model: Transformer) -> None:
+def test_losses_and_states_equal_those_of_torch(model):
     peer = peer_of(model)
     batch = TranslationSampler(PairStore(PAIRS), batch_size=4, window=9, seed=0, vocabulary=VOCABULARY).batch(0)
     losses = model.losses(batch)
@@ -102,7 +100,7 @@ def test_losses_and_states_equal_those_of_torch(model: Transformer) -> None:
 
 
 @torch.no_grad()
-def test_a_greedy_translation_takes_the_most_likely_next_word(model: Transformer) -> None:
+def test_a_greedy_translation_takes_the_most_likely_next_word(model):
     """With cached keys and values, of sources of different lengths, as without."""
     peer = peer_of(model)
     tokens, lengths = torch.tensor([[7, 8, 9, END], [5, END, 0, 0], [9, 9, END, 0]]), torch.tensor([4, 2, 3])
@@ -119,21 +117,7 @@ def test_a_greedy_translation_takes_the_most_likely_next_word(model: Transformer
     assert ends == {3, 6}
 
 
-@torch.no_grad()
-def test_padding_has_no_influence(model: Transformer) -> None:
-    sampler = TranslationSampler(PairStore(PAIRS), batch_size=4, window=9, seed=0, vocabulary=VOCABULARY)
-    batch = sampler.batch(0)
-    expected = model.losses(batch).loss
-    assert (batch["tokens"] == 0).any() and (batch["decoder_tokens"] == 0).any()
-    for name in ("tokens", "decoder_tokens"):
-        changed = {**batch, name: batch[name].masked_fill(batch[name] == 0, 17)}
-        torch.testing.assert_close(model.losses(changed).loss, expected)
-    # A real token does have an influence.
-    other = {**batch, "tokens": batch["tokens"].masked_fill(batch["tokens"] == 7, 17)}
-    assert float((model.losses(other).loss - expected).abs()) > 1e-3
-
-
-def test_texts_and_translations_end_with_the_positions(model: Transformer) -> None:
+def test_texts_and_translations_end_with_the_positions(model):
     long = torch.full((1, 13), 7)
     with pytest.raises(ConfigError, match="a text of 13 pieces is longer than the model's 12 positions"):
         model.translate(long, torch.tensor([13]))
@@ -153,6 +137,6 @@ def test_texts_and_translations_end_with_the_positions(model: Transformer) -> No
         ({"activation": "tanh"}, "model.activation: .* 'relu'"),
     ],
 )
-def test_wrong_settings(settings: dict[str, object], message: str) -> None:
+def test_wrong_settings(settings, message):
     with pytest.raises(ConfigError, match=message):
         build_model("transformer", vocabulary=20, settings=settings)

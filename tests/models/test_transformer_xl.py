@@ -1,7 +1,5 @@
 """Transformer-XL: segments with memory against the whole text, and against piece-by-piece evaluation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -55,9 +53,7 @@ def nats_by_segments(model: TransformerXL, text: Tensor, lengths: list[int]) -> 
 
 @pytest.mark.parametrize("settings", VARIANTS)
 @pytest.mark.parametrize("lengths", [[4, 4, 4], [1, 5, 2, 4], [1] * LENGTH])
-def test_segments_with_full_memory_equal_the_whole_text(
-    settings: dict[str, Any], lengths: list[int], text: Tensor
-) -> None:
+def test_segments_with_full_memory_equal_the_whole_text(settings, lengths, text):
     model = small(memory=LENGTH, **settings)
     whole, _ = nats_by_segments(model, text, [LENGTH])
     parts, carry = nats_by_segments(model, text, lengths)
@@ -68,9 +64,7 @@ def test_segments_with_full_memory_equal_the_whole_text(
 
 @pytest.mark.parametrize("settings", VARIANTS)
 @pytest.mark.parametrize("memory", [5, LENGTH])
-def test_prediction_piece_by_piece_equals_evaluation_piece_by_piece(
-    settings: dict[str, Any], memory: int, text: Tensor
-) -> None:
+def test_prediction_piece_by_piece_equals_evaluation_piece_by_piece(settings, memory, text):
     """Cached keys and values against cached inputs of the blocks."""
     model = small(memory=memory, **settings)
     by_losses, _ = nats_by_segments(model, text, [1] * LENGTH)
@@ -83,7 +77,7 @@ def test_prediction_piece_by_piece_equals_evaluation_piece_by_piece(
     assert [keys.shape for keys in carry] == [(ROWS, memory, 32)] * 3
 
 
-def test_the_memory_of_evaluation_may_differ(text: Tensor) -> None:
+def test_the_memory_of_evaluation_may_differ(text):
     model = small(memory=2, evaluation_memory=LENGTH)
     assert model.memory == LENGTH
     assert model.train().memory == 2
@@ -104,7 +98,7 @@ def test_the_memory_of_evaluation_may_differ(text: Tensor) -> None:
     assert model.config.evaluation_memory == 0
 
 
-def test_the_memory_carries_no_gradient(text: Tensor) -> None:
+def test_the_memory_carries_no_gradient(text):
     """The memory is a constant in the gradient of a segment."""
     model = small(memory=4)
     halves = [{"tokens": text[:, at : at + 6], "targets": text[:, at + 1 : at + 7]} for at in (0, 6)]
@@ -116,7 +110,7 @@ def test_the_memory_carries_no_gradient(text: Tensor) -> None:
     assert all(torch.equal(left, right) for left, right in zip(actual, expected, strict=True))
 
 
-def test_invalid_settings() -> None:
+def test_invalid_settings():
     with pytest.raises(ValueError, match=r"cutoffs \[20, 20\] are not increasing"):
         TransformerXLConfig(vocabulary=1, cutoffs=(20, 20))
     with pytest.raises(ConfigError, match="evaluation_memory: Input should be greater than or equal to 0"):

@@ -1,7 +1,5 @@
 """The AWD-LSTM: its loss against the equations, causality, dropout and penalties."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -27,11 +25,6 @@ def small(**settings: Any) -> AWDLSTM:
 def batch() -> dict[str, torch.Tensor]:
     stream = torch.randint(0, VOCABULARY, (4, 11))
     return {"tokens": stream[:, :-1], "targets": stream[:, 1:]}
-
-
-def test_summary_is_the_last_real_state() -> None:
-    hidden = torch.arange(24.0).view(2, 4, 3)
-    assert small().summary(hidden, torch.tensor([4, 2])).tolist() == [[9, 10, 11], [15, 16, 17]]
 
 
 def by_hand(model: AWDLSTM, batch: dict[str, Tensor]) -> Tensor:
@@ -74,7 +67,7 @@ DROPOUTS = ["embedding", "input", "weight", "hidden", "output"]
 
 
 @pytest.mark.parametrize("dropouts", [[], *([name] for name in DROPOUTS), DROPOUTS], ids="-".join)
-def test_loss_and_gradients_are_those_of_the_equations(dropouts: list[str], batch: dict[str, Tensor]) -> None:
+def test_loss_and_gradients_are_those_of_the_equations(dropouts, batch):
     model = small(activation=2.0, slowness=3.0, **{f"dropout_{name}": 0.5 for name in dropouts}).train()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)
@@ -90,7 +83,7 @@ def test_loss_and_gradients_are_those_of_the_equations(dropouts: list[str], batc
     assert (abs(loss.item() - without.losses(batch).loss.item()) > 1e-3) == bool(dropouts)
 
 
-def test_a_backward_model_is_a_forward_model_of_the_reversed_text() -> None:
+def test_a_backward_model_is_a_forward_model_of_the_reversed_text():
     forward, backward = small().eval(), small(direction="backward").eval()
     backward.load_state_dict(forward.state_dict())
     tokens, lengths = torch.randint(5, VOCABULARY, (2, 7)), torch.tensor([7, 4])
@@ -103,12 +96,12 @@ def test_a_backward_model_is_a_forward_model_of_the_reversed_text() -> None:
     assert (forward.special_tokens([7, 8]), backward.special_tokens([7, 8])) == ([END, 7, 8], [7, 8, END])
 
 
-def test_a_backward_model_does_not_predict() -> None:
+def test_a_backward_model_does_not_predict():
     with pytest.raises(ConfigError, match="direction: a backward model predicts the piece before a text; use the forw"):
         small(direction="backward").predict(torch.tensor([[7]]))
 
 
-def test_activation_regularisation_of_texts_is_of_fastai_and_leaves_padding_out() -> None:
+def test_activation_regularisation_of_texts_is_of_fastai_and_leaves_padding_out():
     model = small(activation=2.0, slowness=3.0, dropout_output=0.5).train()
     lengths = torch.tensor([4, 2, 1])
     torch.manual_seed(3)

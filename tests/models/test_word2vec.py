@@ -1,7 +1,5 @@
 """word2vec: both architectures against loops over the formulas, and the vectors of a constructed text."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -56,7 +54,7 @@ def targets(given: dict[str, Tensor], architecture: str) -> list[tuple[list[int]
 
 
 @pytest.mark.parametrize("architecture", ["skip_gram", "cbow"])
-def test_loss_and_gradients_are_those_of_the_paper(architecture: str) -> None:
+def test_loss_and_gradients_are_those_of_the_paper(architecture):
     model, given = make(architecture), batch()
     pairs = len(targets(given, architecture))
     assert pairs == {"skip_gram": 21, "cbow": 11}[architecture]
@@ -83,7 +81,7 @@ def test_loss_and_gradients_are_those_of_the_paper(architecture: str) -> None:
     np.testing.assert_allclose(model.output.grad.numpy() * pairs, d_columns, rtol=1e-5, atol=1e-7)
 
 
-def test_the_vector_of_a_word() -> None:
+def test_the_vector_of_a_word():
     model = build_model("word2vec", vocabulary=8, settings={"width": 3})
     assert isinstance(model, Word2Vec)
     pieces = [*SPECIAL_PIECES, "river", "bridge", "boat"]
@@ -94,7 +92,7 @@ def test_the_vector_of_a_word() -> None:
         model.vector("brigde")
 
 
-def test_a_text_is_the_mean_of_its_words() -> None:
+def test_a_text_is_the_mean_of_its_words():
     model = make("skip_gram")
     tokens, lengths = torch.tensor([[5, 6, 9], [7, 0, 0]]), torch.tensor([3, 1])
     (hidden,) = model.hidden_states(tokens, lengths)
@@ -105,6 +103,6 @@ def test_a_text_is_the_mean_of_its_words() -> None:
     assert model.special_tokens([]) == [END]
 
 
-def test_it_neither_generates_nor_fills_in() -> None:
+def test_it_neither_generates_nor_fills_in():
     with pytest.raises(ConfigError, match="Word2Vec predicts no pieces, so it can neither generate nor fill in"):
         make("cbow").predict(torch.tensor([[5]]))

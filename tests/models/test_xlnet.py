@@ -1,9 +1,5 @@
 """XLNet against an independent implementation with the same weights, and its masks against loops over the rule."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -82,7 +78,7 @@ def turned(carry: tuple[Tensor, ...]) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("with_memory", [False, True])
-def test_the_same_loss_and_gradients(model: XLNet, batch: Batch, with_memory: bool) -> None:
+def test_the_same_loss_and_gradients(model, batch, with_memory):
     peer = peer_of(model)
     carry = memories() if with_memory else ()
     mems = {"mems": turned(carry), "use_mems": True} if with_memory else {}
@@ -104,7 +100,7 @@ def test_the_same_loss_and_gradients(model: XLNet, batch: Batch, with_memory: bo
         )
 
 
-def test_the_memory_of_three_segments(model: XLNet) -> None:
+def test_the_memory_of_three_segments(model):
     """Memory and losses; `transformers` also keeps the first `reuse_len` positions of each segment."""
     peer = peer_of(model)
     peer.transformer.reuse_len = remembered(LENGTH)
@@ -123,7 +119,7 @@ def test_the_memory_of_three_segments(model: XLNet) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"clamp": 3}])
-def test_the_same_hidden_states(settings: dict[str, Any]) -> None:
+def test_the_same_hidden_states(settings):
     model = wild_model("xlnet", vocabulary=VOCABULARY, **SMALL, **settings)
     lengths = torch.tensor([10, 6, 3])
     mask = torch.arange(LENGTH) < lengths[:, None]
@@ -143,7 +139,7 @@ def test_the_same_hidden_states(settings: dict[str, Any]) -> None:
     assert torch.equal(summary, torch.stack([actual[-1][row, length - 1] for row, length in enumerate(lengths)]))
 
 
-def test_rows_that_are_read_from_their_end(model: XLNet, batch: Batch) -> None:
+def test_rows_that_are_read_from_their_end(model, batch):
     peer = peer_of(model)
     # `transformers` reads the second half of a batch backwards.
     peer.transformer.bi_data = True
@@ -161,7 +157,7 @@ def test_rows_that_are_read_from_their_end(model: XLNet, batch: Batch) -> None:
     torch.testing.assert_close(both, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_filling_in(model: XLNet) -> None:
+def test_filling_in(model):
     """Each [MASK] is predicted from the visible pieces only, independently of the other."""
     tokens = torch.randint(5, VOCABULARY, (2, 8))
     tokens[:, [2, 5]] = MASK
@@ -188,7 +184,7 @@ def test_filling_in(model: XLNet) -> None:
         ({"mem_len": -3}, "model.memory: Input should be greater than or equal to 0"),
     ],
 )
-def test_settings_without_a_counterpart(model: XLNet, changes: dict[str, Any], message: str) -> None:
+def test_settings_without_a_counterpart(model, changes, message):
     config, tensors = CONVERTERS["xlnet"].to_huggingface(model)
     with pytest.raises(ArtifactError, match=r"^config.json: ") as caught:
         CONVERTERS["xlnet"].from_huggingface(config | changes, tensors)

@@ -1,7 +1,5 @@
 """Disk space before a run, and errors of a full disk."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 from pathlib import Path
@@ -13,7 +11,6 @@ from typer.testing import CliRunner
 from components.cli import main as cli
 from components.core.errors import ConfigError, DiskSpaceError, TransientError, disk_full
 from components.pipeline.monitoring.disk import Need, check_space, needs
-from components.pipeline.stages import STAGES, TRAINING
 
 SIZES = {"ingest@domain": 100, "adapt@ulmfit": 50, "adapt@bert": 400, "evaluate@t": 3}
 
@@ -23,7 +20,7 @@ def estimate(*stages: str, cache: Path | None = None, checkpoints: Path | None =
     return {need.what.partition(" (")[0]: need.size for need in result}
 
 
-def test_the_last_outputs_of_a_stage_or_of_another_item_or_the_data_are_the_estimate() -> None:
+def test_the_last_outputs_of_a_stage_or_of_another_item_or_the_data_are_the_estimate():
     both = estimate("ingest@domain", "adapt@ulmfit")
     assert both == {"outputs": 150, "checkpoints": 450, "temporary files": 50}
     cached = estimate("ingest@domain", cache=Path("cache"), checkpoints=None)
@@ -32,14 +29,7 @@ def test_the_last_outputs_of_a_stage_or_of_another_item_or_the_data_are_the_esti
     assert {stage: estimate(stage)["outputs"] for stage in expected} == expected
 
 
-def test_stages_that_train_are_those_whose_jobs_have_a_cluster() -> None:
-    jobs = {name: stage.load()[1] for name, stage in STAGES.items()}
-    of_corpora = ("components.data", "components.tokenization")  # they run steps, and keep no checkpoints
-    trained = {name for name, job in jobs.items() if not job.__module__.startswith(of_corpora)}
-    assert {name for name in trained if "cluster" in jobs[name].model_fields} == TRAINING
-
-
-def test_too_little_space_is_refused_with_numbers_and_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_space_is_refused_with_numbers_and_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=5_000_000_000))
     small = [Need("outputs (run.out)", tmp_path / "a" / "b", 1_500_000_000), Need("DVC cache", tmp_path, 2_000_000_000)]
     check_space(small, spare=1_500_000_000)
@@ -52,7 +42,7 @@ def test_too_little_space_is_refused_with_numbers_and_remedy(tmp_path: Path, mon
     )
 
 
-def test_a_full_disk_is_final_and_found_below_other_errors() -> None:
+def test_a_full_disk_is_final_and_found_below_other_errors():
     full = OSError(errno.ENOSPC, "No space left on device", "/out/weights")
     try:
         try:
@@ -66,10 +56,8 @@ def test_a_full_disk_is_final_and_found_below_other_errors() -> None:
     assert disk_full(OSError(errno.EACCES, "no access")) is None
 
 
-def test_a_stage_on_a_full_disk_ends_with_one_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fill(*arguments: object) -> None:
+def test_a_stage_on_a_full_disk_ends_with_one_message(monkeypatch, capsys):
+    def fill(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device", "shard-0")
 
     monkeypatch.setattr("sys.argv", ["headstart", "check", "--params", "nowhere.yaml"])

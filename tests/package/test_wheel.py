@@ -1,7 +1,5 @@
 """The wheel, installed in a fresh environment and used outside of the repository."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -69,7 +67,7 @@ def outside(command: list[str | Path], folder: Path) -> str:
     return done.stdout
 
 
-def test_every_file_is_in_the_wheel(wheel: Path) -> None:
+def test_every_file_is_in_the_wheel(wheel):
     tracked = [
         path.relative_to(ROOT).as_posix()
         for name in ("components", "flows", "headstart")
@@ -83,7 +81,7 @@ def test_every_file_is_in_the_wheel(wheel: Path) -> None:
         assert "Provides-Extra: pipeline" in archive.read(metadata).decode()
 
 
-def test_the_command_and_the_import_outside_of_the_repository(environment: Path, tmp_path: Path) -> None:
+def test_the_command_and_the_import_outside_of_the_repository(environment, tmp_path):
     shown = outside([environment / "bin" / "headstart", "starts"], tmp_path)
     assert "all-MiniLM-L6-v2" in shown
     script = """
@@ -101,7 +99,7 @@ print(model.predict(["a"])["label"][0])
     assert label == "x"
 
 
-def test_requirements_of_the_package_and_of_the_project_agree() -> None:
+def test_requirements_of_the_package_and_of_the_project_agree():
     """The ranges of the package hold the locked versions, and name what requirements.in names for a run."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lines = [*project["dependencies"], *(line for group in project["optional-dependencies"].values() for line in group)]

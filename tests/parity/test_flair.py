@@ -1,20 +1,17 @@
 """FLAIR's character models give what flair's LanguageModel gives with the same weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 
 from components.models.encoder import build_model
 from components.models.flair import FLAIR
-from tests.parity.conftest import Reference
 
 CHARACTERS = 12
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_states_and_loss_of_both_directions(reference: Reference, layers: int) -> None:
+def test_states_and_loss_of_both_directions(reference, layers):
     texts = np.random.default_rng(0).integers(0, CHARACTERS, size=(2, 3, 10))
     sizes = {"hidden_size": 7, "nlayers": layers, "embedding_size": 5}
     found = reference("flair", "language_models", characters=CHARACTERS, sizes=sizes, texts=texts.tolist())

@@ -1,9 +1,5 @@
 """word2vec and fastText give what gensim gives."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -16,11 +12,10 @@ from components.models.static import skip_gram
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
 from components.training.pretraining.negatives import keep_probabilities, noise_distribution
-from tests.parity.conftest import Reference
 
 
 @pytest.mark.parametrize(("shortest", "longest"), [(3, 6), (1, 3)])
-def test_buckets_of_ngrams(reference: Reference, shortest: int, longest: int) -> None:
+def test_buckets_of_ngrams(reference, shortest, longest):
     words = ["where", "a", "œuvre", "naïve", "นกบิน", "don't", "🙂"]
     found = reference("gensim", "buckets", words=words, shortest=shortest, longest=longest, count=2_000_000)
     config = FastTextConfig(vocabulary=9, buckets=2_000_000, shortest=shortest, longest=longest)
@@ -28,7 +23,7 @@ def test_buckets_of_ngrams(reference: Reference, shortest: int, longest: int) ->
         assert sorted(ngram_buckets(word, config)) == sorted(found[str(row)].tolist()), word
 
 
-def test_vectors_of_known_and_unknown_words(reference: Reference) -> None:
+def test_vectors_of_known_and_unknown_words(reference):
     asked = ["where", "there", "somewhere", "thereby", "ab"]
     sentences = [["where", "there", "here", "where"], ["here", "abc", "where"]]
     settings = {"vector_size": 4, "bucket": 50, "min_n": 3, "max_n": 6}
@@ -44,7 +39,7 @@ def test_vectors_of_known_and_unknown_words(reference: Reference) -> None:
         np.testing.assert_allclose(model.vector(word).numpy(), expected, atol=1e-6, err_msg=word)
 
 
-def test_one_pass_over_a_pair(reference: Reference) -> None:
+def test_one_pass_over_a_pair(reference):
     # gensim samples one noise word per pair and leaves it out if it is the true word; with two words in the vocabulary
     # the noise of a pair is the other word, or none. Its sigmoid is a table with steps of 0.012.
     rate = 0.5
@@ -76,7 +71,7 @@ def _after(tables: np.ndarray, noisy: tuple[int, ...], *, rate: float) -> np.nda
     return weights.detach().numpy()
 
 
-def test_sub_sampling_and_noise(reference: Reference) -> None:
+def test_sub_sampling_and_noise(reference):
     counts = {"the": 900, "film": 60, "was": 300, "good": 7}
     found = reference("gensim", "distributions", counts=counts, sample=1e-2)
     numbers = np.array(list(counts.values()))
@@ -84,7 +79,7 @@ def test_sub_sampling_and_noise(reference: Reference) -> None:
     np.testing.assert_allclose(noise_distribution(numbers, 0.75), found["noise"], atol=1e-6)
 
 
-def test_reads_its_text_format(reference: Reference, tmp_path: Path) -> None:
+def test_reads_its_text_format(reference, tmp_path):
     found = reference("gensim", "text_file", path=str(tmp_path / "vectors.txt"))
     read = read_vectors(tmp_path / "vectors.txt")
     assert read.words == found["words"].tolist()

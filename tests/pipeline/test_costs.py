@@ -1,7 +1,5 @@
 """Estimates of time and money from durations of earlier runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -12,7 +10,6 @@ from components.pipeline.costs import (
     KEPT_PER_STAGE,
     Duration,
     History,
-    Remaining,
     Work,
     work_of,
 )
@@ -27,14 +24,14 @@ def ran(stage: str, amount: float, seconds: float, *, unit: str = "tokens", wher
     return Duration(stage, where, unit, amount, seconds)
 
 
-def test_time_grows_with_the_work_and_runs_elsewhere_do_not_count() -> None:
+def test_time_grows_with_the_work_and_runs_elsewhere_do_not_count():
     history = [ran("pretrain@a", 1000, 10), ran("pretrain@a", 1000, 40), ran("pretrain@a", 1000, 9999, where="there")]
     found = estimate.estimate("pretrain@a", TOKENS, history, machine="here")
     assert found.seconds == pytest.approx(40) and found.basis == "2 runs" and found.tokens == 2000
     assert (found.low, found.high) == pytest.approx((20, 80))
 
 
-def test_another_item_or_stage_is_used_and_nothing_else() -> None:
+def test_another_item_or_stage_is_used_and_nothing_else():
     history = [ran("pretrain@a", 1000, 10), ran("ingest@general", 1000, 1, unit="bytes")]
     names = ("pretrain@a", "pretrain@b", "adapt@b")
     own, other, stage = (estimate.estimate(name, TOKENS, history, machine="here") for name in names)
@@ -44,12 +41,12 @@ def test_another_item_or_stage_is_used_and_nothing_else() -> None:
     assert none.seconds is None and none.basis == "no history"
 
 
-def test_a_budget_in_seconds_needs_no_history() -> None:
+def test_a_budget_in_seconds_needs_no_history():
     found = estimate.estimate("pretrain@a", Work(600, "seconds"), [], machine="here")
     assert (found.seconds, found.low) == (600, 600) and found.high == pytest.approx(810)
 
 
-def test_gpu_hours_are_those_of_stages_that_train_and_unknown_stages_are_named() -> None:
+def test_gpu_hours_are_those_of_stages_that_train_and_unknown_stages_are_named():
     history = [ran("pretrain@a", 2000, 1800), ran("pretrain@a", 2000, 7200), ran("ingest@a", 2000, 1800)]
     stages = {"pretrain@a": TOKENS, "ingest@a": TOKENS, "report": Work(1, "run")}
     found = [estimate.estimate(name, work, history, machine="here", gpus=2) for name, work in stages.items()]
@@ -58,7 +55,7 @@ def test_gpu_hours_are_those_of_stages_that_train_and_unknown_stages_are_named()
     assert (total.low, total.high) == pytest.approx((3600, 9000)) and total.unknown == ["report"]
 
 
-def test_the_history_is_bounded_and_survives_damage(tmp_path: Path) -> None:
+def test_the_history_is_bounded_and_survives_damage(tmp_path):
     history = History(tmp_path)
     assert history.read() == [] and history.begin("a")
     for number in range(KEPT_PER_STAGE + 5):
@@ -70,7 +67,7 @@ def test_the_history_is_bounded_and_survives_damage(tmp_path: Path) -> None:
     assert len(history.read()) == KEPT_PER_STAGE + 1
 
 
-def test_a_stage_that_resumes_is_noted(tmp_path: Path) -> None:
+def test_a_stage_that_resumes_is_noted(tmp_path):
     history = History(tmp_path)
     assert history.begin("pretrain@a")
     # Killed: no end.
@@ -79,7 +76,7 @@ def test_a_stage_that_resumes_is_noted(tmp_path: Path) -> None:
     assert history.begin("pretrain@a")
 
 
-def test_the_work_of_the_shipped_stages(tmp_path: Path) -> None:
+def test_the_work_of_the_shipped_stages(tmp_path):
     params = load_params(ROOT / "params.yaml")
     folder = tmp_path / params.data.general.path
     folder.mkdir(parents=True)
@@ -100,7 +97,7 @@ def test_the_work_of_the_shipped_stages(tmp_path: Path) -> None:
     assert {name: work_of(name, params, root=tmp_path) for name in expected} == expected
 
 
-def test_a_training_makes_at_most_its_passes_over_the_text(tmp_path: Path) -> None:
+def test_a_training_makes_at_most_its_passes_over_the_text(tmp_path):
     file = tmp_path / "params.yaml"
     general = {"path": "data/general", "text": "text"}
     file.write_text(json.dumps({"data": {"general": general, "tasks": {"mood": {"path": "data/mood"}}}}))
@@ -113,29 +110,9 @@ def test_a_training_makes_at_most_its_passes_over_the_text(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("file", ["params.yaml", "experiments/cove/params.yaml", "experiments/full/params.yaml"])
-def test_every_stage_has_an_amount_of_work(file: str, tmp_path: Path) -> None:
+def test_every_stage_has_an_amount_of_work(file, tmp_path):
     """An estimate must not end a run: `Spending.end` asks for the work of every stage that has run."""
     params = load_params(ROOT / file)
     for name, stage in STAGES.items():
         for item in stage.items(params):
             assert work_of(f"{name}@{item}" if item else name, params, root=tmp_path).amount >= 0
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        ({}, ""),
-        ({"a": 30.0}, "1 stage left, about 30 s"),
-        ({"a": 30.0, "b": 200.0}, "2 stages left, about 4 min"),
-        ({"a": 30.0, "b": None}, "2 stages left, about 30 s and 1 of unknown time"),
-        ({"a": None, "b": None}, "2 stages left, time unknown"),
-    ],
-)
-def test_the_remaining_time_in_words(seconds: dict[str, float | None], words: str) -> None:
-    assert str(Remaining(seconds)) == words
-
-
-def test_ended_and_running_stages() -> None:
-    whole = Remaining({"a": 30.0, "b": 50.0, "c": None})
-    assert whole.without("a").seconds == {"b": 50.0, "c": None}
-    assert whole.after({"a": 40.0, "b": 20.0, "c": 5.0}).seconds == {"a": 0.0, "b": 30.0, "c": None}

@@ -1,7 +1,5 @@
 """`headstart why --document`: the corpora of a run are searched by id or position."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -39,7 +37,7 @@ def run(params: Params, corpus: str) -> None:
     ingest(IngestJob(**corpora.ingest(params)[corpus]))
 
 
-def test_a_document_is_found_in_its_corpus(params_file: Path) -> None:
+def test_a_document_is_found_in_its_corpus(params_file):
     params = load_params(params_file)
     for corpus in TEXTS:
         run(params, corpus)
@@ -54,7 +52,7 @@ def test_a_document_is_found_in_its_corpus(params_file: Path) -> None:
         find_document(params, "x", corpus="domian")
 
 
-def test_a_corpus_that_was_not_ingested_is_named(params_file: Path) -> None:
+def test_a_corpus_that_was_not_ingested_is_named(params_file):
     params = load_params(params_file)
     with pytest.raises(ArtifactError, match=r"run/corpus/general: not a complete output"):
         find_document(params, "domain.csv:3")
@@ -64,13 +62,7 @@ def test_a_corpus_that_was_not_ingested_is_named(params_file: Path) -> None:
         find_document(params, "domain.csv:99x")
 
 
-def test_the_command_prints_the_fate(params_file: Path) -> None:
-    run(load_params(params_file), "general")
-    call = CliRunner().invoke(cli.app, ["why", "--document", "general.csv:3", "--params", str(params_file)])
-    assert (call.exit_code, call.stdout) == (0, "general: general.csv:3: dropped: no text is left after cleaning\n")
-
-
-def test_the_command_explains_either_a_stage_or_a_document(params_file: Path) -> None:
+def test_the_command_explains_either_a_stage_or_a_document(params_file):
     call = CliRunner().invoke(cli.app, ["why", "ingest", "--document", "1", "--params", str(params_file)])
     assert call.exit_code == 2
     assert "give either a stage or --document ID" in call.output

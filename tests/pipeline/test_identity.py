@@ -76,9 +76,7 @@ def with_another_constant(module: str, text: str) -> str:
     return f"{text}\nADDED = 1\n"
 
 
-def test_one_constant_makes_exactly_the_stages_that_reach_its_module_out_of_date(
-    raw: dict[str, Any], before: Flat
-) -> None:
+def test_one_constant_makes_exactly_the_stages_that_reach_its_module_out_of_date(raw, before):
     # These items suffice to distinguish the modules; all items would take four times as long.
     params = Params.model_validate(raw | {"adapt_task": {}, "together": {}})
     before = flat(params)
@@ -90,7 +88,7 @@ def test_one_constant_makes_exactly_the_stages_that_reach_its_module_out_of_date
         assert changed(before, after) == {name for name, each in before.items() if file in each.code}, module
 
 
-def test_a_comment_and_a_docstring_make_nothing_out_of_date() -> None:
+def test_a_comment_and_a_docstring_make_nothing_out_of_date():
     for module in MODULES:
         text = installed().text(module)
         commented = "\n".join(
@@ -129,9 +127,7 @@ SCRATCH = {"finetune@*-ulmfit-scratch", "together@both-ulmfit-scratch"}
         (("finetune", "ulmfit", "training", "clip"), 0.5, set()),
     ],
 )
-def test_a_setting_makes_the_stages_that_use_it_out_of_date(
-    raw: dict[str, Any], before: Flat, keys: tuple[str, ...], value: Any, stages: set[str]
-) -> None:
+def test_a_setting_makes_the_stages_that_use_it_out_of_date(raw, before, keys, value, stages):
     settings = json.loads(json.dumps(raw))
     section = settings
     for key in keys[:-1]:
@@ -143,7 +139,7 @@ def test_a_setting_makes_the_stages_that_use_it_out_of_date(
     assert len(expected) >= len(stages)
 
 
-def test_a_setting_of_one_task_is_named_in_a_stage_of_all_tasks(raw: dict[str, Any]) -> None:
+def test_a_setting_of_one_task_is_named_in_a_stage_of_all_tasks(raw):
     settings = json.loads(json.dumps(raw))
     old = identity_of("checks", WHOLE, Params.model_validate(settings))
     settings["data"]["tasks"]["aws-type"]["folds"] = 4
@@ -151,14 +147,14 @@ def test_a_setting_of_one_task_is_named_in_a_stage_of_all_tasks(raw: dict[str, A
     assert new.changes(old) == ["setting data.tasks.aws-type.folds: 3 -> 4"]
 
 
-def test_a_default_and_a_library(tmp_path: Path) -> None:
+def test_a_default_and_a_library(tmp_path):
     """In a copy of the package: the default of a setting that the file does not name, then another torch."""
     shutil.copytree(ROOT / "components", tmp_path / "components", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "requirements.lock", tmp_path)
     params = (ROOT / "params.yaml").read_text().replace("\n  near: report  ", "\n  # near  ")
     (tmp_path / "params.yaml").write_text(params)
 
-    def now() -> dict[str, list[str]]:
+    def now():
         script = (
             "import json; from dataclasses import asdict; from components.pipeline.identity import identities\n"
             "from components.settings.loading import load_params\n"
@@ -169,7 +165,7 @@ def test_a_default_and_a_library(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
         )
-        return {name: Identity(**each) for name, each in json.loads(done.stdout).items()}  # type: ignore[misc]
+        return {name: Identity(**each) for name, each in json.loads(done.stdout).items()}
 
     first = now()
     path = tmp_path / "components/settings/leakage.py"
@@ -177,19 +173,19 @@ def test_a_default_and_a_library(tmp_path: Path) -> None:
     assert text.count('near: Rule = "report"') == 1
     path.write_text(text.replace('near: Rule = "report"', 'near: Rule = "refuse"'))
     second = now()
-    assert changed(first, second) == {"leakage@aws-type"}  # type: ignore[arg-type]
-    assert second["leakage@aws-type"].changes(first["leakage@aws-type"]) == [  # type: ignore[attr-defined, arg-type]
+    assert changed(first, second) == {"leakage@aws-type"}
+    assert second["leakage@aws-type"].changes(first["leakage@aws-type"]) == [
         'setting leakage.near: "report" -> "refuse"'
     ]
     lock = tmp_path / "requirements.lock"
     lock.write_text(lock.read_text().replace("torch==2.13.0", "torch==2.14.0"))
     third = now()
-    groups = {name.partition("@")[0] for name in changed(second, third)}  # type: ignore[arg-type]
+    groups = {name.partition("@")[0] for name in changed(second, third)}
     assert {"pretrain", "adapt", "finetune"} <= groups
     assert not groups & {"ingest", "tokenizer", "tokenize", "evaluate"}
 
 
-def test_changes_are_named() -> None:
+def test_changes_are_named():
     old = Identity({"a.b": 1, "gone": "x"}, {"m.py": {"f": "1", "g": "2"}, "old.py": {}}, {"torch": "2.12.0"})
     new = Identity(
         {"a.b": 2, "added": [1]}, {"m.py": {"f": "3", "h": "2"}, "new.py": {}}, {"numpy": "2.0", "torch": "2.13.0"}
@@ -207,9 +203,7 @@ def test_changes_are_named() -> None:
     assert new.changes(new) == []
 
 
-def test_a_stage_refuses_to_run_with_another_identity_than_the_one_on_disk(
-    raw: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_refuses_to_run_with_another_identity_than_the_one_on_disk(raw, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     params = Params.model_validate(raw)
     run_stage("identity", params)
@@ -222,8 +216,8 @@ def test_a_stage_refuses_to_run_with_another_identity_than_the_one_on_disk(
         run_stage("evaluate", Params.model_validate(edited), item="aws-type")
 
 
-def test_families_and_kinds_that_are_not_used_are_not_reached(before: Flat) -> None:
-    def files(name: str, folder: str) -> set[str]:
+def test_families_and_kinds_that_are_not_used_are_not_reached(before):
+    def files(name, folder):
         return {Path(path).stem for path in before[name].code if Path(path).parent.as_posix() == f"components/{folder}"}
 
     families = {"ulmfit", "bert", "gpt", "flair", "elmo", "xlnet", "cove", "word2vec"}

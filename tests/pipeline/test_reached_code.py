@@ -1,7 +1,5 @@
 """All modules that a running stage loads are in its identity."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -53,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_every_loaded_module_is_in_the_identity(folder: Path) -> None:
+def test_every_loaded_module_is_in_the_identity(folder):
     stages = (
         "examples@aws-type",
         "ingest@general",

@@ -1,7 +1,5 @@
 """Requests of a full rebuild reach the stages that continue from their last output."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +7,7 @@ import pytest
 
 from components.pipeline import running
 from components.pipeline.running import run_stage
-from components.pipeline.stages import STAGES, Stage
+from components.pipeline.stages import Stage
 from components.settings.loading import load_params
 from components.settings.params import Params
 from flows.plan import Changes
@@ -23,15 +21,7 @@ def params(tmp_path: Path) -> Params:
     return shipped.model_copy(update={"run": shipped.run.model_copy(update={"out": str(tmp_path)})})
 
 
-def test_every_stage_that_continues_takes_a_request() -> None:
-    taking = {name for name, stage in STAGES.items() if "rebuild" in stage.load()[1].model_fields}
-    # Task-adaptive pretraining shares the job of `adapt`; its output is removed before it runs.
-    assert taking == {*running.REBUILT, "adapt-task"}
-
-
-def test_a_request_stays_until_the_output_is_complete(
-    params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_stays_until_the_output_is_complete(params, tmp_path, monkeypatch):
     assert running.request(params, "drift") == [
         "ingest@general",
         "ingest@domain",
@@ -41,7 +31,7 @@ def test_a_request_stays_until_the_output_is_complete(
     ]
     reasons: list[str] = []
 
-    def run(self: Stage, arguments: object, *, code: str, rebuild: str) -> Path:
+    def run(self, arguments, *, code, rebuild):
         reasons.append(rebuild)
         if len(reasons) == 1:
             raise KeyboardInterrupt
@@ -57,7 +47,7 @@ def test_a_request_stays_until_the_output_is_complete(
     assert running.requested(tmp_path, "ingest", "domain") == "drift"
 
 
-def test_a_requested_stage_has_a_reason_to_run(params: Params, tmp_path: Path) -> None:
+def test_a_requested_stage_has_a_reason_to_run(params, tmp_path):
     running.request(params, "drift")
     changes = Changes.__new__(Changes)
     changes.folder = tmp_path / "identity"

@@ -1,10 +1,8 @@
 """The table of stages: every item of every shipped params file makes a valid job."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,12 +25,6 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])
 
 
-class Work(SimpleNamespace):
-    """The job of a stage of the tests."""
-
-    model_fields: Mapping[str, Any] = {}
-
-
 @pytest.fixture
 def raw() -> dict[str, Any]:
     """The shipped params.yaml with the initialisations that every family can have."""
@@ -42,7 +34,7 @@ def raw() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_item_is_a_valid_job(path: Path) -> None:
+def test_every_item_is_a_valid_job(path):
     params = load_params(path)
     unused = [] if "adapted" in params.run.starts else ["adapt"]
     if not params.data.parallel:
@@ -77,7 +69,7 @@ def with_all_options(raw: dict[str, Any]) -> dict[str, Any]:
     return raw
 
 
-def test_a_model_is_adapted_to_the_texts_of_a_task(with_all_options: dict[str, Any]) -> None:
+def test_a_model_is_adapted_to_the_texts_of_a_task(with_all_options):
     params = Params.model_validate(with_all_options)
     tokens = STAGES["task-tokens"].items(params)["aws-type-wordpiece"]
     assert {name: str(value) for name, value in tokens.items()} == {
@@ -97,7 +89,7 @@ def test_a_model_is_adapted_to_the_texts_of_a_task(with_all_options: dict[str, A
     assert str(tuned["output"]) == "artifacts/finetuned/aws-type/ulmfit-task-adapted"
 
 
-def test_outputs_of_joint_training_are_next_to_those_of_single_tasks(with_all_options: dict[str, Any]) -> None:
+def test_outputs_of_joint_training_are_next_to_those_of_single_tasks(with_all_options):
     params = Params.model_validate(with_all_options)
     joint = STAGES["together"].items(params)
     assert list(joint) == ["aws-ulmfit-scratch", "aws-ulmfit-pretrained", "aws-ulmfit-adapted"]
@@ -129,7 +121,7 @@ def test_outputs_of_joint_training_are_next_to_those_of_single_tasks(with_all_op
     }
 
 
-def test_an_intermediate_task_is_a_further_initialisation_of_the_other_tasks(raw: dict[str, Any]) -> None:
+def test_an_intermediate_task_is_a_further_initialisation_of_the_other_tasks(raw):
     raw["run"] |= {"tasks": ["aws-type", "aws-service"], "starts": ["scratch", "adapted"]}
     raw["intermediate_tasks"] = ["aws-service"]
     params = Params.model_validate(raw)
@@ -147,7 +139,7 @@ def test_an_intermediate_task_is_a_further_initialisation_of_the_other_tasks(raw
     assert leaked == ["corpus/general", "corpus/domain", "train/aws-type", "train/aws-service"]
 
 
-def test_students_are_scored_and_inherit_what_their_teachers_have_read(raw: dict[str, Any]) -> None:
+def test_students_are_scored_and_inherit_what_their_teachers_have_read(raw):
     raw["run"]["starts"] = ["scratch", "pretrained", "adapted"]
     raw["distil"] = {"small": {"teachers": ["ulmfit-adapted"], "students": ["ulmfit-scratch"]}}
     params = Params.model_validate(raw)
@@ -209,7 +201,7 @@ def test_wrong_names_of_distil_and_static_are_reported(
     assert [message for message in messages if message not in str(error.value)] == []
 
 
-def test_static_vectors_have_the_initialisations_of_their_teacher(raw: dict[str, Any]) -> None:
+def test_static_vectors_have_the_initialisations_of_their_teacher(raw):
     raw["static"] = {"words": {"teacher": "ulmfit", "width": 64, "words": 100}}
     raw["finetune"]["words"] = raw["finetune"]["ulmfit"]
     raw["run"]["families"] = ["words"]
@@ -228,7 +220,7 @@ def test_static_vectors_have_the_initialisations_of_their_teacher(raw: dict[str,
 
 
 @pytest.mark.parametrize("static", [0, 50])
-def test_a_file_of_vectors_fills_the_static_channel_in_every_stage(raw: dict[str, Any], static: int) -> None:
+def test_a_file_of_vectors_fills_the_static_channel_in_every_stage(raw, static):
     """Without a channel it is read by pretraining only."""
     raw["pretrain"]["ulmfit"] |= {"vectors": "glove.txt", "vectors_digest": "1"}
     raw["pretrain"]["ulmfit"]["model"] = {"static": static}
@@ -325,12 +317,10 @@ def test_wrong_settings_are_reported_before_a_run(raw: dict[str, Any], edit: Edi
     assert [message for message in messages if message not in str(caught.value)] == []
 
 
-def test_metrics_and_curve_are_copied_to_the_paths_in_dvc_yaml(
-    raw: dict[str, Any], monkeypatch, tmp_path: Path
-) -> None:  # type: ignore[no-untyped-def]
+def test_metrics_and_curve_are_copied_to_the_paths_in_dvc_yaml(raw, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
-    def work(job: Work) -> Path:
+    def work(job):
         output = tmp_path / "written"
         output.mkdir()
         (output / "metrics.json").write_text(json.dumps({"loss": job.loss}))
@@ -344,7 +334,7 @@ def test_metrics_and_curve_are_copied_to_the_paths_in_dvc_yaml(
     assert Path("artifacts/curves/sample/one.csv").read_text() == "step,loss\n1,2\n"
 
 
-def test_errors_of_unknown_stages_and_items_suggest_the_nearest(raw: dict[str, Any]) -> None:
+def test_errors_of_unknown_stages_and_items_suggest_the_nearest(raw):
     params = Params.model_validate(raw)
     with pytest.raises(ConfigError, match="unknown stage 'pretrian'; did you mean 'pretrain'\\?"):
         run_stage("pretrian", params)
@@ -354,7 +344,7 @@ def test_errors_of_unknown_stages_and_items_suggest_the_nearest(raw: dict[str, A
         run_stage("report", params, item="ulmfit")
 
 
-def test_families_are_checked_under_the_name_of_their_block(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_families_are_checked_under_the_name_of_their_block(raw, tmp_path):
     for corpus in ("general", "domain"):
         raw["data"][corpus]["path"] = str(tmp_path)
     raw["data"]["tasks"]["aws-type"]["path"] = str(tmp_path)
@@ -372,9 +362,7 @@ def test_families_are_checked_under_the_name_of_their_block(raw: dict[str, Any],
     ]
 
 
-def test_the_digest_of_a_source_is_checked(
-    raw: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_digest_of_a_source_is_checked(raw, tmp_path, monkeypatch):
     source = tmp_path / "vectors.txt"
     source.write_text("king 1 2\nqueen 2 1\n")
     digest = source_digest(source)
@@ -394,7 +382,7 @@ def test_the_digest_of_a_source_is_checked(
         assert (arguments["source"], arguments["digest"]) == (str(tmp_path / "nothing"), "0" * 64)
 
 
-def test_the_metric_of_promotion_is_one_of_the_task(raw: dict[str, Any]) -> None:
+def test_the_metric_of_promotion_is_one_of_the_task(raw):
     for wrong, hint in (("macrof1", "did you mean 'macro_f1'"), ("ece", "known: accuracy, macro_f1, mcc, micro_f1")):
         raw["promote"]["metric"] = wrong
         with pytest.raises(ConfigError, match=rf"promote.metric: '{wrong}' is not a metric of aws-type .*; {hint}"):
@@ -407,7 +395,7 @@ def test_the_metric_of_promotion_is_one_of_the_task(raw: dict[str, Any]) -> None
         assert "promote.metric" not in str(caught.value)
 
 
-def test_missing_files_of_a_task_are_reported_by_split(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_missing_files_of_a_task_are_reported_by_split(raw, tmp_path):
     (tmp_path / "train.jsonl").touch()
     files = {"train": ["train.jsonl", "more.jsonl"], "test": "test.json#test"}
     raw["data"]["tasks"]["aws-type"] = {"path": str(tmp_path), "dev": None, **files}

@@ -1,7 +1,5 @@
 """The stage adapt: initial weights, re-mapped vocabulary, and the measurement of forgetting."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -11,11 +9,12 @@ import torch
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError
 from components.models import FAMILIES
-from components.models.encoder import load_encoder
+from components.models.encoder import build_model, load_encoder
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer, overlap
 from components.tokenization.store import TokenStore
 from components.training.pretraining.adapt import adapt
+from components.training.pretraining.language_model import parameter_groups
 from components.training.pretraining.pretrain import pretrain
 from components.training.pretraining.samplers import sampler_for
 from tests.training.helpers import adapt_job, lm_settings, pretrain_job, run_with_kills, same_bits, weights
@@ -40,7 +39,7 @@ def pretrained(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pretra
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_killed_runs_end_bit_identical(inputs: Path, pretrained: dict[str, Path], tmp_path: Path, family: str) -> None:
+def test_killed_runs_end_bit_identical(inputs, pretrained, tmp_path, family):
     unbroken = adapt(adapt_job(inputs, family, pretrained[family], tmp_path / "unbroken", training=LONG))
     job = adapt_job(inputs, family, pretrained[family], tmp_path / "killed", training=LONG)
     killed = run_with_kills(adapt, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=len(family))
@@ -52,7 +51,7 @@ def test_killed_runs_end_bit_identical(inputs: Path, pretrained: dict[str, Path]
     assert read_manifest(job.output).facts["parent"] == read_manifest(pretrained[family]).digest
 
 
-def test_shared_pieces_keep_their_embeddings(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+def test_shared_pieces_keep_their_embeddings(inputs, pretrained, tmp_path):
     job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path, training=lm_settings(rate=1e-30))
     before = load_encoder(job.pretrained)
     rows = torch.from_numpy(overlap(before.tokenizer.pieces, load_tokenizer(job.tokenizer).pieces))
@@ -66,7 +65,7 @@ def test_shared_pieces_keep_their_embeddings(inputs: Path, pretrained: dict[str,
     torch.testing.assert_close(weights(job.output)["bias"], frequencies)
 
 
-def test_epochs_override_the_budget(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+def test_epochs_override_the_budget(inputs, pretrained, tmp_path):
     job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path, epochs=2.5)
     held = TokenStore(job.tokens, "train").tokens
     metrics = json.loads((adapt(job) / "metrics.json").read_text())
@@ -84,7 +83,7 @@ def test_epochs_override_the_budget(inputs: Path, pretrained: dict[str, Path], t
         assert json.loads((adapt(job) / "metrics.json").read_text())["steps"] == round(passes * held / step)
 
 
-def test_perplexity_before_and_after(inputs: Path, tmp_path: Path) -> None:
+def test_perplexity_before_and_after(inputs, tmp_path):
     longer = lm_settings(tokens=4 * 8 * 150, rate=0.05)
     pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, training=longer))
     before = json.loads((pretrained / "metrics.json").read_text())
@@ -97,9 +96,7 @@ def test_perplexity_before_and_after(inputs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("family", "rate"), [("cove", 0.02), ("transformer", 0.005)])
-def test_a_translation_model_is_adapted_to_the_domains_pairs(
-    inputs: Path, family: str, rate: float, tmp_path: Path
-) -> None:
+def test_a_translation_model_is_adapted_to_the_domains_pairs(inputs, family, rate, tmp_path):
     longer = lm_settings(tokens=4 * 8 * 100, rate=rate)
     pretrained = pretrain(pretrain_job(inputs, family, tmp_path, training=longer))
     before = json.loads((pretrained / "metrics.json").read_text())
@@ -121,14 +118,14 @@ def test_a_translation_model_is_adapted_to_the_domains_pairs(
     assert metrics["general_after_perplexity"] != pytest.approx(metrics["general_before_perplexity"], rel=1e-2)
 
 
-def test_unsuitable_encoders(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+def test_unsuitable_encoders(inputs, pretrained, tmp_path):
     with pytest.raises(ArtifactError, match="is an encoder of 'bert'; run the pretrain stage of ulmfit first"):
         adapt(adapt_job(inputs, "ulmfit", pretrained["bert"], tmp_path))
     with pytest.raises(ArtifactError, match=r"nowhere: not a complete output \(no manifest.json\)"):
         adapt(adapt_job(inputs, "ulmfit", tmp_path / "nowhere", tmp_path))
 
 
-def test_a_published_model_is_adapted_to_the_domain(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+def test_a_published_model_is_adapted_to_the_domain(inputs, pretrained, tmp_path):
     """The model's vocabulary is that of neither corpus; forgetting is measured with the model's own pieces."""
     from components.interchange.importing import import_encoder
     from components.registry.exports.champion import export_encoder
@@ -148,3 +145,21 @@ def test_a_published_model_is_adapted_to_the_domain(inputs: Path, pretrained: di
     # Text encoded with the imported vocabulary, which has no counts: no re-mapping, and the output bias is unchanged.
     kept = adapt_job(inputs, "bert", tmp_path / "imported", tmp_path / "kept", training=lm_settings(rate=1e-30))
     torch.testing.assert_close(weights(adapt(kept)), weights(tmp_path / "imported"))
+
+
+# Adaptation with discriminative and slanted triangular learning rates.
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_every_parameter_has_its_discriminative_rate(family):
+    model = build_model(family, vocabulary=40, settings=FAMILIES[family].tiny)
+    scales = {
+        id(parameter): group.scale
+        for group in parameter_groups(model, lm_settings(discriminative=2.6))
+        for parameter in group.parameters
+    }
+    assert scales.keys() == {id(parameter) for parameter in model.parameters()}
+    embeddings, *layers = model.layer_groups()
+    assert {scales[id(parameter)] for parameter in embeddings} <= {1.0}
+    for depth, layer in enumerate(reversed(layers)):
+        assert [scales[id(parameter)] for parameter in layer] == pytest.approx([2.6**-depth] * len(layer))

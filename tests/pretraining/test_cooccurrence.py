@@ -1,10 +1,7 @@
 """Co-occurrence counts compared with a loop over the text, in memory and on disk; the cells of GloVe's sampler."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +31,7 @@ def by_hand(store: MemoryStore, *, separator: int | None) -> dict[tuple[int, int
     for left, right in itertools.combinations(range(len(text)), 2):
         if right - left <= len(WEIGHTS) and separator not in text[left : right + 1]:
             low, high = sorted((text[left], text[right]))
-            found[low, high] += WEIGHTS[right - left - 1]  # type: ignore[assignment]
+            found[low, high] += WEIGHTS[right - left - 1]
     return dict(found)
 
 
@@ -45,7 +42,7 @@ def as_dict(run: Run) -> dict[tuple[int, int], float]:
 
 @pytest.mark.parametrize("separator", [None, END])
 @pytest.mark.parametrize("stretch", [1000, 17, 2, 1])
-def test_counts_equal_those_of_a_loop(separator: int | None, stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_equal_those_of_a_loop(separator, stretch, monkeypatch):
     monkeypatch.setattr(cooccurrence, "CHUNK", stretch)
     store = random_store()
     run = count_pairs(whole_text(store, reach=3), vocabulary=VOCABULARY, weights=WEIGHTS, separator=separator)
@@ -54,7 +51,7 @@ def test_counts_equal_those_of_a_loop(separator: int | None, stretch: int, monke
 
 
 @pytest.mark.parametrize("most", [1, 5, 20])
-def test_counts_are_the_same_beyond_the_memory_limit(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_are_the_same_beyond_the_memory_limit(most, monkeypatch):
     monkeypatch.setattr(cooccurrence, "CHUNK", 9)
     monkeypatch.setattr(cooccurrence, "SAMPLE_INTERVAL", 2)
     store = random_store()
@@ -63,7 +60,7 @@ def test_counts_are_the_same_beyond_the_memory_limit(most: int, monkeypatch: pyt
     held: list[int] = []
     merged = cooccurrence._merged
 
-    def noting(runs: list[Run]) -> Run:
+    def noting(runs):
         held.append(sum(len(keys) for keys, _ in runs))
         return merged(runs)
 
@@ -90,7 +87,7 @@ def matrix(store: MemoryStore) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("spilled", [False, True])
-def test_cells_are_sampled_in_proportion_to_their_weights(spilled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_are_sampled_in_proportion_to_their_weights(spilled, monkeypatch):
     if spilled:
         monkeypatch.setattr(cooccurrence, "CHUNK", 9)
         monkeypatch.setattr(cooccurrence, "MAX_PAIRS", 5)
@@ -111,13 +108,13 @@ def test_cells_are_sampled_in_proportion_to_their_weights(spilled: bool, monkeyp
     assert sample.tokens_before(100) == 100 * 200
 
 
-def test_documents_of_one_word() -> None:
+def test_documents_of_one_word():
     with pytest.raises(DataError, match="no document of the corpus contains two words, so GloVe has nothing to count"):
         sampler(MemoryStore([[[7]]] * 20))
 
 
-def test_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def full(*_: object, **__: object) -> None:
+def test_a_full_disk(monkeypatch, tmp_path):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(cooccurrence.tempfile, "TemporaryFile", full)

@@ -1,7 +1,5 @@
 """Adaptation to text that is added to a corpus: increments, rebuilds, and when each happens."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -89,9 +87,7 @@ def numbers(job: AdaptJob) -> dict[str, float]:
     return json.loads((job.output / "metrics.json").read_text())
 
 
-def test_an_increment_learns_new_text_and_replays_old(
-    inputs: Path, corpus: Growing, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_increment_learns_new_text_and_replays_old(inputs, corpus, capsys):
     job = started(inputs, corpus)
     first, all_tokens = read_manifest(job.output), TokenStore(job.tokens).tokens
     assert chain(job)["increment"] == 0 and chain(job)["previous"] is None
@@ -115,7 +111,7 @@ def test_an_increment_learns_new_text_and_replays_old(
     assert f"adapt ulmfit: increment 1 from the last adapted model, {new:,} new tokens and " in capsys.readouterr().out
 
 
-def test_the_text_of_an_increment(inputs: Path, corpus: Growing) -> None:
+def test_the_text_of_an_increment(inputs, corpus):
     corpus.add("ulmfit", documents=30)
     old = TokenStore(corpus.tokens("ulmfit"))
     store = TokenStore(corpus.add("ulmfit", documents=5))
@@ -139,7 +135,7 @@ def test_the_text_of_an_increment(inputs: Path, corpus: Growing) -> None:
 
 
 @pytest.mark.parametrize("family", ["ulmfit", "bert", "word2vec"])
-def test_a_killed_increment_ends_bit_identical(inputs: Path, corpus: Growing, tmp_path: Path, family: str) -> None:
+def test_a_killed_increment_ends_bit_identical(inputs, corpus, tmp_path, family):
     job = started(inputs, corpus, family)
     corpus.add(family, documents=30)
     other = job.model_copy(update={"output": tmp_path / "other" / "adapted"})
@@ -155,7 +151,7 @@ def test_a_killed_increment_ends_bit_identical(inputs: Path, corpus: Growing, tm
     assert digest_tree(job.output) == digest
 
 
-def test_a_rebuild_equals_a_first_run(inputs: Path, corpus: Growing, tmp_path: Path) -> None:
+def test_a_rebuild_equals_a_first_run(inputs, corpus, tmp_path):
     job = started(inputs, corpus)
     corpus.add("ulmfit", documents=12)
     adapt(job)
@@ -167,14 +163,12 @@ def test_a_rebuild_equals_a_first_run(inputs: Path, corpus: Growing, tmp_path: P
     assert {**chain(fresh), "reason": ""} == {**chain(job), "reason": ""}
 
 
-def test_a_rebuild_of_all_stages_equals_a_run_in_an_empty_folder(
-    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rebuild_of_all_stages_equals_a_run_in_an_empty_folder(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr("components.tokenization.train.NEW_WORDS", 5)
     pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path))
     settings = {"wordpiece": {"vocabulary": 50}}
 
-    def run(folder: Path, rebuild: str = "") -> Path:
+    def run(folder, rebuild=""):
         source = CorpusSource(path=str(tmp_path / "raw"))
         made = {name: folder / name for name in ("corpus", "record", "tokenizer", "tokens")}
         ingest(IngestJob(name="d", source=source, settings=IngestSettings(), output=made["corpus"], rebuild=rebuild))
@@ -220,14 +214,14 @@ def test_a_rebuild_of_all_stages_equals_a_run_in_an_empty_folder(
         ({"increment": IncrementSettings(rebuild_every=1)}, "adapt.<name>.increment.rebuild_every: 1"),
     ],
 )
-def test_reasons_to_rebuild(inputs: Path, corpus: Growing, change: dict[str, Any], reason: str) -> None:
+def test_reasons_to_rebuild(inputs, corpus, change, reason):
     job = started(inputs, corpus, training=lm_settings())
     corpus.add("ulmfit", documents=12)
     adapt(job.model_copy(update=change))
     assert (chain(job)["increment"], chain(job)["reason"]) == (0, reason)
 
 
-def test_removed_text_and_much_new_text_cause_a_rebuild(inputs: Path, corpus: Growing) -> None:
+def test_removed_text_and_much_new_text_cause_a_rebuild(inputs, corpus):
     job = started(inputs, corpus, training=lm_settings())
     corpus.add("ulmfit", documents=200)
     adapt(job)
@@ -239,16 +233,14 @@ def test_removed_text_and_much_new_text_cause_a_rebuild(inputs: Path, corpus: Gr
     assert chain(job)["reason"].startswith("text was removed: ")
 
 
-def test_counts_of_the_whole_text_cause_a_rebuild(inputs: Path, corpus: Growing) -> None:
+def test_counts_of_the_whole_text_cause_a_rebuild(inputs, corpus):
     job = started(inputs, corpus, "glove", training=lm_settings())
     corpus.add("glove", documents=12)
     adapt(job)
     assert chain(job)["reason"] == "glove: its co-occurrence counts are those of the whole text"
 
 
-def test_an_increment_that_raises_the_held_out_loss_is_replaced_by_a_rebuild(
-    inputs: Path, corpus: Growing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_increment_that_raises_the_held_out_loss_is_replaced_by_a_rebuild(inputs, corpus, monkeypatch):
     job = started(inputs, corpus)
     corpus.add("ulmfit", documents=12)
     monkeypatch.setattr(increments, "WORSE", -10.0)
@@ -257,14 +249,12 @@ def test_an_increment_that_raises_the_held_out_loss_is_replaced_by_a_rebuild(
     assert chain(job)["reason"].startswith("the increment raised the held-out perplexity from ")
 
 
-def test_a_failed_increment_leaves_the_last_model(
-    inputs: Path, corpus: Growing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_increment_leaves_the_last_model(inputs, corpus, monkeypatch):
     job = started(inputs, corpus, training=lm_settings())
     before = digest_tree(job.output)
     corpus.add("ulmfit", documents=12)
 
-    def fail(*_: object, **__: object) -> None:
+    def fail(*_, **__):
         raise TrainingError("the loss is not finite")
 
     with monkeypatch.context() as patch, pytest.raises(TrainingError):

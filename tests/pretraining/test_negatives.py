@@ -1,7 +1,5 @@
 """Batches of word2vec and fastText: sub-sampling, sizes of contexts, distribution of the noise."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -11,12 +9,9 @@ import pytest
 from components.core.errors import DataError
 from components.models.word2vec import Word2VecConfig
 from components.tokenization.special import END
-from components.training.pretraining import negatives
 from components.training.pretraining.negatives import (
     NegativeSampler,
     keep_probabilities,
-    noise_distribution,
-    piece_counts,
 )
 from tests.training.helpers import MemoryStore, numbered_store
 
@@ -28,7 +23,7 @@ def sampler(store: MemoryStore, **changes: Any) -> NegativeSampler:
     return NegativeSampler(store, batch_size=4, window=30, seed=3, vocabulary=VOCABULARY, config=config)
 
 
-def test_frequent_words_are_kept_with_the_probability_of_the_published_code() -> None:
+def test_frequent_words_are_kept_with_the_probability_of_the_published_code():
     counts = np.array([0, 900, 90, 9, 1])
     actual = keep_probabilities(counts, 1e-2)
     # word2vec.c: (sqrt(f / t) + 1) * t / f, f the relative frequency.
@@ -39,20 +34,8 @@ def test_frequent_words_are_kept_with_the_probability_of_the_published_code() ->
     assert keep_probabilities(counts, 0).tolist() == [1] * 5
 
 
-def test_noise_is_the_unigram_to_the_power_of_three_quarters() -> None:
-    actual = noise_distribution(np.array([0, 1, 16, 81]), 0.75)
-    np.testing.assert_allclose(actual, np.array([0, 1, 8, 27]) / 36)
-    np.testing.assert_allclose(noise_distribution(np.array([0, 3, 9]), 0), [0, 0.5, 0.5])
-
-
-def test_pieces_are_counted_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = MemoryStore([[[7, 8, 7]], [[9, 7]]])
-    monkeypatch.setattr(negatives, "CHUNK", 2)
-    assert piece_counts(store, 11).tolist() == [0, 0, 0, 2, 0, 0, 0, 3, 1, 1, 0]
-
-
 @pytest.mark.parametrize("subsample", [0, 0.0005])
-def test_contexts_stay_in_their_document_and_skip_dropped_words(subsample: float) -> None:
+def test_contexts_stay_in_their_document_and_skip_dropped_words(subsample):
     store = numbered_store(documents=40, sentences=2, length=3)
     sample = sampler(store, subsample=subsample, context=3)
     document_of = {piece: document for document in range(40) for piece in range(5 + 6 * document, 11 + 6 * document)}
@@ -77,6 +60,6 @@ def test_contexts_stay_in_their_document_and_skip_dropped_words(subsample: float
     assert whole > cut if subsample == 0 else cut > whole
 
 
-def test_a_text_without_words() -> None:
+def test_a_text_without_words():
     with pytest.raises(DataError, match="the corpus contains no words, only ends of documents; add text"):
         sampler(MemoryStore([[[]]] * 40))

@@ -1,7 +1,5 @@
 """Windows of the permutation language model: content of a row, predicted spans, attention mask."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,7 @@ def batches(steps: int, **options: Any) -> list[Batch]:
     return [drawn.batch(step) for step in range(steps)]
 
 
-def test_a_row_is_text_then_two_segments() -> None:
+def test_a_row_is_text_then_two_segments():
     follows = 0
     for batch in batches(30):
         for tokens, segments in zip(batch["tokens"].tolist(), batch["segments"].tolist(), strict=True):
@@ -49,7 +47,7 @@ def test_a_row_is_text_then_two_segments() -> None:
     assert 0.35 * 120 < follows < 0.65 * 120
 
 
-def test_the_text_continues_from_step_to_step() -> None:
+def test_the_text_continues_from_step_to_step():
     """The text is the stream of `StreamSampler` in windows of the text's length; segment a follows it."""
     store = numbered_store(documents=60)
     lanes = StreamSampler(store, batch_size=ROWS, window=TEXT, seed=3, vocabulary=5000)
@@ -61,7 +59,7 @@ def test_the_text_continues_from_step_to_step() -> None:
     assert drawn.rate_scale(7) == 1
 
 
-def test_a_sixth_is_predicted_in_spans() -> None:
+def test_a_sixth_is_predicted_in_spans():
     spans: set[int] = set()
     for batch in batches(20):
         assert batch["positions"].shape == batch["targets"].shape == (ROWS, WINDOW // 6)
@@ -75,7 +73,7 @@ def test_a_sixth_is_predicted_in_spans() -> None:
     assert {1, 2, 3} <= spans
 
 
-def test_the_attention_mask_is_that_of_the_published_code() -> None:
+def test_the_attention_mask_is_that_of_the_published_code():
     """The rule of the published code, by loops. Pieces that are not predicted attend to all others of their part;
     predicted and special pieces follow one by one. The text does not attend to a and b, which attend to all of it."""
     for batch in batches(5):
@@ -103,7 +101,7 @@ def test_the_attention_mask_is_that_of_the_published_code() -> None:
     assert first != second
 
 
-def test_every_second_row_can_be_reversed() -> None:
+def test_every_second_row_can_be_reversed():
     config = XLNetConfig(vocabulary=5000, backward_rows=True)
     lanes = StreamSampler(numbered_store(documents=60), batch_size=ROWS, window=TEXT, seed=3, vocabulary=5000)
     for step, batch in enumerate(batches(20, config=config)):
@@ -123,6 +121,6 @@ def test_every_second_row_can_be_reversed() -> None:
     assert "backward" not in batches(1, config=XLNetConfig(vocabulary=5000))[0]
 
 
-def test_a_window_that_is_too_small() -> None:
+def test_a_window_that_is_too_small():
     with pytest.raises(DataError, match=r"training.window 5 leaves no room for text and two segments; choose at least"):
         sampler(window=5)

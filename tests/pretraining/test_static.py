@@ -1,8 +1,5 @@
 """Word vectors from an encoder: exact values, and agreement with an independent computation."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +34,7 @@ def job(teacher: Path, corpus: Path, output: Path, **settings: object) -> Static
     )
 
 
-def test_vectors_equal_an_independent_computation(
-    make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path
-) -> None:
+def test_vectors_equal_an_independent_computation(make_encoder, corpus, tmp_path):
     """The table is that of numpy: means of BERT's states, singular value decomposition, and weights by counts."""
     teacher = load_encoder(make_encoder("bert"))
     written = load_encoder(static(job(make_encoder("bert"), corpus, tmp_path / "out", width=6)))
@@ -61,9 +56,7 @@ def test_vectors_equal_an_independent_computation(
     assert written.model.vectors()[[0, 2, 3, 4]].count_nonzero() == 0
 
 
-def test_the_directory_names_its_parent_and_is_the_same_each_time(
-    make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path
-) -> None:
+def test_the_directory_names_its_parent_and_is_the_same_each_time(make_encoder, corpus, tmp_path):
     teacher = make_encoder("bert")
     once, twice = (static(job(teacher, corpus, tmp_path / name, width=8)) for name in ("once", "twice"))
     facts = read_manifest(once).facts
@@ -74,9 +67,7 @@ def test_the_directory_names_its_parent_and_is_the_same_each_time(
     assert not load_encoder(random).trained
 
 
-def test_frequent_words_of_the_domain_get_vectors(
-    make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path
-) -> None:
+def test_frequent_words_of_the_domain_get_vectors(make_encoder, corpus, tmp_path):
     """WordPiece: "and" (six times) is one piece instead of none; it is encoded as the teacher reads it."""
     teacher = make_encoder("bert")
     written = load_encoder(static(job(teacher, corpus, tmp_path / "out", words=5)))
@@ -88,9 +79,7 @@ def test_frequent_words_of_the_domain_get_vectors(
 
 
 @pytest.mark.parametrize("family", ["flair", "gpt", "elmo", "xlnet", "ulmfit"])
-def test_every_kind_of_tokenizer_can_be_a_teacher(
-    family: str, make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path
-) -> None:
+def test_every_kind_of_tokenizer_can_be_a_teacher(family, make_encoder, corpus, tmp_path):
     """Other vocabularies than WordPiece are replaced by the frequent words."""
     teacher = make_encoder(family)
     written = load_encoder(static(job(teacher, corpus, tmp_path / "out", words=4, width=4)))
@@ -100,7 +89,7 @@ def test_every_kind_of_tokenizer_can_be_a_teacher(
         assert written.tokenizer.pieces[FIRST_ORDINARY:] == ["is", "the", "and", "apple"]
 
 
-def test_passages_are_cut_at_spaces_and_evenly_spaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passages_are_cut_at_spaces_and_evenly_spaced(monkeypatch):
     monkeypatch.setattr(module, "PASSAGE", 8)
     assert cut_passages(["one two three", "", "  ", "abcdefghijk", "ab"]) == [
         "one two",
@@ -113,7 +102,7 @@ def test_passages_are_cut_at_spaces_and_evenly_spaced(monkeypatch: pytest.Monkey
     assert cut_passages(["a", "b", "c", "d", "e"]) == ["a", "c", "e"]
 
 
-def test_the_second_step_is_the_solution_of_the_normal_equations() -> None:
+def test_the_second_step_is_the_solution_of_the_normal_equations():
     random = np.random.default_rng(0)
     shares = random.random((40, 12)) * (random.random((40, 12)) < 0.5)
     shares[:, 11] = 0  # no passage has it
@@ -133,9 +122,7 @@ def test_the_second_step_is_the_solution_of_the_normal_equations() -> None:
     np.testing.assert_allclose(actual[11], start[11], atol=1e-5)
 
 
-def test_texts_of_the_domain_teach_the_means_of_the_encoder(
-    make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_of_the_domain_teach_the_means_of_the_encoder(make_encoder, corpus, tmp_path, monkeypatch):
     teacher = load_encoder(make_encoder("bert"))
     ids = [teacher.tokenizer.encode_batch([text])[0].tolist() for text in TEXTS[:4]]
     with torch.no_grad():
@@ -145,7 +132,7 @@ def test_texts_of_the_domain_teach_the_means_of_the_encoder(
         ]
     targets = torch.stack([states[-1][0].mean(0) for states in means])
 
-    def errors(output: Path) -> float:
+    def errors(output):
         vectors = load_encoder(output).model.vectors()
         texts = torch.stack([vectors[row].mean(0) for row in ids])
         # Distances between texts, which do not depend on the directions of the components.
@@ -156,7 +143,7 @@ def test_texts_of_the_domain_teach_the_means_of_the_encoder(
     assert errors(static(job(make_encoder("bert"), corpus, tmp_path / "second", width=8))) < first / 5
 
 
-def test_a_word_is_encoded_by_all_of_its_pieces(make_encoder: Callable[..., Path], corpus: Path) -> None:
+def test_a_word_is_encoded_by_all_of_its_pieces(make_encoder, corpus):
     teacher = load_encoder(make_encoder("bert"))
     digits = teacher.tokenizer.encode_batch(["57"])[0].tolist()
     grown = with_words(teacher.tokenizer, ["57 57 57"], count=1)

@@ -1,9 +1,6 @@
 """Static vectors beside trained embeddings or states, from the text or from a file."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -36,7 +33,7 @@ def built(static: int) -> AWDLSTM:
     return model.eval()
 
 
-def test_static_vectors_are_features_of_the_embedding_only() -> None:
+def test_static_vectors_are_features_of_the_embedding_only():
     plain, both = built(0), built(7)
     assert both.static is not None
     torch.nn.init.normal_(both.static)
@@ -49,7 +46,7 @@ def test_static_vectors_are_features_of_the_embedding_only() -> None:
     assert [name for name, _ in both.named_parameters()] == [name for name, _ in plain.named_parameters()]
 
 
-def test_adaptation_learns_those_of_the_domain(inputs: Path, tmp_path: Path) -> None:
+def test_adaptation_learns_those_of_the_domain(inputs, tmp_path):
     model = {**TINY, "static": 9}
     pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, model=model))
     for encoder, corpus in (
@@ -69,7 +66,7 @@ VECTORS = {"the": [1.0, 2.0], "river": [3.0, 4.0], "bucket": [5.0, 6.0], "a" * 4
 
 
 @pytest.mark.parametrize("family", CHANNELS)
-def test_a_file_fills_the_channel_of_every_start(inputs: Path, tmp_path: Path, family: str) -> None:
+def test_a_file_fills_the_channel_of_every_start(inputs, tmp_path, family):
     """Pretraining, adaptation to a new vocabulary, the random model and its copy for a seed of fine-tuning agree."""
     file = tmp_path / "vectors.txt"
     write_vectors(file, list(VECTORS), np.asarray(list(VECTORS.values()), dtype=np.float32))
@@ -102,7 +99,7 @@ def test_a_file_fills_the_channel_of_every_start(inputs: Path, tmp_path: Path, f
     assert words is None or torch.equal(drawn.static_words(), words)
 
 
-def test_a_model_of_characters_needs_a_file(inputs: Path, tmp_path: Path) -> None:
+def test_a_model_of_characters_needs_a_file(inputs, tmp_path):
     job = pretrain_job(inputs, "flair", tmp_path, model={**FAMILIES["flair"].tiny, "static": 2})
     with pytest.raises(ConfigError, match="flair: model.static needs a file of words; set vectors"):
         pretrain(job)

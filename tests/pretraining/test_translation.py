@@ -1,7 +1,5 @@
 """Batches of translation pairs: complete pairs of similar length, each once per epoch; BLEU of both networks."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -19,11 +17,11 @@ from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES,
 from components.tokenization.word import WordTokenizer
 from components.training.loop import TrainingState
 from components.training.pretraining.language_model import parameter_groups
-from components.training.pretraining.translation import SCORED, TranslationSampler, bleu
+from components.training.pretraining.translation import SCORED, TranslationSampler
 from tests.training.helpers import PairStore, lm_settings, losses_until, numbered_pairs, numbered_store
 
 
-def test_pairs_are_complete_and_each_occurs_once_per_epoch() -> None:
+def test_pairs_are_complete_and_each_occurs_once_per_epoch():
     store = numbered_pairs(61)
     pairs = TranslationSampler(store, batch_size=4, window=12, seed=0, vocabulary=500)
     steps = len(pairs.cuts) - 1
@@ -60,15 +58,7 @@ def test_pairs_are_complete_and_each_occurs_once_per_epoch() -> None:
     assert orders[0] != orders[1]
 
 
-def test_tokens_of_a_translation_step_are_source_pieces() -> None:
-    walked = TranslationSampler(numbered_pairs(61), batch_size=4, window=12, seed=0, vocabulary=500)
-    read = 0
-    for step in range(2 * len(walked.cuts)):
-        assert walked.tokens_before(step) == read
-        read += int(walked.batch(step)["lengths"].sum())
-
-
-def test_long_pairs_are_truncated_to_the_window() -> None:
+def test_long_pairs_are_truncated_to_the_window():
     store = PairStore([(range(5, 25), range(30, 50)), ([5, 6], [7])])
     batch = TranslationSampler(store, batch_size=2, window=8, seed=0, vocabulary=60).batch(0)
     row = int(batch["lengths"].argmax())
@@ -77,7 +67,7 @@ def test_long_pairs_are_truncated_to_the_window() -> None:
     assert sorted(batch["targets"].tolist()) == [END, 7, *range(30, 38)]
 
 
-def test_a_corpus_without_pairs() -> None:
+def test_a_corpus_without_pairs():
     with pytest.raises(DataError, match=r"contains no pairs; a translation family needs data\.parallel"):
         TranslationSampler(numbered_store(), batch_size=4, window=8, seed=0, vocabulary=500)
 
@@ -100,7 +90,7 @@ def network(family: str) -> TranslationModel:
 
 
 @pytest.mark.parametrize("family", list(NETWORKS))
-def test_networks_learn_to_reverse_texts(family: str) -> None:
+def test_networks_learn_to_reverse_texts(family):
     rng = np.random.default_rng(0)
     texts = [rng.integers(FIRST_ORDINARY, TOKENIZER.vocab_size, rng.integers(3, 7)).tolist() for _ in range(200)]
     store = PairStore([(text, text[::-1]) for text in texts])
@@ -116,21 +106,8 @@ def test_networks_learn_to_reverse_texts(family: str) -> None:
     assert translate_text(model, TOKENIZER, TOKENIZER.decode(texts[0]), length=10) == reverse
 
 
-def test_the_values_of_bleu() -> None:
-    for translation, reference, expected in (
-        ("a b c d e", "a b c d e", 100),
-        # 4 of 5 words, 3 of 4 pairs, 2 of 3 triples and 1 of 2 sequences of four: (1 / 5)^(1 / 4).
-        ("a b c d f", "a b c d e", 100 * 0.2**0.25),
-        # All n-grams match; the brevity penalty is e^(1 - 6 / 4).
-        ("a b c d", "a b c d e f", 100 * math.exp(-0.5)),
-    ):
-        assert bleu([translation], [reference], TOKENIZER) == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("family", list(NETWORKS))
-def test_translations_belong_to_their_pairs_and_unknown_words_match_nothing(
-    family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_translations_belong_to_their_pairs_and_unknown_words_match_nothing(family, monkeypatch):
     """A model that repeats the source. Pairs are translated in batches in the order of their lengths."""
     model, rng = network(family).eval(), np.random.default_rng(0)
     monkeypatch.setattr(model, "translate", lambda tokens, lengths, most: tokens)

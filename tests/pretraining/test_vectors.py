@@ -1,9 +1,5 @@
 """Co-occurrence vectors, and embeddings that are initialised with them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -41,7 +37,7 @@ class Text:
         return np.array([0])
 
 
-def test_words_with_the_same_contexts_are_similar() -> None:
+def test_words_with_the_same_contexts_are_similar():
     vectors = cooccurrence_vectors(Text(), vocabulary=VOCABULARY, width=4)
     assert vectors.shape == (VOCABULARY, 4)
     alike = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
@@ -59,7 +55,7 @@ class LongText(Text):
         self.stream = np.random.default_rng(0).zipf(1.3, self.tokens) % self.vocabulary
 
 
-def test_vectors_are_the_same_with_any_number_of_threads() -> None:
+def test_vectors_are_the_same_with_any_number_of_threads():
     present = np.arange(LongText.vocabulary) % 2 == 0
     starts = []
     for count in (1, 2):
@@ -73,7 +69,7 @@ def test_vectors_are_the_same_with_any_number_of_threads() -> None:
     assert torch.equal(starts[0][1], starts[1][1])
 
 
-def test_new_rows_are_mapped_to_the_space_of_the_known_ones() -> None:
+def test_new_rows_are_mapped_to_the_space_of_the_known_ones():
     torch.manual_seed(0)
     vectors = torch.randn(2000, 4)
     learned = vectors @ torch.randn(4, 4)
@@ -86,7 +82,7 @@ def test_new_rows_are_mapped_to_the_space_of_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_pretraining_can_start_with_them(tmp_path: Path, family: str) -> None:
+def test_pretraining_can_start_with_them(tmp_path, family):
     inputs = make_inputs(tmp_path / "inputs")
     # A learning rate without effect: the written weights are the initial ones.
     settings = lm_settings(tokens=4 * 8, rate=1e-30, vectors=True)

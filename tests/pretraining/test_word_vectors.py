@@ -1,7 +1,5 @@
 """Embedding tables that start from a file of word vectors."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -31,7 +29,7 @@ def tokenizer(**options: object) -> WordPieceTokenizer:
     )
 
 
-def test_pieces_are_matched_with_words_and_counted() -> None:
+def test_pieces_are_matched_with_words_and_counted():
     """ "##ing" is not the word "ing", but "##s" is in the file as a piece; "Cat" is there in lower case only."""
     counts = np.asarray([0, 9, 0, 5, 0, 4, 3, 2, 1, 0])
     read = WordVectors(["ing", "cat", "dog", "##s", "<unk>"], np.eye(5, dtype=np.float32))
@@ -41,7 +39,7 @@ def test_pieces_are_matched_with_words_and_counted() -> None:
 
 
 @pytest.mark.parametrize("keep_scale", [True, False])
-def test_vectors_are_copied_to_the_rows_of_their_pieces(tmp_path: Path, keep_scale: bool) -> None:
+def test_vectors_are_copied_to_the_rows_of_their_pieces(tmp_path, keep_scale):
     """Narrower vectors fill the first columns; the scale of the table is kept or that of the vectors."""
     write_vectors(tmp_path / "v.vec", ["dog", "sun"], np.asarray([[1, -1], [3, 1]], dtype=np.float32))
     prepare_vectors(tmp_path / "v.vec", tokenizer(), digest=None, output=tmp_path / "ready")
@@ -68,7 +66,7 @@ def vectors_file(inputs: Path, folder: Path, *, width: int, family: str = "bert"
 
 
 @pytest.mark.parametrize("family", ["bert", "word2vec"])
-def test_a_model_starts_from_vectors_and_reports_their_coverage(inputs: Path, tmp_path: Path, family: str) -> None:
+def test_a_model_starts_from_vectors_and_reports_their_coverage(inputs, tmp_path, family):
     file = vectors_file(inputs, tmp_path, width=40, family=family)
     job = pretrain_job(inputs, family, tmp_path / "run", training=lm_settings(tokens=32, rate=1e-9))
     job = job.model_copy(update={"vectors": file, "vectors_digest": digest_files([file])})
@@ -86,7 +84,7 @@ def test_a_model_starts_from_vectors_and_reports_their_coverage(inputs: Path, tm
     assert float(similarity.min()) > 0.999
 
 
-def test_wrong_vectors_are_refused(inputs: Path, tmp_path: Path) -> None:
+def test_wrong_vectors_are_refused(inputs, tmp_path):
     write_vectors(tmp_path / "v.vec", ["nothing-of-this"], np.ones((1, 4), dtype=np.float32))
     with pytest.raises(ConfigError, match="none of its 1 words is a piece of the vocabulary"):
         prepare_vectors(tmp_path / "v.vec", tokenizer(), digest=None, output=tmp_path / "ready")
@@ -101,7 +99,7 @@ def test_wrong_vectors_are_refused(inputs: Path, tmp_path: Path) -> None:
         pretrain(static.model_copy(update={"vectors": file}))
 
 
-def test_cove_on_fixed_word_vectors(inputs: Path, tmp_path: Path) -> None:
+def test_cove_on_fixed_word_vectors(inputs, tmp_path):
     """[GloVe(w); CoVe(w)]: after training the table still holds the vectors of the file, and a killed run resumes."""
     file = vectors_file(inputs, tmp_path, width=6, family="cove")
     model = {"embedding": 6, "hidden": 8, "fixed_words": True}

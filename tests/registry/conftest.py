@@ -23,7 +23,7 @@ from components.data.segmenters import Segmentation
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.data.tasks.results import KIND as FINETUNED
 from components.data.tasks.results import RunResult, write_results
-from components.learners.task_models.classifier import TextClassifier, load_classifier, save_classifier
+from components.learners.task_models.classifier import TextClassifier, load_classifier
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.models.encoder import KIND as ENCODER
@@ -39,6 +39,7 @@ from components.settings.tasks import TaskSource
 from components.settings.training import Training
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import SPECIAL_PIECES
+from tests.example_task import save_classifier
 
 LETTERS = string.ascii_lowercase
 LABELS = ["x", "y", "z"]

@@ -1,7 +1,5 @@
 """Changes of an alias: one of several writers wins, recovery, changes by hand, rollback."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil
@@ -9,7 +7,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -45,18 +42,18 @@ def postgres() -> Iterator[str]:
             run("pg_ctl", "-D", f"{name}/data", "-m", "immediate", "stop")
 
 
-def test_of_two_processes_that_promote_at_once_exactly_one_wins(registry: Registry) -> None:
+def test_of_two_processes_that_promote_at_once_exactly_one_wins(registry):
     context = multiprocessing.get_context("spawn")
     contend(registry.uri, rounds=3, starter=context.Process, barrier=context.Barrier(2), results=context.Queue())
 
 
 @pytest.mark.slow
-def test_of_two_processes_that_promote_at_once_exactly_one_wins_on_postgres(postgres: str) -> None:
+def test_of_two_processes_that_promote_at_once_exactly_one_wins_on_postgres(postgres):
     context = multiprocessing.get_context("spawn")
     contend(postgres, rounds=5, starter=context.Process, barrier=context.Barrier(2), results=context.Queue())
 
 
-def test_a_change_of_another_state_is_refused_and_changes_nothing(registry: Registry) -> None:
+def test_a_change_of_another_state_is_refused_and_changes_nothing(registry):
     versions = [add(registry, digest) for digest in "abc"]
     promote(registry, versions[0])
     ledger = Ledger(registry)
@@ -68,14 +65,12 @@ def test_a_change_of_another_state_is_refused_and_changes_nothing(registry: Regi
     assert number(registry) == "2"
 
 
-def test_a_writer_that_was_suspended_does_not_overwrite_a_newer_change(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_that_was_suspended_does_not_overwrite_a_newer_change(registry, monkeypatch):
     versions = [add(registry, digest) for digest in "ab"]
     promote(registry, versions[0])
     original, other = Registry.set_alias, connect(registry.settings)
 
-    def late(self: Registry, name: str, alias: str, version: Version) -> None:
+    def late(self, name, alias, version):
         monkeypatch.setattr(Registry, "set_alias", original)
         # Another process finds the recorded change, applies it, and rolls it back before this request.
         rollback(other.settings, "letters")
@@ -88,9 +83,7 @@ def test_a_writer_that_was_suspended_does_not_overwrite_a_newer_change(
     assert Ledger(registry).state(M, A).vetoes.keys() == {"b"}
 
 
-def test_the_late_request_of_a_writer_that_died_is_no_move_by_hand(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_late_request_of_a_writer_that_died_is_no_move_by_hand(registry, monkeypatch):
     versions = [add(registry, digest) for digest in "abc"]
     promote(registry, versions[0])
     with monkeypatch.context() as patch:
@@ -112,7 +105,7 @@ def test_the_late_request_of_a_writer_that_died_is_no_move_by_hand(
     assert sentences == [f"{M}@{A}: version 2 was set by hand in MLflow; it is respected"]
 
 
-def test_a_move_by_hand_between_observation_and_change_is_respected(registry: Registry) -> None:
+def test_a_move_by_hand_between_observation_and_change_is_respected(registry):
     versions = [add(registry, digest) for digest in "abc"]
     promote(registry, versions[0])
     ledger = Ledger(registry)
@@ -137,9 +130,7 @@ def _interrupted_promote(registry: Registry, version: Version, monkeypatch: pyte
             promote(registry, version)
 
 
-def test_an_interrupted_change_is_abandoned_after_a_move_by_hand(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_change_is_abandoned_after_a_move_by_hand(registry, monkeypatch):
     versions = [add(registry, digest) for digest in "abc"]
     promote(registry, versions[0])
     _interrupted_promote(registry, versions[1], monkeypatch)
@@ -153,9 +144,7 @@ def test_an_interrupted_change_is_abandoned_after_a_move_by_hand(
     assert [number for number, _ in state.champions] == ["1", "3"]
 
 
-def test_an_interrupted_change_to_a_deleted_version_is_abandoned(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_change_to_a_deleted_version_is_abandoned(registry, monkeypatch):
     versions = [add(registry, digest) for digest in "ab"]
     promote(registry, versions[0])
     _interrupted_promote(registry, versions[1], monkeypatch)
@@ -166,18 +155,16 @@ def test_an_interrupted_change_to_a_deleted_version_is_abandoned(
     assert state.last is not None and state.last["after"] == "1"
 
 
-def test_a_process_that_ends_at_any_request_leaves_nothing_that_needs_a_person(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_ends_at_any_request_leaves_nothing_that_needs_a_person(registry, monkeypatch):
     versions = [add(registry, digest) for digest in "abcdefgh"]
     promote(registry, versions[0])
     requests: list[str] = []
     limit = 0
 
-    def counted(owner: type, name: str) -> None:
+    def counted(owner, name):
         original = getattr(owner, name)
 
-        def request(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        def request(self, *arguments, **keywords):
             requests.append(name)
             if len(requests) == limit:
                 raise KeyboardInterrupt  # before the request
@@ -206,7 +193,7 @@ def test_a_process_that_ends_at_any_request_leaves_nothing_that_needs_a_person(
     assert {change["action"] for change in Ledger(registry).state(M, A).changes} == {"promote"}
 
 
-def test_rollback_passes_over_deleted_versions_and_vetoes_what_it_leaves(registry: Registry) -> None:
+def test_rollback_passes_over_deleted_versions_and_vetoes_what_it_leaves(registry):
     versions = [add(registry, digest) for digest in "abcd"]
     for version in versions:
         promote(registry, version)
@@ -226,7 +213,7 @@ def test_rollback_passes_over_deleted_versions_and_vetoes_what_it_leaves(registr
         rollback(registry.settings, "letters")
 
 
-def test_rollback_to_a_version_that_was_no_champion_or_is_deleted(registry: Registry) -> None:
+def test_rollback_to_a_version_that_was_no_champion_or_is_deleted(registry):
     versions = [add(registry, digest) for digest in "abc"]
     promote(registry, versions[0])
     promote(registry, versions[1])
@@ -238,7 +225,7 @@ def test_rollback_to_a_version_that_was_no_champion_or_is_deleted(registry: Regi
         rollback(registry.settings, "letters", to="1")
 
 
-def test_numbers_that_start_again_are_other_versions(registry: Registry) -> None:
+def test_numbers_that_start_again_are_other_versions(registry):
     for digest in "ab":
         promote(registry, add(registry, digest))
     registry.client.delete_registered_model(M)
@@ -254,7 +241,7 @@ def test_numbers_that_start_again_are_other_versions(registry: Registry) -> None
 
 
 @pytest.mark.parametrize("what", ["alias", "version"])
-def test_a_deleted_champion_is_an_error(registry: Registry, what: str) -> None:
+def test_a_deleted_champion_is_an_error(registry, what):
     promote(registry, add(registry, "a"))
     if what == "alias":
         registry.client.delete_registered_model_alias(M, A)

@@ -1,7 +1,5 @@
 """What a person asks and decides: champion, history, choice of a version, and that no lock is waited for."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -16,7 +14,6 @@ from components.core.errors import ConfigError, RegistryError
 from components.registry.aliases import observe
 from components.registry.commands import assign, describe_champion, history, parse_time, rollback
 from components.registry.ledger import Ledger
-from components.registry.tracking import Registry
 from flows.repository import locked
 from tests.registry.aliases import A, M, add, number, promote, set_by_hand
 
@@ -30,7 +27,7 @@ def matches(lines: list[str], *patterns: str) -> None:
         assert re.fullmatch(pattern, line), line
 
 
-def test_champion_answers_who_was_and_why(registry: Registry) -> None:
+def test_champion_answers_who_was_and_why(registry):
     settings = registry.settings
     with pytest.raises(RegistryError, match=rf"^{M}@{A}: had no champion at {TIME}$"):
         describe_champion(settings, "letters")
@@ -68,7 +65,7 @@ def test_champion_answers_who_was_and_why(registry: Registry) -> None:
     assert describe_champion(settings, "letters")[-1] == f"{M}@{A}: the alias or its version was deleted in MLflow"
 
 
-def test_dates_are_utc_and_include_the_whole_day() -> None:
+def test_dates_are_utc_and_include_the_whole_day():
     assert parse_time("2026-11-24") == datetime(2026, 11, 25, tzinfo=UTC) - timedelta(microseconds=1)
     assert parse_time("2026-11-24T03:00") == datetime(2026, 11, 24, 3, tzinfo=UTC)
     assert parse_time("2026-11-24T03:00+02:00") == datetime(2026, 11, 24, 1, tzinfo=UTC)
@@ -76,7 +73,7 @@ def test_dates_are_utc_and_include_the_whole_day() -> None:
         parse_time("yesterday")
 
 
-def test_history_is_in_words(registry: Registry) -> None:
+def test_history_is_in_words(registry):
     settings = registry.settings
     versions = [add(registry, digest) for digest in "ab"]
     decision = {"verdict": "promote", "reasons": ["better by 0.1"], "candidate": {"version": "1"}, "champion": None}
@@ -99,7 +96,7 @@ def test_history_is_in_words(registry: Registry) -> None:
     assert history(settings, "other") == []
 
 
-def test_a_chosen_version_must_exist_and_differ(registry: Registry) -> None:
+def test_a_chosen_version_must_exist_and_differ(registry):
     settings = registry.settings
     promote(registry, add(registry, "a"))
     add(registry, "b")
@@ -118,7 +115,7 @@ def test_a_chosen_version_must_exist_and_differ(registry: Registry) -> None:
     assert number(registry) == "2"
 
 
-def test_the_commands_do_not_wait_for_a_run_that_holds_the_repository(registry: Registry, tmp_path: Path) -> None:
+def test_the_commands_do_not_wait_for_a_run_that_holds_the_repository(registry, tmp_path):
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
     raw["registry"] = {"tracking": "sqlite:///mlflow.db"}
     raw["run"]["tasks"] = ["letters"]
@@ -131,7 +128,7 @@ def test_the_commands_do_not_wait_for_a_run_that_holds_the_repository(registry: 
     environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
     environment["PYTHONPATH"] = str(ROOT)
 
-    def headstart(*arguments: str) -> str:
+    def headstart(*arguments):
         command = [sys.executable, "-m", "components.cli", *arguments, "--params", "../params.yaml"]
         done = subprocess.run(
             command, cwd=tmp_path / "docs", env=environment, capture_output=True, text=True, timeout=90

@@ -1,9 +1,6 @@
 """The first champion where no candidate is shown to be better."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +16,6 @@ from components.registry.promote import first_champion, promote
 from components.registry.stage import register
 from components.registry.tracking import connect
 from components.settings.promote import PromotionRule
-from tests.registry.conftest import Pipeline
 
 WORDS, FROZEN, TUNED = "tfidf-words", "ulmfit-adapted-frozen", "ulmfit-adapted"
 ENTRIES = [
@@ -70,20 +66,20 @@ CHANCE, RIVALS = (WORDS, None), (TUNED, FROZEN)
     ],
 )
 def test_the_cheapest_candidate_that_is_better_than_chance(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Any,
-    challenger: str | tuple[str, float],
-    verdicts: Mapping[tuple[str, str | None], str],
-    refused: tuple[str, ...],
-    chosen: str | None,
-    compared: list[tuple[str, str | None]],
-) -> None:
+    monkeypatch,
+    tmp_path,
+    challenger,
+    verdicts,
+    refused,
+    chosen,
+    compared,
+):
     challenger, gain = (challenger, -0.01) if isinstance(challenger, str) else challenger
     systems = {entry["version"]: entry["system"] for entry in ENTRIES}
     seen: list[tuple[str, str | None]] = []
     counts: list[int] = []
 
-    def judged(by: object, candidate: Any, champion: object, *, system: str, **given: Any) -> dict[str, Any]:
+    def judged(by, candidate, champion, *, system, **given):
         assert champion is None and systems[candidate.number] == system
         pair = (system, given.get("rival", ""))
         seen.append(pair)
@@ -120,7 +116,7 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
         assert made["reasons"][0].startswith(f"m/{version.number} ({chosen}) is the first champion because ")
 
 
-def test_words_are_served_until_a_challenger_is_better(pipeline: Pipeline) -> None:
+def test_words_are_served_until_a_challenger_is_better(pipeline):
     """The model that cross-validation prefers cannot be told from words on test, which are right on all rows; then the
     same challenger is compared with them, and words stay."""
     pipeline.write_examples(budgets=["all"])
@@ -135,7 +131,7 @@ def test_words_are_served_until_a_challenger_is_better(pipeline: Pipeline) -> No
     listing = pipeline.out / "registry" / "registered.json"
     listing.write_text(json.dumps(registered))
 
-    def decided() -> dict[str, Any]:
+    def decided():
         written = json.loads(promote(pipeline.promote_job(confidence=0.9999)).read_text())
         return dict(written["decisions"]["letters"])
 
@@ -166,12 +162,12 @@ def test_words_are_served_until_a_challenger_is_better(pipeline: Pipeline) -> No
     )
 
 
-def test_a_crash_before_the_move_repeats_no_comparison(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_before_the_move_repeats_no_comparison(pipeline, monkeypatch):
     pipeline.write_baselines(pairs=20)
     pipeline.write_classifier("adapted", knows=21)
     register(pipeline.register_job(starts=["adapted"]))
 
-    def killed(*_: object, **__: object) -> None:
+    def killed(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

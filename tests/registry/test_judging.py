@@ -1,11 +1,8 @@
 """What challenger and champion are judged by: their files, their predictions by label name, their latency."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +11,7 @@ import pytest
 import torch
 
 from components.core.errors import ArtifactError, RegistryUnavailableError, SchemaError
-from components.data.tasks.data import Fields, Split
+from components.data.tasks.data import Split
 from components.data.tasks.examples import TaskFacts
 from components.registry.champion import load_champion, load_version
 from components.registry.judging import ROUNDS, measure_latency, scored_rows
@@ -28,8 +25,8 @@ from tests.registry.conftest import LABELS, Pipeline
 from tests.registry.promoting import NAME, champion, events, must_not_be_called, run
 
 
-def test_latency_is_measured_once_per_artifact(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(*_: object, conditions: str) -> Latency:
+def test_latency_is_measured_once_per_artifact(pipeline, monkeypatch):
+    def slow(*_, conditions):
         return Latency(99_999.0, 99_999.0, (99_999.0,) * ROUNDS, conditions)
 
     with monkeypatch.context() as patch:
@@ -48,12 +45,12 @@ def test_latency_is_measured_once_per_artifact(pipeline: Pipeline, monkeypatch: 
 
 
 @pytest.mark.parametrize("waiting", ["for other programs", "for each other"])
-def test_the_time_that_programs_or_threads_wait_is_no_latency(waiting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_that_programs_or_threads_wait_is_no_latency(waiting, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     threads = [2]
     monkeypatch.setattr(torch, "set_num_threads", lambda number: threads.append(number))
 
-    def answer(rows: Sequence[Fields], batch_size: int) -> list[np.ndarray]:
+    def answer(rows, batch_size):
         end = time.perf_counter() + 0.02
         if waiting == "for other programs":
             time.sleep(0.02)
@@ -65,10 +62,8 @@ def test_the_time_that_programs_or_threads_wait_is_no_latency(waiting: str, monk
     assert 0 < measure_latency(classifier, [("a",)] * 3).p50 < 10
 
 
-def test_nothing_is_decided_while_the_files_cannot_be_downloaded(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def away(*_: object, **__: object) -> None:
+def test_nothing_is_decided_while_the_files_cannot_be_downloaded(pipeline, monkeypatch):
+    def away(*_, **__):
         raise RegistryUnavailableError("no answer")
 
     with monkeypatch.context() as patch:
@@ -80,7 +75,7 @@ def test_nothing_is_decided_while_the_files_cannot_be_downloaded(
     assert run(pipeline)["verdict"] == "promote"
 
 
-def test_predictions_are_matched_by_label_name(pipeline: Pipeline) -> None:
+def test_predictions_are_matched_by_label_name(pipeline):
     facts = TaskFacts("letters", "classification", ["new", "z", "x"], {"test": "t"})
     split = Split([("a",), ("b",), ("c",)], [np.array([number]) for number in (2, 0, 1)], [None] * 3)
     rows, statistics = scored_rows(facts, split, {"m": pipeline.classifier("adapted")})
@@ -90,7 +85,7 @@ def test_predictions_are_matched_by_label_name(pipeline: Pipeline) -> None:
     assert {name: result["recall"] for name, result in classes.items()} == {"new": 0, "z": 1, "x": 1, "y": None}
 
 
-def test_an_altered_champion_gives_an_inconclusive_verdict(pipeline: Pipeline) -> None:
+def test_an_altered_champion_gives_an_inconclusive_verdict(pipeline):
     run(pipeline, knows=16)
     (weights,) = (pipeline.root / "mlruns").rglob("head.safetensors")
     content = bytearray(weights.read_bytes())
@@ -106,7 +101,7 @@ def test_an_altered_champion_gives_an_inconclusive_verdict(pipeline: Pipeline) -
         load_champion(pipeline.settings, "letters")
 
 
-def test_a_replaced_bundle_is_detected_by_the_registered_digest(pipeline: Pipeline) -> None:
+def test_a_replaced_bundle_is_detected_by_the_registered_digest(pipeline):
     run(pipeline, knows=16)
     (bundle,) = (path.parent for path in (pipeline.root / "mlruns").rglob("head.safetensors"))
     # The bundle is consistent but not the registered one.
@@ -119,7 +114,7 @@ def test_a_replaced_bundle_is_detected_by_the_registered_digest(pipeline: Pipeli
         load_champion(pipeline.settings, "letters")
 
 
-def test_a_champion_of_another_test_version_is_scored_again(pipeline: Pipeline) -> None:
+def test_a_champion_of_another_test_version_is_scored_again(pipeline):
     run(pipeline, knows=16)
     pipeline.write_examples(rows=234)
     decision = run(pipeline, knows=24, largest_slice_loss=1.0)
@@ -141,7 +136,7 @@ def registered(pipeline: Pipeline) -> tuple[Registry, Version, Path]:
 
 
 @pytest.mark.parametrize("name", ["head.safetensors", "encoder/model.safetensors", "labels.json"])
-def test_an_altered_file_is_found_before_it_is_used(name: str, pipeline: Pipeline) -> None:
+def test_an_altered_file_is_found_before_it_is_used(name, pipeline):
     registry, version, stored = registered(pipeline)
     path = stored / "data" / "bundle" / name
     path.write_bytes(path.read_bytes()[:-1] + b"!")
@@ -149,9 +144,7 @@ def test_an_altered_file_is_found_before_it_is_used(name: str, pipeline: Pipelin
         load_version(registry, version)
 
 
-def test_the_data_of_an_earlier_version_is_loaded_and_its_code_is_not_run(
-    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_data_of_an_earlier_version_is_loaded_and_its_code_is_not_run(pipeline, tmp_path, monkeypatch):
     """Earlier versions stored the bundle as an artifact beside a package `components` and a script."""
     registry, version, stored = registered(pipeline)
     (stored / "data").rename(stored / "artifacts")
@@ -167,7 +160,7 @@ def test_the_data_of_an_earlier_version_is_loaded_and_its_code_is_not_run(
 
 
 @pytest.mark.parametrize("schema", [0, 2, "1", None])
-def test_another_schema_is_refused_with_what_to_do(schema: object, pipeline: Pipeline) -> None:
+def test_another_schema_is_refused_with_what_to_do(schema, pipeline):
     registry, version, stored = registered(pipeline)
     path = stored / "data" / "bundle" / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": schema}))

@@ -1,38 +1,25 @@
 """The ledger in the tracking database: its entries, the state that follows, and one history for all clones."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, timedelta
-from pathlib import Path
 
 import pytest
 
 from components.core.errors import RegistryError
 from components.registry.ledger import ABANDONED, LEDGER, Entry, Ledger, State, replay
-from components.registry.tracking import Log, Registry, connect
+from components.registry.tracking import Log, connect
 from components.settings.registry import RegistrySettings
-from tests.registry.aliases import START, A, M, add, change, promote
+from tests.registry.aliases import A, M, add, change, promote
 
 
-def test_entries_are_stored_in_the_tracking_database(registry: Registry) -> None:
-    long = {"key": "k", "decision": {"verdict": "reject", "reasons": ["ไทย" * 6000]}}
-    written = Ledger(registry).append("decision", model=M, alias=A, facts=long)
-    (entry,) = Ledger(registry).entries()
-    assert entry.facts == long and entry == written
-    assert (entry.position, entry.event, entry.time.tzinfo) == (1, "decision", UTC)
-    assert Ledger(registry).entries("headstart-other") == []
-
-
-def test_an_entry_of_a_later_version_is_refused(registry: Registry) -> None:
+def test_an_entry_of_a_later_version_is_refused(registry):
     Log(registry, LEDGER).append(1, json.dumps({"schema": 9}), identifier="x")
     with pytest.raises(RegistryError, match=r"^headstart.ledger, 1: written by a later version of Headstart; update"):
         Ledger(registry).entries()
 
 
-def test_a_deleted_ledger_is_not_an_empty_one(registry: Registry) -> None:
+def test_a_deleted_ledger_is_not_an_empty_one(registry):
     promote(registry, add(registry, "a"))
     (run,) = registry.client.search_runs([registry.client.get_experiment_by_name(LEDGER).experiment_id])
     registry.client.delete_run(run.info.run_id)
@@ -42,22 +29,14 @@ def test_a_deleted_ledger_is_not_an_empty_one(registry: Registry) -> None:
         Ledger(registry).entries()
 
 
-def test_passwords_are_masked(registry: Registry) -> None:
+def test_passwords_are_masked(registry):
     Ledger(registry).append("note", model=M, alias=A, facts={"reason": "see postgresql://u:secret@db/x"})
     (entry,) = Ledger(registry).entries()
     assert entry["reason"] == "see postgresql://u:***@db/x"
 
 
-def test_a_position_is_written_once(registry: Registry) -> None:
-    log = Log(registry, LEDGER)
-    assert log.append(1, "{}", identifier="x")
-    assert log.append(1, "{}", identifier="x"), "MLflow's client repeats a request that was not answered"
-    assert not log.append(1, "[]", identifier="y")
-    assert log.read()[0] == {1: "{}"}
-
-
-def test_simultaneous_writers_lose_no_entry(registry: Registry) -> None:
-    def write(name: str) -> None:
+def test_simultaneous_writers_lose_no_entry(registry):
+    def write(name):
         mine = Ledger(connect(registry.settings))
         for count in range(4):
             mine.append("note", model=M, alias=A, facts={"reason": f"{name}{count}"})
@@ -69,9 +48,7 @@ def test_simultaneous_writers_lose_no_entry(registry: Registry) -> None:
     assert {entry["reason"] for entry in entries} == {f"{name}{count}" for name in "abc" for count in range(4)}
 
 
-def test_clones_and_subdirectories_share_one_history(
-    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clones_and_subdirectories_share_one_history(registry, tmp_path, monkeypatch):
     (tmp_path / ".dvc").mkdir()
     (tmp_path / "docs" / "deep").mkdir(parents=True)
     promote(registry, add(registry, "a"))
@@ -89,7 +66,7 @@ def test_clones_and_subdirectories_share_one_history(
     assert [change["after"] for change in Ledger(registry).state(M, A).changes] == ["1", "2"]
 
 
-def test_a_ledger_of_an_early_version_is_refused(registry: Registry) -> None:
+def test_a_ledger_of_an_early_version_is_refused(registry):
     """It had a registered model, whose versions were the entries."""
     add(registry, "", LEDGER, schema="1")
     with pytest.raises(RegistryError, match=rf"^the registered model {LEDGER} has the ledger of an early version"):
@@ -100,25 +77,18 @@ def state_of(*entries: Entry) -> State:
     return replay(entries, model=M, alias=A)
 
 
-def test_entries_of_other_aliases_and_models_and_abandoned_changes_do_not_count() -> None:
+def test_entries_of_other_aliases_and_models_and_abandoned_changes_do_not_count():
     others = [change(2, "2", alias="best"), change(3, "3", model="headstart-other"), change(4, "4", mark=ABANDONED)]
     assert [each["after"] for each in state_of(change(1, "1"), *others).changes] == ["1"]
 
 
-def test_the_champion_at_a_time() -> None:
-    state = state_of(change(1, "1"), change(3, "2"))
-    assert state.at(START) is None
-    at = [state.at(START + timedelta(days=days)) for days in (1, 2, 3, 9)]
-    assert [each["after"] for each in at if each] == ["1", "1", "2", "2"]
-
-
-def test_a_rollback_removes_later_champions_and_any_other_change_adds_one() -> None:
+def test_a_rollback_removes_later_champions_and_any_other_change_adds_one():
     first = [change(1, "1"), change(2, "2"), change(3, "3")]
     assert [number for number, _ in state_of(*first, change(4, "1", "rollback")).champions] == ["1"]
     assert [number for number, _ in state_of(*first, change(4, "1", "hand")).champions] == ["1", "2", "3", "1"]
 
 
-def test_a_veto_ends_when_a_person_chooses_the_content_again() -> None:
+def test_a_veto_ends_when_a_person_chooses_the_content_again():
     facts = {**change(2, "1", "rollback").facts, "vetoes": ["d2", "d3"]}
     entries = [change(1, "2"), change(2, "1", facts=facts)]
     assert state_of(*entries).vetoes.keys() == {"d2", "d3"}
@@ -147,8 +117,6 @@ def decision(position: int, candidate: str, champion: str) -> Entry:
         ([change(5, "1", "hand"), change(6, "3")], "d2", False),  # a new one has won
     ],
 )
-def test_a_champion_that_a_person_has_chosen_stays_until_a_new_candidate(
-    entries: list[Entry], candidate: str, held: bool
-) -> None:
+def test_a_champion_that_a_person_has_chosen_stays_until_a_new_candidate(entries, candidate, held):
     state = state_of(change(1, "1"), change(2, "2"), *entries)
     assert (state.held_by(candidate) is not None) == held

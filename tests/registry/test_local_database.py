@@ -1,7 +1,5 @@
 """A local registry: the champion is read without MLflow, a new database is the one that MLflow's migrations make."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 import subprocess
@@ -9,15 +7,20 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pandas as pd
 import pytest
+import yaml
 
+from components.core.errors import RegistryError
 from components.learners.baselines.stage import BaselineJob, baseline
-from components.registry.champion import fetched_champion, find_champion
+from components.learners.prediction import predict_rows
+from components.registry.champion import fetched_champion, find_champion, load_champion
 from components.registry.local_database import local_champion
 from components.registry.promote import promote
 from components.registry.stage import register
 from components.registry.tracking import connect
 from components.registry.tracking.new_database import DUMP, create_database, dump_database
+from headstart import load
 from tests.registry.conftest import Pipeline
 
 
@@ -33,7 +36,7 @@ def promoted(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     return pipeline
 
 
-def test_the_champion_is_the_one_of_mlflow(promoted: Pipeline) -> None:
+def test_the_champion_is_the_one_of_mlflow(promoted):
     settings = promoted.settings
     registry = connect(settings)
     expected = find_champion(registry, "letters")
@@ -60,19 +63,19 @@ def test_the_champion_is_the_one_of_mlflow(promoted: Pipeline) -> None:
         "DROP TABLE model_versions",
     ],
 )
-def test_mlflow_is_asked_about_everything_else(promoted: Pipeline, change: str) -> None:
+def test_mlflow_is_asked_about_everything_else(promoted, change):
     with closing(sqlite3.connect(promoted.settings.tracking.removeprefix("sqlite:///"))) as database, database:
         database.execute(change)
     assert local_champion(promoted.settings, "letters") is None
 
 
-def test_a_registry_that_is_no_local_database(tmp_path: Path, promoted: Pipeline) -> None:
+def test_a_registry_that_is_no_local_database(tmp_path, promoted):
     for address in ("http://127.0.0.1:9", f"sqlite:///{tmp_path}/none.db"):
         assert local_champion(promoted.settings.model_copy(update={"tracking": address}), "letters") is None
     assert not (tmp_path / "none.db").exists()
 
 
-def test_prediction_imports_neither_mlflow_nor_torch_nor_scikit_learn(promoted: Pipeline) -> None:
+def test_prediction_imports_neither_mlflow_nor_torch_nor_scikit_learn(promoted):
     script = (
         "import sys\nfrom components.registry.champion import load_champion\n"
         "from components.settings.registry import RegistrySettings\n"
@@ -84,10 +87,10 @@ def test_prediction_imports_neither_mlflow_nor_torch_nor_scikit_learn(promoted: 
     assert done.stdout == "1 []\n"
 
 
-def test_the_dump_is_the_one_of_the_installed_mlflow() -> None:
+def test_the_dump_is_the_one_of_the_installed_mlflow():
     """The migrations create indices and constraints in any order."""
 
-    def parts(dump: str) -> list[list[str]]:
+    def parts(dump):
         return sorted(sorted(re.split(r", |\(|\)|;", line)) for line in dump.splitlines())
 
     assert parts(dump_database()) == parts(DUMP.read_text()), (
@@ -95,9 +98,37 @@ def test_the_dump_is_the_one_of_the_installed_mlflow() -> None:
     )
 
 
-def test_a_database_that_exists_is_kept(tmp_path: Path) -> None:
+def test_a_database_that_exists_is_kept(tmp_path):
     (tmp_path / "mlflow.db").write_bytes(b"content")
     create_database(tmp_path / "mlflow.db")
     assert (tmp_path / "mlflow.db").read_bytes() == b"content"
     create_database(tmp_path / "new.db")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mlflow.db", "new.db"]
+
+
+# Registered models from Python (`headstart.load`).
+
+
+TEXTS = ["aaa", "bbb", "ccc"]
+
+
+def test_the_champion_and_a_version(pipeline, tmp_path):
+    params = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
+    params["registry"] = {"tracking": pipeline.settings.tracking}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    register(pipeline.register_job(starts=["adapted"]))
+    promote(pipeline.promote_job())
+    model = load("letters", params=tmp_path / "params.yaml")
+    served = predict_rows(load_champion(pipeline.settings, "letters"), [(text,) for text in TEXTS])
+    actual = model.predict(TEXTS)
+    assert actual["confidence"].tolist() == [answer["confidence"] for answer in served if answer]
+    assert actual["label"].tolist() == [answer["label"] for answer in served if answer]
+    saved = load(model.save(tmp_path / "saved"))
+    pd.testing.assert_frame_equal(saved.predict(TEXTS), actual, check_exact=True)
+    pd.testing.assert_frame_equal(load(pipeline.out).predict(TEXTS), actual, check_exact=True)
+    version = load("letters/1", params=tmp_path / "params.yaml")
+    pd.testing.assert_frame_equal(version.predict(TEXTS), actual, check_exact=True)
+    with pytest.raises(RegistryError, match="has no version '7'"):
+        load("letters/7", params=tmp_path / "params.yaml")
+    with pytest.raises(RegistryError, match="no version"):
+        load("others", params=tmp_path / "params.yaml")

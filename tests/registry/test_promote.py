@@ -1,7 +1,5 @@
 """The stage `promote`: verdicts, and what is recorded of them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -11,14 +9,13 @@ from components.registry.champion import load_champion
 from components.registry.commands import rollback
 from components.registry.ledger import Ledger
 from components.registry.promote import promote
-from components.registry.runs import evaluation_warnings, recipe_difference
+from components.registry.runs import evaluation_warnings
 from components.registry.stage import register
 from components.registry.tracking import connect
-from tests.registry.conftest import Pipeline
 from tests.registry.promoting import NAME, champion, champions, events, labels_of, must_not_be_called, run
 
 
-def test_the_first_model_is_promoted_and_predicts(pipeline: Pipeline) -> None:
+def test_the_first_model_is_promoted_and_predicts(pipeline):
     decision = run(pipeline)
 
     assert decision["verdict"] == "promote"
@@ -36,7 +33,7 @@ def test_the_first_model_is_promoted_and_predicts(pipeline: Pipeline) -> None:
     assert labels_of(loaded, "a", "bb", "c", "d", "z") == ["x", "y", "z", "x", "z"]
 
 
-def test_a_better_challenger_replaces_the_champion_and_rollback_restores_it(pipeline: Pipeline) -> None:
+def test_a_better_challenger_replaces_the_champion_and_rollback_restores_it(pipeline):
     run(pipeline, knows=16)
     decision = run(pipeline, knows=24, largest_slice_loss=1.0)
 
@@ -65,9 +62,7 @@ def test_a_better_challenger_replaces_the_champion_and_rollback_restores_it(pipe
         rollback(pipeline.settings, "letters")
 
 
-def test_the_same_content_changes_nothing_and_is_not_scored(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_content_changes_nothing_and_is_not_scored(pipeline, monkeypatch):
     run(pipeline)
     before = events(pipeline)
     monkeypatch.setattr("components.registry.judging.load_version", must_not_be_called)
@@ -80,7 +75,7 @@ def test_the_same_content_changes_nothing_and_is_not_scored(
     assert events(pipeline) == before
 
 
-def test_a_decision_with_the_same_inputs_is_not_repeated(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decision_with_the_same_inputs_is_not_repeated(pipeline, monkeypatch):
     run(pipeline, knows=24)
     first = run(pipeline, knows=16)
     before = events(pipeline)
@@ -95,7 +90,7 @@ def test_a_decision_with_the_same_inputs_is_not_repeated(pipeline: Pipeline, mon
     assert run(pipeline)["test"]["rows"] == 234
 
 
-def test_a_verdict_without_a_comparison_is_not_final(pipeline: Pipeline) -> None:
+def test_a_verdict_without_a_comparison_is_not_final(pipeline):
     register(pipeline.register_job(starts=["adapted"]))
     models = pipeline.root / "mlruns" / "models"
     models.rename(pipeline.root / "elsewhere")
@@ -107,7 +102,7 @@ def test_a_verdict_without_a_comparison_is_not_final(pipeline: Pipeline) -> None
     assert run(pipeline)["verdict"] == "promote"
 
 
-def test_the_first_champion_has_to_beat_the_best_baseline(pipeline: Pipeline) -> None:
+def test_the_first_champion_has_to_beat_the_best_baseline(pipeline):
     pipeline.write_baselines(words=12, pairs=24)
     decision = run(pipeline)  # knows 22 letters of 26
     assert decision["verdict"] == "reject"
@@ -125,7 +120,7 @@ def test_the_first_champion_has_to_beat_the_best_baseline(pipeline: Pipeline) ->
     assert run(pipeline, knows=16, largest_slice_loss=1.0)["against"] == f"{NAME}/1"
 
 
-def test_clusters_of_the_examples_decide_the_interval(pipeline: Pipeline) -> None:
+def test_clusters_of_the_examples_decide_the_interval(pipeline):
     run(pipeline, knows=16)
     decision = run(pipeline, knows=20, largest_slice_loss=1.0)
     assert (decision["verdict"], decision["units"], decision["count"]) == ("promote", "rows", 260)
@@ -140,7 +135,7 @@ def test_clusters_of_the_examples_decide_the_interval(pipeline: Pipeline) -> Non
     assert "clusters with about" in decision["reasons"][0]
 
 
-def test_distinct_comparisons_on_one_test_version_are_counted(pipeline: Pipeline) -> None:
+def test_distinct_comparisons_on_one_test_version_are_counted(pipeline):
     assert run(pipeline, knows=20)["test_uses"] == 1
     second = run(pipeline, knows=19)
     assert (second["test_uses"], second["alpha"]) == (2, pytest.approx(0.05 / 6))
@@ -153,7 +148,7 @@ def test_distinct_comparisons_on_one_test_version_are_counted(pipeline: Pipeline
     assert run(pipeline, knows=17)["test_uses"] == 1
 
 
-def test_unknown_slices_of_the_rule_are_refused(pipeline: Pipeline) -> None:
+def test_unknown_slices_of_the_rule_are_refused(pipeline):
     with pytest.raises(ConfigError, match=r"promote.slices: no test row is in a slice 'earli'.*early"):
         run(pipeline, slices={"earli": 0.02})
     run(pipeline, knows=16)
@@ -162,18 +157,18 @@ def test_unknown_slices_of_the_rule_are_refused(pipeline: Pipeline) -> None:
     assert [(change["name"], change["named"]) for change in decision["slices"]] == [("early", True), ("late", False)]
 
 
-def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline) -> None:
-    def estimate(mean: float, width: float = 0.02) -> dict[str, float]:
+def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline):
+    def estimate(mean, width=0.02):
         return {"mean": mean, "low": mean - width, "high": mean + width}
 
-    def system(name: str, mean: float) -> dict[str, object]:
+    def system(name, mean):
         scores = {"macro_f1": estimate(mean)}
         family = "baseline" if name == "tfidf-words" else "ulmfit"
         artifact = {"budget": 20, "seeds": [0], "labels": 120, "selection": mean, "scores": scores}
         start, cells = name.partition("-")[2], [{"budget": 20, "seeds": [], "scores": scores}]
         return {"system": name, "family": family, "start": start, "budgets": cells, "artifact": artifact}
 
-    def part(kind: str, name: str, *, hurts: bool) -> dict[str, object]:
+    def part(kind, name, *, hurts):
         start = {"score": estimate(0.538), "difference": estimate(-0.462, 0.06), "hurts": hurts}
         return {"part": kind, "name": name, "rows": 130, "scratch": estimate(1.0, 0), "starts": {"adapted": start}}
 
@@ -205,24 +200,7 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline)
         evaluation_warnings(evaluation.parent, "ulmfit-adapted")
 
 
-def test_the_difference_of_the_recipes_stands_beside_the_decision(pipeline: Pipeline) -> None:
-    pipeline.write_classifier("adapted", knows=20)
-    pipeline.write_baselines(words=3, pairs=8)
-    evaluation = pipeline.out / "evaluation" / "letters"
-    content = json.loads((evaluation / "evaluation.json").read_text())
-    content |= {"main": "accuracy", "titles": {"accuracy": "accuracy"}, "seeds": [0, 1]}
-    content["recipes"] = {"pairs": {"ulmfit-adapted": {"mean": -0.4, "low": -0.7, "high": 0.1}}}
-    (evaluation / "evaluation.json").write_text(json.dumps(content))
-    decision = run(pipeline)
-    sentence = "accuracy +0.4000 [-0.1000, +0.7000], mean over 2 seeds"
-    assert (decision["verdict"], decision["recipe"]) == (
-        "promote", f"as recipes, ulmfit-adapted minus pairs: {sentence}"
-    )  # fmt: skip
-    assert recipe_difference(evaluation, "ulmfit-adapted", "ulmfit-adapted") == "", "one recipe"
-    assert recipe_difference(evaluation / "nowhere", "ulmfit-adapted", "pairs") == ""
-
-
-def test_only_production_moves_the_champion(pipeline: Pipeline) -> None:
+def test_only_production_moves_the_champion(pipeline):
     run(pipeline, knows=14)
     pipeline.write_classifier("adapted", knows=24)
     register(pipeline.register_job(starts=["adapted"]))
@@ -242,7 +220,7 @@ def test_only_production_moves_the_champion(pipeline: Pipeline) -> None:
     assert labels_of(load_champion(pipeline.settings, "letters"), "w") != ["y"]
 
 
-def test_unreadable_baselines_are_inconclusive(pipeline: Pipeline) -> None:
+def test_unreadable_baselines_are_inconclusive(pipeline):
     pipeline.write_baselines(words=12)
     pipeline.write_examples(rows=234)
     decision = run(pipeline, knows=22)

@@ -1,15 +1,14 @@
 """What is evidence for the promotion rule: clusters, power, repeated use of the test rows."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from benchmarks.gate_error_rates import GATES, LEVELS, SHARES, TestSet, World, exponential_sizes
 from components.data.scoring.classification import Classification
-from components.data.scoring.intervals import Variance, half_width
+from components.data.scoring.intervals import Variance, half_width, sampling_variance
 from components.registry.promotion import REFRESH, Scored, TestRows, compare, decide, detectable, power, units_needed
 from components.settings.promote import PromotionRule
 from tests.registry.rule import CHAMPION, LABELS, ROWS, RULE, SCORING, TEST, predictions, scored, statistics_of
@@ -32,7 +31,7 @@ def clustered(seed: int, *, groups: int = 40, size: int = 10, spread: float = 0.
     return rows, systems
 
 
-def test_rows_of_one_cluster_are_not_independent() -> None:
+def test_rows_of_one_cluster_are_not_independent():
     verdicts = {"clusters": 0, "rows": 0}
     for seed in range(300):
         rows, systems = clustered(seed)
@@ -46,7 +45,7 @@ def test_rows_of_one_cluster_are_not_independent() -> None:
     assert verdicts["rows"] >= 25
 
 
-def test_few_clusters_are_inconclusive() -> None:
+def test_few_clusters_are_inconclusive():
     better, champion = scored("better", 400), scored("champion", 0)
     four = [f"g{row % 4}" for row in range(ROWS)]
     decision = decide(better, champion, RULE, rows=replace(TEST, groups=four))
@@ -65,7 +64,7 @@ def test_few_clusters_are_inconclusive() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_few_rows_are_inconclusive(count: int) -> None:
+def test_few_rows_are_inconclusive(count):
     """All rows agree that the candidate is better, so that the estimate of the variance is 0."""
     labels = LABELS[:count]
     right, wrong = statistics_of(labels, labels), statistics_of((labels + 1) % 4, labels)
@@ -78,7 +77,7 @@ def test_few_rows_are_inconclusive(count: int) -> None:
     )
 
 
-def test_an_inconclusive_verdict_names_the_detectable_effect_and_the_labels_needed() -> None:
+def test_an_inconclusive_verdict_names_the_detectable_effect_and_the_labels_needed():
     candidate = scored("candidate", None, statistics=statistics_of(predictions(284, first=40)))
     decision = decide(candidate, CHAMPION, RULE, rows=TEST)
 
@@ -107,17 +106,17 @@ def test_an_inconclusive_verdict_names_the_detectable_effect_and_the_labels_need
     assert not any("labels" in reason for reason in decision.reasons)
 
 
-def test_every_use_of_the_test_rows_costs_error() -> None:
+def test_every_use_of_the_test_rows_costs_error():
     candidate = scored("candidate", 296)
     first, fifth = (decide(candidate, CHAMPION, RULE, rows=TEST, test_uses=use) for use in (1, 5))
     thirtieth = decide(candidate, CHAMPION, RULE, rows=TEST, test_uses=30)
 
     assert (first.verdict, first.test_uses, first.alpha) == ("promote", 1, pytest.approx(0.025))
     assert (fifth.test_uses, fifth.alpha) == (5, pytest.approx(0.05 / 30))
-    assert first.low > fifth.low > thirtieth.low  # type: ignore[operator]
+    assert first.low > fifth.low > thirtieth.low
     assert thirtieth.verdict == "inconclusive"
     assert (first.refresh, fifth.refresh, thirtieth.refresh) == (False, False, True)
-    assert thirtieth.detectable > REFRESH * first.detectable  # type: ignore[operator]
+    assert thirtieth.detectable > REFRESH * first.detectable
     assert thirtieth.reasons[-1].startswith("comparison 30 on these test rows: the smallest gain that is detected grew")
     assert not any("comparison" in reason for reason in first.reasons)
 
@@ -125,7 +124,7 @@ def test_every_use_of_the_test_rows_costs_error() -> None:
 KNOWN = math.inf
 
 
-def test_a_gain_is_a_difference_of_scores_with_the_variance_between_clusters() -> None:
+def test_a_gain_is_a_difference_of_scores_with_the_variance_between_clusters():
     scoring = Classification(["a", "b"], bins=1)
     labels, clusters = np.tile([0, 1], 30), np.arange(60) // 6
     wrong = np.random.default_rng(0).random(60) < 0.3
@@ -139,13 +138,13 @@ def test_a_gain_is_a_difference_of_scores_with_the_variance_between_clusters() -
     assert compare(before, after, None, scoring=scoring, metric="accuracy").units == 60
 
 
-def test_the_errors_of_all_comparisons_sum_to_one_minus_confidence() -> None:
+def test_the_errors_of_all_comparisons_sum_to_one_minus_confidence():
     rule = PromotionRule(confidence=0.95)
     assert [rule.error_of(use) for use in (1, 2, 3)] == pytest.approx([0.05 / 2, 0.05 / 6, 0.05 / 12])
     assert sum(rule.error_of(use) for use in range(1, 100_000)) == pytest.approx(0.05, rel=1e-4)
 
 
-def test_the_detectable_effect_is_shown_with_80_percent_power() -> None:
+def test_the_detectable_effect_is_shown_with_80_percent_power():
     sampling = Variance(0.0003, 60.0)
     effect = detectable(sampling, 0.01)
     assert power(sampling, 0.01, effect) == pytest.approx(0.8)
@@ -153,7 +152,7 @@ def test_the_detectable_effect_is_shown_with_80_percent_power() -> None:
     assert power(Variance(0.0, KNOWN), 0.01, 0.1) == 1
 
 
-def test_units_needed_is_the_sample_size_of_a_one_sided_z_test() -> None:
+def test_units_needed_is_the_sample_size_of_a_one_sided_z_test():
     # Std per row 0.5, effect 0.05: (2.48647 * 0.5 / 0.05) ** 2 = 618.26.
     sampling = Variance(0.05**2, KNOWN)
     assert units_needed(0.05, sampling, 100, error=0.05) == 619
@@ -162,3 +161,34 @@ def test_units_needed_is_the_sample_size_of_a_one_sided_z_test() -> None:
     assert units_needed(-0.03, sampling, 100, error=0.05) is None
     # With clusters, the quantile of Student's t falls with their number: more clusters than by the normal one.
     assert 618 < (units_needed(0.05, Variance(0.05**2, 9.0), 10, error=0.05) or 0) * 10 < 660
+
+
+# The simulation of error rates computes what the rule computes.
+
+
+@pytest.mark.parametrize("clustered", [True, False])
+def test_verdicts_are_those_of_decide(*, clustered):
+    world = World(exponential_sizes(20), clustered=clustered, noise=True)
+    test = TestSet(world, np.random.default_rng(1))
+    better = world.shifted(LEVELS, float(world.truth(LEVELS)) + 0.08)
+    predicted = test.predict(np.stack([LEVELS, *[better] * 12]))
+    scores, without = test.scores(predicted)
+    scoring = Classification([str(number) for number in range(len(SHARES))], bins=1)
+    fields = [("text",)] * len(test.labels)
+    one_hot = np.eye(len(SHARES), dtype=np.float32)
+    champion, *candidates = (
+        Scored(str(night), str(night), scoring.statistics(fields, test.labels[:, None], one_hot[row]))
+        for night, row in enumerate(predicted)
+    )
+    groups = [f"g{number}" for number in test.clusters] if clustered else None
+    assert champion.statistics is not None
+    rows = TestRows("t", scoring, champion.statistics, groups=groups)
+    verdicts = []
+    for night, candidate in enumerate(candidates, start=1):
+        decision = decide(candidate, champion, PromotionRule(), rows=rows, test_uses=night)
+        assert decision.gain == pytest.approx(scores[night] - scores[0])
+        sampling = sampling_variance(without[night] - without[0], test.sizes)
+        gain = float(scores[night] - scores[0])
+        verdicts.append(decision.verdict == "promote")
+        assert GATES["gate"].promotes(gain, sampling, use=night) is verdicts[-1]
+    assert 0 < sum(verdicts) < 12

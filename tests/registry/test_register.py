@@ -1,7 +1,5 @@
 """The stage `register`: content and lineage of versions, idempotence, errors."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -16,10 +14,12 @@ from components.core.data_version import UNKNOWN, DataVersion, data_versions
 from components.core.errors import ArtifactError, ConfigError
 from components.core.measurements import RUN_ID
 from components.pipeline.lineage.trace import _traced, model_lines
+from components.registry.candidates import RegisterJob, candidates
 from components.registry.promote import promote
 from components.registry.runs import DevScore, read_dev_score
 from components.registry.stage import register
 from components.registry.tracking import connect
+from components.settings.registry import RegistrySettings
 from tests.registry.conftest import Pipeline
 
 
@@ -27,7 +27,7 @@ def listing(path: Path) -> dict:
     return json.loads(path.read_text())
 
 
-def test_every_model_becomes_a_version_with_its_parent(pipeline: Pipeline) -> None:
+def test_every_model_becomes_a_version_with_its_parent(pipeline):
     result = listing(register(pipeline.register_job()))
 
     assert [(model["name"], model["version"], model["start"], model["parent"]) for model in result["models"]] == [
@@ -49,7 +49,7 @@ def test_every_model_becomes_a_version_with_its_parent(pipeline: Pipeline) -> No
     assert (result["git_commit"], result["git_dirty"], result["dvc_lock"]) == ("unknown", "unknown", "unknown")
 
 
-def test_a_student_names_its_teachers(pipeline: Pipeline) -> None:
+def test_a_student_names_its_teachers(pipeline):
     pipeline.write_classifier("pretrained-from-small", knows=21)
     imported = {"source": "models/minilm", "digest": "abc"}
     job = pipeline.register_job(
@@ -77,7 +77,7 @@ def test_a_student_names_its_teachers(pipeline: Pipeline) -> None:
     assert lines[lines.index("  has learned the predictions of") + 1].startswith("    headstart-letters/3: classifier")
 
 
-def test_equal_content_is_not_registered_twice(pipeline: Pipeline) -> None:
+def test_equal_content_is_not_registered_twice(pipeline):
     first = listing(register(pipeline.register_job()))
     # The same weights from another run, with other timings and facts.
     directory = pipeline.out / "encoder" / "ulmfit" / "pretrained"
@@ -113,7 +113,7 @@ def write_lock(pipeline: Pipeline, **stages: dict[str, object]) -> Path:
     return path
 
 
-def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline: Pipeline) -> None:
+def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline):
     encoder = (pipeline.out / "encoder" / "ulmfit" / "adapted").as_posix()
     stages = {
         "adapt__ulmfit": stage({encoder: md5(3)}, artifacts__tokens__domain=md5(1), components__models=md5(2)),
@@ -125,7 +125,7 @@ def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline: Pipeline) -> N
     write_lock(pipeline, **stages, register=stage({}))
     (pipeline.root / "data.dvc").write_text(yaml.safe_dump({"outs": [{"path": "data", "md5": md5(4)}]}))
 
-    def git(*command: str) -> str:
+    def git(*command):
         command = ("git", "-c", "user.name=a", "-c", "user.email=a@b", *command)
         return subprocess.run(command, cwd=pipeline.root, check=True, capture_output=True, text=True).stdout.strip()
 
@@ -153,7 +153,7 @@ def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline: Pipeline) -> N
     assert listing(register(pipeline.register_job(tasks=[])))["dvc_lock"] == version.tags["dvc_lock"]
 
 
-def test_the_data_of_an_experiment_is_the_data_it_has_read(pipeline: Pipeline) -> None:
+def test_the_data_of_an_experiment_is_the_data_it_has_read(pipeline):
     pretrained, adapted = (
         (pipeline.out / "encoder" / "ulmfit" / start).as_posix() for start in ("pretrained", "adapted")
     )
@@ -185,7 +185,7 @@ def test_the_data_of_an_experiment_is_the_data_it_has_read(pipeline: Pipeline) -
     }
 
 
-def test_data_without_a_record_of_dvc_has_the_digest_of_its_files(tmp_path: Path) -> None:
+def test_data_without_a_record_of_dvc_has_the_digest_of_its_files(tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "a.txt").write_text("a")
     paths = {"here": Path("own"), "absolute": tmp_path / "own", "gone": Path("gone")}
@@ -196,7 +196,7 @@ def test_data_without_a_record_of_dvc_has_the_digest_of_its_files(tmp_path: Path
     assert data_versions(paths, project=tmp_path, out=Path("artifacts"))["here"] != first["here"]
 
 
-def test_metrics_curves_and_parameters_are_logged_in_the_run(pipeline: Pipeline) -> None:
+def test_metrics_curves_and_parameters_are_logged_in_the_run(pipeline):
     register(pipeline.register_job())
     registry = connect(pipeline.settings)
     encoder = registry.client.get_run(registry.get("headstart-ulmfit-pretrained", "1").run_id)
@@ -223,7 +223,7 @@ def test_metrics_curves_and_parameters_are_logged_in_the_run(pipeline: Pipeline)
     }
 
 
-def test_a_registered_model_is_data_only(pipeline: Pipeline) -> None:
+def test_a_registered_model_is_data_only(pipeline):
     register(pipeline.register_job(starts=["scratch"]))
     (model,) = (pipeline.root / "mlruns").rglob("MLmodel")
     files = {path.relative_to(model.parent).as_posix() for path in model.parent.rglob("*") if path.is_file()}
@@ -249,7 +249,7 @@ def test_a_registered_model_is_data_only(pipeline: Pipeline) -> None:
     ]
 
 
-def test_an_altered_model_is_not_registered(pipeline: Pipeline) -> None:
+def test_an_altered_model_is_not_registered(pipeline):
     weights = pipeline.out / "encoder" / "ulmfit" / "pretrained" / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
@@ -261,7 +261,7 @@ def test_an_altered_model_is_not_registered(pipeline: Pipeline) -> None:
     assert not (pipeline.out / "registry" / "registered.json").exists()
 
 
-def test_missing_outputs_are_named(pipeline: Pipeline) -> None:
+def test_missing_outputs_are_named(pipeline):
     with pytest.raises(ArtifactError, match=r"registered.json: missing; run the stage register first"):
         promote(pipeline.promote_job())
     (pipeline.out / "finetuned" / "letters" / "ulmfit-adapted" / "runs.json").write_text("[]")
@@ -272,8 +272,8 @@ def test_missing_outputs_are_named(pipeline: Pipeline) -> None:
         register(pipeline.register_job())
 
 
-def test_the_dev_score_is_the_best_of_each_run(tmp_path: Path) -> None:
-    def run(start: str, budget: int, *points: tuple[float, float]) -> dict:
+def test_the_dev_score_is_the_best_of_each_run(tmp_path):
+    def run(start, budget, *points):
         curve = [{"span_f1": span, "accuracy": accuracy} for span, accuracy in points]
         return {"system": f"flair-{start}", "start": start, "budget": budget, "score": "span_f1", "curve": curve}
 
@@ -298,7 +298,7 @@ def test_the_dev_score_is_the_best_of_each_run(tmp_path: Path) -> None:
         read_dev_score(path, system=base, metric="macro_f1")
 
 
-def test_a_model_is_logged_in_the_run_of_its_stage(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_logged_in_the_run_of_its_stage(pipeline, monkeypatch):
     """The run that monitoring has made keeps its times; a model without one gets a run below the retraining's."""
     encoder = (pipeline.out / "encoder" / "ulmfit" / "adapted").as_posix()
     stages = {"adapt@ulmfit": {"outs": [{"path": encoder, "hash": "md5", "md5": "3" * 32 + ".dir"}]}}
@@ -319,3 +319,54 @@ def test_a_model_is_logged_in_the_run_of_its_stage(pipeline: Pipeline, monkeypat
     assert run.data.metrics["perplexity"] == 3.5
     other = client.get_run(registry.get("headstart-ulmfit-pretrained", "1").run_id)
     assert other.data.tags["mlflow.parentRunId"] == retrain
+
+
+# Models and parents of a run with task-adaptive pretraining and multi-task learning.
+
+
+def test_models_of_additional_initialisations_and_their_parents():
+    job = RegisterJob(
+        registry=RegistrySettings(),
+        out=Path("out"),
+        families=["ulmfit"],
+        tasks=["a", "b"],
+        starts=["scratch", "pretrained", "adapted"],
+        further={"a": ["task-adapted", "adapted-with-both", "scratch-with-both"], "b": ["adapted-with-both"]},
+        parameters={},
+    )
+    actual = {(candidate.start, candidate.task): candidate for candidate in candidates(job)}
+    assert list(actual)[:3] == [("pretrained", None), ("adapted", None), ("task-adapted-a", None)], "parents first"
+    mine = actual["task-adapted-a", None]
+    assert mine.parent == ("ulmfit", "adapted", None) and mine.directory == Path("out/encoder/ulmfit/task-adapted-a")
+    assert actual["task-adapted", "a"].parent == mine.key
+    assert actual["adapted-with-both", "a"].parent == ("ulmfit", "adapted", None)
+    assert actual["adapted-with-both", "b"].directory == Path("out/finetuned/b/ulmfit-adapted-with-both")
+    assert actual["scratch-with-both", "a"].parent is None
+    assert ("task-adapted", "b") not in actual
+    assert all(
+        candidate.parent is None or candidate.parent in {c.key for c in actual.values()}
+        for candidate in actual.values()
+    )
+
+
+def test_a_teacher_is_registered_before_the_vectors_that_are_computed_from_it():
+    job = RegisterJob(
+        registry=RegistrySettings(),
+        out=Path("out"),
+        families=["minilm-static"],
+        tasks=["a"],
+        starts=["pretrained", "adapted"],
+        parents={"minilm-static": ["minilm"]},
+        parameters={},
+    )
+    actual = list(candidates(job))
+    assert [(item.family, item.start, item.task, item.section) for item in actual] == [
+        ("minilm", "pretrained", None, "pretrain"),
+        ("minilm", "adapted", None, "adapt"),
+        ("minilm-static", "pretrained", None, "static"),
+        ("minilm-static", "adapted", None, "static"),
+        ("minilm-static", "pretrained", "a", "finetune"),
+        ("minilm-static", "adapted", "a", "finetune"),
+    ]
+    assert actual[3].parent == ("minilm", "adapted", None)
+    assert actual[5].parent == ("minilm-static", "adapted", None)

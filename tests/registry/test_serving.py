@@ -1,7 +1,5 @@
 """Registered models in MLflow's command line and servers, outside of the repository."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import multiprocessing
@@ -28,7 +26,6 @@ from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
 from tests.conftest import free_port
 from tests.registry.aliases import contend
-from tests.registry.conftest import Pipeline
 
 START_SECONDS = 120
 
@@ -73,7 +70,7 @@ def running(command: list[str], *, port: int, where: Path, health: str, **change
         process.wait()
 
 
-def test_models_serve_returns_labels_with_the_installed_code(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_models_serve_returns_labels_with_the_installed_code(pipeline, tmp_path):
     register(pipeline.register_job(starts=["adapted"]))
     promote(pipeline.promote_job())
     where = tmp_path / "elsewhere"
@@ -96,9 +93,7 @@ def test_models_serve_returns_labels_with_the_installed_code(pipeline: Pipeline,
     assert sum(answers[0]["probabilities"].values()) == pytest.approx(1.0)
 
 
-def test_registration_and_promotion_with_an_mlflow_server(
-    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_registration_and_promotion_with_an_mlflow_server(pipeline, tmp_path, monkeypatch):
     port = free_port()
     store = ["--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db", "--artifacts-destination", f"{tmp_path}/served"]
     with running(
@@ -147,7 +142,7 @@ serve(RegistrySettings(tracking=sys.argv[1]), "letters", **settings, address=Add
 """
 
 
-def test_the_server_follows_the_alias_without_a_failed_request(pipeline: Pipeline) -> None:
+def test_the_server_follows_the_alias_without_a_failed_request(pipeline):
     register(pipeline.register_job(starts=["scratch", "adapted"]))
     promote(pipeline.promote_job())
     registry = connect(pipeline.settings)
@@ -172,7 +167,7 @@ def test_the_server_follows_the_alias_without_a_failed_request(pipeline: Pipelin
         # Later lines must not fill the pipe.
         threading.Thread(target=process.stderr.read, daemon=True).start()
 
-        def ask() -> str:
+        def ask():
             request = urllib.request.Request(address, data=b'{"inputs": {"text": ["a", "bb"]}}')
             with urllib.request.urlopen(request, timeout=30) as response:
                 content = json.loads(response.read())

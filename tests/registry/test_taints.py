@@ -1,7 +1,5 @@
 """Versions that have learned from a removed document: not promoted, not restored, replaced by an equal clean one."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -9,10 +7,9 @@ import pytest
 from components.core.errors import RegistryError
 from components.registry.commands import assign, describe_champion, history, rollback
 from components.registry.ledger import Ledger, record_taints
-from components.registry.tracking import Registry, connect
+from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
 from tests.registry.aliases import A, M, add, number, promote
-from tests.registry.conftest import Pipeline
 from tests.registry.promoting import NAME, champion, run
 
 
@@ -22,9 +19,7 @@ def taint(settings: RegistrySettings, name: str, *numbers: str) -> None:
     record_taints(made, versions, certificate="c-1", documents=1, reason="request 7")
 
 
-def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_candidate_never(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_candidate_never(pipeline, monkeypatch):
     options = {"largest_slice_loss": 1.0}
     run(pipeline, knows=24, **options)
     taint(pipeline.settings, NAME, "1")
@@ -59,7 +54,7 @@ def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_ca
     )
 
 
-def test_a_model_that_was_initialised_from_a_tainted_one_is_rejected(pipeline: Pipeline) -> None:
+def test_a_model_that_was_initialised_from_a_tainted_one_is_rejected(pipeline):
     run(pipeline, knows=16)
     encoder = "headstart-ulmfit-adapted"
     taint(pipeline.settings, encoder, "1")
@@ -69,7 +64,7 @@ def test_a_model_that_was_initialised_from_a_tainted_one_is_rejected(pipeline: P
     assert rejected["verdict"] == "reject" and rejected["reasons"][0].startswith(f"{encoder}/1 has learned from")
 
 
-def test_leaked_test_rows_refuse_a_model(pipeline: Pipeline) -> None:
+def test_leaked_test_rows_refuse_a_model(pipeline):
     folder = pipeline.out / "leakage" / "letters"
     folder.mkdir(parents=True)
     actual = {"exact": 3, "near": 0, "refused": "3 test rows occur in what it was trained on (leakage.exact: refuse)"}
@@ -82,7 +77,7 @@ def test_leaked_test_rows_refuse_a_model(pipeline: Pipeline) -> None:
     assert (recorded["leakage.test.exact"], recorded["leakage.test.near"]) == (3, 0)
 
 
-def test_commands_name_the_taint(registry: Registry) -> None:
+def test_commands_name_the_taint(registry):
     settings = registry.settings
     promote(registry, add(registry, "a"))
     promote(registry, add(registry, "b"))

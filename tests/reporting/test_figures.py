@@ -1,15 +1,10 @@
 """Figures: names do not overlap, stay within the axes, and are drawn literally."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from itertools import combinations
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation, Text
 
 from components.reporting import figures
 from components.reporting.figures import Cloud, Line
@@ -31,31 +26,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], str]], Figu
     return of
 
 
-def names_in(figure: Figure) -> list[Annotation]:
-    return [text for text in figure.axes[0].texts if isinstance(text, Annotation) and text.get_text()]
-
-
-def disjoint(texts: list[Text]) -> bool:
-    boxes = [Text.get_window_extent(text) for text in texts]
-    return not any(each.overlaps(other) for each, other in combinations(boxes, 2))
-
-
-def test_a_crowded_scatter_plot_names_the_first_points_of_each_cloud(
-    drawn: Callable[[Callable[[], str]], Figure],
-) -> None:
-    rng = np.random.default_rng(1)
-    clouds = {"frequent words": Cloud([-3.0, 3.0], [-3.0, 3.0], background=True)}
-    for number, word in enumerate(("bank", "river", "money")):
-        places = number + 0.05 * rng.normal(size=(20, 2))
-        names = [word, *(f"{word}-near-{near}" for near in range(19))]
-        clouds[word] = Cloud(places[:, 0].tolist(), places[:, 1].tolist(), names)
-    result = names_in(drawn(lambda: figures.scatter(clouds)))
-    assert disjoint(result)
-    assert {"bank", "river", "money"} < {text.get_text() for text in result}
-    assert len(result) < 60
-
-
-def test_a_curve_has_the_same_colour_in_every_figure_of_a_chapter(drawn: Callable[[Callable[[], str]], Figure]) -> None:
+def test_a_curve_has_the_same_colour_in_every_figure_of_a_chapter(drawn):
     curves = {name: Line(x=[0.0, 1.0], y=[0.0, 1.0]) for name in ("tfidf", "scratch", "adapted")}
     colours = {
         line.get_label(): line.get_color()
@@ -90,5 +61,5 @@ DRAWINGS: dict[str, Callable[[str], str]] = {
         ("a\x00b\ud83d", "a\ufffdb\ufffd"),
     ],
 )
-def test_any_name_is_drawn_literally_as_valid_xml(kind: str, name: str, shown: str) -> None:
+def test_any_name_is_drawn_literally_as_valid_xml(kind, name, shown):
     assert shown in " ".join(ElementTree.fromstring(DRAWINGS[kind](name)).itertext())

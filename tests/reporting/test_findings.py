@@ -1,7 +1,5 @@
 """Findings of a study are written and read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -29,7 +27,7 @@ def write(out: Path, result: Findings = FOUND) -> Path:
     return findings.write(out, "layers", result, options={"encoder": "bert"}, inputs={"encoder/bert": "ab"})
 
 
-def test_reading_restores_the_findings(tmp_path: Path) -> None:
+def test_reading_restores_the_findings(tmp_path):
     directory = write(tmp_path)
     assert directory == tmp_path / "studies" / "layers"
     assert findings.read(directory) == FOUND
@@ -39,17 +37,7 @@ def test_reading_restores_the_findings(tmp_path: Path) -> None:
     assert set(manifest.files) == {"study.json", "figure-1.svg", "figure-2.svg"}
 
 
-def test_the_metrics_file_changes_with_the_findings(tmp_path: Path) -> None:
-    metrics = tmp_path / "metrics" / "study" / "layers.json"
-    write(tmp_path)
-    before = metrics.read_bytes()
-    write(tmp_path)
-    assert metrics.read_bytes() == before
-    write(tmp_path, Findings(FOUND.chapter, {"last": 0.91}))
-    assert metrics.read_bytes() != before
-
-
-def test_damaged_findings_are_named(tmp_path: Path) -> None:
+def test_damaged_findings_are_named(tmp_path):
     assert findings.read_all(tmp_path) == {}
     directory = write(tmp_path)
     content = json.loads((directory / "study.json").read_text())
@@ -66,7 +54,7 @@ def test_damaged_findings_are_named(tmp_path: Path) -> None:
         findings.read(directory)
 
 
-def test_nan_is_refused(tmp_path: Path) -> None:
+def test_nan_is_refused(tmp_path):
     with pytest.raises(ValueError, match="Out of range float"):
         write(tmp_path, Findings(FOUND.chapter, {"last": float("nan")}))
     assert not (tmp_path / "studies" / "layers").exists()

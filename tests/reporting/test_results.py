@@ -1,7 +1,5 @@
 """Measured numbers as data: the schema of the files, and documents that equal their files."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -62,11 +60,11 @@ def repository(root: Path, text: str, **changes: Any) -> Path:
     return root
 
 
-def test_a_table_shows_estimates_intervals_and_provenance() -> None:
+def test_a_table_shows_estimates_intervals_and_provenance():
     assert Result.model_validate(VALID).table() == TABLE
 
 
-def test_a_file_is_unchanged_after_reading_and_writing() -> None:
+def test_a_file_is_unchanged_after_reading_and_writing():
     text = Result.model_validate(VALID).dump()
     again = Result.model_validate(json.loads(text))
     assert (again.dump(), again) == (text, Result.model_validate(VALID))
@@ -91,7 +89,7 @@ def test_a_file_is_unchanged_after_reading_and_writing() -> None:
         ({"machine": "mine"}, "machine: Extra inputs"),
     ],
 )
-def test_a_file_that_violates_the_schema_is_an_error(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_file_that_violates_the_schema_is_an_error(tmp_path, changes, message):
     path = tmp_path / "speed.json"
     path.write_text(json.dumps(VALID | changes))
     with pytest.raises(ArtifactError) as caught:
@@ -99,7 +97,7 @@ def test_a_file_that_violates_the_schema_is_an_error(tmp_path: Path, changes: di
     assert message in str(caught.value) and str(path) in str(caught.value)
 
 
-def test_documents_are_rendered_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_are_rendered_and_checked(tmp_path, monkeypatch):
     root = repository(tmp_path, "Before.\n\n<!-- results:speed -->\nold\n<!-- /results -->\n\nAfter.\n")
     monkeypatch.chdir(root)
     run = CliRunner()
@@ -116,7 +114,7 @@ def test_documents_are_rendered_and_checked(tmp_path: Path, monkeypatch: pytest.
     assert run.invoke(app, ["--check"]).exit_code == 1
 
 
-def test_a_figure_is_a_deterministic_file(tmp_path: Path) -> None:
+def test_a_figure_is_a_deterministic_file(tmp_path):
     root = repository(
         tmp_path,
         "<!-- results:speed figure -->\n<!-- /results -->\n",
@@ -141,7 +139,7 @@ def test_a_figure_is_a_deterministic_file(tmp_path: Path) -> None:
         ("text <!-- results:speed -->\nx\n<!-- /results -->\n<!-- /results -->\n", "not closed"),
     ],
 )
-def test_an_invalid_block_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_block_is_named(tmp_path, text, message):
     root = repository(tmp_path, text)
     with pytest.raises(ArtifactError) as caught:
         rendering.render(root)
@@ -174,9 +172,7 @@ def evaluation(folder: Path) -> Path:
     return folder
 
 
-def test_an_evaluation_is_recorded_with_commit_processor_and_date(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_is_recorded_with_commit_processor_and_date(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(recording, "commit_of", lambda _: "0123abc")
     folder = evaluation(tmp_path / "evaluation")
@@ -196,8 +192,8 @@ def test_an_evaluation_is_recorded_with_commit_processor_and_date(
         recording.of_evaluation(folder, "trec", command="make run")
 
 
-def test_a_commit_is_dirty_if_code_differs_and_not_if_another_result_does(tmp_path: Path) -> None:
-    def git(*arguments: str) -> None:
+def test_a_commit_is_dirty_if_code_differs_and_not_if_another_result_does(tmp_path):
+    def git(*arguments):
         identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
         subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
 
@@ -215,9 +211,7 @@ def test_a_commit_is_dirty_if_code_differs_and_not_if_another_result_does(tmp_pa
     assert recording.commit_of(tmp_path / "components/reporting") == f"{clean}-dirty"
 
 
-def test_a_benchmark_records_its_command_and_keeps_the_figure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_benchmark_records_its_command_and_keeps_the_figure(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(recording, "commit_of", lambda _: "0123abc")
     monkeypatch.setattr(sys, "argv", [f"{tmp_path}/benchmarks/x.py", "--record", "x", "/elsewhere/a b"])

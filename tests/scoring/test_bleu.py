@@ -1,7 +1,5 @@
 """BLEU from sums over sentences: by hand, and against sacrebleu's score of the corpus."""
 
-from __future__ import annotations
-
 import math
 import sys
 
@@ -13,7 +11,7 @@ from components.core.errors import ConfigError
 from components.data.scoring.bleu import bleu, statistics
 
 
-def test_the_sums_and_the_score_by_hand() -> None:
+def test_the_sums_and_the_score_by_hand():
     sums = statistics(["the cat is on mat", "a dog"], [["the cat is on the mat"], ["one cat"]])
     assert sums.tolist() == [[5, 3, 2, 1, 5, 4, 3, 2, 5, 6], [0, 0, 0, 0, 2, 1, 0, 0, 2, 2]]
     precisions = [5 / 7, 3 / 5, 2 / 3, 1 / 2]
@@ -22,7 +20,7 @@ def test_the_sums_and_the_score_by_hand() -> None:
     assert bleu(sums).tolist() == pytest.approx([math.exp(-1 / 5) * (3 / 4 * 2 / 3 * 1 / 2) ** (1 / 4), 0.0])
 
 
-def test_the_score_of_a_corpus_is_sacrebleus() -> None:
+def test_the_score_of_a_corpus_is_sacrebleus():
     rng = np.random.default_rng(0)
     words = ["the", "cat", "sat", "on", "a", "mat", ",", "it's", "red."]
     texts = [" ".join(rng.choice(words, rng.integers(0, 12))) for _ in range(20)]
@@ -32,7 +30,7 @@ def test_the_score_of_a_corpus_is_sacrebleus() -> None:
     assert bleu(statistics(texts, references).sum(0)) == pytest.approx(expected)
 
 
-def test_without_sacrebleu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sacrebleu(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(ConfigError, match="the package sacrebleu is not installed"):
         statistics(["a"], [["a"]])

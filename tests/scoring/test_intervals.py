@@ -1,12 +1,10 @@
 """Intervals against closed forms, scores without each cluster, and simulations."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
-from scipy import sparse, stats
+from scipy import sparse
 from sklearn.metrics import f1_score
 
 import components.data.scoring.intervals as intervals
@@ -21,7 +19,6 @@ from components.data.scoring.intervals import (
     interval,
     jackknife,
     left_out,
-    quantile,
     sampling_variance,
     sizes_of,
     training_noise,
@@ -36,7 +33,7 @@ def statistics_of(guesses: np.ndarray, labels: np.ndarray) -> sparse.csr_array:
 
 
 @pytest.mark.parametrize("clustered", [True, False])
-def test_scores_without_each_cluster(*, clustered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_without_each_cluster(*, clustered, monkeypatch):
     generator = np.random.default_rng(1)
     labels = generator.integers(0, 3, 120)
     guesses = np.where(generator.random(120) < 0.6, labels, 0)
@@ -51,13 +48,13 @@ def test_scores_without_each_cluster(*, clustered: bool, monkeypatch: pytest.Mon
         assert actual["accuracy"][number] == pytest.approx((labels == guesses)[kept].mean())
 
 
-def test_the_jackknife_of_an_accuracy_is_the_variance_of_a_mean() -> None:
+def test_the_jackknife_of_an_accuracy_is_the_variance_of_a_mean():
     differences = np.random.default_rng(0).choice([-1.0, 0.0, 1.0], 500)
     actual = sampling_variance((differences.sum() - differences) / 499, np.ones(500))
     assert actual == Variance(pytest.approx(differences.var(ddof=1) / 500), 499)
 
 
-def test_degrees_of_freedom_follow_the_effective_number_of_clusters_and_of_different_rows() -> None:
+def test_degrees_of_freedom_follow_the_effective_number_of_clusters_and_of_different_rows():
     # Half of the rows in one of 21 clusters: (sum n)^2 / sum n^2 = 40^2 / (20^2 + 20) = 3.81.
     sizes = np.array([20.0, *[1.0] * 20])
     assert jackknife(np.random.default_rng(0).normal(size=21), sizes)[1] == pytest.approx(40**2 / 420 - 1)
@@ -71,13 +68,7 @@ def test_degrees_of_freedom_follow_the_effective_number_of_clusters_and_of_diffe
     assert (variance, freedom > 0) == (0, True)
 
 
-def test_quantiles_are_those_of_student() -> None:
-    for freedom in (0.5, 2.0, 30.0):
-        assert quantile(0.001, freedom) == pytest.approx(stats.t.isf(0.001, freedom))
-    assert quantile(1e-7, math.inf) == pytest.approx(stats.norm.isf(1e-7), rel=1e-6)
-
-
-def test_without_test_rows_it_is_the_t_interval() -> None:
+def test_without_test_rows_it_is_the_t_interval():
     # Mean 0.5, s = 0.1: t(0.975; 2) = 4.3027; half width 4.3027 * 0.1 / sqrt(3).
     actual = interval(np.asarray([0.4, 0.5, 0.6]), confidence=0.95)
     assert actual.mean == pytest.approx(0.5)
@@ -85,7 +76,7 @@ def test_without_test_rows_it_is_the_t_interval() -> None:
     assert actual.mean - actual.low == pytest.approx(actual.high - actual.mean)
 
 
-def test_a_single_run_has_no_variance_of_training_and_several_share_one() -> None:
+def test_a_single_run_has_no_variance_of_training_and_several_share_one():
     sizes, training = np.ones(31), Variance(0.0012, 12)
     without = 0.5 + 0.001 * np.linspace(-1, 1, 31)[None]
     sampling = sampling_variance(without[0], sizes)
@@ -95,7 +86,7 @@ def test_a_single_run_has_no_variance_of_training_and_several_share_one() -> Non
     assert several.high - 0.5 == pytest.approx(half_width([sampling, Variance(0.0004, 12)], 0.025))
 
 
-def test_what_the_test_rows_explain_is_not_counted_as_training_again() -> None:
+def test_what_the_test_rows_explain_is_not_counted_as_training_again():
     generator = np.random.default_rng(0)
     right = (generator.random((2, 40)) < 0.7).astype(float)
     without, values = (right.sum(1, keepdims=True) - right) / 39, right.mean(1)
@@ -107,7 +98,7 @@ def test_what_the_test_rows_explain_is_not_counted_as_training_again() -> None:
     assert least.high - least.mean == pytest.approx(half_width([sampling], 0.025))
 
 
-def test_training_noise_is_pooled_over_systems_with_seeds_as_blocks() -> None:
+def test_training_noise_is_pooled_over_systems_with_seeds_as_blocks():
     # Two systems: the variance of their difference is that of the paired differences.
     scores = np.array([[0.50, 0.54, 0.61], [0.40, 0.47, 0.50]])
     noise = training_noise(scores)
@@ -131,7 +122,7 @@ def test_training_noise_is_pooled_over_systems_with_seeds_as_blocks() -> None:
     assert many.pair.freedom == 78
 
 
-def test_clusters_of_rows_and_of_parts() -> None:
+def test_clusters_of_rows_and_of_parts():
     assert clusters_of(None) is None and clusters_of([None, None]) is None
     clusters = clusters_of(["x", None, "x", None, "y"])
     assert clusters is not None and clusters.tolist() == [0, 1, 0, 2, 3]
@@ -141,12 +132,12 @@ def test_clusters_of_rows_and_of_parts() -> None:
     assert clusters_within(clusters, np.array([0, 2]), least=2) is None, "one cluster is a population of its own"
 
 
-def test_copies_of_rows_within_their_cluster_do_not_narrow_the_interval() -> None:
+def test_copies_of_rows_within_their_cluster_do_not_narrow_the_interval():
     generator = np.random.default_rng(0)
     labels, clusters = generator.integers(0, 3, 90), np.arange(90) % 15
     guesses = np.where(generator.random(90) < 0.7, labels, 0)
 
-    def width(copies: int, *, clustered: bool = True) -> float:
+    def width(copies, *, clustered=True):
         chosen = np.repeat(np.arange(90), copies)
         groups = clusters[chosen] if clustered else None
         without = left_out(statistics_of(guesses[chosen], labels[chosen]), groups, SCORING.scores)["macro_f1"]
@@ -160,7 +151,7 @@ def _by_cluster(values: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     return np.add.reduceat(values, np.flatnonzero(np.diff(clusters, prepend=-1)), axis=-1)
 
 
-def test_intervals_cover_the_truth_in_clusters() -> None:
+def test_intervals_cover_the_truth_in_clusters():
     """Three runs of each of six systems on 20 clusters of unequal sizes: the score of a recipe, and a difference."""
     generator = np.random.default_rng(0)
     sizes = np.ceil(12 * generator.exponential(size=20)).astype(int)
@@ -175,8 +166,8 @@ def test_intervals_cover_the_truth_in_clusters() -> None:
         noise = training_noise(right.mean(-1))
         without = (right.sum(-1, keepdims=True) - _by_cluster(right, clusters)) / (len(clusters) - sizes)
         for name, values, left, training in (
-            ("score", right[0], without[0], noise.run),  # type: ignore[union-attr]
-            ("difference", right[0] - right[1], without[0] - without[1], noise.pair),  # type: ignore[union-attr]
+            ("score", right[0], without[0], noise.run),
+            ("difference", right[0] - right[1], without[0] - without[1], noise.pair),
         ):
             found = interval(values.mean(-1), left, sizes.astype(float), confidence=0.95, training=training)
             hits[name] += found.low <= (0.5 if name == "score" else 0.0) <= found.high

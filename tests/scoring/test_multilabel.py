@@ -1,7 +1,5 @@
 """Metrics of any number of labels per row, compared with hand-computed values and scikit-learn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn import metrics
@@ -15,22 +13,7 @@ def vectors(*rows: list[float]) -> list[np.ndarray]:
     return [np.asarray(row, dtype=np.float64) for row in rows]
 
 
-def test_scores_by_hand() -> None:
-    targets = vectors([0, 1], [], [1])
-    answers = vectors([0.9, 0.2, 0.1], [0.3, 0.1, 0.2], [0.7, 0.5, 0.1])
-    # Given: a; none; a and b. Hits 2, guesses 3, truths 3; a: 1 of 2 guesses, 1 true; b: 1 of 1, 2 true; c: nothing.
-    sums = SCORING.total([("",)] * 3, targets, answers)
-    assert {name: float(value) for name, value in SCORING.scores(sums).items()} == {
-        "micro_f1": pytest.approx(4 / 6),
-        "macro_f1": pytest.approx((2 / 3 + 2 / 3) / 2),
-        "subset_accuracy": pytest.approx(1 / 3),
-    }
-    assert SCORING.classes(sums)["b"] == {"precision": 1.0, "recall": 0.5, "f1": 2 / 3, "rows": 2.0}
-    assert SCORING.classes(sums)["c"] == {"precision": None, "recall": None, "f1": None, "rows": 0.0}
-    assert SCORING.confusion(targets, answers) is None and SCORING.calibration(sums) == []
-
-
-def test_scores_agree_with_scikit_learn() -> None:
+def test_scores_agree_with_scikit_learn():
     rng = np.random.default_rng(0)
     truths = rng.random((200, 4)) < 0.3
     answers = np.clip(truths * 0.4 + rng.random((200, 4)) * 0.6, 0, 1)
@@ -42,7 +25,7 @@ def test_scores_agree_with_scikit_learn() -> None:
     assert found["subset_accuracy"] == pytest.approx(metrics.accuracy_score(truths, guesses))
 
 
-def test_the_constant_predicts_the_most_frequent_labels() -> None:
+def test_the_constant_predicts_the_most_frequent_labels():
     (first, *_) = SCORING.constant(vectors([0, 1], [0], [1], [0, 2]))
     assert first.tolist() == [0.75, 0.5, 0.25]
     (rare, *_) = SCORING.constant(vectors([0], [0], [1], [], []))

@@ -1,7 +1,5 @@
 """Errors and correlations of numbers, compared with hand-computed values and scikit-learn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics import mean_absolute_error, r2_score
@@ -20,7 +18,7 @@ def score(targets: list[float] | np.ndarray, answers: list[float] | np.ndarray) 
     return SCORING.score([("",)] * len(targets), column(targets), column(answers))
 
 
-def test_scores_by_hand() -> None:
+def test_scores_by_hand():
     # Errors 0, 1, 1, 2; the targets deviate from their mean by -1.5, -0.5, 0.5 and 1.5.
     assert score([1, 2, 3, 4], [1, 3, 2, 6]) == {
         "r2": pytest.approx(1 - 6 / 5),
@@ -31,7 +29,7 @@ def test_scores_by_hand() -> None:
     assert list(score([1, 2], [1, 2])) == ["r2", "pearson", "spearman", "mae"]
 
 
-def test_a_wrong_mean_or_spread_lowers_the_primary_metric_alone() -> None:
+def test_a_wrong_mean_or_spread_lowers_the_primary_metric_alone():
     targets = np.asarray([1.0, 2.0, 3.0])
     for answers in (targets + 5, 2 * targets, 2 + 0.1 * (targets - 2)):
         found = score(targets, answers)
@@ -39,7 +37,7 @@ def test_a_wrong_mean_or_spread_lowers_the_primary_metric_alone() -> None:
     assert SCORING.main == "r2"
 
 
-def test_targets_far_from_zero_agree_with_scikit_learn() -> None:
+def test_targets_far_from_zero_agree_with_scikit_learn():
     rng = np.random.default_rng(0)
     x = rng.integers(0, 6, 200) + 1e6
     y = x + rng.normal(0, 2, 200)
@@ -50,7 +48,7 @@ def test_targets_far_from_zero_agree_with_scikit_learn() -> None:
     np.testing.assert_allclose(left_out(matrix, None, SCORING.scores)["r2"], expected)
 
 
-def test_a_constant_answer_and_equal_targets_have_score_zero() -> None:
+def test_a_constant_answer_and_equal_targets_have_score_zero():
     targets = column([1.0, 2.0, 4.0])
     answers = SCORING.constant(targets)
     found = SCORING.score([("",)] * 3, targets, answers)

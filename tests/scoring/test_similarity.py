@@ -1,7 +1,5 @@
 """Correlations from sums, compared with hand-computed values and scipy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -20,16 +18,7 @@ def score(targets: list[float] | np.ndarray, answers: list[float] | np.ndarray) 
     return SCORING.score([("", "")] * len(targets), column(targets), column(answers))
 
 
-def test_scores_by_hand() -> None:
-    found = score([1, 2, 3, 4], [1, 4, 9, 100])
-    assert found["spearman"] == pytest.approx(1.0)
-    # Deviations -1.5 -0.5 0.5 1.5 and -27.5 -24.5 -19.5 71.5.
-    covariance = 1.5 * 27.5 + 0.5 * 24.5 - 0.5 * 19.5 + 1.5 * 71.5
-    assert found["pearson"] == pytest.approx(covariance / np.sqrt(5 * (27.5**2 + 24.5**2 + 19.5**2 + 71.5**2)))
-    assert score([1, 2, 3], [3, 2, 1]) == {"spearman": pytest.approx(-1), "pearson": pytest.approx(-1)}
-
-
-def test_scores_agree_with_scipy_where_values_are_equal() -> None:
+def test_scores_agree_with_scipy_where_values_are_equal():
     rng = np.random.default_rng(0)
     x = rng.integers(0, 6, 300) + 1000.0
     y = np.round(x + rng.normal(0, 2, 300), 1)
@@ -38,14 +27,14 @@ def test_scores_agree_with_scipy_where_values_are_equal() -> None:
     assert found["pearson"] == pytest.approx(stats.pearsonr(x, y).statistic)
 
 
-def test_a_constant_answer_has_correlation_zero() -> None:
+def test_a_constant_answer_has_correlation_zero():
     targets = column([1.0, 2.0, 4.0])
     answers = SCORING.constant(targets)
     assert answers[0].tolist() == pytest.approx([7 / 3])
     assert SCORING.score([("", "")] * 3, targets, answers) == {"spearman": 0.0, "pearson": 0.0}
 
 
-def test_parts_keep_the_ranks_of_all_rows() -> None:
+def test_parts_keep_the_ranks_of_all_rows():
     x, y = np.asarray([1.0, 2.0, 3.0, 4.0, 5.0]), np.asarray([2.0, 1.0, 4.0, 3.0, 9.0])
     without = left_out(SCORING.statistics([("", "")] * 5, column(x), column(y)), None, SCORING.scores)
     for name, values in (("pearson", (x, y)), ("spearman", (stats.rankdata(x), stats.rankdata(y)))):

@@ -1,7 +1,5 @@
 """Properties of the metrics of every kind."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -31,7 +29,7 @@ def rows(kind: str, rng: np.random.Generator, count: int = 40) -> tuple[list, li
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_scores_lie_in_their_ranges_and_a_constant_can_be_scored(kind: str) -> None:
+def test_scores_lie_in_their_ranges_and_a_constant_can_be_scored(kind):
     scoring = scoring_for(kind, LABELS)
     fields, targets, answers = rows(kind, np.random.default_rng(0))
     matrix = scoring.statistics(fields, targets, answers)
@@ -48,7 +46,7 @@ def test_scores_lie_in_their_ranges_and_a_constant_can_be_scored(kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_correct_answers_have_the_maximum_score(kind: str) -> None:
+def test_correct_answers_have_the_maximum_score(kind):
     scoring = scoring_for(kind, LABELS)
     fields, targets, _ = rows(kind, np.random.default_rng(1))
     if kind in ("classification", "pair", "choice"):

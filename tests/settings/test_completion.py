@@ -1,7 +1,5 @@
 """Defaults that are computed from other settings and from the files of a task."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -46,7 +44,7 @@ OF_WORDS = {"identity", "examples@mood", "checks", "baseline@mood", "evaluate@mo
 OF_WORDS |= {"unlabelled@mood-baselines", "report", "register", "promote"}
 
 
-def test_labels_alone_are_a_run_of_words_models(write: Any) -> None:
+def test_labels_alone_are_a_run_of_words_models(write):
     file = write({})
     params, completed = resolve(file)
     assert (params.run.out, params.run.tasks, params.run.families, params.run.starts) == ("artifacts", ["mood"], [], [])
@@ -57,7 +55,7 @@ def test_labels_alone_are_a_run_of_words_models(write: Any) -> None:
     assert completed.reasons["data.tasks.mood.test"] == "there is no test.csv; a share of train (test_share)"
 
 
-def test_files_beside_train_are_dev_and_test(write: Any) -> None:
+def test_files_beside_train_are_dev_and_test(write):
     Path("data/test.csv").write_text("text,label\na,b\n")
     task = load_params(write({})).data.tasks["mood"]
     assert (task.dev, task.test) == (None, "test.csv")
@@ -76,7 +74,7 @@ def encoder(tmp_path: Path) -> str:
     return "models/mini"
 
 
-def test_an_imported_encoder_needs_no_corpus(write: Any, encoder: str) -> None:
+def test_an_imported_encoder_needs_no_corpus(write, encoder):
     file = write({"pretrain": {"mini": {"source": encoder}}})
     params = load_params(file)
     assert (params.run.families, params.run.starts, params.corpora) == (["mini"], ["pretrained"], {})
@@ -88,7 +86,7 @@ def test_an_imported_encoder_needs_no_corpus(write: Any, encoder: str) -> None:
     assert stages(file) == OF_WORDS | trained
 
 
-def test_a_key_of_the_file_takes_precedence_over_the_recipe(write: Any, encoder: str) -> None:
+def test_a_key_of_the_file_takes_precedence_over_the_recipe(write, encoder):
     block = {"source": encoder}
     for training in ({"rate": 0.001}, {"rate": 0.001, "batch_size": 8}):
         named = {"pretrain": {"mini": block}, "finetune": {"mini": {"training": training}}}
@@ -105,7 +103,7 @@ def test_a_key_of_the_file_takes_precedence_over_the_recipe(write: Any, encoder:
     assert (settings.pooling, settings.layers, settings.method) == ("concat", "all", "finetune")
 
 
-def test_text_without_labels_is_pretrained_on(write: Any) -> None:
+def test_text_without_labels_is_pretrained_on(write):
     data = {"tasks": {"mood": TASK}, "unlabelled": ["reviews.txt", {"path": "more", "text": "body"}]}
     file = write({"data": data})
     params = load_params(file)
@@ -121,7 +119,7 @@ def test_text_without_labels_is_pretrained_on(write: Any) -> None:
     assert leakage["ulmfit-pretrained"] == ["corpus/domain", "train/mood"]
 
 
-def test_a_default_budget_of_a_causal_model_is_bounded_in_passes(write: Any) -> None:
+def test_a_default_budget_of_a_causal_model_is_bounded_in_passes(write):
     data = {"tasks": {"mood": TASK}, "general": {"path": "g", "text": "t"}, "domain": {"path": "d", "text": "t"}}
     given = {"tokens": 500, "rate": 0.1, "batch_size": 2}
     pretrain = {"ulmfit": {}, "gpt": {"training": given}, "bert": {}, "elmo": {"training": given}}
@@ -140,7 +138,7 @@ def test_a_default_budget_of_a_causal_model_is_bounded_in_passes(write: Any) -> 
     }
 
 
-def test_words_models_read_text_without_labels_where_rows_are_one_text(write: Any, encoder: str) -> None:
+def test_words_models_read_text_without_labels_where_rows_are_one_text(write, encoder):
     pairs = {key: value for key, value in TASK.items() if key != "text"} | {"kind": "pair"}
     own = {"pretrain": {"mini": {"source": encoder}}}
     params = load_params(write({"data": {"tasks": {"mood": TASK, "same": pairs}, "unlabelled": ["more.txt"]}} | own))
@@ -159,7 +157,7 @@ def test_words_models_read_text_without_labels_where_rows_are_one_text(write: An
     assert STAGES["unlabelled"].items(without)["mood-baselines"]["which"] is None and without.corpora == {}
 
 
-def test_general_text_is_adapted_to_the_domain(write: Any) -> None:
+def test_general_text_is_adapted_to_the_domain(write):
     data = {"tasks": {"mood": TASK}, "general": {"path": "wiki"}, "unlabelled": ["reviews.txt"]}
     params = load_params(write({"data": data}))
     assert params.run.starts == ["scratch", "pretrained", "adapted"]
@@ -170,21 +168,13 @@ def test_general_text_is_adapted_to_the_domain(write: Any) -> None:
     assert list(params.corpora) == ["general"]
 
 
-def test_an_own_model_without_general_text_is_not_adapted(write: Any) -> None:
+def test_an_own_model_without_general_text_is_not_adapted(write):
     settings = {"run": {"starts": ["adapted"]}, "pretrain": {"ulmfit": {}}}
     with pytest.raises(ConfigError, match="without data.general, ulmfit is pretrained on the text of the domain"):
         load_params(write(settings))
 
 
-def test_the_settings_of_a_folder_have_an_output_folder_of_their_own(write: Any) -> None:
-    file = write({})
-    folder = file.parent / "experiments/one"
-    folder.mkdir(parents=True)
-    (folder / "params.yaml").write_bytes(file.read_bytes())
-    assert load_params(folder / "params.yaml").run.out == "artifacts/one"
-
-
-def test_the_tables_agree_with_the_families() -> None:
+def test_the_tables_agree_with_the_families():
     expected = {
         name: (family.tokenizer or family.tokenizers[0], family.rate, family.objective == "causal")
         for name, family in ((name, FAMILIES[name]) for name in FAMILIES)
@@ -199,7 +189,7 @@ EXPERIMENTS = json.loads((Path(__file__).parent / "left_out.json").read_text(enc
 
 
 @pytest.mark.parametrize("name", sorted(EXPERIMENTS))
-def test_experiments_have_the_settings_that_their_files_leave_out(name: str) -> None:
+def test_experiments_have_the_settings_that_their_files_leave_out(name):
     """The values that the files of the experiments named before every key had a default; vocabularies without a size
     have that of the default."""
     assert (PIECES, WORDS) == (8000, 12000)

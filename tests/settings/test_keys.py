@@ -1,7 +1,5 @@
 """Every key of the settings is read by the code."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections.abc import Iterator
@@ -58,7 +56,7 @@ def attributes() -> frozenset[str]:
 
 
 @pytest.mark.parametrize(("section", "key"), keys())
-def test_every_key_is_read(section: str, key: str) -> None:
+def test_every_key_is_read(section, key):
     if (section, key) in OTHERWISE:
         file, expression = OTHERWISE[section, key]
         assert expression in (ROOT / "components" / file).read_text(encoding="utf-8")

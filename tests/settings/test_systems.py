@@ -1,7 +1,5 @@
 """The identity of a system and its name in results."""
 
-from __future__ import annotations
-
 import pytest
 
 from components.settings.systems import System

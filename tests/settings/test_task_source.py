@@ -1,7 +1,5 @@
 """`data.tasks.<name>`: the keys of each kind and format; all problems are reported at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ def problem(**source: Any) -> str:
     return str(result["msg"]).removeprefix("Value error, ")
 
 
-def test_formats_are_inferred_from_file_names() -> None:
+def test_formats_are_inferred_from_file_names():
     files = {
         "a.jsonl.zst": "jsonl",
         "A.CSV.gz": "csv",
@@ -38,12 +36,7 @@ def test_formats_are_inferred_from_file_names() -> None:
     assert TaskSource(path="x", format="tsv").format_of("SICK_train.txt") == "tsv"
 
 
-def test_a_split_is_one_file_or_several() -> None:
-    source = TaskSource(path="x", train=["a.jsonl", "b.jsonl"], dev=None)
-    assert [source.files(split) for split in ("train", "dev", "test")] == [["a.jsonl", "b.jsonl"], [], ["test.jsonl"]]
-
-
-def test_an_ambiguous_file_name_needs_a_format() -> None:
+def test_an_ambiguous_file_name_needs_a_format():
     assert problem(train="TREC.train.all") == (
         "the suffix of 'TREC.train.all' is unknown; set format to one of csv, tsv, jsonl, json, parquet, "
         "workbook, label-first, classes, parallel, conll, conllu, squad, datasets, label-studio, doccano, prodigy"
@@ -87,11 +80,11 @@ def test_an_ambiguous_file_name_needs_a_format() -> None:
         ({"encoding": "latin-99"}, "is not an encoding of Python; use for example utf-8, latin-1, cp874"),
     ],
 )
-def test_keys_of_other_kinds_and_formats_are_errors(source: dict[str, Any], message: str) -> None:
+def test_keys_of_other_kinds_and_formats_are_errors(source, message):
     assert problem(**source) == message
 
 
-def test_a_problem_of_a_task_is_reported_once_with_its_key(tmp_path: Path) -> None:
+def test_a_problem_of_a_task_is_reported_once_with_its_key(tmp_path):
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
     raw["data"]["tasks"]["aws-type"] |= {"scheme": "bio", "test": "test.conll"}
     raw["data"]["tasks"]["aws-service"]["txt"] = "text"
@@ -107,12 +100,12 @@ def test_a_problem_of_a_task_is_reported_once_with_its_key(tmp_path: Path) -> No
     ]
 
 
-def test_encodings_are_normalised() -> None:
+def test_encodings_are_normalised():
     assert TaskSource(path="x", encoding="UTF8").encoding == "utf-8"
     assert TaskSource(path="x", encoding="latin-1").encoding == "iso8859-1"
 
 
-def test_every_key_of_the_tables_is_a_field_of_the_section() -> None:
+def test_every_key_of_the_tables_is_a_field_of_the_section():
     keys = {key for kind in KINDS.values() for key in kind.keys} | set().union(*FORMATS.values())
     assert keys <= set(TaskSource.model_fields)
     assert {name for kind in KINDS.values() for name in kind.formats} == set(FORMATS)

@@ -1,7 +1,5 @@
 """Fine-tuning without one technique at a time."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +27,7 @@ def ready(outputs: Outputs, add_task: Any, add_encoder: Any) -> Outputs:
     return outputs
 
 
-def test_each_technique_of_the_settings_has_a_row(ready: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_technique_of_the_settings_has_a_row(ready, monkeypatch):
     monkeypatch.setattr(ablation, "TECHNIQUES", TECHNIQUES[:2])
     findings = ablation.run(ready, encoder="ulmfit-adapted", budget=2, seeds=2)
     used = ["gradual unfreezing", "discriminative rates"]
@@ -39,10 +37,10 @@ def test_each_technique_of_the_settings_has_a_row(ready: Outputs, monkeypatch: p
     assert [row[0] for row in table.rows[1:]] == [f"without {name}" for name in findings.numbers["scores"]][1:]
 
 
-def test_a_change_is_paired_with_the_same_labels(ready: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_is_paired_with_the_same_labels(ready, monkeypatch):
     trained = []
 
-    def train_all(specs: Any, **options: Any) -> list[Any]:
+    def train_all(specs, **options):
         runs = [spec.members[0] for spec in specs["finetune"]]
         trained.append([(run.budget, run.seed, run.encoder.name, run.settings) for run in runs])
         return [
@@ -62,10 +60,3 @@ def test_a_change_is_paired_with_the_same_labels(ready: Outputs, monkeypatch: py
     whole, _, *others = (runs[0][3] for runs in trained)
     changed = [{name for name, value in of if value != getattr(whole, name)} for of in others]
     assert changed == [{"unfreeze_epochs"}, {"discriminative"}, {"training"}, {"head_steps"}]
-
-
-def test_chunks_are_a_technique_only_where_texts_are_cut(ready: Outputs) -> None:
-    given = ready.params.finetune["ulmfit"].model_copy(update={"chunks_learned": 4})
-    (chunks,) = (technique for technique in TECHNIQUES if technique.needs)
-    assert chunks.without(given.model_copy(update={"chunk": None})).chunks_learned == 4
-    assert chunks.without(given.model_copy(update={"chunk": 16})).chunks_learned == 1

@@ -1,9 +1,6 @@
 """`headstart study`: names, flags from signatures, terminal output and written files."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -33,7 +30,7 @@ def _one_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "STUDIES", {**STUDIES, "count": Study("count", "How often?", count)})
 
 
-def test_flags_come_from_the_signature(params_file: Path) -> None:
+def test_flags_come_from_the_signature(params_file):
     done = CliRunner().invoke(
         cli.app, ["study", "count", "--word", "river", "--times", "3", "--params", str(params_file)]
     )
@@ -46,14 +43,14 @@ def test_flags_come_from_the_signature(params_file: Path) -> None:
     assert json.loads((directory / "manifest.json").read_text())["facts"]["inputs"] == {"tokens": "abc"}
 
 
-def test_an_unknown_study() -> None:
+def test_an_unknown_study():
     with pytest.raises(ConfigError, match=r"unknown study 'benefit'; did you mean 'benefits'\?"):
         command.study(["benefit"])
     with pytest.raises(ConfigError, match="unknown study 'xyz'; known: ablation, .*label-efficiency"):
         command.study(["xyz"])
 
 
-def test_every_study_has_a_command() -> None:
+def test_every_study_has_a_command():
     for name, study in STUDIES.items():
         assert study.name == name
         assert study.question.endswith("?")
@@ -61,7 +58,7 @@ def test_every_study_has_a_command() -> None:
         assert "--params" in done.output, done.output
 
 
-def test_messages_about_missing_outputs_name_the_stage(outputs: Outputs) -> None:
+def test_messages_about_missing_outputs_name_the_stage(outputs):
     with pytest.raises(ArtifactError, match=r"evaluation/aws-type: missing; run `headstart stage evaluate --item"):
         outputs.evaluation("aws-type")
     with pytest.raises(ArtifactError, match="run `headstart stage pretrain --item ulmfit`"):

@@ -1,9 +1,6 @@
 """The measures against direct computation, words in sentences, and the senses of a word."""
 
-from __future__ import annotations
-
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +9,7 @@ import torch
 from components.core.errors import DataError
 from components.data.segmenters import Segmentation
 from components.studies import contextuality
-from components.studies.frame import Outputs
-from components.studies.occurrences import sample, search, sentence, sentences_of, states
+from components.studies.occurrences import sample, search, sentence, states
 from components.studies.senses import two_senses
 from components.studies.similarity import explainable_variance, intra_sentence_similarity, self_similarity
 
@@ -24,7 +20,7 @@ def cosine(item: np.ndarray, other: np.ndarray) -> float:
     return float(item @ other / np.linalg.norm(item) / np.linalg.norm(other))
 
 
-def test_measures_against_all_pairs() -> None:
+def test_measures_against_all_pairs():
     vectors = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
     pairs = [cosine(item, other) for item, other in combinations(vectors, 2)]
     assert self_similarity(vectors) == pytest.approx(np.mean(pairs), abs=1e-6)
@@ -34,7 +30,7 @@ def test_measures_against_all_pairs() -> None:
     assert explainable_variance(vectors) == pytest.approx(values[-1] / values.sum(), abs=1e-6)
 
 
-def test_two_separate_clusters_are_two_senses() -> None:
+def test_two_separate_clusters_are_two_senses():
     rng = np.random.default_rng(1)
     centres = np.array([[5, 0, 0]] * 6 + [[0, 5, 0]] * 14)
     clusters, silhouette = two_senses((centres + 0.1 * rng.normal(size=(20, 3))).astype(np.float32))
@@ -43,16 +39,7 @@ def test_two_separate_clusters_are_two_senses() -> None:
     assert clusters.tolist() == [0] * 5 and silhouette == 0
 
 
-def test_words_of_a_sentence() -> None:
-    actual = sentence("The user's bank, No. 2!", NONE)
-    assert [actual.word(index) for index in range(len(actual.spans))] == ["the", "user's", "bank", "no", "2"]
-    assert actual.snippet(2) == "The user's [bank], No. 2!"
-    assert actual.snippet(2, around=4) == "\u2026r's [bank], No\u2026"
-    texts = [item.text for item in sentences_of("It is. The red bank is old there. Too short.", NONE)]
-    assert texts == ["The red bank is old there."]
-
-
-def test_a_sample_is_evenly_spread_over_the_corpus(outputs: Outputs, add_corpus: Any) -> None:
+def test_a_sample_is_evenly_spread_over_the_corpus(outputs, add_corpus):
     add_corpus("domain", [f"The old bank number {n} is here." if n % 2 else "Short." for n in range(100)])
     directory = outputs.out / "corpus" / "domain"
     numbers = [int(item.word(4)) for item in sample(directory, NONE, count=10)]
@@ -63,7 +50,7 @@ def test_a_sample_is_evenly_spread_over_the_corpus(outputs: Outputs, add_corpus:
 
 
 @pytest.mark.parametrize("name", ["bert", "ulmfit", "gpt"])
-def test_states_are_the_hidden_states_at_the_words(outputs: Outputs, add_encoder: Any, name: str) -> None:
+def test_states_are_the_hidden_states_at_the_words(outputs, add_encoder, name):
     add_encoder(name)
     encoder = outputs.encoder(name, "adapted")
     texts = ["The red bank, is old.", "A very large river is here and there and money."]
@@ -90,7 +77,7 @@ TEXTS = [
 ]
 
 
-def test_the_study(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
+def test_the_study(outputs, add_corpus, add_encoder):
     add_corpus("domain", TEXTS)
     add_encoder("bert")
     actual = contextuality.run(outputs, encoder="bert", sentences=80)
@@ -104,18 +91,7 @@ def test_the_study(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
     assert set(outputs.read) == {"corpus/domain", "encoder/bert/adapted"}
 
 
-def test_static_vectors_do_not_depend_on_the_context(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
-    add_corpus("domain", TEXTS)
-    add_encoder("word2vec")
-    actual = contextuality.run(outputs, encoder="word2vec", word="bank", sentences=80)
-    (layer,) = actual.numbers["word2vec-adapted"]["layers"]
-    assert layer["self_similarity"] == pytest.approx(1, abs=1e-5)
-    assert layer["explainable_variance"] == pytest.approx(1, abs=1e-5)
-    senses = actual.numbers["word2vec-adapted"]["senses"]
-    assert senses["silhouette"] == 0 and "form one cluster" in senses["sentence"]
-
-
-def test_messages_about_too_little_text(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
+def test_messages_about_too_little_text(outputs, add_corpus, add_encoder):
     add_encoder("bert")
     add_corpus("domain", ["Short."] * 20)
     with pytest.raises(DataError, match="contains no sentence of 4 to 60 words"):

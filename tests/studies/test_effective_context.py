@@ -1,9 +1,6 @@
 """RECL on given losses, losses against one pass per position, and the study on tiny models."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +9,6 @@ import torch
 from components.core.errors import ConfigError, DataError
 from components.studies import effective_context
 from components.studies.context_length import context_losses, effective
-from components.studies.frame import Outputs
 from components.tokenization.store import TokenStore
 
 TEXTS = [
@@ -20,7 +16,7 @@ TEXTS = [
 ] * 40
 
 
-def test_recl_is_the_context_where_the_gain_ends() -> None:
+def test_recl_is_the_context_where_the_gain_ends():
     # Two models, four positions, contexts 10 to 40. The gain of `near` ends at 20, that of `far` continues to 40.
     near = np.array([[4.0] * 4, [3.0] * 4, [2.999] * 4, [2.9] * 4])
     far = np.array([[4.0] * 4, [3.5] * 4, [2.9] * 4, [2.5] * 4])
@@ -35,9 +31,7 @@ def test_recl_is_the_context_where_the_gain_ends() -> None:
 
 
 @pytest.mark.parametrize("name", ["ulmfit", "transformer-xl", "gpt"])
-def test_losses_equal_those_of_one_pass_per_position(
-    outputs: Outputs, add_encoder: Any, add_tokens: Any, name: str
-) -> None:
+def test_losses_equal_those_of_one_pass_per_position(outputs, add_encoder, add_tokens, name):
     add_encoder(name)
     add_tokens("domain-word", TEXTS)
     model = outputs.encoder(name, "adapted").model
@@ -56,9 +50,7 @@ def test_losses_equal_those_of_one_pass_per_position(
             assert actual[index, column] == pytest.approx(float(expected), abs=1e-4)
 
 
-def test_the_study_compares_models_with_the_same_vocabulary(
-    outputs: Outputs, add_encoder: Any, add_tokens: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_study_compares_models_with_the_same_vocabulary(outputs, add_encoder, add_tokens, monkeypatch):
     add_tokens("domain-word", TEXTS)
     for name in ("ulmfit", "transformer-xl", "gpt", "bert"):
         add_encoder(name)
@@ -73,7 +65,7 @@ def test_the_study_compares_models_with_the_same_vocabulary(
     assert len(actual.chapter.figures) == 2
 
 
-def test_messages_about_unsuitable_options(outputs: Outputs, add_encoder: Any, add_tokens: Any) -> None:
+def test_messages_about_unsuitable_options(outputs, add_encoder, add_tokens):
     add_encoder("bert")
     with pytest.raises(ConfigError, match="bert: not a causal language model; this study needs a causal family"):
         effective_context.run(outputs, encoder="bert")

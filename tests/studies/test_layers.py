@@ -1,9 +1,5 @@
 """Layer vectors against direct computation, the regression against scikit-learn, and the scalar mix."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -14,14 +10,13 @@ from components.data.tasks.data import Split
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.studies import layers
-from components.studies.frame import Outputs
 from components.studies.frozen import Labelled, layer_vectors
 from components.studies.regression import PENALTIES, mixed, regressed
 
 SETTINGS = FinetuneSettings(training=Training(rate=0.01, batch_size=4))
 
 
-def test_vectors_are_the_means_of_the_hidden_states(outputs: Outputs, add_task: Any, add_encoder: Any) -> None:
+def test_vectors_are_the_means_of_the_hidden_states(outputs, add_task, add_encoder):
     add_task()
     add_encoder("bert")
     encoder = outputs.encoder("bert", "adapted")
@@ -37,7 +32,7 @@ def test_vectors_are_the_means_of_the_hidden_states(outputs: Outputs, add_task: 
             assert torch.allclose(layer[row], expected[0].mean(0), atol=1e-5)
 
 
-def test_words_of_a_sentence_of_several_windows(outputs: Outputs, add_task: Any, add_encoder: Any) -> None:
+def test_words_of_a_sentence_of_several_windows(outputs, add_task, add_encoder):
     add_task()
     add_encoder("bert")
     encoder = outputs.encoder("bert", "adapted")
@@ -48,7 +43,7 @@ def test_words_of_a_sentence_of_several_windows(outputs: Outputs, add_task: Any,
     assert {len(layer) for layer in actual} == {sum(lengths)}
 
 
-def test_the_regression_equals_scikit_learns() -> None:
+def test_the_regression_equals_scikit_learns():
     rng = np.random.default_rng(0)
     x, dev = rng.normal(size=(40, 3)), rng.normal(size=(9, 3))
     labels = (x[:, 0] > 0).astype(np.int64) * 2
@@ -61,7 +56,7 @@ def test_the_regression_equals_scikit_learns() -> None:
     assert only[0].tolist() == [[0.0, 1.0]] * 9
 
 
-def test_the_mix_gives_the_informative_layer_the_largest_weight() -> None:
+def test_the_mix_gives_the_informative_layer_the_largest_weight():
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(2, (60,), generator=generator)
     noise = torch.randn(3, 60, 4, generator=generator)
@@ -78,7 +73,7 @@ def test_the_mix_gives_the_informative_layer_the_largest_weight() -> None:
     assert alone == pytest.approx(expected, abs=1e-2)
 
 
-def test_the_study(outputs: Outputs, add_task: Any, add_encoder: Any) -> None:
+def test_the_study(outputs, add_task, add_encoder):
     add_task()
     add_encoder("bert")
     add_encoder("word2vec")
@@ -99,7 +94,7 @@ def test_the_study(outputs: Outputs, add_task: Any, add_encoder: Any) -> None:
     assert set(item) == {"first", "last", "mix"}, "word vectors have one layer"
 
 
-def test_a_kind_without_one_label_is_refused(outputs: Outputs, add_task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_without_one_label_is_refused(outputs, add_task, monkeypatch):
     add_task()
     monkeypatch.setattr("components.studies.frozen.LABELLED", ("pair",))
     with pytest.raises(ConfigError, match="this study needs one label per text or word, which classification"):

@@ -1,7 +1,5 @@
 """`headstart lectures`: claims and the page."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from pathlib import Path
@@ -87,7 +85,7 @@ NUMBERS: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_claims_name_studies_and_their_options(name: str) -> None:
+def test_claims_name_studies_and_their_options(name):
     claim = CLAIMS[name]
     inspect.signature(STUDIES[claim.study].run).bind(None, **claim.options)
     params = load_params(ROOT / claim.settings)
@@ -97,21 +95,13 @@ def test_claims_name_studies_and_their_options(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, claim in CLAIMS.items() if claim.agrees])
-def test_agreement_depends_on_the_numbers(name: str) -> None:
+def test_agreement_depends_on_the_numbers(name):
     agrees = CLAIMS[name].agrees
     assert agrees is not None
     assert [agrees(numbers) for numbers in NUMBERS[name]] == [True, False]
 
 
-def test_every_claim_of_the_lectures_is_measured() -> None:
-    assert list(CLAIMS) == [
-        "vocabulary", "neighbours", "pretrained-vectors", "topics", "ngrams", "effective-context", "memory",
-        "contextual", "word-order", "senses", "layers", "three-benefits", "label-efficiency", "ablation", "thai",
-        "sizes", "negative-transfer", "transferability", "which-source", "zero-shot",
-    ]  # fmt: skip
-
-
-def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_has_what_was_measured(tmp_path, monkeypatch):
     chapter = Chapter("Title", ["Lead."], ["Text."], [Table(["a", "b"], [["x|y", "0.5"]])], [Drawing("<svg/>", "Map.")])
     numbers = NUMBERS["which-source"]
     runs = iter([Findings(chapter, numbers[0]), Findings(chapter, {"evidence": {}})])
@@ -131,13 +121,13 @@ def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.Monk
     assert "For the reader to judge." in text and "headstart study which-source --params mine.yaml" in text
 
 
-def test_the_committed_page_is_that_of_its_numbers() -> None:
+def test_the_committed_page_is_that_of_its_numbers():
     entries = json.loads((ROOT / "docs" / "lectures" / "lectures.json").read_text())
     assert (ROOT / "docs" / "lectures.md").read_text() == page(entries)
     assert entries.keys() == CLAIMS.keys()
 
 
-def test_a_reason_is_given_for_the_run_of_the_claim_only() -> None:
+def test_a_reason_is_given_for_the_run_of_the_claim_only():
     claim = CLAIMS["ablation"]
     entry = {"agrees": False, "lead": ["Lead."], "tables": [], "captions": [], "text": [], "processor": "p"}
     entry |= {"commit": "0" * 40, "date": "2026-01-01", "seconds": 1}

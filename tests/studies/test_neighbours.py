@@ -1,9 +1,5 @@
 """Neighbours in tables with known vectors, and deterministic maps."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +9,6 @@ from components.core.errors import ConfigError, DataError
 from components.data.segmenters import Segmentation
 from components.models.encoder import build_model, save_encoder
 from components.studies import neighbours
-from components.studies.frame import Outputs
 from components.studies.senses import planar
 from components.studies.word_table import table
 from components.tokenization.char import CharTokenizer
@@ -21,14 +16,14 @@ from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
 
 
-def test_the_table_of_every_family_is_its_embedding(outputs: Outputs, add_encoder: Any) -> None:
+def test_the_table_of_every_family_is_its_embedding(outputs, add_encoder):
     vectors = add_encoder("word2vec")
     assert torch.equal(table(outputs.encoder("word2vec", "adapted").model), vectors.vectors())
     bert = add_encoder("bert")
     assert torch.equal(table(outputs.encoder("bert", "adapted").model), bert.piece_embedding().detach())
 
 
-def test_the_table_of_a_family_that_reads_characters() -> None:
+def test_the_table_of_a_family_that_reads_characters():
     pieces = [*SPECIAL_PIECES, "red", "apple", "pear"]
     model = build_model(
         "elmo", vocabulary=8, settings={"characters": 4, "filters": ((1, 6), (2, 6)), "cells": 10, "projection": 6}
@@ -42,7 +37,7 @@ def test_the_table_of_a_family_that_reads_characters() -> None:
     assert torch.allclose(actual[6], hidden[0][0, framed.index(6)], atol=1e-6)
 
 
-def test_neighbours_and_a_map(outputs: Outputs, add_encoder: Any) -> None:
+def test_neighbours_and_a_map(outputs, add_encoder):
     add_encoder("word2vec")
     actual = neighbours.run(outputs, encoder="word2vec", words="Apple, bank", count=3)
     near = actual.numbers["word2vec-adapted"]
@@ -58,7 +53,7 @@ def test_neighbours_and_a_map(outputs: Outputs, add_encoder: Any) -> None:
     assert neighbours.run(outputs, encoder="word2vec", words="Apple, bank", count=3) == actual
 
 
-def test_words_that_are_not_a_single_piece(outputs: Outputs, add_encoder: Any) -> None:
+def test_words_that_are_not_a_single_piece(outputs, add_encoder):
     add_encoder("bert")
     add_encoder("word2vec")
     with pytest.raises(DataError, match=r"'aple' is not a single piece of the vocabulary but \[UNK\]; did you mean"):
@@ -67,7 +62,7 @@ def test_words_that_are_not_a_single_piece(outputs: Outputs, add_encoder: Any) -
         neighbours.run(outputs, encoder="word2vec", words="aple")
 
 
-def test_a_character_model_has_no_table_of_words(outputs: Outputs, tmp_path: Any) -> None:
+def test_a_character_model_has_no_table_of_words(outputs, tmp_path):
     CharTokenizer([*SPECIAL_PIECES, *"abc"], segmentation=Segmentation("none")).save(tmp_path / "characters")
     with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
         model = build_model("flair", vocabulary=8, settings={"embedding": 4, "hidden": 4})
@@ -76,7 +71,7 @@ def test_a_character_model_has_no_table_of_words(outputs: Outputs, tmp_path: Any
         neighbours.run(outputs, encoder="ulmfit")
 
 
-def test_the_projection_preserves_distances_in_a_plane() -> None:
+def test_the_projection_preserves_distances_in_a_plane():
     rng = np.random.default_rng(0)
     flat = np.outer(rng.normal(size=20), [3.0, 0, 0, 4.0]) + np.outer(rng.normal(size=20), [0, 1.0, 0, 0])
     actual = planar(flat)

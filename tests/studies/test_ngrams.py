@@ -1,7 +1,5 @@
 """The study ngrams: the perplexity of n-grams on the held-out pieces on which language models are measured."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter, defaultdict
@@ -37,7 +35,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_inputs(tmp_path_factory.mktemp("inputs"))
 
 
-def test_the_numbers(inputs: Path, params_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_numbers(inputs, params_file, monkeypatch):
     raw = yaml.safe_load(params_file.read_text())
     raw["run"]["families"] = ["ulmfit", "bert"]
     (params_file.parent / "out").symlink_to(inputs)
@@ -65,7 +63,7 @@ def test_the_numbers(inputs: Path, params_file: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("family", CAUSAL)
-def test_the_same_pieces_as_the_language_model(inputs: Path, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_pieces_as_the_language_model(inputs, family, monkeypatch):
     kind = tokenizer_of(family)
     tokens = inputs / "tokens" / f"general-{kind}"
     store = TokenStore(tokens, "heldout")
@@ -101,7 +99,7 @@ def stream(documents: Sequence[Sequence[int]]) -> np.ndarray:
 
 def probabilities(model: NgramModel, *document: int) -> list[float]:
     """Of the pieces of a document, its END included."""
-    return np.exp(model.log_probs(stream([document]))).tolist()  # type: ignore[no-any-return]
+    return np.exp(model.log_probs(stream([document]))).tolist()
 
 
 def reference(documents: Sequence[Sequence[int]], order: int, vocabulary: int):
@@ -146,7 +144,7 @@ def reference(documents: Sequence[Sequence[int]], order: int, vocabulary: int):
 
 
 @pytest.mark.parametrize("order", [1, 2, 4])
-def test_equal_to_an_independent_implementation(order: int) -> None:
+def test_equal_to_an_independent_implementation(order):
     rng = np.random.default_rng(3)
     # Skewed, so that the numbers n1 to n4 of short n-grams are not 0.
     documents = [(4 + rng.geometric(0.25, rng.integers(1, 12))).clip(max=24).tolist() for _ in range(60)]
@@ -162,7 +160,7 @@ def test_equal_to_an_independent_implementation(order: int) -> None:
     np.testing.assert_allclose(model.log_probs(stream(held)), expected, rtol=1e-9)
 
 
-def test_documents_shorter_than_the_longest_ngrams() -> None:
+def test_documents_shorter_than_the_longest_ngrams():
     model = estimate(stream([[A], [B]]), order=5, vocabulary=6)
     assert [len(entries.keys) for entries in model.lengths] == [3, 4, 2]
     assert all(0 < value < 1 for value in probabilities(model, A, B, C, D, A, B))

@@ -1,7 +1,5 @@
 """The study prompts: items of the tasks, answers against direct computation, and the study with given answers."""
 
-from __future__ import annotations
-
 import json
 import re
 import string
@@ -31,7 +29,6 @@ from components.studies.prompt_tasks import (
     first_number,
     first_sentence,
     first_word,
-    frequent_words,
     is_equal,
     is_exact_match,
 )
@@ -39,7 +36,6 @@ from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
 
 PASSAGES = [f"The old {word} is here and there. It is very small and it is a red {word}." for word in ("bank", "river")]
-TEXTS = ["Apple apple iron, iron zinc; money! The river is 1234 x.", "apple money"]
 
 
 @pytest.fixture
@@ -55,7 +51,7 @@ def tasks_of(name: str, count: int = 40, **source: Any) -> list[PromptTask]:
     return TASKS[name](made, np.random.default_rng(0))
 
 
-def test_what_counts_as_an_answer() -> None:
+def test_what_counts_as_an_answer():
     assert [first_word(text) for text in (" = casino, of", "don't go", "...")] == ["casino", "don't", ""]
     assert [first_number(text) for text in (" 98.", " -19\nQ", " - 28", "1,204", "no 3", "")] == [
         *("98", "-19", "-28", "1204", "", "")
@@ -68,14 +64,7 @@ def test_what_counts_as_an_answer() -> None:
     assert contains("Two Dremmits.", ["dremmit"]) and not contains("Two.", ["dremmit"])
 
 
-def test_prompts_with_and_without_demonstrations() -> None:
-    task = PromptTask("t", [], ("Q: ", "\nA:"), first_word, is_equal, intro="Answer:\n")
-    assert task.prompt("c", []) == "Answer:\nQ: c\nA:"
-    shown = [Item("a", ("1", "one")), Item("b", ("2",), "two")]
-    assert task.prompt("c", shown) == "Answer:\nQ: a\nA: 1\nQ: b\nA: two\nQ: c\nA:"
-
-
-def test_sums_are_correct() -> None:
+def test_sums_are_correct():
     tasks = tasks_of("sums")
     assert [task.name for task in tasks] == [f"sums: {name}" for name in SUMS]
     for task, limit in zip(tasks, (100, 100, 1000, 1000, 10), strict=True):
@@ -92,11 +81,7 @@ def test_sums_are_correct() -> None:
     )
 
 
-def test_frequent_words() -> None:
-    assert frequent_words(TEXTS) == ["apple", "iron", "money", "zinc", "river"]
-
-
-def test_scrambled_words(outputs: Outputs, add_corpus: Any) -> None:
+def test_scrambled_words(outputs, add_corpus):
     words = ["inevitably", "corruption", "opponent", "succession", "objects", "level", "aaaa", "iron"]
     add_corpus("domain", [" ".join(words)])
     made = {
@@ -120,7 +105,7 @@ def test_scrambled_words(outputs: Outputs, add_corpus: Any) -> None:
     assert inserted.keys() == set(words) and outer["iron"] == "iorn"
 
 
-def test_last_words(outputs: Outputs, add_corpus: Any) -> None:
+def test_last_words(outputs, add_corpus):
     long = "There is a bank. " * 12 + "It ends here. It is not read."
     left_out = ["The red bank is old.", "The small river is very old and it is here in 1900.", PASSAGES[0]]
     add_corpus("domain", [], [*PASSAGES, *left_out, long])
@@ -138,7 +123,7 @@ def test_last_words(outputs: Outputs, add_corpus: Any) -> None:
     )
 
 
-def test_pairs_of_a_file(tmp_path: Path) -> None:
+def test_pairs_of_a_file(tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text("source\ttarget\nthe bank\tla banque\nthe river\tla rivière\nthe bank\tla  rive\n")
     (task,) = tasks_of("translation", pairs=path)
@@ -189,7 +174,7 @@ def stepwise(encoder: Encoder, text: str, neutral: Sequence[str], length: int) -
 
 
 @pytest.mark.parametrize("name", ["ulmfit", "transformer-xl"])
-def test_answers_equal_those_of_one_pass_per_piece(outputs: Outputs, add_encoder: Any, name: str) -> None:
+def test_answers_equal_those_of_one_pass_per_piece(outputs, add_encoder, name):
     add_encoder(name)
     encoder = outputs.encoder(name, "adapted")
     with torch.no_grad():
@@ -202,7 +187,7 @@ def test_answers_equal_those_of_one_pass_per_piece(outputs: Outputs, add_encoder
     assert any(plain != calibrated for plain, calibrated in actual)
 
 
-def test_a_prompt_loses_its_beginning_at_the_last_position(outputs: Outputs, add_encoder: Any) -> None:
+def test_a_prompt_loses_its_beginning_at_the_last_position(outputs, add_encoder):
     add_encoder("gpt")
     encoder = outputs.encoder("gpt", "adapted")
     # 8 positions: the special piece, 5 pieces of the prompt, and 2 of the answer.
@@ -246,7 +231,7 @@ def added(prompt: str) -> tuple[str, str]:
     return f" {left + right}\nQ: What", f" {left + right + left % 2}"
 
 
-def test_demonstrations_are_never_asked(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demonstrations_are_never_asked(run_of, monkeypatch):
     calls = given(monkeypatch, added)
     monkeypatch.setattr(prompt_study, "TASKS", {"sums": lambda *given: TASKS["sums"](*given)[:1]})
     prompt_study.run(run_of, task="sums", encoder="ulmfit", shots=3, items=5, seeds=4, choices=0)
@@ -264,7 +249,7 @@ def test_demonstrations_are_never_asked(run_of: Outputs, monkeypatch: pytest.Mon
     assert not asked & {question for of in shown for question in of}
 
 
-def test_the_shares_of_correct_answers(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shares_of_correct_answers(run_of, monkeypatch):
     given(monkeypatch, added)
     monkeypatch.setattr(prompt_study, "TASKS", {"sums": lambda *given: TASKS["sums"](*given)[:1]})
     actual = prompt_study.run(run_of, task="sums", encoder="ulmfit", items=40, choices=0)
@@ -289,7 +274,7 @@ def test_the_shares_of_correct_answers(run_of: Outputs, monkeypatch: pytest.Monk
     assert "better than trivial ones in 1 of 1 tasks: sums: 2 digits, plus." in actual.chapter.lead[0]
 
 
-def test_translations(run_of: Outputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_translations(run_of, tmp_path, monkeypatch):
     path = tmp_path / "pairs.tsv"
     rows = [(f"the old bank {n} is here", f"la vieille banque {n} est ici") for n in range(12)]
     path.write_text("".join("\t".join(row) + "\n" for row in [("source", "target"), *rows]))
@@ -305,13 +290,13 @@ def test_translations(run_of: Outputs, tmp_path: Path, monkeypatch: pytest.Monke
         prompt_study.run(run_of, encoder="ulmfit", pairs=str(path))
 
 
-def test_the_choice_among_answers(run_of: Outputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_choice_among_answers(run_of, tmp_path, monkeypatch):
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(json.dumps({"question": f"q{n}", "answer": f"a{n}"}) + "\n" for n in range(8)))
     given(monkeypatch, lambda prompt: ("", ""))
     seen: list[Any] = []
 
-    def scores(_: Encoder, prompts: Any, candidates: Any, *, neutral: Any) -> list[dict[str, np.ndarray]]:
+    def scores(_, prompts, candidates, *, neutral):
         seen.append((prompts, candidates, neutral))
         # The sum is best for the correct answer of every second item, and equal for the others' candidates.
         return [{"sum": np.array([-1.0, -2.0 + n % 2, -3.0]), "calibrated": np.array([3, 2, 1])} for n in range(8)]
@@ -329,7 +314,7 @@ def test_the_choice_among_answers(run_of: Outputs, tmp_path: Path, monkeypatch: 
         assert len(set(of)) == 3 and set(of) <= {f"a{n}" for n in range(8)}
 
 
-def test_all_tasks_of_a_run(run_of: Outputs, tmp_path: Path) -> None:
+def test_all_tasks_of_a_run(run_of, tmp_path):
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(json.dumps({"question": f"is {n}", "answer": f"é{n}"}) + "\n" for n in range(9)))
     actual = prompt_study.run(run_of, encoder="ulmfit", pairs=str(path), shots=1, items=4, seeds=2, choices=2)
@@ -346,7 +331,7 @@ def test_all_tasks_of_a_run(run_of: Outputs, tmp_path: Path) -> None:
     json.dumps(actual.numbers, allow_nan=False)
 
 
-def test_what_cannot_be_asked_is_skipped_unless_named(outputs: Outputs, add_encoder: Any, add_corpus: Any) -> None:
+def test_what_cannot_be_asked_is_skipped_unless_named(outputs, add_encoder, add_corpus):
     add_encoder("gpt")
     with pytest.raises(ArtifactError, match="corpus/domain: missing; run `headstart stage ingest --item domain`"):
         prompt_study.run(outputs, task="last-word", encoder="gpt")
@@ -363,7 +348,7 @@ def test_what_cannot_be_asked_is_skipped_unless_named(outputs: Outputs, add_enco
     assert "gpt-adapted: 2 of 2 prompts of sums: 2 digits, plus exceed the model's 8 positions" in text
 
 
-def test_messages_about_unsuitable_options(run_of: Outputs, add_encoder: Any, tmp_path: Path) -> None:
+def test_messages_about_unsuitable_options(run_of, add_encoder, tmp_path):
     with pytest.raises(ConfigError, match="--task: unknown task 'sum'; did you mean 'sums'"):
         prompt_study.run(run_of, task="sum")
     add_encoder("bert")

@@ -1,7 +1,5 @@
 """Benefits, label efficiency and negative transfer from an evaluation with given numbers."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -10,7 +8,6 @@ import pytest
 from components.core.artifacts import writing
 from components.core.errors import ArtifactError
 from components.studies import benefits, label_efficiency, negative_transfer
-from components.studies.frame import Outputs
 
 
 def interval(mean: float) -> dict[str, float]:
@@ -88,9 +85,7 @@ def evaluation() -> dict[str, Any]:
     }
 
 
-def test_the_lead_names_the_benefits_that_hold(
-    outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]
-) -> None:
+def test_the_lead_names_the_benefits_that_hold(outputs, write_evaluation, evaluation):
     write_evaluation("aws-type", evaluation)
     actual = benefits.run(outputs)
     assert actual.chapter.lead == [
@@ -109,7 +104,7 @@ def test_the_lead_names_the_benefits_that_hold(
     assert list(outputs.read) == ["evaluation/aws-type"]
 
 
-def test_labels_that_rivals_need(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> None:
+def test_labels_that_rivals_need(outputs, write_evaluation, evaluation):
     write_evaluation("aws-type", evaluation)
     actual = label_efficiency.run(outputs)
     assert actual.chapter.lead == [
@@ -126,7 +121,7 @@ def test_labels_that_rivals_need(outputs: Outputs, write_evaluation: Any, evalua
     assert actual.numbers["aws-type"]["worth"] == evaluation["worth"]
 
 
-def test_negative_transfer_and_forgetting(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> None:
+def test_negative_transfer_and_forgetting(outputs, write_evaluation, evaluation):
     write_evaluation("aws-type", evaluation)
     with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
         metrics = {"general_before_perplexity_per_word": 50.0, "general_after_perplexity_per_word": 200.0}
@@ -157,9 +152,7 @@ def test_negative_transfer_and_forgetting(outputs: Outputs, write_evaluation: An
         (label_efficiency, r"no transferred system .* run.starts must name pretrained"),
     ],
 )
-def test_an_evaluation_without_transferred_systems(
-    outputs: Outputs, write_evaluation: Any, study: Any, needs: str
-) -> None:
+def test_an_evaluation_without_transferred_systems(outputs, write_evaluation, study, needs):
     write_evaluation("aws-type", {"systems": [], "benefits": {}, "label_efficiency": {}, "transfer": {}})
     with pytest.raises(ArtifactError, match=f"aws-type: {needs}"):
         study.run(outputs)

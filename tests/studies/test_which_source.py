@@ -1,9 +1,6 @@
 """The correlation of LogME with the dev metrics, and the study on tiny encoders."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,7 @@ from components.studies.logme import logme
 from components.studies.which_source import Candidate, rank_correlation
 
 
-def test_correlation_with_the_dev_metrics() -> None:
+def test_correlation_with_the_dev_metrics():
     entries = [Candidate(name, -number, 0.9 - 0.1 * number) for number, name in enumerate("abcd")]
     agreement = rank_correlation(entries)
     assert agreement["spearman"] == pytest.approx(1)
@@ -49,7 +46,7 @@ def evaluation(scores: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def test_the_study(outputs: Outputs, add_task: Callable[..., Any], add_encoder: Any, write_evaluation: Any) -> None:
+def test_the_study(outputs, add_task, add_encoder, write_evaluation):
     add_task()
     for seed, name in enumerate(("ulmfit", "bert", "word2vec")):
         add_encoder(name, seed=seed)
@@ -75,7 +72,7 @@ def test_the_study(outputs: Outputs, add_task: Callable[..., Any], add_encoder: 
         which_source.run(outputs, encoders=names)
 
 
-def test_source_tasks_are_ranked(outputs: Outputs, add_task: Callable[..., Any], add_encoder: Any) -> None:
+def test_source_tasks_are_ranked(outputs, add_task, add_encoder):
     params = outputs.params
     outputs.params = params.model_copy(
         update={
@@ -123,7 +120,7 @@ def write_task(outputs: Outputs, folder: Path, rows: list[dict[str, Any]], **sou
     examples(ExamplesJob(task="aws-type", source=made, output=outputs.out / "examples" / "aws-type"))
 
 
-def test_a_sample_with_one_label_is_refused(outputs: Outputs, add_encoder: Any, tmp_path: Path) -> None:
+def test_a_sample_with_one_label_is_refused(outputs, add_encoder, tmp_path):
     rows = [{"words": ["the", "old", "apple"], "tags": ["O", "O", "O"]} for _ in range(40)]
     write_task(outputs, tmp_path, [{"words": ["iron"], "tags": ["B-METAL"]}, *rows], kind="tagging")
     for name in ("ulmfit", "bert"):
@@ -132,7 +129,7 @@ def test_a_sample_with_one_label_is_refused(outputs: Outputs, add_encoder: Any, 
         which_source.run(outputs, encoders="ulmfit-adapted, bert-adapted")
 
 
-def test_messages_about_missing_inputs(outputs: Outputs, add_task: Any) -> None:
+def test_messages_about_missing_inputs(outputs, add_task):
     with pytest.raises(ArtifactError, match="examples/aws-type: missing; run `headstart stage examples --item"):
         which_source.run(outputs)
     add_task()
@@ -157,7 +154,7 @@ def best_evidence(features: np.ndarray, targets: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(("rows", "features"), [(30, 5), (12, 20)])
-def test_logme_is_the_maximum_of_the_evidence(rows: int, features: int) -> None:
+def test_logme_is_the_maximum_of_the_evidence(rows, features):
     rng = np.random.default_rng(3)
     x = rng.normal(size=(rows, features))
     y = np.eye(3)[(x[:, 0] + 0.3 * rng.normal(size=rows) > 0).astype(int) + (x[:, 1] > 1)]
@@ -166,7 +163,7 @@ def test_logme_is_the_maximum_of_the_evidence(rows: int, features: int) -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-3, 500.0, 1e5])
-def test_logme_does_not_depend_on_the_scale_of_the_features(scale: float) -> None:
+def test_logme_does_not_depend_on_the_scale_of_the_features(scale):
     rng = np.random.default_rng(7)
     x, y = rng.normal(size=(34, 15)), np.eye(2)[rng.integers(0, 2, size=34)]
     assert logme(scale * x, y) == pytest.approx(logme(x, y), abs=1e-6)

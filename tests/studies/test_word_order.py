@@ -1,9 +1,5 @@
 """Sentences and the same words in a random order."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +7,6 @@ import torch
 from components.core.errors import DataError
 from components.data.segmenters import Segmentation
 from components.studies import word_order
-from components.studies.frame import Outputs
 from components.studies.occurrences import sentence
 from tests.studies.conftest import FILLER
 
@@ -24,7 +19,7 @@ def texts(count: int) -> list[str]:
     return [" ".join(sorted(rng.choice(FILLER, 6, replace=False))).capitalize() + "." for _ in range(count)]
 
 
-def test_the_pieces_of_words_without_marks(outputs: Outputs, add_encoder: Any) -> None:
+def test_the_pieces_of_words_without_marks(outputs, add_encoder):
     add_encoder("gpt")
     encoder = outputs.encoder("gpt", "adapted")
     ids = {word: encoder.tokenizer.encode_batch([word])[0].tolist() for word in FILLER}
@@ -34,7 +29,7 @@ def test_the_pieces_of_words_without_marks(outputs: Outputs, add_encoder: Any) -
     assert read == [[ids[word] for word in ("the", "red", "old", "bank", "is", "here", "there")]]
 
 
-def test_means_over_padded_rows_are_the_means_of_each_row(outputs: Outputs, add_encoder: Any) -> None:
+def test_means_over_padded_rows_are_the_means_of_each_row(outputs, add_encoder):
     add_encoder("ulmfit")
     encoder = outputs.encoder("ulmfit", "adapted")
     rows = [[[7], [8, 9], [10]], [[11], [7], [12], [13], [14]], [[9]]]
@@ -47,7 +42,7 @@ def test_means_over_padded_rows_are_the_means_of_each_row(outputs: Outputs, add_
             assert torch.allclose(layer[row], expected[0].mean(0), atol=1e-6)
 
 
-def test_static_vectors_guess_and_contextual_ones_do_not(outputs: Outputs, add_encoder: Any, add_corpus: Any) -> None:
+def test_static_vectors_guess_and_contextual_ones_do_not(outputs, add_encoder, add_corpus):
     add_corpus("domain", texts(200))
     for name in ("word2vec", "ulmfit"):
         add_encoder(name)
@@ -60,16 +55,7 @@ def test_static_vectors_guess_and_contextual_ones_do_not(outputs: Outputs, add_e
     assert np.mean(actual["ulmfit"][-1]) > 0.6
 
 
-def test_the_chapter(outputs: Outputs, add_encoder: Any, add_corpus: Any) -> None:
-    add_corpus("domain", texts(40))
-    add_encoder("word2vec")
-    chapter = word_order.run(outputs, encoder="word2vec", sentences=20, seeds=2).chapter
-    assert chapter.tables[0].rows == [["word2vec-adapted", "0", "0.500"]]
-    assert chapter.lead == ["word2vec-adapted tells 0.500 of the sentences from their words in a random order."]
-    assert "word2vec-adapted" in chapter.figures[0].svg
-
-
-def test_too_few_words(outputs: Outputs, add_encoder: Any, add_corpus: Any) -> None:
+def test_too_few_words(outputs, add_encoder, add_corpus):
     add_corpus("domain", ["The bank is old."] * 30)
     add_encoder("word2vec")
     with pytest.raises(DataError, match="no 5 words of a sentence are in word2vec's positions"):

@@ -1,11 +1,8 @@
 """Zero-shot: likelihoods of candidate answers against direct computation; prompts; the study."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -47,13 +44,13 @@ def encoder_of(family: str, **settings: str) -> Encoder:
     return Encoder(family, model, TOKENIZER)
 
 
-def test_the_scores_of_a_causal_model() -> None:
+def test_the_scores_of_a_causal_model():
     encoder = encoder_of("ulmfit")
     actual = answer_scores(encoder, [("the apple is", "")], [("a fruit", "metal")], neutral=[("the", ""), ("old", "")])[
         0
     ]
 
-    def total(*words: str, last: int) -> float:
+    def total(*words, last):
         tokens = [END, *(IDS[word] for word in words)]
         with torch.no_grad():
             log_probs = encoder.model.predict(torch.tensor([tokens]))[0][0].double().log_softmax(-1)
@@ -71,7 +68,7 @@ def test_the_scores_of_a_causal_model() -> None:
     assert actual["calibrated"] == pytest.approx(sums - np.log(np.mean(shares, 0)), abs=1e-6)
 
 
-def test_the_scores_of_a_masked_model() -> None:
+def test_the_scores_of_a_masked_model():
     encoder = encoder_of("bert")
     actual = answer_scores(encoder, [("the apple is", "stone")], [("fruit", "a metal")])[0]
     tokens = [START, IDS["the"], IDS["apple"], IDS["is"], MASK, MASK, IDS["stone"], END]
@@ -81,17 +78,17 @@ def test_the_scores_of_a_masked_model() -> None:
     assert actual["sum"][1] == pytest.approx(expected.item(), abs=1e-5)
 
 
-def test_the_text_after_the_answer_counts_for_a_causal_model() -> None:
+def test_the_text_after_the_answer_counts_for_a_causal_model():
     encoder = encoder_of("ulmfit")
     with_end = answer_scores(encoder, [("the", "is old")], [("apple",)])[0]["sum"][0]
     chained = answer_scores(encoder, [("the", "")], [("apple is old",)])[0]["sum"][0]
     assert with_end == pytest.approx(chained, abs=1e-6)
 
 
-def test_punctuation_after_the_answer_is_separated_as_in_the_prompt() -> None:
+def test_punctuation_after_the_answer_is_separated_as_in_the_prompt():
     characters = CharTokenizer([*SPECIAL_PIECES, *"abcdefghijklmnopqrstuvwxyz ."], segmentation=Segmentation("none"))
 
-    def written(after: str) -> list[str]:
+    def written(after):
         return ["".join(characters.pieces[id_] for id_ in ids) for ids in pieces(characters, "it is", "red", after)]
 
     assert written(".") == ["it is", " red", "."]
@@ -99,7 +96,7 @@ def test_punctuation_after_the_answer_is_separated_as_in_the_prompt() -> None:
     assert written("") == ["it is", " red", ""]
 
 
-def test_prompts() -> None:
+def test_prompts():
     assert Prompt.of("{text}").fill(("an apple",)) == ("an apple", "")
     assert Prompt.of("{text} is a [MASK] .").fill(("An apple",)) == ("An apple is a", " .")
     assert Prompt.of("{text} and {second}: [MASK]").fill(("a", "b")) == ("a and b:", "")
@@ -123,14 +120,14 @@ def test_prompts() -> None:
         Prompt.of("{text} {second}", parts=("text",))
 
 
-def test_answers_for_labels() -> None:
+def test_answers_for_labels():
     assert label_words(["a_b", "c-d", "e"], " e = an e ; a_b=first") == {"a_b": "first", "c-d": "c d", "e": "an e"}
     for wrong in ("e", "x=y", "e="):
         with pytest.raises(ConfigError, match="write label=words for labels among a_b, e"):
             label_words(["a_b", "e"], wrong)
 
 
-def test_encoders_that_cannot_answer() -> None:
+def test_encoders_that_cannot_answer():
     with pytest.raises(ConfigError, match="'word2vec' has no language model"):
         answer_scores(encoder_of("word2vec"), [("the", "")], [("apple",)])
     with pytest.raises(ConfigError, match="ulmfit: a backward model cannot predict the answer .*use the forward model"):
@@ -171,7 +168,7 @@ def save(outputs: Outputs, block: str, encoder: Encoder, folder: Path) -> None:
         draft.facts["trained"] = True
 
 
-def test_the_study_of_labels(run_of: Outputs) -> None:
+def test_the_study_of_labels(run_of):
     actual = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", prompt="{text} is a", split="test")
     numbers = actual.numbers
     assert (numbers["rows"], numbers["split"], numbers["answers"]) == (4, "test", ["fruit", "metal"])
@@ -189,11 +186,11 @@ def test_the_study_of_labels(run_of: Outputs) -> None:
     assert actual.chapter.tables[0].columns == ["encoder", "sum", "mean", "prior", "calibrated"]
 
 
-def test_labelled_rows_precede_the_prompt(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labelled_rows_precede_the_prompt(run_of, monkeypatch):
     seen: list[tuple[str, str]] = []
     real = answers.answer_scores
 
-    def scores(encoder: Encoder, prompts: list[tuple[str, str]], *others: Any, neutral: Any) -> Any:
+    def scores(encoder, prompts, *others, neutral):
         seen.extend([*prompts, *neutral])
         return real(encoder, prompts, *others, neutral=neutral)
 
@@ -211,8 +208,8 @@ def test_labelled_rows_precede_the_prompt(run_of: Outputs, monkeypatch: pytest.M
         zero_shot.run(run_of, shots=1, task="aws-service", encoder="ulmfit-adapted")
 
 
-def test_nothing_is_selected_on_test(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
-    def scores(_: Encoder, prompts: list[tuple[str, str]], *__: Any, **___: Any) -> list[dict[str, np.ndarray]]:
+def test_nothing_is_selected_on_test(run_of, monkeypatch):
+    def scores(_, prompts, *__, **___):
         actual = []
         for number, (before, _after) in enumerate(prompts):
             right = np.eye(2)[number % 2]
@@ -230,7 +227,7 @@ def test_nothing_is_selected_on_test(run_of: Outputs, monkeypatch: pytest.Monkey
     )
 
 
-def test_encoders_that_cannot_answer_are_skipped_unless_named(run_of: Outputs, tmp_path: Path) -> None:
+def test_encoders_that_cannot_answer_are_skipped_unless_named(run_of, tmp_path):
     run = run_of.params.run.model_copy(update={"families": ["ulmfit", "transformer-xl"]})
     outputs = Outputs(run_of.params.model_copy(update={"run": run}))
     save(outputs, "transformer-xl", encoder_of("ulmfit", direction="backward"), tmp_path)

@@ -1,7 +1,5 @@
 """Classifier directories: the same answers after loading; altered files are refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,13 @@ import torch
 
 from components.core.artifacts import MANIFEST, digest_file
 from components.core.errors import ArtifactError
-from components.learners.task_models.classifier import load_classifier, save_classifier
+from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import collate
 from components.models.encoder import build_model, load_encoder
 from components.settings.finetune import FinetuneSettings
+from tests.example_task import save_classifier
 
 TEXTS = ["the old apple", "a very small horse is here", "zinc", "\u0000\u0001", "plum " * 300]
 
@@ -33,7 +32,7 @@ def saved(make_encoder, settings: FinetuneSettings, tmp_path: Path) -> tuple[Pat
     return directory, model
 
 
-def test_a_loaded_classifier_gives_the_same_answers_in_batches_of_any_size(saved) -> None:
+def test_a_loaded_classifier_gives_the_same_answers_in_batches_of_any_size(saved):
     directory, model = saved
     classifier = load_classifier(directory)
     assert classifier.labels == ["no", "yes"]
@@ -49,9 +48,7 @@ def test_a_loaded_classifier_gives_the_same_answers_in_batches_of_any_size(saved
     assert classifier.predict([]).shape == (0, 2)
 
 
-def test_elmos_static_vectors_are_stored_with_the_classifier(
-    make_encoder, settings: FinetuneSettings, tmp_path: Path
-) -> None:
+def test_elmos_static_vectors_are_stored_with_the_classifier(make_encoder, settings, tmp_path):
     folder = make_encoder("elmo")
     plain = load_encoder(folder)
     sizes = plain.model.config.model_dump(exclude={"vocabulary"}) | {"static": 3}
@@ -74,16 +71,8 @@ def test_elmos_static_vectors_are_stored_with_the_classifier(
     assert not torch.allclose(expected, without, atol=1e-4)
 
 
-def test_texts_are_truncated_to_the_limit_of_the_encoder(saved) -> None:
-    classifier = load_classifier(saved[0])
-    assert classifier.settings.max_length == 128, "but the encoder has 24 positions"
-    encoded = classifier.encode([("plum " * 300,)])
-    pieces = encoded[0].pieces[0]
-    assert len(pieces) == 24 and pieces[-1] == 3, "the special pieces at the end survive the cut"
-
-
 @pytest.mark.parametrize("name", ["head.safetensors", "encoder/model.safetensors", "labels.json", "config.json"])
-def test_an_altered_file_is_refused(name: str, saved) -> None:
+def test_an_altered_file_is_refused(name, saved):
     path = saved[0] / name
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
@@ -104,7 +93,7 @@ def _rewrite_settings(directory: Path, **changes: Any) -> None:
     (directory / MANIFEST).write_text(json.dumps(manifest))
 
 
-def test_a_classifier_of_an_earlier_version_is_loaded(saved) -> None:
+def test_a_classifier_of_an_earlier_version_is_loaded(saved):
     before = load_classifier(saved[0]).predict(TEXTS)
     _rewrite_settings(saved[0], contrastive={"label_names": False})
     np.testing.assert_array_equal(load_classifier(saved[0]).predict(TEXTS), before)
@@ -116,7 +105,7 @@ def test_a_classifier_of_an_earlier_version_is_loaded(saved) -> None:
         load_classifier(saved[0])
 
 
-def test_a_changed_tokenizer_is_refused_even_if_digests_agree(saved) -> None:
+def test_a_changed_tokenizer_is_refused_even_if_digests_agree(saved):
     directory = saved[0]
     path = directory / "encoder" / "tokenizer" / "tokenizer.json"
     path.write_text(path.read_text().replace("apple", "appel"))

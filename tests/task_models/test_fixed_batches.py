@@ -1,19 +1,25 @@
 """The answer to a row has the same bits in every batch: alone, among others, in any order, with any threads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 
 from components.core import threads
+from components.data.segmenters import Segmentation
 from components.learners.task_models import fixed_batches as module
+from components.learners.task_models.base import Encoded
 from components.learners.task_models.classifier import TextClassifier
+from components.learners.task_models.fixed_batches import pool_bags as pooled
 from components.learners.task_models.kinds import TASKS, find_task
 from components.learners.task_models.model import TaskModel
+from components.learners.task_models.pooling import Pooling
+from components.learners.task_models.sampler import collate
 from components.models import FAMILIES
-from components.models.encoder import load_encoder
+from components.models.encoder import build_model, load_encoder
 from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.tokenization.special import SPECIAL_PIECES
+from components.tokenization.word import WordTokenizer
 from tests.example_task import FILLER, KIND_OF
 
 LABELS = {"tagging": ["O", "B-x", "I-x"], "multilabel": [f"label {index}" for index in range(5)]}
@@ -64,9 +70,7 @@ def check(classifier: TextClassifier, rows: list[tuple[str, ...]]) -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_every_family_gives_the_same_bits_in_every_batch(
-    family: str, precision: str, make_encoder, settings: FinetuneSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_family_gives_the_same_bits_in_every_batch(family, precision, make_encoder, settings, monkeypatch):
     monkeypatch.setattr(module, "has_bf16", lambda device: True)
     folder = make_encoder(family)
     for kind in TASKS if precision == "float32" else ("classification", "tagging"):
@@ -76,17 +80,13 @@ def test_every_family_gives_the_same_bits_in_every_batch(
 
 
 @pytest.mark.parametrize("changes", [{"chunk": 8}, {"layers": "mix"}, {"pairs": "apart"}, {"tagger": "crf"}])
-def test_windows_mixed_layers_and_separate_texts_give_the_same_bits(
-    changes: dict[str, object], make_encoder, settings: FinetuneSettings
-) -> None:
+def test_windows_mixed_layers_and_separate_texts_give_the_same_bits(changes, make_encoder, settings):
     kind = {"pairs": "pair", "tagger": "tagging"}.get(next(iter(changes)), "classification")
     classifier = make_classifier(make_encoder("bert"), settings.model_copy(update=changes), kind, "float32")
     check(classifier, fields_of(kind, 11))
 
 
-def test_a_tagger_of_a_frozen_encoder_computes_in_float32(
-    make_encoder, settings: FinetuneSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tagger_of_a_frozen_encoder_computes_in_float32(make_encoder, settings, monkeypatch):
     """The features are of an encoder in bfloat16, the head was fitted to them in float32."""
     monkeypatch.setattr(module, "has_bf16", lambda device: True)
     changed = settings.model_copy(update={"tagger": "bilstm_crf", "method": "features"})
@@ -95,7 +95,50 @@ def test_a_tagger_of_a_frozen_encoder_computes_in_float32(
     check(TextClassifier(classifier.model, classifier.tokenizer, "bf16", head_precision="float32"), rows)
 
 
-def test_a_batch_has_the_rows_of_its_length(make_encoder, settings: FinetuneSettings) -> None:
+def test_a_batch_has_the_rows_of_its_length(make_encoder, settings):
     for family, expected in (("bert", [32, 16, 8]), ("ulmfit", [16, 16, 16])):
         batches = make_classifier(make_encoder(family), settings, "classification", "float32").batches
         assert [batches._rows(length) for length in (4, 8, 16)] == expected
+
+
+# Pooled word vectors without padding equal those with padding, and do not depend on the other texts.
+
+
+STATIC = [name for name, family in FAMILIES.items() if family.objective == "static"]
+TOKENIZER = WordTokenizer(
+    [*SPECIAL_PIECES, *"abcdefgh"], segmentation=Segmentation("none"), lowercase=True, strip_accents=True
+)
+
+
+def task_model(family: str, pooling: Pooling = "mean", **settings: object) -> TaskModel:
+    torch.manual_seed(3)
+    encoder = build_model(family, vocabulary=TOKENIZER.vocab_size, settings=FAMILIES[family].tiny)
+    encoder.bind(TOKENIZER)
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter)
+    training = Training(rate=0.1, batch_size=2)
+    finetuning = FinetuneSettings(layers="last", pooling=pooling, max_length=6, training=training, **settings)
+    return TaskModel(encoder, task=find_task("classification"), settings=finetuning, labels=["x", "y", "z"]).eval()
+
+
+def test_exact_values():
+    model = build_model("word2vec", vocabulary=8, settings={"width": 2})
+    model.load_state_dict({"input": torch.arange(16.0).view(8, 2), "output": torch.zeros(8, 2)})
+    sequences = [np.asarray([5, 7]), np.asarray([6])]
+    assert pooled(model, sequences, pooling="mean").tolist() == [[12, 13], [12, 13]]
+    assert pooled(model, sequences, pooling="max").tolist() == [[14, 15], [12, 13]]
+    # Weights 1/3 and 1/4: 4/7 and 3/7.
+    assert pooled(model, sequences, pooling="lead")[0].tolist() == pytest.approx([82 / 7, 89 / 7])
+
+
+@pytest.mark.parametrize("family", STATIC)
+@pytest.mark.parametrize("pooling", ["mean", "lead", "max", "summary", "concat"])
+def test_bags_equal_padded_batches(family, pooling):
+    model = task_model(family, pooling)
+    sequences = [np.asarray(ids) for ids in ([5, 6, 7], [8], [9, 9, 5, 12, 6])]
+    with torch.no_grad():
+        padded = model.kept(collate([Encoded.of_texts([ids]) for ids in sequences]))
+        actual = pooled(model.encoder, sequences, pooling=pooling)
+        torch.testing.assert_close(actual, padded)
+        for row, ids in enumerate(sequences):
+            assert torch.equal(pooled(model.encoder, [ids], pooling=pooling)[0], actual[row])

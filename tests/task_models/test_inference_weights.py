@@ -1,9 +1,8 @@
 """Inference with converted weights: their answers, all other weights shared, the original model unchanged."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from components.core.errors import ConfigError
 from components.learners.loading import load_model
 from components.learners.task_models import fixed_batches as module
-from components.learners.task_models.classifier import TextClassifier, save_classifier
+from components.learners.task_models.classifier import TextClassifier
 from components.learners.task_models.inference_weights import CastLinear, Int8Linear, converted
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel, answers
@@ -25,6 +24,7 @@ from components.registry.champion import Loader
 from components.registry.tracking import Version
 from components.serving.models import FixedModel
 from components.settings.finetune import FinetuneSettings
+from tests.example_task import save_classifier
 
 CAST = [name for name, family in FAMILIES.items() if family.objective != "static"]
 ROWS = [("the old apple",), ("a very small horse is here",), ("zinc",)]
@@ -40,7 +40,7 @@ def classifier(make_encoder, settings: FinetuneSettings, request: pytest.Fixture
 
 
 @pytest.mark.parametrize("classifier", CAST, indirect=True)
-def test_a_cast_model_gives_the_answers_of_autocast(classifier: TextClassifier) -> None:
+def test_a_cast_model_gives_the_answers_of_autocast(classifier):
     model = classifier.model
     before = copy.deepcopy(model.state_dict())
     encoded = classifier.encode(ROWS)
@@ -61,8 +61,8 @@ def test_a_cast_model_gives_the_answers_of_autocast(classifier: TextClassifier) 
     ("supported", "precision", "cast_once"), [(True, "bf16", 1), (False, "bf16", 0), (True, "float32", 0)]
 )
 def test_a_classifier_is_cast_once_if_the_processor_supports_bfloat16(
-    classifier: TextClassifier, supported: bool, precision: str, cast_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    classifier, supported, precision, cast_once, monkeypatch
+):
     made: list[TaskModel] = []
     monkeypatch.setattr(module, "has_bf16", lambda device: supported)
     monkeypatch.setattr(module, "converted", lambda model, **how: made.append(model) or converted(model, **how))
@@ -81,15 +81,16 @@ def quantised(values: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     return np.floor(values / scales + 0.5), scales
 
 
-@pytest.mark.parametrize("rows", [1, 7, 12, 96, 128, 200])
-@pytest.mark.parametrize(("inputs", "outputs"), [(384, 1536), (1536, 384), (20, 6)])
-def test_a_reordered_matrix_gives_the_same_bits(rows: int, inputs: int, outputs: int) -> None:
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs"), [(1, 384, 1536), (7, 1536, 384), (12, 20, 6), (96, 384, 1536), (200, 1536, 384)]
+)
+def test_a_reordered_matrix_gives_the_same_bits(rows, inputs, outputs):
     torch.manual_seed(rows)
     x, weight, bias = (torch.randn(*shape).bfloat16() for shape in ((rows, inputs), (outputs, inputs), (outputs,)))
     assert torch.equal(CastLinear(weight, bias)(x), torch.nn.functional.linear(x, weight, bias))
 
 
-def test_integer_products_are_exact() -> None:
+def test_integer_products_are_exact():
     generator = torch.Generator().manual_seed(0)
     weight, bias = torch.randn(24, 96, generator=generator), torch.randn(24, generator=generator)
     x = torch.randn(7, 96, generator=generator)
@@ -107,9 +108,10 @@ def test_integer_products_are_exact() -> None:
 TRANSFORMERS = ["bert", "roberta", "albert", "gpt", "transformer", "transformer-xl", "xlnet"]
 
 
-@pytest.mark.parametrize("classifier", TRANSFORMERS, indirect=True)
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_quantised_transformers(classifier: TextClassifier, precision: str) -> None:
+@pytest.mark.parametrize(
+    ("classifier", "precision"), [*zip(TRANSFORMERS, cycle(["float32", "bf16"]), strict=False)], indirect=["classifier"]
+)
+def test_quantised_transformers(classifier, precision):
     before = copy.deepcopy(classifier.model.state_dict())
     stored = dataclasses.replace(classifier, precision=precision)
     subject = stored.quantised()
@@ -123,9 +125,7 @@ def test_quantised_transformers(classifier: TextClassifier, precision: str) -> N
         assert torch.equal(value, before[name])
 
 
-def test_without_onednn_models_are_loaded_as_they_are(
-    classifier: TextClassifier, saved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_onednn_models_are_loaded_as_they_are(classifier, saved, monkeypatch, capsys):
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="the model cannot be quantised, because this build of torch has no oneDNN"):
         classifier.quantised()
@@ -147,7 +147,7 @@ def saved(classifier: TextClassifier, make_encoder, tmp_path: Path, request: pyt
     return tmp_path / "model"
 
 
-def test_predicted_files_and_served_models_are_quantised(classifier: TextClassifier, saved: Path) -> None:
+def test_predicted_files_and_served_models_are_quantised(classifier, saved):
     expected = classifier.quantised().answer(ROWS)
     version = Version("reviews", "3", "", "", {})
     stored, loader = (Loader(saved, version, lambda actual, _: actual, int8) for int8 in (False, True))
@@ -158,9 +158,7 @@ def test_predicted_files_and_served_models_are_quantised(classifier: TextClassif
 
 
 @pytest.mark.parametrize("classifier", ["ulmfit"], indirect=True)
-def test_other_models_are_loaded_as_they_are(
-    classifier: TextClassifier, saved: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_models_are_loaded_as_they_are(classifier, saved, capsys):
     actual = load_model(saved, int8=True, what="reviews version 3").answer(ROWS)
     assert capsys.readouterr().err == "reviews version 3: is not a Transformer; --int8 has no effect on it\n"
     np.testing.assert_array_equal(actual, classifier.answer(ROWS))

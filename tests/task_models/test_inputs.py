@@ -1,7 +1,5 @@
 """Encoding of two texts: truncation, one or two sequences, both orders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,9 +30,7 @@ ROWS = [("the old apple", "a pear"), ("iron is here", "zinc \u0000")]
         (1, 9, 2, (1, 1)),
     ],
 )
-def test_the_longer_text_is_cut_until_both_are_equally_long(
-    first: int, second: int, room: int, expected: tuple[int, int]
-) -> None:
+def test_the_longer_text_is_cut_until_both_are_equally_long(first, second, room, expected):
     one, other = inputs.shortened(list(range(first)), list(range(second)), room)
     assert (len(one), len(other)) == expected
     assert one == list(range(len(one))) and other == list(range(len(other))), "what is cut is the end"
@@ -53,7 +49,7 @@ def pieces_of(encoder: Encoder, *texts: str) -> list[list[int]]:
     return [list(map(int, pieces)) for pieces in encoder.tokenizer.encode_batch(texts)]
 
 
-def test_bert_reads_both_texts_with_segments(load, settings: FinetuneSettings) -> None:
+def test_bert_reads_both_texts_with_segments(load, settings):
     encoder = load("bert")
     first, second = pieces_of(encoder, *ROWS[0])
     row = encoded("pair", encoder, settings)[0]
@@ -72,16 +68,14 @@ def test_bert_reads_both_texts_with_segments(load, settings: FinetuneSettings) -
         ("albert", [START], [END], [END]),
     ],
 )
-def test_special_pieces_of_a_pair(
-    family: str, before: list[int], between: list[int], after: list[int], load, settings: FinetuneSettings
-) -> None:
+def test_special_pieces_of_a_pair(family, before, between, after, load, settings):
     encoder = load(family)
     first, second = pieces_of(encoder, *ROWS[0])
     row = encoded("pair", encoder, settings)[0]
     assert [part.tolist() for part in row.pieces] == [[*before, *first, *between, *second, *after]]
 
 
-def test_a_causal_transformer_reads_both_orders_for_symmetric_tasks(load, settings: FinetuneSettings) -> None:
+def test_a_causal_transformer_reads_both_orders_for_symmetric_tasks(load, settings):
     encoder = load("gpt")
     first, second = pieces_of(encoder, *ROWS[0])
     row = encoded("similarity", encoder, settings)[0]
@@ -89,7 +83,7 @@ def test_a_causal_transformer_reads_both_orders_for_symmetric_tasks(load, settin
     assert len(encoded("similarity", load("bert"), settings)[0].pieces) == 1
 
 
-def test_the_tokens_of_tasks_stand_around_and_between_the_texts(load, settings: FinetuneSettings) -> None:
+def test_the_tokens_of_tasks_stand_around_and_between_the_texts(load, settings):
     encoder = load("gpt")
     TaskModel(encoder.model, task=TASKS["similarity"], settings=settings, labels=[])
     start, delimiter, extract = range(encoder.tokenizer.vocab_size, encoder.tokenizer.vocab_size + 3)
@@ -104,14 +98,14 @@ def test_the_tokens_of_tasks_stand_around_and_between_the_texts(load, settings: 
 
 
 @pytest.mark.parametrize(("change", "own"), [({}, True), ({"method": "features"}, False)])
-def test_a_trained_encoder_has_tokens_of_its_own_for_tasks(load, settings: FinetuneSettings, change, own: bool) -> None:
+def test_a_trained_encoder_has_tokens_of_its_own_for_tasks(load, settings, change, own):
     encoder = load("gpt")
     TaskModel(encoder.model, task=TASKS["pair"], settings=settings.model_copy(update=change), labels=["a", "b"])
     assert encoder.model.config.task_tokens is own
 
 
 @pytest.mark.parametrize("family", ["gpt", "word2vec", "ulmfit", "flair"])
-def test_similarity_is_symmetric(family: str, load, settings: FinetuneSettings) -> None:
+def test_similarity_is_symmetric(family, load, settings):
     encoder = load(family)
     model = TaskModel(encoder.model, task=TASKS["similarity"], settings=settings, labels=[]).eval()
     turned = [(second, first) for first, second in ROWS]
@@ -124,7 +118,7 @@ def test_similarity_is_symmetric(family: str, load, settings: FinetuneSettings) 
     assert one.shape == (2, 1) and not torch.allclose(one[0], one[1])
 
 
-def test_encoders_without_attention_read_two_sequences(load, settings: FinetuneSettings) -> None:
+def test_encoders_without_attention_read_two_sequences(load, settings):
     encoder = load("ulmfit")
     first, second = pieces_of(encoder, *ROWS[0])
     row = encoded("pair", encoder, settings)[0]
@@ -135,7 +129,7 @@ def test_encoders_without_attention_read_two_sequences(load, settings: FinetuneS
     assert len(apart.pieces) == 2
 
 
-def test_every_choice_is_a_sequence_with_the_text(load, settings: FinetuneSettings) -> None:
+def test_every_choice_is_a_sequence_with_the_text(load, settings):
     encoder = load("bert")
     text, one, two, three = pieces_of(encoder, "the apple", "is red", "is a horse", "cat")
     found = encoded("choice", encoder, settings, [("the apple", "is red", "is a horse"), ("the apple", "cat", "cat")])

@@ -1,18 +1,15 @@
 """Prediction in batches, and training of the head on features."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from torch import nn
 
 from components.learners.finetuning.features import FeatureTable
 from components.learners.finetuning.probe import HeadCandidate, HeadRows, search_head
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.heads import ClassificationHead
-from components.learners.task_models.model import batches_by_length, run_over, states_by_length
+from components.learners.task_models.model import batches_by_length, states_by_length
 from components.learners.task_models.sampler import collate
 from components.models.encoder import load_encoder
 
@@ -21,8 +18,8 @@ def text(*pieces: int) -> Encoded:
     return Encoded.of_texts([pieces])
 
 
-def test_a_batch_of_a_quarter_of_the_budget_ends_before_padding() -> None:
-    def batches(lengths: list[int], budget: int) -> list[list[int]]:
+def test_a_batch_of_a_quarter_of_the_budget_ends_before_padding():
+    def batches(lengths, budget):
         ones = np.ones(len(lengths), dtype=np.int64)
         return [rows.tolist() for rows in batches_by_length(np.asarray(lengths), ones, budget)]
 
@@ -35,7 +32,7 @@ def test_a_batch_of_a_quarter_of_the_budget_ends_before_padding() -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt", "xlnet"])
-def test_sequences_are_encoded_in_groups_of_similar_length(family: str, make_encoder, monkeypatch) -> None:
+def test_sequences_are_encoded_in_groups_of_similar_length(family, make_encoder, monkeypatch):
     monkeypatch.setattr("components.learners.task_models.model.GROUP_PIECES", 32)
     encoder = load_encoder(make_encoder(family)).model.eval()
     batch = collate([Encoded.of_texts([[2, 5, 6, 7, 8, 9, 5, 3], [2, 6, 3]]), text(2, 7, 8, 3), text(2, 9, 3)])
@@ -43,7 +40,7 @@ def test_sequences_are_encoded_in_groups_of_similar_length(family: str, make_enc
     read = encoder.hidden_states
     shapes: list[tuple[int, ...]] = []
 
-    def watched(tokens: torch.Tensor, *others: torch.Tensor) -> list[torch.Tensor]:
+    def watched(tokens, *others):
         shapes.append(tuple(tokens.shape))
         return read(tokens, *others)
 
@@ -53,17 +50,6 @@ def test_sequences_are_encoded_in_groups_of_similar_length(family: str, make_enc
     inside = torch.arange(8) < batch["lengths"][:, None]
     for layer, right in zip(actual, expected, strict=True):
         torch.testing.assert_close(layer[inside], right[inside], atol=1e-5, rtol=1e-4)
-
-
-def test_results_are_in_the_order_of_the_rows() -> None:
-    model = nn.Linear(1, 1)
-    actual = run_over(
-        lambda batch: [tuple(pair) for pair in torch.stack([batch["tokens"][:, 0], batch["lengths"]], 1).tolist()],
-        model,
-        [text(*[length] * length) for length in (9, 2, 5)],
-    )
-    assert actual == [(9, 9), (2, 2), (5, 5)]
-    assert run_over(list, model, []) == []
 
 
 def two_blobs(classes: int = 3, rows: int = 12) -> tuple[torch.Tensor, np.ndarray]:
@@ -87,7 +73,7 @@ def fit_head(head, *, features, labels, dev, score, penalties, steps):
 
 
 @pytest.mark.parametrize(("seen", "classes"), [(2, 2), (3, 3), (2, 3)])
-def test_the_penalty_of_a_fitted_head_is_that_of_its_loss_and_of_scikit_learn(seen: int, classes: int) -> None:
+def test_the_penalty_of_a_fitted_head_is_that_of_its_loss_and_of_scikit_learn(seen, classes):
     x, labels = two_blobs(seen, rows=30)
     head = ClassificationHead(4, classes, norm="none", dropout=0.0)
     fit_head(head, features=x, labels=labels, dev=None, score=lambda actual: 0.0, penalties=[3.0], steps=500)

@@ -1,10 +1,5 @@
 """How much of the texts is read, measured with the tokenizer."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,7 +7,6 @@ from components.learners.task_models.extent import LONGEST, Extent, reading_of
 from components.learners.task_models.inputs import share_cut, sizes_of
 from components.learners.task_models.kinds import find_task
 from components.models.encoder import load_encoder
-from components.settings.finetune import FinetuneSettings
 
 TEXT = "the apple is red here and there a pear a plum very old iron zinc gold"
 
@@ -30,13 +24,11 @@ TEXT = "the apple is red here and there a pear a plum very old iron zinc gold"
         ([9000] * 20, True, 512, Extent(LONGEST, 256, 1.0)),
     ],
 )
-def test_long_texts_are_read_in_windows(sizes: list[int], single: bool, most: int | None, expected: Extent) -> None:
+def test_long_texts_are_read_in_windows(sizes, single, most, expected):
     assert reading_of(np.asarray(sizes), single=single, most=most) == expected
 
 
-def test_sizes_are_those_of_what_the_encoder_would_read(
-    make_encoder: Callable[..., Path], settings: FinetuneSettings
-) -> None:
+def test_sizes_are_those_of_what_the_encoder_would_read(make_encoder, settings):
     encoder = load_encoder(make_encoder("xlnet"))
     rows = [(TEXT,), ("red apple",), (f"{TEXT} {TEXT}",)]
     uncut = settings.model_copy(update={"max_length": 1000, "chunk": None})
@@ -55,9 +47,7 @@ def test_sizes_are_those_of_what_the_encoder_would_read(
             assert share_cut(given, encoder.tokenizer, encoder.model, limited, task=task) == pytest.approx(1 / 3)
 
 
-def test_windows_cut_only_what_is_longer_than_all_of_them(
-    make_encoder: Callable[..., Path], settings: FinetuneSettings
-) -> None:
+def test_windows_cut_only_what_is_longer_than_all_of_them(make_encoder, settings):
     encoder, task = load_encoder(make_encoder("bert")), find_task("classification")
     rows = [(f"{TEXT} {TEXT}",), ("red apple",)]
     whole = settings.model_copy(update={"max_length": 1000})

@@ -1,7 +1,5 @@
 """Batches of labelled rows: complete, reproducible, split over ranks, with little padding."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -21,7 +19,7 @@ def sampler(seed: int = 0, batch_size: int = 4) -> ExampleSampler:
     return ExampleSampler(ENCODED, TARGETS, batch_size=batch_size, seed=seed)
 
 
-def test_a_batch_maps_sequences_to_rows() -> None:
+def test_a_batch_maps_sequences_to_rows():
     none = np.zeros((0, 2), dtype=np.int64)
     two = Encoded(
         [np.asarray([2, 7, 3]), np.asarray([2, 3])],
@@ -44,15 +42,7 @@ def test_a_batch_maps_sequences_to_rows() -> None:
     np.testing.assert_array_equal(batch["targets"], [[1, 2], [np.nan, np.nan]])
 
 
-def test_every_row_once_per_epoch_in_a_new_order() -> None:
-    subject = sampler()
-    assert subject.epoch_steps == 12
-    epochs = [np.concatenate([subject.rows(step) for step in range(start, start + 12)]) for start in (0, 12)]
-    assert all(sorted(epoch) == list(range(45)) for epoch in epochs)
-    assert not np.array_equal(*epochs)
-
-
-def test_a_batch_is_a_function_of_seed_and_step() -> None:
+def test_a_batch_is_a_function_of_seed_and_step():
     item, other = sampler(), sampler()
     backwards = [other.batch(step) for step in reversed(range(30))][::-1]
     for step in range(30):
@@ -62,18 +52,10 @@ def test_a_batch_is_a_function_of_seed_and_step() -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_workers_share_the_global_batch(world: int) -> None:
+def test_workers_share_the_global_batch(world):
     whole = sampler().rows(5)
     parts = [sampler().batch(5, rank, world)["targets"][:, 0] for rank in range(world)]
     assert sorted(torch.cat(parts).tolist()) == sorted(LABELS[whole].tolist())
-
-
-def test_tokens_before_counts_tokens_without_padding() -> None:
-    subject = sampler()
-    read = 0
-    for step in range(26):
-        assert subject.tokens_before(step) == read
-        read += int(subject.batch(step)["lengths"].sum())
 
 
 def long_context(windows: int) -> Encoded:
@@ -87,7 +69,7 @@ def long_context(windows: int) -> Encoded:
     )
 
 
-def test_sampled_windows_include_one_with_the_answer() -> None:
+def test_sampled_windows_include_one_with_the_answer():
     row, target = long_context(40), np.asarray([302.0, 318.0])
     seen: set[int] = set()
     for seed in range(30):
@@ -104,7 +86,7 @@ def test_sampled_windows_include_one_with_the_answer() -> None:
         assert len(some_windows(row, other, most=3, rng=np.random.default_rng(0)).pieces) == 3
 
 
-def test_a_batch_contains_a_bounded_number_of_windows() -> None:
+def test_a_batch_contains_a_bounded_number_of_windows():
     rows = [long_context(40), long_context(2)]
     targets = [np.asarray([302.0, 318.0]), np.asarray([3.0, 5.0])]
     limited = ExampleSampler(rows, targets, batch_size=2, seed=0, windows=4)
@@ -116,7 +98,7 @@ def test_a_batch_contains_a_bounded_number_of_windows() -> None:
     assert len(ExampleSampler(rows, targets, batch_size=2, seed=0).batch(3)["rows"]) == 42
 
 
-def test_vectors_of_units_are_batched_by_their_number_too() -> None:
+def test_vectors_of_units_are_batched_by_their_number_too():
     lengths = np.asarray([1, 9] * 16 + [4] * 4)
     table = FeatureTable(
         torch.arange(int(lengths.sum()))[:, None].float(),

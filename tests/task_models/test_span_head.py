@@ -1,7 +1,5 @@
 """The head of question answering: best spans compared with enumeration, windows, no answer, the threshold."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -10,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.learners.task_models.span_head import NEVER, Answering, best_spans, best_threshold
+from components.learners.task_models.span_head import Answering, best_spans, best_threshold
 from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
@@ -49,7 +47,7 @@ WORDS = [(0, 3), (4, 6), (7, 12), (12, 13)]
 
 
 @pytest.mark.parametrize("longest", [1, 5, 8, 160])
-def test_best_spans_equals_enumeration(longest: int) -> None:
+def test_best_spans_equals_enumeration(longest):
     torch.manual_seed(longest)
     offsets = [WORDS, WORDS[:2], [(2, 9)]]
     batch = batch_of(offsets, [0, 1, 2])
@@ -68,17 +66,7 @@ def test_best_spans_equals_enumeration(longest: int) -> None:
         assert actual[row, 2].item() == pytest.approx(every[best], abs=1e-6)
 
 
-def test_a_sequence_without_context_has_no_span() -> None:
-    batch = batch_of([[], WORDS[:1]], [0, 1])
-    outputs = scores([(9.0, 9.0)], [(0.0, 0.0), (1.0, 2.0)])
-    actual = best_spans(outputs, batch["offsets"], batch["unit_lengths"], longest=9)
-    assert actual.tolist() == [[0, 0, NEVER], [0, 3, 3.0]]
-    answers = head_of().answers(outputs, batch)
-    assert answers[0].tolist() == [0, 0, NEVER, 18.0]
-    assert answers[1].tolist() == [0, 3, 3.0, 0.0]
-
-
-def test_the_windows_of_a_row_become_one_answer() -> None:
+def test_the_windows_of_a_row_become_one_answer():
     # Row 0 in two windows, row 1 in one; no answer scores 5 and 1, then 4.
     batch = batch_of([WORDS[:2], WORDS[1:], WORDS], [0, 0, 1])
     outputs = scores(
@@ -92,7 +80,7 @@ def test_the_windows_of_a_row_become_one_answer() -> None:
     assert second.tolist() == [0, 0, 3.0, 4.0]
 
 
-def test_targets_of_a_window() -> None:
+def test_targets_of_a_window():
     # "one two three!" as WORDS; the answer is "two three", characters 4 to 12: units 2 and 3.
     offsets = [WORDS, WORDS[:2], WORDS[2:], WORDS, []]
     batch = batch_of(offsets, [0, 0, 0, 1, 2], targets=[[4, 12, 0, 3], [], [4, 12]])
@@ -105,17 +93,7 @@ def test_targets_of_a_window() -> None:
     assert head_of().loss(outputs, batch).item() == pytest.approx(torch.stack(expected).mean().item(), abs=1e-6)
 
 
-def test_an_answer_within_a_unit_is_that_unit() -> None:
-    batch = batch_of([WORDS], [0], targets=[[8, 10]])
-    outputs = torch.randn(1, 5, 2, generator=torch.Generator().manual_seed(1))
-    loss = head_of().loss(outputs, batch)
-    expected = (
-        F.cross_entropy(outputs[0, :, 0], torch.tensor(3)) + F.cross_entropy(outputs[0, :, 1], torch.tensor(3))
-    ) / 2
-    assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
-
-
-def test_the_threshold_maximises_the_sum() -> None:
+def test_the_threshold_maximises_the_sum():
     margin = np.asarray([3.0, -1.0, 2.0, 0.5])
     given, refused = np.asarray([1.0, 0.0, 0.0, 1.0]), np.asarray([0.0, 1.0, 1.0, 0.0])
     # In the order of margins -1, 0.5, 2, 3 it is best to refuse the first only: 3 rows right.
@@ -125,18 +103,7 @@ def test_the_threshold_maximises_the_sum() -> None:
         assert total <= 3
 
 
-def test_thresholds_for_answering_always_and_never() -> None:
-    margin = np.asarray([0.0, 1.0])
-    ones, zeros = np.ones(2), np.zeros(2)
-    assert best_threshold(margin, ones, zeros) == NEVER
-    assert best_threshold(margin, zeros, ones) == 2.0
-    # Nothing is gained by refusing: it is not done.
-    assert best_threshold(margin, zeros, zeros) == NEVER
-    # No threshold separates two rows with the same margin.
-    assert best_threshold(np.asarray([1.0, 1.0]), np.asarray([1.0, 0.0]), np.asarray([0.0, 0.6])) == NEVER
-
-
-def test_calibration_sets_the_threshold_and_keeps_it_with_the_weights() -> None:
+def test_calibration_sets_the_threshold_and_keeps_it_with_the_weights():
     head = head_of()
     batch = batch_of([WORDS, WORDS, WORDS], [0, 1, 2])
     outputs = torch.zeros(3, 5, 2)
@@ -144,7 +111,7 @@ def test_calibration_sets_the_threshold_and_keeps_it_with_the_weights() -> None:
     outputs[:, 0, 0] = 4.0
     assert [answer[1] > 0 for answer in head.answers(outputs, batch)] == [False, False, True]
 
-    def score(actual: list[np.ndarray]) -> np.ndarray:
+    def score(actual):
         # Only the first question has no answer.
         return np.asarray([(answer[1] > 0) == (row > 0) for row, answer in enumerate(actual)], dtype=np.float64)
 

@@ -1,7 +1,5 @@
 """The three heads of tagging, on rows of one and of several windows."""
 
-from __future__ import annotations
-
 import math
 from contextlib import nullcontext
 
@@ -62,7 +60,7 @@ def random_rows(*lengths: int) -> tuple[list[Tensor], list[list[int]]]:
     return [torch.randn(length, 4) for length in lengths], [[2] * length for length in lengths]
 
 
-def test_the_linear_head_is_a_softmax_per_word() -> None:
+def test_the_linear_head_is_a_softmax_per_word():
     head = made("linear")
     vectors, _ = random_rows(3, 1)
     tags = [[0, 1, 2], [2]]
@@ -74,7 +72,7 @@ def test_the_linear_head_is_a_softmax_per_word() -> None:
 
 
 @pytest.mark.parametrize("kind", ["linear", "crf"])
-def test_windows_of_a_row_are_one_sequence(kind: str) -> None:
+def test_windows_of_a_row_are_one_sequence(kind):
     head = made(kind)
     vectors, _ = random_rows(5, 2)
     tags = [[0, 1, 1, 2, 0], [2, 0]]
@@ -88,7 +86,7 @@ def test_windows_of_a_row_are_one_sequence(kind: str) -> None:
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-def test_the_lstm_reads_the_windows_of_a_row_as_one_sequence(fixed: bool) -> None:
+def test_the_lstm_reads_the_windows_of_a_row_as_one_sequence(fixed):
     head = made("bilstm_crf")
     vectors, _ = random_rows(5, 4)
     tags = [[0, 1, 1, 2, 0], [2, 0, 0, 1]]
@@ -106,7 +104,7 @@ def test_the_lstm_reads_the_windows_of_a_row_as_one_sequence(fixed: bool) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_answers_are_legal_for_any_scores(kind: str) -> None:
+def test_answers_are_legal_for_any_scores(kind):
     head = made(kind, seed=3)
     with torch.no_grad():
         # Begs for an I-X first.
@@ -121,7 +119,7 @@ def test_answers_are_legal_for_any_scores(kind: str) -> None:
             before = tag
 
 
-def test_the_lstm_equals_torch_on_single_rows() -> None:
+def test_the_lstm_equals_torch_on_single_rows():
     torch.manual_seed(0)
     ours = BiLSTM(4, 3)
     theirs = nn.LSTM(4, 3, bidirectional=True)
@@ -140,7 +138,7 @@ def test_the_lstm_equals_torch_on_single_rows() -> None:
 
 
 @pytest.mark.parametrize("norm", ["fixed", "batch", "none"])
-def test_the_normalisation_sees_words_not_padding(norm: str) -> None:
+def test_the_normalisation_sees_words_not_padding(norm):
     torch.manual_seed(0)
     head = Tagger(4, LABELS, settings("linear", head_norm=norm, head_hidden=3))
     vectors, tags = random_rows(3, 1)

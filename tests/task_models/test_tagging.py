@@ -1,7 +1,5 @@
 """Encoding of sentences by every family: each word once, with its pieces, long sentences in windows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -10,13 +8,12 @@ from components.learners.task_models.kinds import tagging
 from components.learners.task_models.sampler import collate
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
-from components.settings.finetune import FinetuneSettings
 
 SENTENCE = ("the", "Old", "apple", "is", "here", "very", "small", "\x00", "iron", "goat", "7", "there")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_word_is_one_unit_of_its_own_pieces(family: str, make_encoder, settings: FinetuneSettings) -> None:
+def test_every_word_is_one_unit_of_its_own_pieces(family, make_encoder, settings):
     encoder = load_encoder(make_encoder(family))
     tokenizer = encoder.tokenizer
     short = settings.model_copy(update={"max_length": 10 if tokenizer.kind != "char" else 24})
@@ -35,7 +32,7 @@ def test_every_word_is_one_unit_of_its_own_pieces(family: str, make_encoder, set
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_unit_vectors_do_not_depend_on_the_batch(family: str, make_encoder, settings: FinetuneSettings) -> None:
+def test_unit_vectors_do_not_depend_on_the_batch(family, make_encoder, settings):
     encoder = load_encoder(make_encoder(family))
     rows = [SENTENCE[:4], SENTENCE[3:5], ("goat",)]
     encoded = tagging.encode(rows, encoder.tokenizer, encoder.model, settings)
@@ -50,7 +47,7 @@ def test_unit_vectors_do_not_depend_on_the_batch(family: str, make_encoder, sett
             torch.testing.assert_close(together[index, : len(alone)], alone, rtol=0, atol=1e-5)
 
 
-def test_flair_concatenates_the_states_at_both_ends_of_a_word(make_encoder, settings: FinetuneSettings) -> None:
+def test_flair_concatenates_the_states_at_both_ends_of_a_word(make_encoder, settings):
     encoder = load_encoder(make_encoder("flair"))
     model = encoder.model
     (found,) = tagging.encode([("the", "old", "cat")], encoder.tokenizer, model, settings)

@@ -1,7 +1,6 @@
 """Heads with one vector per sequence: hand-computed losses and answers, optima of independent implementations."""
 
-from __future__ import annotations
-
+import math
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,18 @@ import torch
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
+from torch import Tensor
 from torch.nn import functional as F
 
 from components.learners.finetuning.features import FeatureTable, head_answers
 from components.learners.finetuning.probe import HeadCandidate, HeadRows, search_head
-from components.learners.task_models.heads import RegressionHead, TextHead
+from components.learners.task_models.heads import ImitatingHead, RegressionHead, TextHead
+from components.learners.task_models.kinds import find_task
 from components.learners.task_models.kinds.choice import ChoiceHead
 from components.learners.task_models.kinds.multilabel import MultilabelHead
 from components.learners.task_models.sampler import target_batch
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
 
 
 def targets(*rows: list[float]) -> list[np.ndarray]:
@@ -28,7 +31,7 @@ def flat_table(x: np.ndarray, sequences: list[int] | None = None) -> FeatureTabl
     return FeatureTable.of_texts(torch.from_numpy(x).float(), None if sequences is None else np.asarray(sequences))
 
 
-def test_multilabel_loss_is_binary_cross_entropy_of_every_label() -> None:
+def test_multilabel_loss_is_binary_cross_entropy_of_every_label():
     head = MultilabelHead(2, 3, norm="none")
     outputs = torch.tensor([[0.0, 2.0, -1.0], [1.0, 0.5, 0.0], [3.0, -3.0, 1.0]])
     batch = target_batch(targets([0, 2], [], [1]))
@@ -44,13 +47,13 @@ def test_multilabel_loss_is_binary_cross_entropy_of_every_label() -> None:
     np.testing.assert_allclose(head.answers(outputs, batch)[0], [0.5, 0.880797, 0.268941], atol=1e-6)
 
 
-def test_rows_without_any_label_in_a_whole_batch() -> None:
+def test_rows_without_any_label_in_a_whole_batch():
     head = MultilabelHead(2, 2, norm="none")
     outputs = torch.zeros(2, 2)
     assert head.loss(outputs, target_batch(targets([], []))).item() == pytest.approx(np.log(2))
 
 
-def test_regression_works_on_the_range_of_the_training_targets() -> None:
+def test_regression_works_on_the_range_of_the_training_targets():
     head = RegressionHead(2, 1, norm="none")
     head.prepare(targets([1], [5], [2]))
     outputs = torch.tensor([[0.0], [0.5], [1.5]])
@@ -63,7 +66,7 @@ def test_regression_works_on_the_range_of_the_training_targets() -> None:
     assert {"low", "range"} <= head.state_dict().keys(), "the scale is stored with the weights"
 
 
-def test_choices_are_normalised_within_their_row() -> None:
+def test_choices_are_normalised_within_their_row():
     head = ChoiceHead(2, 1, norm="none")
     outputs = torch.tensor([[1.0], [2.0], [500.0], [501.0], [499.0]])
     batch = {"rows": torch.tensor([0, 0, 1, 1, 1])} | target_batch(targets([1], [0]))
@@ -101,7 +104,7 @@ def random_features(rows: int = 40, width: int = 5) -> np.ndarray:
     return np.random.default_rng(3).normal(size=(rows, width))
 
 
-def test_the_solved_regression_is_ridge_regression() -> None:
+def test_the_solved_regression_is_ridge_regression():
     x = random_features()
     y = x @ np.asarray([1.0, -2, 0, 0.5, 3]) + np.random.default_rng(4).normal(size=40)
     head = RegressionHead(5, 1, norm="none")
@@ -112,7 +115,7 @@ def test_the_solved_regression_is_ridge_regression() -> None:
     np.testing.assert_allclose(actual[:, 0], expected, atol=1e-3)
 
 
-def test_the_solved_multilabel_head_is_one_logistic_regression_a_label() -> None:
+def test_the_solved_multilabel_head_is_one_logistic_regression_a_label():
     x = random_features()
     given = np.random.default_rng(5).random((40, 3)) < 0.4
     right = targets(*(np.flatnonzero(row).tolist() for row in given))
@@ -124,7 +127,7 @@ def test_the_solved_multilabel_head_is_one_logistic_regression_a_label() -> None
         assert head.output.bias[label].item() == pytest.approx(regression.intercept_[0], abs=1e-3)
 
 
-def test_the_solved_choice_head_is_the_conditional_logit() -> None:
+def test_the_solved_choice_head_is_the_conditional_logit():
     x, counts = random_features(), [2, 3] * 8
     right = [number % count for number, count in enumerate(counts)]
     head = ChoiceHead(5, 1, norm="none")
@@ -139,7 +142,7 @@ def test_the_solved_choice_head_is_the_conditional_logit() -> None:
     )
     starts = np.cumsum([0, *counts])
 
-    def objective(weight: np.ndarray) -> float:
+    def objective(weight):
         scores = x @ weight
         rows = [scores[a:b] for a, b in zip(starts, starts[1:], strict=False)]
         return sum(np.logaddexp.reduce(row) - row[index] for row, index in zip(rows, right, strict=True)) + (
@@ -150,7 +153,7 @@ def test_the_solved_choice_head_is_the_conditional_logit() -> None:
     np.testing.assert_allclose(head.output.weight[0].detach().numpy(), expected, atol=1e-3)
 
 
-def test_the_penalty_is_selected_on_dev_the_stronger_at_a_tie() -> None:
+def test_the_penalty_is_selected_on_dev_the_stronger_at_a_tie():
     x, y = random_features(), np.arange(40.0)[:, None]
     head = RegressionHead(5, 1)
     head.prepare(targets(*y.tolist()))
@@ -163,3 +166,45 @@ def test_the_penalty_is_selected_on_dev_the_stronger_at_a_tie() -> None:
     )
     assert penalty == 0.1 and scores[0.1] > scores[10.0]
     assert head.output.weight.dtype == torch.float32
+
+
+# The loss of distillation by hand.
+
+
+SETTINGS = FinetuneSettings(training=Training(rate=0.1, batch_size=2), head_norm="none", head_dropout=0.0)
+
+
+def loss(kind: str, outputs: list[list[float]], targets: list[list[float]], **batch: Tensor) -> float:
+    """The loss at temperature 2."""
+    head = find_task(kind).head(SETTINGS, 3, ["a", "b"])
+    assert isinstance(head, ImitatingHead)
+    found = head.imitation(torch.tensor(outputs), {"targets": torch.tensor(targets), **batch}, temperature=2.0)
+    return float(found)
+
+
+def test_exclusive_labels():
+    # At temperature 2 the model says 1/3, 2/3; the teachers 1/2, 1/2 and 2/3, 1/3.
+    outputs = [[0.0, math.log(4)]] * 2
+    first, second = 4 * math.log(1.125) / 2, 4 * math.log(2) / 3
+    assert loss("classification", outputs, [[0.5, 0.5], [0.8, 0.2]]) == pytest.approx((first + second) / 2)
+    assert loss("pair", [[0.0, math.log(4)]], [[0.2, 0.8]]) == pytest.approx(0, abs=1e-6)
+
+
+def test_several_labels():
+    # Each label has a distribution of its own: 1/3, 2/3 of the model, 2/3, 1/3 and 1/3, 2/3 of the teacher.
+    found = loss("multilabel", [[math.log(4), math.log(4)]], [[0.2, 0.8]])
+    assert found == pytest.approx(4 * math.log(2) / 3 / 2)
+
+
+def test_choices():
+    # The second row has one choice, which costs nothing.
+    outputs, targets = [[0.0], [math.log(4)], [5.0]], [[0.8, 0.2], [1.0, math.nan]]
+    found = loss("choice", outputs, targets, rows=torch.tensor([0, 0, 1]))
+    assert found == pytest.approx(4 * math.log(2) / 3 / 2)
+
+
+def test_numbers():
+    head = find_task("regression").head(SETTINGS, 3, [])
+    assert isinstance(head, ImitatingHead)
+    found = head.imitation(torch.tensor([[1.0], [3.0]]), {"targets": torch.tensor([[2.0], [0.0]])}, temperature=2.0)
+    assert float(found) == pytest.approx((1 + 9) / 2)

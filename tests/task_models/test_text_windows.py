@@ -1,7 +1,5 @@
 """Windows of long texts: splitting, pooling, and gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +21,7 @@ LONG = "the apple is red here and there a pear a plum very old iron zinc gold"
 TEXTS = [(LONG,), ("red apple",), (f"{LONG} {LONG}",)]
 #: Families of each kind, and their special pieces.
 FRAMES = {"bert": 2, "gpt": 1, "xlnet": 2}
+POOLINGS = ("concat", "mean", "max", "lead", "summary")
 
 Make = Callable[..., Path]
 
@@ -37,7 +36,7 @@ def model_of(encoder: Encoder, settings: FinetuneSettings) -> TaskModel:
     return TaskModel(encoder.model, task=classification.TASK, settings=settings, labels=["a", "b", "c"]).eval()
 
 
-def test_a_text_is_split_into_windows_with_special_pieces(make_encoder: Make) -> None:
+def test_a_text_is_split_into_windows_with_special_pieces(make_encoder):
     model = load_encoder(make_encoder("bert")).model
     found = windows([7, 8, 9, 10, 11, 12, 13], size=5, encoder=model)
     assert [window.tolist() for window in found] == [
@@ -47,9 +46,7 @@ def test_a_text_is_split_into_windows_with_special_pieces(make_encoder: Make) ->
     ]
 
 
-def test_windows_are_no_longer_than_the_positions_and_recurrent_families_have_none(
-    make_encoder: Make, settings: FinetuneSettings
-) -> None:
+def test_windows_are_no_longer_than_the_positions_and_recurrent_families_have_none(make_encoder, settings):
     bert = load_encoder(make_encoder("bert")).model
     assert window_size(settings.model_copy(update={"max_length": 24}), bert) is None
     assert window_size(settings.model_copy(update={"max_length": 25}), bert) == 24, "without chunk"
@@ -62,7 +59,7 @@ def test_windows_are_no_longer_than_the_positions_and_recurrent_families_have_no
 
 
 @pytest.mark.parametrize("encoder", sorted(FRAMES), indirect=True)
-def test_the_whole_text_is_read_up_to_the_limit(encoder: Encoder, settings: FinetuneSettings) -> None:
+def test_the_whole_text_is_read_up_to_the_limit(encoder, settings):
     frame = FRAMES[encoder.family]
     chunked = settings.model_copy(update={"chunk": 8, "max_length": 1000})
     encoded = classification.encode(TEXTS, encoder.tokenizer, encoder.model, chunked)
@@ -77,11 +74,12 @@ def test_the_whole_text_is_read_up_to_the_limit(encoder: Encoder, settings: Fine
     ]
 
 
-@pytest.mark.parametrize("encoder", ["bert", "gpt", "xlnet", "ulmfit"], indirect=True)
-@pytest.mark.parametrize("pooling", ["concat", "mean", "max", "lead", "summary"])
-def test_one_chunk_that_holds_the_text_is_the_whole_computation(
-    encoder: Encoder, settings: FinetuneSettings, pooling: str
-) -> None:
+@pytest.mark.parametrize(
+    ("encoder", "pooling"),
+    [*(("bert", pooling) for pooling in POOLINGS), ("gpt", "summary"), ("xlnet", "concat"), ("ulmfit", "max")],
+    indirect=["encoder"],
+)
+def test_one_chunk_that_holds_the_text_is_the_whole_computation(encoder, settings, pooling):
     settings = settings.model_copy(update={"pooling": pooling, "max_length": 24})
     chunked = settings.model_copy(update={"chunk": 24})
     found = []
@@ -98,7 +96,7 @@ def test_one_chunk_that_holds_the_text_is_the_whole_computation(
         torch.testing.assert_close(value, found[1][name], msg=name)
 
 
-def test_windows_are_pooled_like_their_pieces(settings: FinetuneSettings) -> None:
+def test_windows_are_pooled_like_their_pieces(settings):
     # Two layers of width 1: [summary, max, mean] each; windows of rows 0, 0, 1.
     features = torch.tensor([[1.0, 2, 3, 4, 5, 6], [3.0, 0, 5, 8, -5, 0], [7.0, 7, 7, 7, 7, 7]])
     rows = torch.tensor([0, 0, 1])
@@ -124,9 +122,7 @@ def test_windows_are_pooled_like_their_pieces(settings: FinetuneSettings) -> Non
 
 
 @pytest.mark.parametrize("encoder", ["bert"], indirect=True)
-def test_a_text_is_the_mean_of_its_pieces_in_training_and_in_prediction(
-    encoder: Encoder, settings: FinetuneSettings
-) -> None:
+def test_a_text_is_the_mean_of_its_pieces_in_training_and_in_prediction(encoder, settings):
     chunked = settings.model_copy(update={"pooling": "mean", "layers": "last", "chunk": 8, "max_length": 1000})
     model = model_of(encoder, chunked)
     encoded = classification.encode([(LONG,)], encoder.tokenizer, encoder.model, chunked)
@@ -146,7 +142,7 @@ def test_a_text_is_the_mean_of_its_pieces_in_training_and_in_prediction(
 
 
 @pytest.mark.parametrize("encoder", sorted(FRAMES), indirect=True)
-def test_gradients_go_through_the_last_windows_of_each_row(encoder: Encoder, settings: FinetuneSettings) -> None:
+def test_gradients_go_through_the_last_windows_of_each_row(encoder, settings):
     chunked = settings.model_copy(update={"chunk": 8, "max_length": 1000, "chunks_learned": 2})
     batch = collate(classification.encode(TEXTS, encoder.tokenizer, encoder.model, chunked))
     rows = batch["rows"].tolist()
@@ -158,9 +154,9 @@ def test_gradients_go_through_the_last_windows_of_each_row(encoder: Encoder, set
     inside = torch.arange(batch["tokens"].shape[1]) < batch["lengths"][:, None]
     weights = [torch.randn_like(layer) * inside.unsqueeze(-1) for layer in plain]
 
-    def gradient(states: list[torch.Tensor], indices: list[int]) -> list[torch.Tensor | None]:
+    def gradient(states, indices):
         model.zero_grad()
-        sum((layer * weight)[indices].sum() for layer, weight in zip(states, weights, strict=True)).backward()  # type: ignore[union-attr]
+        sum((layer * weight)[indices].sum() for layer, weight in zip(states, weights, strict=True)).backward()
         return [None if parameter.grad is None else parameter.grad.clone() for parameter in model.parameters()]
 
     expected = gradient(plain, learns)

@@ -1,7 +1,5 @@
 """Temperatures: exact values, the prior, and what they do to the calibration error."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import softmax
@@ -14,7 +12,7 @@ from components.data.tasks.calibration import temperature_for, temperature_of, t
 LABELS = ["a", "b"]
 
 
-def test_many_rows_have_the_confidence_of_their_share_of_right_answers() -> None:
+def test_many_rows_have_the_confidence_of_their_share_of_right_answers():
     # Logits of 4 that are right in 3 of 4 rows: 1 / (1 + exp(-4 / T)) = 3 / 4.
     logits = np.tile([[4.0, 0.0]], (4000, 1))
     targets = np.tile([[1.0, 0], [1, 0], [1, 0], [0, 1]], (1000, 1))
@@ -23,7 +21,7 @@ def test_many_rows_have_the_confidence_of_their_share_of_right_answers() -> None
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_one_row_changes_little(right: bool) -> None:
+def test_one_row_changes_little(right):
     grid = np.exp(np.linspace(-3, 3, 60_001))
     margin = 4.0 if right else -4.0
     expected = grid[np.argmin(np.log1p(np.exp(-margin / grid)) + np.log(grid) ** 2 / 2)]
@@ -32,7 +30,7 @@ def test_one_row_changes_little(right: bool) -> None:
     assert 0.9 < found < 1 if right else 1.5 < found < 3
 
 
-def test_probabilities_at_a_temperature() -> None:
+def test_probabilities_at_a_temperature():
     answers = [np.array([0.8, 0.2], dtype=np.float32), np.array([1, 0], dtype=np.float32)]
     found = tempered(answers, 2.0, exclusive=True)
     np.testing.assert_allclose(found[0], [2 / 3, 1 / 3], atol=1e-6)  # sqrt(4) : 1
@@ -45,7 +43,7 @@ def test_probabilities_at_a_temperature() -> None:
     assert tempered([], 0.5, exclusive=True) == []
 
 
-def test_calibration_by_sixty_four_rows_lowers_the_error_on_others() -> None:
+def test_calibration_by_sixty_four_rows_lowers_the_error_on_others():
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(5064, 4)) * 2
     labels = np.array([rng.choice(4, p=row) for row in softmax(logits, axis=1)])
@@ -61,7 +59,7 @@ def test_calibration_by_sixty_four_rows_lowers_the_error_on_others() -> None:
     assert scores["macro_f1"] == before["macro_f1"]
 
 
-def test_rows_of_no_class_and_other_kinds_of_answers_have_no_temperature() -> None:
+def test_rows_of_no_class_and_other_kinds_of_answers_have_no_temperature():
     answers = [np.array([0.9, 0.1], dtype=np.float32)] * 3
     inside, outside = np.array([0.0]), np.array([-1.0])
     scoring = Classification(LABELS)
@@ -73,7 +71,7 @@ def test_rows_of_no_class_and_other_kinds_of_answers_have_no_temperature() -> No
     assert temperature_for(Regression(), [np.array([3.0])], [np.array([2.0])]) == 1
 
 
-def test_labels_that_were_not_learned_have_no_influence() -> None:
+def test_labels_that_were_not_learned_have_no_influence():
     """Such as the class of one row, which is in no other fold: words models give it the probability 0."""
     rng = np.random.default_rng(0)
     shares = softmax(rng.normal(size=(40, 2)) * 2, axis=1)
@@ -93,6 +91,6 @@ def test_labels_that_were_not_learned_have_no_influence() -> None:
     assert temperature_for(Multilabel(["c", "d"]), [np.array([0.0])], [np.array([0.0, 1.0])]) == 1
 
 
-def test_a_probability_that_was_rounded_to_one_has_the_logit_of_its_rounding() -> None:
+def test_a_probability_that_was_rounded_to_one_has_the_logit_of_its_rounding():
     (found,) = tempered([np.array([1.0, 0.5], dtype=np.float32)], 2.0, exclusive=False)
     np.testing.assert_allclose(found, [1 / (1 + np.exp(-25 * np.log(2) / 2)), 0.5], atol=1e-7)

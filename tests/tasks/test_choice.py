@@ -1,7 +1,5 @@
 """The one-standard-error rule, and scores that no choice has raised."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import numpy as np
@@ -26,7 +24,7 @@ def with_errors(wrong: Collection[int] = ()) -> list[np.ndarray]:
     return [np.asarray([1.0 - label, label], dtype=np.float32) for label in predicted]
 
 
-def test_the_first_candidate_that_is_not_clearly_worse_is_chosen() -> None:
+def test_the_first_candidate_that_is_not_clearly_worse_is_chosen():
     far, near, best = with_errors(range(8)), with_errors([0]), with_errors()
     assert choose(SCORING, rows(), [far, near, best]).index == 1
     assert choose(SCORING, rows(), [near, far, best]).index == 0
@@ -34,14 +32,14 @@ def test_the_first_candidate_that_is_not_clearly_worse_is_chosen() -> None:
     assert choose(SCORING, rows(), [best, best]).index == 0, "a tie"
 
 
-def test_errors_in_one_unit_are_one_error() -> None:
+def test_errors_in_one_unit_are_one_error():
     # Eight more errors: eight independent ones are clear, all in one group are not.
     candidates = [with_errors(range(8)), with_errors([20])]
     assert choose(SCORING, rows(), candidates).index == 1
     assert choose(SCORING, rows([0] * 8 + list(range(1, 33))), candidates).index == 0
 
 
-def test_each_fold_is_answered_by_the_choice_of_the_others() -> None:
+def test_each_fold_is_answered_by_the_choice_of_the_others():
     folds = np.arange(COUNT) // 10
     # The first candidate is wrong on fold 0, the second on fold 1 and 2.
     first, second = with_errors(range(10)), with_errors(range(10, 30))
@@ -55,7 +53,7 @@ def test_each_fold_is_answered_by_the_choice_of_the_others() -> None:
     assert all(np.array_equal(answer, other) for answer, other in zip(choice.answers, expected, strict=True))
 
 
-def test_the_score_of_the_best_of_many_chance_predictions_is_that_of_chance() -> None:
+def test_the_score_of_the_best_of_many_chance_predictions_is_that_of_chance():
     scores: dict[str, list[float]] = {"best": [], "honest": []}
     for seed in range(40):
         rng = np.random.default_rng(seed)

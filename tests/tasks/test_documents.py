@@ -1,7 +1,5 @@
 """Documents of sentences (`data.tasks.<name>.document`): which sentences belong together, by format."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +39,7 @@ def conll(path: Path, *documents: str, mark: str) -> None:
         (None, "\n\n\n", [0, 1, 2]),
     ],
 )
-def test_documents_of_conll_files(document: str | None, mark: str, expected: list[int], tmp_path: Path) -> None:
+def test_documents_of_conll_files(document, mark, expected, tmp_path):
     conll(tmp_path / "train.conll", "Anna sleeps|She dreams", "Berta walks", mark=mark)
     conll(tmp_path / "test.conll", "Carla runs|Then Dora|Emma", mark="")
     assert units(tmp_path, **CONLL, document=document) == expected
@@ -49,8 +47,8 @@ def test_documents_of_conll_files(document: str | None, mark: str, expected: lis
     assert document != "marks" or units(tmp_path, "test", **CONLL, document=document) == [0, 0, 0]
 
 
-def test_documents_of_conllu_files(tmp_path: Path) -> None:
-    def row(word: str) -> str:
+def test_documents_of_conllu_files(tmp_path):
+    def row(word):
         return "\t".join(["1", word, "_", "NOUN" if word < "c" else "VERB", *["_"] * 6])
 
     for name, words in (("train", "abcd"), ("test", "abcd")):
@@ -72,6 +70,6 @@ def test_documents_of_conllu_files(tmp_path: Path) -> None:
         ({"kind": "tagging", "document": "marks"}, "document must name a column in format jsonl"),
     ],
 )
-def test_settings_that_do_not_fit(settings: dict[str, Any], message: str) -> None:
+def test_settings_that_do_not_fit(settings, message):
     with pytest.raises(ValidationError, match=message):
         TaskSource.model_validate({"path": "data", "dev": None, **settings})

@@ -1,7 +1,5 @@
 """Clusters of rows: the key `group`, its default, and the stored column."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -13,8 +11,6 @@ from components.data.tasks.data import Examples
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.data.tasks.kinds import find_kind
 from components.settings.tasks import TaskSource
-
-ROOT = Path(__file__).parents[2]
 
 
 def source_of(folder: Path, *, services: int = 6, **keys: object) -> TaskSource:
@@ -32,14 +28,14 @@ def read(source: TaskSource) -> Examples:
     return find_kind(source.kind).read("task", source)
 
 
-def test_slices_are_the_clusters_by_default(tmp_path: Path) -> None:
+def test_slices_are_the_clusters_by_default(tmp_path):
     found = read(source_of(tmp_path)).test
     assert found.groups == found.slices == [f"s{row % 6}" for row in range(24)]
     assert found.take([3, 0]).groups == ["s3", "s0"]
     assert found.take([3, 0]).lines == [4, 1]
 
 
-def test_a_few_slices_are_no_clusters(tmp_path: Path) -> None:
+def test_a_few_slices_are_no_clusters(tmp_path):
     found = read(source_of(tmp_path, services=4))
     assert set(found.test.slices) == {"s0", "s1", "s2", "s3"}
     assert found.test.groups == [None] * 24
@@ -47,7 +43,7 @@ def test_a_few_slices_are_no_clusters(tmp_path: Path) -> None:
     assert set(read(source_of(tmp_path, services=4, group="service")).test.groups) == {"s0", "s1", "s2", "s3"}
 
 
-def test_a_named_column_and_none(tmp_path: Path) -> None:
+def test_a_named_column_and_none(tmp_path):
     found = read(source_of(tmp_path, group="customer"))
     assert found.test.groups == [str(row // 2) for row in range(24)]
     assert found.train.groups == found.test.groups
@@ -56,7 +52,7 @@ def test_a_named_column_and_none(tmp_path: Path) -> None:
         read(source_of(tmp_path, group="author"))
 
 
-def test_a_column_group_has_precedence_over_the_slices(tmp_path: Path) -> None:
+def test_a_column_group_has_precedence_over_the_slices(tmp_path):
     source = source_of(tmp_path)
     path = tmp_path / "test.jsonl"
     lines = [
@@ -72,7 +68,7 @@ def test_a_column_group_has_precedence_over_the_slices(tmp_path: Path) -> None:
     assert read(source).test.groups == found.test.slices
 
 
-def test_clusters_of_other_formats(tmp_path: Path) -> None:
+def test_clusters_of_other_formats(tmp_path):
     sentence = "# sent_id = {0}\n# author = {1}\n1\tgo\t_\tVERB\t_\t_\t_\t_\t_\t_\n2\ton\t_\tADP\t_\t_\t_\t_\t_\t_\n\n"
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.conllu").write_text(sentence.format(f"{split}1", "x") + sentence.format(f"{split}2", "y"))
@@ -81,7 +77,7 @@ def test_clusters_of_other_formats(tmp_path: Path) -> None:
     source = TaskSource.model_validate({"path": str(tmp_path), "group": "author", **keys})
     assert read(source).test.groups == ["x", "y"]
 
-    def article(title: str, number: str) -> dict[str, object]:
+    def article(title, number):
         answer = {"text": "iron", "answer_start": 0}
         question = {"id": number, "question": f"What {number}?", "answers": [answer], "is_impossible": False}
         return {"title": title, "paragraphs": [{"context": f"iron {title}", "qas": [question]}]}
@@ -98,7 +94,7 @@ def test_clusters_of_other_formats(tmp_path: Path) -> None:
         TaskSource.model_validate({"path": "x", "format": "label-first", "group": "author"})
 
 
-def test_clusters_are_stored_and_earlier_output_is_refused(tmp_path: Path) -> None:
+def test_clusters_are_stored_and_earlier_output_is_refused(tmp_path):
     source, output = source_of(tmp_path), tmp_path / "examples"
     examples(ExamplesJob(task="task", source=source, output=output))
     found = read_split(output, "test")

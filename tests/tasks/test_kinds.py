@@ -1,14 +1,12 @@
 """The tables of task kinds are consistent, and a process imports only the kinds that it uses."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from components.data.tasks.kinds import KINDS, promotion_metrics
+from components.data.tasks.kinds import KINDS
 from components.learners.baselines import BASELINES
 from components.learners.task_models.kinds import TASKS
 from components.settings.tasks import KINDS as KEYS
@@ -33,27 +31,15 @@ def run(code: str) -> list[str]:
     return result.stdout.split()
 
 
-def test_all_tables_have_the_same_kinds() -> None:
+def test_all_tables_have_the_same_kinds():
     assert KINDS.keys() == TASKS.keys() == BASELINES.keys() == KEYS.keys()
     assert all(TASKS[kind].kind == kind for kind in TASKS)
 
 
 @pytest.mark.parametrize(("kind", "others"), [("classification", "questions tagging"), ("questions", "tagging choice")])
-def test_fine_tuning_imports_only_the_modules_of_its_kind(kind: str, others: str) -> None:
+def test_fine_tuning_imports_only_the_modules_of_its_kind(kind, others):
     imported = run(LOAD.format(kind=kind))
     base = f"components.learners.task_models.kinds.{kind}", f"components.data.tasks.kinds.{kind}"
     assert set(base) <= set(imported)
     for other in others.split():
         assert not [name for name in imported if ".kinds." in name and other in name.rpartition(".")[2]]
-
-
-def test_the_table_of_kinds_is_free_of_torch() -> None:
-    load = "import sys; from components.data.tasks.kinds import KINDS; [KINDS[kind] for kind in KINDS]"
-    assert run(f"{load}; print('torch' in sys.modules)") == ["False"]
-
-
-def test_metrics_of_the_promotion_rule_start_with_the_primary_metric() -> None:
-    assert promotion_metrics("tagging")[:2] == ("span_f1", "span_precision") and "accuracy" in promotion_metrics(
-        "tagging"
-    )
-    assert promotion_metrics("classification")[0] == "macro_f1" and "ece" not in promotion_metrics("classification")

@@ -1,7 +1,5 @@
 """Tasks in several languages: trained on some, each of them scored as a slice of test."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ def read(folder: Path, **settings: Any) -> Any:
     return find_kind(source.kind).read("greetings", source)
 
 
-def test_a_column_of_languages(tmp_path: Path) -> None:
+def test_a_column_of_languages(tmp_path):
     write(tmp_path / "train.jsonl", ROWS)
     write(tmp_path / "test.jsonl", [(f"{text} again", label, lang) for text, label, lang in ROWS[:3]])
     found = read(tmp_path, languages="lang")
@@ -41,7 +39,7 @@ def test_a_column_of_languages(tmp_path: Path) -> None:
         read(tmp_path, languages="lang", language="th")
 
 
-def test_test_files_of_further_languages(tmp_path: Path) -> None:
+def test_test_files_of_further_languages(tmp_path):
     write(tmp_path / "train.jsonl", ROWS[:2])
     write(tmp_path / "test.jsonl", [("a fine day", "yes", "")])
     write(tmp_path / "test.de.jsonl", [("ein Tag", "no", "")])
@@ -52,7 +50,7 @@ def test_test_files_of_further_languages(tmp_path: Path) -> None:
     assert found.test.groups == [None, None, None]
 
 
-def test_languages_of_tagged_sentences(tmp_path: Path) -> None:
+def test_languages_of_tagged_sentences(tmp_path):
     (tmp_path / "train.conll").write_text("Anna B-PER\nsleeps O\n")
     (tmp_path / "test.conll").write_text("Berta B-PER\n")
     (tmp_path / "test.de.conll").write_text("Carla B-PER\nschläft O\n")
@@ -80,12 +78,12 @@ def test_languages_of_tagged_sentences(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_settings_that_do_not_fit(settings: dict[str, Any], message: str) -> None:
+def test_settings_that_do_not_fit(settings, message):
     with pytest.raises(ValidationError, match=message):
         TaskSource.model_validate({"path": "data", **settings})
 
 
-def test_the_table_of_the_report() -> None:
+def test_the_table_of_the_report():
     slices = {"de": {"rows": 5.0, "f1": 0.5}, "th": {"rows": 7.0, "f1": 0.25}, "en": {"rows": 3.0, "f1": 1.0}}
     evaluation = {
         "learned_languages": ["en"],

@@ -1,7 +1,5 @@
 """Several classifiers in one directory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +35,7 @@ FLAT = ["config.json", "encoder/weights", "head", "labels.json", "manifest.json"
 
 
 @pytest.mark.parametrize("heads", ["a", "aaa"])
-def test_a_single_member_and_equal_members_are_one_classifier(heads: str, tmp_path: Path) -> None:
+def test_a_single_member_and_equal_members_are_one_classifier(heads, tmp_path):
     save_members(tmp_path / "m", [writer(head, "e") for head in heads], facts={})
     assert files(tmp_path / "m") == FLAT and members_of(tmp_path / "m") == [tmp_path / "m"]
     assert encoder_of(tmp_path / "m") == tmp_path / "m" / "encoder"
@@ -46,7 +44,7 @@ def test_a_single_member_and_equal_members_are_one_classifier(heads: str, tmp_pa
 @pytest.mark.parametrize(
     ("encoders", "stored"), [("ee", ["encoder"]), ("ef", ["members/0/encoder", "members/1/encoder"])]
 )
-def test_an_encoder_that_all_members_have_is_stored_once(encoders: str, stored: list[str], tmp_path: Path) -> None:
+def test_an_encoder_that_all_members_have_is_stored_once(encoders, stored, tmp_path):
     save_members(
         tmp_path / "m",
         [writer(head, encoder) for head, encoder in zip("ab", encoders, strict=True)],

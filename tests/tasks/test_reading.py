@@ -1,12 +1,8 @@
 """Labelled texts, pairs and choices in every format: exact rows of small files, and each wrong input with its
 message."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +13,7 @@ from tests.tasks.labelled import jsonl, read, targets, three
 # classification
 
 
-def test_csv_without_a_header_and_rows_with_ids(tmp_path: Path) -> None:
+def test_csv_without_a_header_and_rows_with_ids(tmp_path):
     for split, word in (("train", "good"), ("dev", "fair"), ("test", "poor")):
         (tmp_path / f"{split}.tsv").write_text(f'{word} film\t1\t{split}-1\na {word} "play\t0\t{split}-2\n')
     names = {split: f"{split}.tsv" for split in ("train", "dev", "test")}
@@ -28,7 +24,7 @@ def test_csv_without_a_header_and_rows_with_ids(tmp_path: Path) -> None:
     assert (data.test.ids, data.test.lines) == (["test-1", "test-2"], [1, 2])
 
 
-def test_labels_before_texts_in_latin_1_with_a_share_of_train_as_dev(tmp_path: Path) -> None:
+def test_labels_before_texts_in_latin_1_with_a_share_of_train_as_dev(tmp_path):
     lines = [f"{number % 3} Where is café {number} ?" for number in range(60)]
     (tmp_path / "T.train").write_bytes("\n".join(lines).encode("latin-1"))
     (tmp_path / "T.test").write_bytes(b"2 Who ?\n")
@@ -47,7 +43,7 @@ def test_labels_before_texts_in_latin_1_with_a_share_of_train_as_dev(tmp_path: P
     assert data.test.ids == ["T.test:1"]
 
 
-def test_several_members_of_one_json_document_are_concatenated(tmp_path: Path) -> None:
+def test_several_members_of_one_json_document_are_concatenated(tmp_path):
     document = {
         "train": [["book a table", "eat"], ["book a flight", "travel"]],
         "oos_train": [["sing", "oos"]],
@@ -75,8 +71,8 @@ def test_several_members_of_one_json_document_are_concatenated(tmp_path: Path) -
     )
 
 
-def test_rows_of_no_class_are_kept_in_test_only(tmp_path: Path) -> None:
-    def rows(split: str) -> list[dict[str, str]]:
+def test_rows_of_no_class_are_kept_in_test_only(tmp_path):
+    def rows(split):
         return [{"text": f"{label} {split}", "label": label, "part": "p"} for label in ("a", "b", "none")]
 
     for split in ("train", "dev", "test"):
@@ -91,16 +87,6 @@ def test_rows_of_no_class_are_kept_in_test_only(tmp_path: Path) -> None:
         read("classification", tmp_path, outside="nil")
 
 
-def test_parallel_files_as_texts_with_labels(tmp_path: Path) -> None:
-    for split in ("train", "valid", "test"):
-        (tmp_path / split).mkdir()
-        (tmp_path / split / "seq.in").write_text(f"play {split}\nrate {split} \n")
-        (tmp_path / split / "label").write_text("Play\nRate\n")
-    data = read("classification", tmp_path, train="train", dev="valid", test="test", text="seq.in")
-    assert data.labels == ["Play", "Rate"]
-    assert data.dev.fields == [("play valid",), ("rate valid ",)]
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -112,13 +98,13 @@ def test_parallel_files_as_texts_with_labels(tmp_path: Path) -> None:
         ({"text": ["x"], "label": "a"}, r"line 1: holds a list where text is expected"),
     ],
 )
-def test_rows_without_text_or_label(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+def test_rows_without_text_or_label(tmp_path, row, message):
     three(tmp_path, row)
     with pytest.raises(DataError, match=rf"train\.jsonl, {message}"):
         read("classification", tmp_path)
 
 
-def test_rows_without_a_label_can_be_left_out(tmp_path: Path) -> None:
+def test_rows_without_a_label_can_be_left_out(tmp_path):
     for split in ("train", "dev", "test"):
         rows = [{"text": f"{split} {label}", "label": label} for label in ("a", "b")]
         jsonl(tmp_path / f"{split}.jsonl", *rows)
@@ -132,7 +118,7 @@ def test_rows_without_a_label_can_be_left_out(tmp_path: Path) -> None:
     assert (len(data.test), data.counts["test_rows_without_label"]) == (2, 1)
 
 
-def test_duplicate_ids(tmp_path: Path) -> None:
+def test_duplicate_ids(tmp_path):
     three(tmp_path, *({"id": number % 3, "text": f"text {number}", "label": number % 2} for number in range(5)))
     message = (
         f"{tmp_path}/train.jsonl, line 4: id '0' is also on line 1 (2 row(s) repeat an id); "
@@ -146,7 +132,7 @@ def test_duplicate_ids(tmp_path: Path) -> None:
         read("classification", tmp_path, train=["first.jsonl", "second.jsonl"], test="first.jsonl", id="id", dev=None)
 
 
-def test_empty_splits(tmp_path: Path) -> None:
+def test_empty_splits(tmp_path):
     three(tmp_path, {"text": "x", "label": "a"}, {"text": "y", "label": "b"})
     (tmp_path / "none.csv").write_text("text,label\n")
     with pytest.raises(DataError, match=r"none\.csv: holds no rows"):
@@ -158,7 +144,7 @@ def test_empty_splits(tmp_path: Path) -> None:
 # several labels a text
 
 
-def test_several_labels_in_one_column(tmp_path: Path) -> None:
+def test_several_labels_in_one_column(tmp_path):
     jsonl(tmp_path / "train.jsonl", {"text": "x", "label": ["b", "a"]}, {"text": "y", "label": "c, a,"})
     jsonl(tmp_path / "dev.jsonl", {"text": "z", "label": None})
     jsonl(tmp_path / "test.jsonl", {"text": "w", "label": ""}, {"text": "v", "label": "c"})
@@ -170,7 +156,7 @@ def test_several_labels_in_one_column(tmp_path: Path) -> None:
         read("multilabel", tmp_path)
 
 
-def test_a_column_for_each_label(tmp_path: Path) -> None:
+def test_a_column_for_each_label(tmp_path):
     (tmp_path / "train.csv").write_text("text,rude,kind\n" + "".join(f"x{n},{n % 2},{n % 3 % 2}\n" for n in range(20)))
     (tmp_path / "test.csv").write_text("text,rude,kind\nw,1,0\n")
     names = {"train": "train.csv", "dev": None, "test": "test.csv", "overlap": "report"}
@@ -191,7 +177,7 @@ def test_a_column_for_each_label(tmp_path: Path) -> None:
 MRPC = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
 
 
-def test_pairs_with_a_byte_order_mark_and_literal_quotes(tmp_path: Path) -> None:
+def test_pairs_with_a_byte_order_mark_and_literal_quotes(tmp_path):
     for number, split in enumerate(("train", "val", "test")):
         rows = f'1\t1\t2\tHe said "yes {number}.\t"Yes," he said.\r\n0\t3\t4\tA {number}\tB\r\n'
         (tmp_path / f"{split}.tsv").write_text(MRPC + rows, newline="")
@@ -208,7 +194,7 @@ def test_pairs_with_a_byte_order_mark_and_literal_quotes(tmp_path: Path) -> None
         read("pair", tmp_path, **names, **{**columns, "first": "#1 Strin"})
 
 
-def test_duplicate_pairs_agree_in_both_texts(tmp_path: Path) -> None:
+def test_duplicate_pairs_agree_in_both_texts(tmp_path):
     jsonl(
         tmp_path / "train.jsonl",
         {"first": "a", "second": "b", "label": 1},
@@ -230,8 +216,8 @@ def test_duplicate_pairs_agree_in_both_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "texts"), [("similarity", [("first", "second")] * 2), ("regression", [("text",)] * 2)]
 )
-def test_numbers(tmp_path: Path, kind: str, texts: list[tuple[str, ...]]) -> None:
-    def write(*scores: object, text: str = "a") -> None:
+def test_numbers(tmp_path, kind, texts):
+    def write(*scores, text="a"):
         three(tmp_path, *({name: f"{text}{n}" if text.strip() else text for name in texts[n]} | {"score": score}
                           for n, score in enumerate(scores)))  # fmt: skip
 
@@ -258,7 +244,7 @@ def test_numbers(tmp_path: Path, kind: str, texts: list[tuple[str, ...]]) -> Non
 # choices
 
 
-def test_choices_in_columns_and_in_a_list(tmp_path: Path) -> None:
+def test_choices_in_columns_and_in_a_list(tmp_path):
     (tmp_path / "train.csv").write_text("ctx,e0,e1,right\nIt rains,so we run,so we fly,1\nIt snows,we ski,we swim,0\n")
     jsonl(tmp_path / "test.jsonl", {"ctx": "2 + 2", "e": ["3", "4", "5"], "right": "B"})
     both = {"text": "ctx", "label": "right", "overlap": "report"}
@@ -288,7 +274,7 @@ def test_choices_in_columns_and_in_a_list(tmp_path: Path) -> None:
         ("one, two", "line 1: 'choices' holds no list of choices; set choices to a list of columns"),
     ],
 )
-def test_invalid_choices(tmp_path: Path, choices: Any, message: str) -> None:
+def test_invalid_choices(tmp_path, choices, message):
     three(tmp_path, {"text": "x", "choices": choices, "label": 0})
     with pytest.raises(DataError, match=rf"train\.jsonl, {message}"):
         read("choice", tmp_path)

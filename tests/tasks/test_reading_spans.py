@@ -1,7 +1,5 @@
 """Labelled words and answers in every format: exact rows of small files, and messages of invalid input."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -22,7 +20,7 @@ def conll(folder: Path, train: str, dev: str = "x O\n", test: str = "y O\n") -> 
     return {split: f"{split}.conll" for split in ("train", "dev", "test")}
 
 
-def test_spans_are_converted_to_the_scheme_of_the_model(tmp_path: Path) -> None:
+def test_spans_are_converted_to_the_scheme_of_the_model(tmp_path):
     names = conll(tmp_path, "New I-LOC\nYork I-LOC\nBonn B-LOC\nsleeps O\n\nAda I-PER\n")
     found = read("tagging", tmp_path, scheme="iob1", **names)
     assert found.labels == ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
@@ -36,7 +34,7 @@ def test_spans_are_converted_to_the_scheme_of_the_model(tmp_path: Path) -> None:
     )
 
 
-def test_an_inner_tag_missing_in_train_is_a_label_of_its_type(tmp_path: Path) -> None:
+def test_an_inner_tag_missing_in_train_is_a_label_of_its_type(tmp_path):
     names = conll(tmp_path, "Bonn B-LOC\n", test="New B-LOC\nYork I-LOC\n")
     assert targets(read("tagging", tmp_path, **names).test) == [[0, 1]]
     names = conll(tmp_path, "Bonn B-LOC\n", test="a O\n\nAda B-PER\n")
@@ -50,7 +48,7 @@ def test_an_inner_tag_missing_in_train_is_a_label_of_its_type(tmp_path: Path) ->
         read("tagging", tmp_path, **names)
 
 
-def test_a_word_without_a_tag(tmp_path: Path) -> None:
+def test_a_word_without_a_tag(tmp_path):
     names = conll(tmp_path, "Bonn\tB-LOC\nis\t\n")
     with pytest.raises(DataError, match=r"train\.conll, line 2: word 'is' has no tag"):
         read("tagging", tmp_path, **names)
@@ -61,7 +59,7 @@ def conllu(number: int, *words: tuple[str, str]) -> str:
     return f"# sent_id = s{number}\n# genre = mail\n" + "".join(lines) + "\n"
 
 
-def test_a_file_without_empty_lines_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_empty_lines_is_refused(tmp_path):
     (tmp_path / "a.conll").write_text("word\tO\n" * 10_001)
     with pytest.raises(
         DataError, match=r"a\.conll, line 1: a sentence of 10001 words, the maximum is 10000; separate the sentences"
@@ -69,7 +67,7 @@ def test_a_file_without_empty_lines_is_refused(tmp_path: Path) -> None:
         read("tagging", tmp_path, train="a.conll", dev="a.conll", test="a.conll")
 
 
-def test_parts_of_speech_of_conllu_with_ids_and_slices_from_comments(tmp_path: Path) -> None:
+def test_parts_of_speech_of_conllu_with_ids_and_slices_from_comments(tmp_path):
     (tmp_path / "a.conllu").write_text(conllu(1, ("go", "VERB"), ("on", "ADP")) + conllu(2, ("Go", "VERB")))
     (tmp_path / "b.conllu").write_text(conllu(3, ("stay", "VERB")))
     names = {"train": "a.conllu", "dev": "b.conllu", "test": "b.conllu"}
@@ -81,7 +79,7 @@ def test_parts_of_speech_of_conllu_with_ids_and_slices_from_comments(tmp_path: P
         read("tagging", tmp_path, scheme="none", overlap="report", **names)
 
 
-def test_words_and_tags_in_parallel_files_and_in_lists(tmp_path: Path) -> None:
+def test_words_and_tags_in_parallel_files_and_in_lists(tmp_path):
     for split in ("train", "test"):
         (tmp_path / split).mkdir()
         (tmp_path / split / "seq.in").write_text("play  some jazz \nstop\n")
@@ -123,7 +121,7 @@ def squad(path: Path, *questions: tuple[str, str, list[tuple[str, int]]], contex
 SQUAD = {"train": "train.json", "dev": "dev.json", "test": "test.json"}
 
 
-def test_answers_are_offsets_and_empty_without_an_answer(tmp_path: Path) -> None:
+def test_answers_are_offsets_and_empty_without_an_answer(tmp_path):
     squad(tmp_path / "train.json", ("a", "What?", [("metal", 10), ("a metal", 8)]), ("b", "Who?", []))
     squad(tmp_path / "dev.json", ("c", "Which?", [("Gold", 17)]))
     squad(tmp_path / "test.json", ("d", "Where?", []))
@@ -138,7 +136,7 @@ def test_answers_are_offsets_and_empty_without_an_answer(tmp_path: Path) -> None
     )
 
 
-def test_answers_that_do_not_match_their_context(tmp_path: Path) -> None:
+def test_answers_that_do_not_match_their_context(tmp_path):
     wrong = [("w1", "A?", [("metal", 11)]), ("w2", "B?", [("silver", 3), ("Gold", 17)]), ("w3", "C?", [("tin", 0)])]
     squad(tmp_path / "train.json", ("a", "What?", [("metal", 10)]), *wrong, ("w4", "D?", [("metal", 30)]))
     squad(tmp_path / "dev.json", ("c", "Which?", [("Gold", 17)]))
@@ -162,7 +160,7 @@ def test_answers_that_do_not_match_their_context(tmp_path: Path) -> None:
     assert dropped.train.ids == ["a"]
 
 
-def test_white_space_around_an_answer_is_removed(tmp_path: Path) -> None:
+def test_white_space_around_an_answer_is_removed(tmp_path):
     context = " Iron is a metal. "
     squad(tmp_path / "a.json", ("a", "What?", [(" Iron ", 0), ("metal. ", 11)]), context=context)
     found = read("questions", tmp_path, train="a.json", dev="a.json", test="a.json", overlap="report")
@@ -170,7 +168,7 @@ def test_white_space_around_an_answer_is_removed(tmp_path: Path) -> None:
     assert [context[start:end] for start, end in ((1, 5), (11, 17))] == ["Iron", "metal."]
 
 
-def test_invisible_characters_around_an_answer_are_removed(tmp_path: Path) -> None:
+def test_invisible_characters_around_an_answer_are_removed(tmp_path):
     context = "\u200bIron\u200b is a me\u200btal\x00\u200d."
     squad(
         tmp_path / "a.json", ("a", "What?", [("\u200bIron\u200b ", 0), ("me\u200btal\x00\u200d", 12)]), context=context
@@ -180,13 +178,13 @@ def test_invisible_characters_around_an_answer_are_removed(tmp_path: Path) -> No
     assert (context[1:5], context[12:18]) == ("Iron", "me\u200btal")
 
 
-def test_an_offset_before_the_context_is_wrong(tmp_path: Path) -> None:
+def test_an_offset_before_the_context_is_wrong(tmp_path):
     squad(tmp_path / "train.json", ("a", "What?", [("too.", -4)]))
     with pytest.raises(DataError, match=r"id a: answer 'too\.' is not at character -4"):
         read("questions", tmp_path, train="train.json", dev=None, test="train.json")
 
 
-def test_ids_of_questions_and_empty_ones(tmp_path: Path) -> None:
+def test_ids_of_questions_and_empty_ones(tmp_path):
     squad(tmp_path / "train.json", ("a", "What?", [("metal", 10)]), ("a", "Who?", []))
     with pytest.raises(DataError, match=r"question 2: id 'a' is also on question 1"):
         read("questions", tmp_path, train="train.json", dev="train.json", test="train.json")
@@ -198,7 +196,7 @@ def test_ids_of_questions_and_empty_ones(tmp_path: Path) -> None:
         read("questions", tmp_path, train="train.json", dev="train.json", test="train.json")
 
 
-def test_questions_in_tables_and_a_dev_share_by_context(tmp_path: Path) -> None:
+def test_questions_in_tables_and_a_dev_share_by_context(tmp_path):
     rows = [
         {"q": f"What {part}?", "c": f"{CONTEXT} {number}", "a": {"text": ["metal"], "answer_start": [10]}}
         for number in range(40)

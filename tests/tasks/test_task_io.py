@@ -1,7 +1,5 @@
 """Inputs and outputs of all kinds: examples are parsed, answers fill all columns and the signature."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -21,7 +19,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_examples_can_be_read_and_answers_fill_every_column(kind: str) -> None:
+def test_examples_can_be_read_and_answers_fill_every_column(kind):
     task_io = find_kind(kind).io
     for example in task_io.examples:
         assert example.keys() == task_io.inputs.keys()
@@ -36,7 +34,7 @@ def test_examples_can_be_read_and_answers_fill_every_column(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_signature_takes_the_examples(kind: str) -> None:
+def test_the_signature_takes_the_examples(kind):
     from mlflow.models.utils import _enforce_schema
 
     task_io = find_kind(kind).io

@@ -1,7 +1,5 @@
 """The runs of a retraining in MLflow: times, states, reasons; a server that is away; killed processes; gauges."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -97,7 +95,7 @@ def project(
     return Project(tmp_path, database, request.node.name, TelemetrySettings())
 
 
-def test_a_retraining_and_its_stages_are_runs(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retraining_and_its_stages_are_runs(project, monkeypatch):
     run = project.begin()
     stage = project.stage(run)
     monkeypatch.setenv(FILE, str(stage.points.path))
@@ -133,7 +131,7 @@ def test_a_retraining_and_its_stages_are_runs(project: Project, monkeypatch: pyt
     assert {file.path for part in files for file in part} == {"params.yaml", "report", "report/report.html"}
 
 
-def test_runs_of_a_killed_process_are_closed_by_the_next_retraining(project: Project) -> None:
+def test_runs_of_a_killed_process_are_closed_by_the_next_retraining(project):
     done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
     client, experiment = project.registry.client, project.registry.experiment_id()
     process = f"{who()} {done.stdout.strip()} 1.0"
@@ -149,7 +147,7 @@ def test_runs_of_a_killed_process_are_closed_by_the_next_retraining(project: Pro
     assert project.runs()["retrain"].info.status == "FINISHED"
 
 
-def test_the_process_ends_the_run_when_the_retraining_is_killed(project: Project) -> None:
+def test_the_process_ends_the_run_when_the_retraining_is_killed(project):
     """And with the summary if it is told to finish."""
     for run, finished in (("run-1", False), ("run-2", True)):
         messages: list[dict[str, Any]] = [
@@ -188,10 +186,10 @@ def test_the_process_ends_the_run_when_the_retraining_is_killed(project: Project
             assert (runs["adapt"].info.status, runs["adapt"].data.metrics) == ("FINISHED", {"loss": 1.5})
 
 
-def test_everything_is_sent_when_mlflow_answers_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_sent_when_mlflow_answers_again(project, monkeypatch):
     log_points, away = Registry.log_points, True
 
-    def unreachable(self: Registry, *arguments: Any) -> None:
+    def unreachable(self, *arguments):
         if away:
             raise RegistryUnavailableError("no answer")
         log_points(self, *arguments)
@@ -210,9 +208,7 @@ def test_everything_is_sent_when_mlflow_answers_again(project: Project, monkeypa
     assert project.curve(project.runs()["pretrain@ulmfit"], "loss") == [(1, 3.0)]
 
 
-def test_the_next_retraining_continues_the_curve_of_an_interrupted_stage(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_retraining_continues_the_curve_of_an_interrupted_stage(project, monkeypatch):
     for run, steps, outcome in (("run-1", {1: 3.0, 2: 9.0}, "Interrupted"), ("run-2", {2: 2.0, 3: 1.0}, "Completed")):
         began = project.begin(run)
         stage = project.stage(began)
@@ -225,7 +221,7 @@ def test_the_next_retraining_continues_the_curve_of_an_interrupted_stage(
     assert project.curve(project.runs("run-2")["pretrain@ulmfit"], "loss") == [(1, 3.0), (2, 2.0), (3, 1.0)]
 
 
-def test_gauges_for_prometheus(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gauges_for_prometheus(project, monkeypatch):
     project.telemetry = TelemetrySettings(mlflow=False)
     run = project.begin()
     stage = project.stage(run)

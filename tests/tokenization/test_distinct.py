@@ -1,7 +1,5 @@
 """Encoding by distinct words gives exactly the ids of the library's `encode_batch`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -56,13 +54,13 @@ def names(variant: BertWordsTokenizer) -> str:
 @pytest.mark.parametrize("variant", VARIANTS, ids=names)
 @settings(max_examples=100, deadline=None)
 @given(st.lists(nasty_texts, max_size=5))
-def test_ids_equal_the_library(variant: BertWordsTokenizer, texts: list[str]) -> None:
+def test_ids_equal_the_library(variant, texts):
     expected = [encoding.ids for encoding in variant.backend.encode_batch(texts, add_special_tokens=False)]
     assert [ids.tolist() for ids in variant.encode_batch(texts)] == expected
 
 
 @pytest.mark.parametrize("variant", VARIANTS[:2], ids=names)
-def test_characters_of_every_block_equal_the_library(variant: BertWordsTokenizer) -> None:
+def test_characters_of_every_block_equal_the_library(variant):
     """Each code point of the first blocks and every 67th of the rest, next to letters, white space and punctuation."""
     points = [*range(0x3100), *range(0x3100, 0x110000, 67)]
     characters = [chr(point) for point in points if not 0xD800 <= point < 0xE000]
@@ -71,14 +69,14 @@ def test_characters_of_every_block_equal_the_library(variant: BertWordsTokenizer
     assert [ids.tolist() for ids in variant.encode_batch(texts)] == expected
 
 
-def test_texts_are_separate_across_chunks_and_cleared_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_separate_across_chunks_and_cleared_caches(monkeypatch):
     """Chunks of some bytes and a memory of some bytes change nothing."""
     monkeypatch.setattr(distinct, "CHUNK_BYTES", 16)
     monkeypatch.setattr(distinct, "MEMORY_BYTES", 24)
     monkeypatch.setattr(distinct, "LONGEST_REMEMBERED", 4)
     seen: list[str] = []
 
-    def lengths(words: list[str]) -> list[list[int]]:
+    def lengths(words):
         seen.extend(words)
         return [[len(word)] if word else [] for word in words]
 

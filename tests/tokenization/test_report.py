@@ -1,8 +1,5 @@
 """The vocabulary report on texts small enough to count by hand."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,14 +7,12 @@ import pytest
 from components.tokenization import Tokenizer
 from components.tokenization.train import count_words, report_on_words, script_of
 
-MakeTokenizer = Callable[..., Tokenizer]
-
 
 def report_of(tokenizer: Tokenizer, texts: list[str]) -> dict[str, Any]:
     return report_on_words(tokenizer, count_words(map(tokenizer.segmentation.spaced, texts)))
 
 
-def test_report_of_word_pieces(make: MakeTokenizer) -> None:
+def test_report_of_word_pieces(make):
     tokenizer = make("wordpiece", ["run", "##ning", "##s", "ตัด", "5"], strip=False, segmenter="thai")
     report = report_of(tokenizer, ["running runs zz", "5 ตัดตัด", ""])
     assert report == {
@@ -55,19 +50,6 @@ def test_report_of_word_pieces(make: MakeTokenizer) -> None:
     }
 
 
-def test_report_of_characters(make: MakeTokenizer) -> None:
-    report = report_of(make("char", ["a", "#", " "]), ["a #a ##b"])
-    assert report["pieces_per_word"] == 2.0
-    assert report["unknown_rate"] == pytest.approx(1 / 6)
-    assert report["non_initial_share"] == 0.0
-    assert report["alphabet"] == 3
-
-
-def test_report_of_an_empty_text(make: MakeTokenizer) -> None:
-    report = report_of(make("word", ["a"]), [])
-    assert (report["words"], report["pieces_per_word"], report["scripts"]) == (0, 0.0, {})
-
-
 @pytest.mark.parametrize(
     ("word", "script"),
     [
@@ -80,5 +62,5 @@ def test_report_of_an_empty_text(make: MakeTokenizer) -> None:
         ("жук", "cyrillic"),
     ],
 )
-def test_scripts(word: str, script: str) -> None:
+def test_scripts(word, script):
     assert script_of(word) == script

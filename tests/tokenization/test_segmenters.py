@@ -1,7 +1,5 @@
 """Word segmentation of languages without spaces."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -10,7 +8,7 @@ from components.data import segmenters
 from components.data.segmenters import SEGMENTERS, Segmentation, Segmenter, insert_spaces
 
 
-def test_thai_text_is_segmented_and_other_text_unchanged() -> None:
+def test_thai_text_is_segmented_and_other_text_unchanged():
     spaced, inserted = Segmentation("thai").spaced_with_insertions("aws(s3)การตัดคำ ภาษาไทย\n5ครับ")
     assert spaced == "aws(s3) การ ตัด คำ ภาษาไทย\n5 ครับ"
     assert [spaced[position] for position in inserted] == [" "] * 4
@@ -18,7 +16,7 @@ def test_thai_text_is_segmented_and_other_text_unchanged() -> None:
     assert "".join(kept) == "aws(s3)การตัดคำ ภาษาไทย\n5ครับ"
 
 
-def test_auto_depends_on_the_share_of_thai_characters() -> None:
+def test_auto_depends_on_the_share_of_thai_characters():
     auto = Segmentation("auto")
     mostly_english = (
         "the word การตัดคำ stands in a long text that is written in English and has but few Thai letters in it"
@@ -33,19 +31,12 @@ def test_auto_depends_on_the_share_of_thai_characters() -> None:
     assert Segmentation("none").spaced("การตัดคำ") == "การตัดคำ"
 
 
-def test_unknown_name_lists_the_known_ones() -> None:
+def test_unknown_name_lists_the_known_ones():
     with pytest.raises(ValueError, match="unknown segmenter 'lao'; known: auto, none, thai"):
         Segmentation("lao")
 
 
-def test_another_language_is_one_entry_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = Segmenter(script=re.compile("[\u3040-\u30ff]+"), split=lambda run: re.findall("..?", run))
-    monkeypatch.setitem(SEGMENTERS, "kana", pairs)
-    assert Segmentation("kana").spaced("ひらがなab") == "ひら がな ab"
-    assert Segmentation("auto").choose("ひらがな") is pairs
-
-
-def test_a_very_long_run_is_split_at_a_fixed_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_very_long_run_is_split_at_a_fixed_length(monkeypatch):
     monkeypatch.setattr(segmenters, "LONGEST_RUN", 4)
     whole = Segmenter(script=re.compile("[a-z]+"), split=lambda run: [run])
     assert insert_spaces("abcdefghij klm", whole)[0] == "abcd efgh ij klm"

@@ -1,7 +1,5 @@
 """Sentence splitting."""
 
-from __future__ import annotations
-
 import pytest
 
 from components.tokenization.tokenize import sentence_starts
@@ -24,12 +22,12 @@ from components.tokenization.tokenize import sentence_starts
         ("\n\n  Indented. Text", ["\n\n  ", "Indented. ", "Text"]),
     ],
 )
-def test_sentences(text: str, sentences: list[str]) -> None:
+def test_sentences(text, sentences):
     starts = sentence_starts(text)
     assert [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)] == sentences
 
 
-def test_thai_clauses_end_at_spaces_between_thai_characters() -> None:
+def test_thai_clauses_end_at_spaces_between_thai_characters():
     text = "วันที่ 5 มกราคม ฝนตก aws ดี\nจบ"
     starts = sentence_starts(text, thai=True)
     assert [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)] == [

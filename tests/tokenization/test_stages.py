@@ -1,7 +1,5 @@
 """The stages `tokenizer` and `tokenize` on tiny corpora."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +16,8 @@ from components.tokenization import KINDS, Tokenizer, load_tokenizer
 from components.tokenization.special import END
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TokenizeJob, encode_documents, tokenize
-from components.tokenization.train import TokenizerJob, fit, sample, train_tokenizer
+from components.tokenization.train import TokenizerJob, fit, train_tokenizer
 
-WriteCorpus = Callable[..., Path]
 MakeTokenizer = Callable[..., Tokenizer]
 
 FIRST = ["The name. The list!", "a list of names"]
@@ -41,7 +38,7 @@ def run(tmp_path: Path, tokenizer: Path) -> TokenStore:
     )
 
 
-def test_tokens_sentences_words_and_characters(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
+def test_tokens_sentences_words_and_characters(tmp_path, tokenizer, write_corpus):
     write_corpus(tmp_path / "corpus", train=[FIRST, SECOND], heldout=[HELD])
     store = run(tmp_path, tokenizer)
     assert [store.document(index).tolist() for index in range(3)] == [
@@ -66,12 +63,10 @@ def test_tokens_sentences_words_and_characters(tmp_path: Path, tokenizer: Path, 
     assert metrics["heldout"]["documents"] == 1
 
 
-def test_only_new_shards_are_tokenized(
-    tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_new_shards_are_tokenized(tmp_path, tokenizer, write_corpus, monkeypatch):
     encoded: list[str] = []
 
-    def spy(texts: list[str], *, tokenizer: Tokenizer) -> object:
+    def spy(texts, *, tokenizer):
         encoded.extend(texts)
         return encode_documents(texts, tokenizer=tokenizer)
 
@@ -99,18 +94,7 @@ def test_only_new_shards_are_tokenized(
     assert store.documents == 1
 
 
-def test_another_tokenizer_rewrites_all_shards(
-    tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus, make: MakeTokenizer
-) -> None:
-    write_corpus(tmp_path / "corpus", train=[FIRST])
-    run(tmp_path, tokenizer)
-    make("word", ["list", "the"]).save(tokenizer)
-    store = run(tmp_path, tokenizer)
-    assert store.document(0).tolist() == [6, 1, 1, 6, 5, 1, 3]
-    assert store.tokenizer_fingerprint == load_tokenizer(tokenizer).fingerprint()
-
-
-def test_a_damaged_shard_is_rewritten(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
+def test_a_damaged_shard_is_rewritten(tmp_path, tokenizer, write_corpus):
     write_corpus(tmp_path / "corpus", train=[FIRST])
     shard = next(run(tmp_path, tokenizer).directory.glob("*.arrow"))
     good = shard.read_bytes()
@@ -121,7 +105,7 @@ def test_a_damaged_shard_is_rewritten(tmp_path: Path, tokenizer: Path, write_cor
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("segmenter", ["none", "thai"])
-def test_encoding_by_sentence_equals_encoding_the_document(kind: str, segmenter: str) -> None:
+def test_encoding_by_sentence_equals_encoding_the_document(kind, segmenter):
     texts = [
         "abc. Tab b\n\nT. a", "", " \n ", "การตัด การ\nabc", "a", "One. Two!  \n\nThree?\n four ",
         "ภาษาไทย ก็ได้ ที่นี่", " . a",
@@ -141,9 +125,7 @@ def test_encoding_by_sentence_equals_encoding_the_document(kind: str, segmenter:
     assert (list(encoded.words), list(encoded.chars)) == (words, [len(text) for text in texts])
 
 
-def test_worker_processes_write_the_same_shards(
-    tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worker_processes_write_the_same_shards(tmp_path, tokenizer, write_corpus, monkeypatch):
     write_corpus(tmp_path / "corpus", train=[FIRST, SECOND], heldout=[HELD])
     alone = read_manifest(run(tmp_path, tokenizer).directory).digest
     monkeypatch.setattr(shards, "PARALLEL_BYTES", 0)
@@ -151,7 +133,7 @@ def test_worker_processes_write_the_same_shards(
     assert read_manifest(tokenize(job)).digest == alone
 
 
-def test_an_empty_or_other_corpus_is_an_error(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
+def test_an_empty_or_other_corpus_is_an_error(tmp_path, tokenizer, write_corpus):
     write_corpus(tmp_path / "corpus")
     with pytest.raises(DataError, match="corpus: has no documents; add raw text"):
         run(tmp_path, tokenizer)
@@ -166,13 +148,13 @@ def learn(tmp_path: Path, kind: str, **settings: object) -> Path:
         TokenizerJob(
             corpus=tmp_path / "corpus",
             output=tmp_path / "learned",
-            kind=kind,  # type: ignore[arg-type]
+            kind=kind,
             settings=TokenizerSettings.model_validate(settings),
         )
     )
 
 
-def test_the_tokenizer_stage_writes_vocabulary_counts_and_report(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+def test_the_tokenizer_stage_writes_vocabulary_counts_and_report(tmp_path, write_corpus):
     write_corpus(tmp_path / "corpus", train=[FIRST, SECOND], heldout=[["unseen " * 50]])
     output = learn(tmp_path, "word", word={"vocabulary": 7, "min_frequency": 2})
     tokenizer = load_tokenizer(output)
@@ -186,31 +168,13 @@ def test_the_tokenizer_stage_writes_vocabulary_counts_and_report(tmp_path: Path,
     assert tokenizer.segmentation.name == "none", "no text needs a segmenter"
 
 
-def test_thai_corpora_are_segmented(tmp_path: Path, write_corpus: WriteCorpus) -> None:
-    write_corpus(tmp_path / "corpus", train=[["การตัดคำ", "ตัดคำ"]])
-    tokenizer = load_tokenizer(learn(tmp_path, "word", word={"vocabulary": 8, "min_frequency": 1}))
-    assert tokenizer.segmentation.name == "auto"
-    assert tokenizer.pieces[5:] == ["คำ", "ตัด", "การ"]
-    characters = load_tokenizer(learn(tmp_path, "char"))
-    assert characters.pieces[5:] == ["ค", "ด", "ต", "\u0e31", "\u0e33"], "no space was in the text"
-
-
-def test_the_sample_is_evenly_spaced_and_deterministic(tmp_path: Path, write_corpus: WriteCorpus) -> None:
-    shards = [[f"{shard}{row} " + "x" * 1000 for row in range(10)] for shard in "abc"]
-    corpus = write_corpus(tmp_path / "corpus", train=shards, heldout=[["h" * 1000]])
-    taken = [text.split()[0] for text in sample(corpus, megabytes=0.0153)]
-    assert taken == [text.split()[0] for text in sample(corpus, megabytes=0.0153)]
-    assert [sum(name.startswith(shard) for name in taken) for shard in "abc"] == [5, 5, 5]
-    assert len(list(sample(corpus, megabytes=64))) == 30
-
-
-def test_a_corpus_without_train_documents(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+def test_a_corpus_without_train_documents(tmp_path, write_corpus):
     write_corpus(tmp_path / "corpus", heldout=[["a"]])
     with pytest.raises(DataError, match="the train split has no documents; add raw text"):
         learn(tmp_path, "char")
 
 
-def test_a_damaged_corpus_shard(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
+def test_a_damaged_corpus_shard(tmp_path, tokenizer, write_corpus):
     corpus = write_corpus(tmp_path / "corpus", train=[FIRST])
     shard = next(corpus.glob("train-*"))
     shard.write_bytes(b"\0" * shard.stat().st_size)
@@ -219,7 +183,7 @@ def test_a_damaged_corpus_shard(tmp_path: Path, tokenizer: Path, write_corpus: W
     assert not (tmp_path / "tokens").exists()
 
 
-def test_a_huge_line_without_a_break_is_one_unknown_word(make: MakeTokenizer) -> None:
+def test_a_huge_line_without_a_break_is_one_unknown_word(make):
     tokenizer = make("wordpiece", ["a", "##a"])
     encoded = encode_documents(["a" * 300_000 + "\nab a " + " " * 300_000], tokenizer=tokenizer)
     assert encoded.ids.tolist() == [1, 1, 5, 3]
@@ -229,7 +193,7 @@ def test_a_huge_line_without_a_break_is_one_unknown_word(make: MakeTokenizer) ->
 PAIRS = [("The bridge. The boat!", "boat bridge"), ("One word", "word"), ("unseen", "unseen boat")]
 
 
-def test_pairs_and_corpus_share_a_vocabulary(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+def test_pairs_and_corpus_share_a_vocabulary(tmp_path, write_corpus):
     text = write_corpus(tmp_path / "corpus", train=[["a river and a river", "the sea"]])
     pairs = write_corpus(tmp_path / "pairs", train=[PAIRS[:2]], heldout=[PAIRS[2:]])
     settings = TokenizerSettings.model_validate({"word": {"vocabulary": 15, "min_frequency": 1}})
@@ -254,7 +218,7 @@ def test_pairs_and_corpus_share_a_vocabulary(tmp_path: Path, write_corpus: Write
     assert held["tokens_per_word"] == pytest.approx(3 / 2)
 
 
-def test_a_published_vocabulary_is_imported_and_counted(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+def test_a_published_vocabulary_is_imported_and_counted(tmp_path, write_corpus):
     from components.tokenization.published import vocabulary_digest
 
     folder = tmp_path / "published"
@@ -262,7 +226,7 @@ def test_a_published_vocabulary_is_imported_and_counted(tmp_path: Path, write_co
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\nthe\n[CLS]\n[SEP]\n[MASK]\nname\n##s\n")
     source = write_corpus(tmp_path / "corpus", train=[["The names", "the name"]])
 
-    def job(kind: str, digest: str | None) -> TokenizerJob:
+    def job(kind, digest):
         settings = TokenizerSettings.model_validate({kind: {"source": str(folder), "digest": digest}})
         return TokenizerJob(corpus=source, output=tmp_path / "tokenizer", kind=kind, settings=settings)
 

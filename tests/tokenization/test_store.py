@@ -1,13 +1,9 @@
 """Token shards and the memory-mapped store."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from components.core.artifacts import writing
@@ -21,8 +17,6 @@ from components.tokenization.store import (
     join_sentences,
     write_shard,
 )
-
-WriteCorpus = Callable[..., Path]
 
 
 def documents(
@@ -68,7 +62,7 @@ def store(tmp_path: Path) -> TokenStore:
     return TokenStore(write_store(tmp_path / "tokens", shards))
 
 
-def test_sentences_are_joined_and_end_with_end() -> None:
+def test_sentences_are_joined_and_end_with_end():
     joined = documents([[10, 11], [], [12]], [[]], [[13], [14, 15]])
     assert joined.ids.tolist() == [10, 11, 12, 3, 3, 13, 14, 15, 3]
     assert joined.offsets.tolist() == [0, 4, 5, 9]
@@ -76,7 +70,7 @@ def test_sentences_are_joined_and_end_with_end() -> None:
     assert joined.sentence_offsets.tolist() == [0, 2, 2, 4]
 
 
-def test_documents_are_in_corpus_order(store: TokenStore) -> None:
+def test_documents_are_in_corpus_order(store):
     assert [store.document(index).tolist() for index in range(store.documents)] == [
         [10, 11, 12, 3],
         [13, 3],
@@ -91,7 +85,7 @@ def test_documents_are_in_corpus_order(store: TokenStore) -> None:
     assert TokenStore(store.directory, "heldout").document(0).tolist() == [20, 3]
 
 
-def test_a_span_crosses_documents_and_shards_and_wraps_around(store: TokenStore) -> None:
+def test_a_span_crosses_documents_and_shards_and_wraps_around(store):
     flat = [10, 11, 12, 3, 13, 3, 14, 15, 16, 3, 17, 18, 3]
     for start in range(2 * len(flat)):
         for length in (0, 1, 5, 13, 30):
@@ -101,7 +95,7 @@ def test_a_span_crosses_documents_and_shards_and_wraps_around(store: TokenStore)
             assert span.dtype == np.int64
 
 
-def test_two_bytes_up_to_65536_pieces_else_four(tmp_path: Path) -> None:
+def test_two_bytes_up_to_65536_pieces_else_four(tmp_path):
     highest = documents([[65535]])
     small = TokenStore(write_store(tmp_path / "small", {"train-a.arrow": [highest]}, vocab_size=65536))
     large = TokenStore(write_store(tmp_path / "large", {"train-a.arrow": [documents([[65536]])]}, vocab_size=65537))
@@ -109,14 +103,7 @@ def test_two_bytes_up_to_65536_pieces_else_four(tmp_path: Path) -> None:
     assert (large.dtype, large.document(0).tolist()) == (np.uint32, [65536, 3])
 
 
-def test_an_empty_split_has_no_span(tmp_path: Path) -> None:
-    store = TokenStore(write_store(tmp_path / "tokens", {"train-a.arrow": [documents([[9]])]}), "heldout")
-    assert (store.documents, store.tokens, store.offsets.tolist()) == (0, 0, [0])
-    with pytest.raises(DataError, match="the heldout split has no tokens; add text to the corpus"):
-        store.span(0, 1)
-
-
-def test_a_directory_of_another_kind_is_an_error(store: TokenStore, tmp_path: Path, write_corpus: WriteCorpus) -> None:
+def test_a_directory_of_another_kind_is_an_error(store, tmp_path, write_corpus):
     with pytest.raises(DataError, match="no split 'test'; known: train, heldout"):
         TokenStore(store.directory, "test")
     with pytest.raises(ArtifactError, match="not a complete output"):
@@ -134,7 +121,7 @@ def test_a_directory_of_another_kind_is_an_error(store: TokenStore, tmp_path: Pa
         TokenStore(store.directory)
 
 
-def test_ids_of_another_type_are_an_error(tmp_path: Path) -> None:
+def test_ids_of_another_type_are_an_error(tmp_path):
     with writing(tmp_path / "tokens", kind=KIND) as draft:
         write_shard(draft.path / "train-a.arrow", [documents([[9]])], vocab_size=100)
         shards = {"train": ["train-a.arrow"], "heldout": []}
@@ -143,20 +130,13 @@ def test_ids_of_another_type_are_an_error(tmp_path: Path) -> None:
         TokenStore(tmp_path / "tokens")
 
 
-def test_another_layout_is_an_error(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_layout_is_an_error(store, monkeypatch):
     monkeypatch.setattr("components.tokenization.store.LAYOUT", LAYOUT + 1)
     with pytest.raises(ArtifactError, match="token shards of another version; run the tokenize stage again"):
         TokenStore(store.directory)
 
 
-def test_reading_copies_nothing(store: TokenStore) -> None:
-    before = pa.total_allocated_bytes()
-    again = TokenStore(store.directory)
-    again.document(0)
-    assert pa.total_allocated_bytes() == before
-
-
-def test_pairs_are_read_together(tmp_path: Path) -> None:
+def test_pairs_are_read_together(tmp_path):
     first = with_targets(documents([[10, 11], [12]], [[13]], words=[2, 1], chars=[9, 4]), [20], [21, 22])
     second = with_targets(documents([[14, 1]]), [])
     with writing(tmp_path / "pairs", kind=KIND) as draft:
@@ -179,7 +159,7 @@ def test_pairs_are_read_together(tmp_path: Path) -> None:
     assert TokenStore(tmp_path / "pairs", "heldout").pair_lengths().shape == (0, 2)
 
 
-def test_a_corpus_of_documents_has_no_pairs(store: TokenStore) -> None:
+def test_a_corpus_of_documents_has_no_pairs(store):
     assert store.predicted == store.tokens == 13
     with pytest.raises(DataError, match=r"tokens: has no pairs; a translation family needs data\.parallel"):
         store.pair_lengths()

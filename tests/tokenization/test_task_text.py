@@ -1,7 +1,5 @@
 """The stage `task-tokens`: the texts of a task for task-adaptive pretraining."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -43,7 +41,7 @@ def ids(*words: str) -> list[int]:
     return [*(ID[word] for word in words), END]
 
 
-def test_train_is_for_training_and_dev_for_perplexity(tmp_path: Path) -> None:
+def test_train_is_for_training_and_dev_for_perplexity(tmp_path):
     output = task_tokens(
         job(tmp_path, "classification", train=[["red apple"], ["old iron"], ["red apple"]], dev=[["old apple"]],
             test=[["test"]])
@@ -55,24 +53,13 @@ def test_train_is_for_training_and_dev_for_perplexity(tmp_path: Path) -> None:
     assert read_manifest(output, kind="tokens", verify=True).facts["vocabulary"] == FIRST_ORDINARY + len(WORDS)
 
 
-def test_without_dev_no_text_is_held_out(tmp_path: Path) -> None:
-    output = task_tokens(job(tmp_path, "classification", train=[["red apple"], ["old iron"]], dev=[], test=[["test"]]))
-    assert documents(output, "train") == [ids("red", "apple"), ids("old", "iron")]
-    assert documents(output, "heldout") == []
-
-
-def test_every_field_is_a_text_and_texts_are_distinct(tmp_path: Path) -> None:
+def test_every_field_is_a_text_and_texts_are_distinct(tmp_path):
     rows = [["who", "red apple"], ["old", "red apple"], ["who", " "]]
     output = task_tokens(job(tmp_path, "questions", train=rows, dev=rows[:1]))
     assert documents(output, "train") == [ids("who"), ids("red", "apple"), ids("old")]
 
 
-def test_the_words_of_a_sentence_are_one_text(tmp_path: Path) -> None:
-    output = task_tokens(job(tmp_path, "tagging", train=[["red", "apple"], ["old", "iron"]], dev=[["red"]]))
-    assert documents(output, "train") == [ids("red", "apple"), ids("old", "iron")]
-
-
-def test_a_damaged_table_is_an_error(tmp_path: Path) -> None:
+def test_a_damaged_table_is_an_error(tmp_path):
     broken = job(tmp_path, "classification", train=[["red"]], dev=[["old"]])
     (broken.examples / "train.parquet").write_bytes(b"no table")
     with pytest.raises(ArtifactError, match="train.parquet"):

@@ -1,12 +1,9 @@
 """Contract of all tokenizers: storage, fingerprint, frequencies; and the overlap of two vocabularies."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +16,9 @@ from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import KINDS, Tokenizer, load_tokenizer, overlap
 from components.tokenization.base import PROBES
 from components.tokenization.bert import backend
-from components.tokenization.special import END, MASK, PAD, SPECIAL_PIECES, START, UNK
+from components.tokenization.special import END, PAD, SPECIAL_PIECES
 from components.tokenization.train import fit
 
-MakeTokenizer = Callable[..., Tokenizer]
 TEXTS = ["The parameter is optional.", "the API's name, the ID", "a list of the names"] * 3
 SMALL = TokenizerSettings.model_validate(
     {
@@ -38,13 +34,8 @@ def fitted(kind: str) -> Tokenizer:
     return fit(TEXTS, kind=kind, settings=SMALL, segmentation=Segmentation("none"))
 
 
-def test_special_ids_are_fixed() -> None:
-    assert (PAD, UNK, START, END, MASK) == (0, 1, 2, 3, 4)
-    assert SPECIAL_PIECES == ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_saved_tokenizer_is_loaded_unchanged(kind: str, tmp_path: Path) -> None:
+def test_a_saved_tokenizer_is_loaded_unchanged(kind, tmp_path):
     tokenizer = fitted(kind)
     tokenizer.save(tmp_path / "tokenizer")
     loaded = load_tokenizer(tmp_path / "tokenizer")
@@ -59,7 +50,7 @@ def test_a_saved_tokenizer_is_loaded_unchanged(kind: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_offsets_and_batches_agree(kind: str) -> None:
+def test_offsets_and_batches_agree(kind):
     tokenizer = fitted(kind)
     for text in [*TEXTS, *PROBES, ""]:
         ids, spans = tokenizer.encode_with_offsets(text)
@@ -70,7 +61,7 @@ def test_offsets_and_batches_agree(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_frequencies_count_the_sample(kind: str) -> None:
+def test_frequencies_count_the_sample(kind):
     tokenizer = fitted(kind)
     counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
     np.add.at(counts, tokenizer.encode_ragged(TEXTS)[0], 1)
@@ -81,12 +72,12 @@ def test_frequencies_count_the_sample(kind: str) -> None:
     assert tokenizer.log_frequencies()[PAD] == pytest.approx(-np.log(counts.sum() + len(counts)))
 
 
-def test_learned_pieces_word() -> None:
+def test_learned_pieces_word():
     """Six of one, three of the others; equal counts in alphabetical order; at most 16 pieces, at least 3 times."""
     assert fitted("word").pieces[5:] == ["the", "'", ",", ".", "a", "api", "id", "is", "list", "name", "names"]
 
 
-def test_learned_pieces_wordpiece() -> None:
+def test_learned_pieces_wordpiece():
     """Continuing characters, then the alphabet, then merges in the order of their counts."""
     settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 15, "min_frequency": 2}})
     texts = ["hug hug hug", "pug pug hugs"]
@@ -96,7 +87,7 @@ def test_learned_pieces_wordpiece() -> None:
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "word", "bpe", "unigram"])
-def test_more_pieces_than_the_corpus_yields(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_pieces_than_the_corpus_yields(kind, capsys):
     """A size that is set is an error; the default is an upper bound."""
     size = 12000 if kind == "word" else 8000
     settings = TokenizerSettings.model_validate({kind: {"vocabulary": size}})
@@ -110,13 +101,13 @@ def test_more_pieces_than_the_corpus_yields(kind: str, capsys: pytest.CaptureFix
     assert said in capsys.readouterr().out
 
 
-def test_fewer_pieces_than_the_alphabet() -> None:
+def test_fewer_pieces_than_the_alphabet():
     settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 7}})
     with pytest.raises(DataError, match=r"wordpiece.vocabulary: 7 pieces are too few, .* set it to a few hundred"):
         fit(TEXTS, kind="wordpiece", settings=settings, segmentation=Segmentation("none"))
 
 
-def test_combining_marks_that_are_letters_are_kept() -> None:
+def test_combining_marks_that_are_letters_are_kept():
     """Lower-casing strips accents from Latin text, but not the vowels of Thai."""
     settings = TokenizerSettings.model_validate({"word": {"vocabulary": 7, "min_frequency": 1}})
     latin = fit(["café CAFE\u0301 the"], kind="word", settings=settings, segmentation=Segmentation("none"))
@@ -125,7 +116,7 @@ def test_combining_marks_that_are_letters_are_kept() -> None:
     assert thai.pieces[5:] == ["ดี", "ที่นี่"]
 
 
-def test_the_fingerprint_depends_on_pieces_settings_and_segmentation(make: MakeTokenizer) -> None:
+def test_the_fingerprint_depends_on_pieces_settings_and_segmentation(make):
     prints = {
         make("wordpiece", ["a", "b"]).fingerprint(),
         make("wordpiece", ["b", "a"]).fingerprint(),
@@ -138,7 +129,7 @@ def test_the_fingerprint_depends_on_pieces_settings_and_segmentation(make: MakeT
     assert len(prints) == 7
 
 
-def test_a_changed_vocabulary_is_an_error(tmp_path: Path) -> None:
+def test_a_changed_vocabulary_is_an_error(tmp_path):
     fitted("wordpiece").save(tmp_path)
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     content["normalizer"]["lowercase"] = False
@@ -165,7 +156,7 @@ def test_a_changed_vocabulary_is_an_error(tmp_path: Path) -> None:
         ("frequencies.npy", b"\x93NUMPY", "damaged tokenizer"),
     ],
 )
-def test_damaged_directories(name: str, content: bytes | None, message: str, tmp_path: Path) -> None:
+def test_damaged_directories(name, content, message, tmp_path):
     fitted("char").save(tmp_path)
     if content is None:
         (tmp_path / name).unlink()
@@ -175,26 +166,26 @@ def test_damaged_directories(name: str, content: bytes | None, message: str, tmp
         load_tokenizer(tmp_path)
 
 
-def test_frequencies_of_another_vocabulary_are_an_error(tmp_path: Path) -> None:
+def test_frequencies_of_another_vocabulary_are_an_error(tmp_path):
     fitted("char").save(tmp_path)
     np.save(tmp_path / "frequencies.npy", np.zeros(3, dtype=np.int64))
     with pytest.raises(ArtifactError, match=r"frequencies.npy: \(3,\) counts for \d+ pieces"):
         load_tokenizer(tmp_path)
 
 
-def test_a_tokenizer_without_frequencies(make: MakeTokenizer) -> None:
+def test_a_tokenizer_without_frequencies(make):
     with pytest.raises(ArtifactError, match="has no frequencies of its pieces"):
         make("char", ["a"]).log_frequencies()
 
 
-def test_overlap_gives_the_old_id_of_each_new_piece() -> None:
+def test_overlap_gives_the_old_id_of_each_new_piece():
     old, new = [*SPECIAL_PIECES, "a", "b", "##c"], [*SPECIAL_PIECES, "##c", "x", "a"]
     rows = overlap(old, new)
     assert rows.tolist() == [0, 1, 2, 3, 4, 7, -1, 5]
     assert rows.dtype == np.int64
 
 
-def test_pieces_equal_those_of_the_library() -> None:
+def test_pieces_equal_those_of_the_library():
     """Counting the words first changes nothing, once the characters have their fixed order."""
     words = ["low"] * 700 + ["lower"] * 2 + ["newest!"] * 6 + ["widest"] * 3
     settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 35, "min_frequency": 2}})
@@ -211,7 +202,7 @@ def test_pieces_equal_those_of_the_library() -> None:
     assert tokenizer.pieces == sorted(learned, key=learned.__getitem__)
 
 
-def test_training_is_deterministic_across_processes(tmp_path: Path) -> None:
+def test_training_is_deterministic_across_processes(tmp_path):
     """The library's hash tables begin differently in every process; what is learned must not show it."""
     program = (
         "from tests.tokenization.test_tokenizer import fitted\n"

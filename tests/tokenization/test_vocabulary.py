@@ -1,9 +1,6 @@
 """The stage `tokenizer` on a corpus that changes: when the vocabulary stays, and when it is learned again."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +9,6 @@ import pytest
 from components.core.artifacts import digest_tree, read_manifest
 from components.tokenization import load_tokenizer, train
 from components.tokenization.train import TokenizerJob, VocabularyJob, fit_vocabulary, train_tokenizer
-
-WriteCorpus = Callable[..., Path]
 
 OLD = ["the name of the list", "the list of the names"] * 4
 SAME = ["the list of the list", "the names of the name"]
@@ -45,7 +40,7 @@ def numbers(made: VocabularyJob) -> dict[str, float]:
     return json.loads((made.record / "metrics.json").read_text())
 
 
-def test_a_first_run_is_that_of_train_tokenizer(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+def test_a_first_run_is_that_of_train_tokenizer(tmp_path, write_corpus):
     write_corpus(tmp_path / "corpus", train=[OLD])
     made = job(tmp_path)
     assert fit_vocabulary(made) == made.record
@@ -55,9 +50,7 @@ def test_a_first_run_is_that_of_train_tokenizer(tmp_path: Path, write_corpus: Wr
     assert (decision(made), numbers(made)["learned"]) == ("first run", 1)
 
 
-def test_a_vocabulary_that_fits_new_text_stays(
-    tmp_path: Path, write_corpus: WriteCorpus, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_vocabulary_that_fits_new_text_stays(tmp_path, write_corpus, capsys):
     write_corpus(tmp_path / "corpus", train=[OLD])
     made = job(tmp_path)
     fit_vocabulary(made)
@@ -74,9 +67,7 @@ def test_a_vocabulary_that_fits_new_text_stays(
 
 
 @pytest.mark.parametrize(("kind", "bound"), [("wordpiece", "pieces_per_word"), ("word", "unknown_rate")])
-def test_a_vocabulary_that_does_not_fit_is_learned_again(
-    tmp_path: Path, write_corpus: WriteCorpus, kind: str, bound: str
-) -> None:
+def test_a_vocabulary_that_does_not_fit_is_learned_again(tmp_path, write_corpus, kind, bound):
     write_corpus(tmp_path / "corpus", train=[OLD, ["a quick brown fox jumps over the lazy dog"]])
     made = job(
         tmp_path,
@@ -95,9 +86,7 @@ def test_a_vocabulary_that_does_not_fit_is_learned_again(
     assert digest_tree(made.output) == digest_tree(fresh.output)
 
 
-def test_a_stage_that_is_repeated_after_a_kill_leaves_the_same_record(
-    tmp_path: Path, write_corpus: WriteCorpus
-) -> None:
+def test_a_stage_that_is_repeated_after_a_kill_leaves_the_same_record(tmp_path, write_corpus):
     write_corpus(tmp_path / "corpus", train=[OLD])
     made = job(tmp_path)
     fit_vocabulary(made)
@@ -106,9 +95,7 @@ def test_a_stage_that_is_repeated_after_a_kill_leaves_the_same_record(
     assert digest_tree(made.record) == before and numbers(made)["learned"] == 1
 
 
-def test_few_words_are_not_judged_until_there_are_more(
-    tmp_path: Path, write_corpus: WriteCorpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_words_are_not_judged_until_there_are_more(tmp_path, write_corpus, monkeypatch):
     made = job(tmp_path, kind="word", settings=SETTINGS)
     monkeypatch.setattr(train, "NEW_WORDS", 12)
     write_corpus(tmp_path / "corpus", train=[OLD])
@@ -129,7 +116,7 @@ def test_few_words_are_not_judged_until_there_are_more(
         ({"settings": SETTINGS | {"wordpiece": {"vocabulary": 33}}}, "settings changed"),
     ],
 )
-def test_reasons_to_learn_again(tmp_path: Path, write_corpus: WriteCorpus, change: dict[str, Any], reason: str) -> None:
+def test_reasons_to_learn_again(tmp_path, write_corpus, change, reason):
     write_corpus(tmp_path / "corpus", train=[OLD])
     fit_vocabulary(job(tmp_path))
     write_corpus(tmp_path / "corpus", train=[OLD, SAME])
@@ -138,7 +125,7 @@ def test_reasons_to_learn_again(tmp_path: Path, write_corpus: WriteCorpus, chang
     assert (decision(made), numbers(made)["learned"]) == (reason, 1)
 
 
-def test_a_piece_of_removed_text_does_not_stay(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+def test_a_piece_of_removed_text_does_not_stay(tmp_path, write_corpus):
     texts = [*OLD, "the rare list"]
     write_corpus(tmp_path / "corpus", train=[texts, SAME, ["the list of zanzibar", "zanzibar names"]])
     made = job(tmp_path, kind="word", settings=SETTINGS | {"word": {"vocabulary": 11, "min_frequency": 1}})
@@ -150,7 +137,7 @@ def test_a_piece_of_removed_text_does_not_stay(tmp_path: Path, write_corpus: Wri
     assert "zanzibar" not in load_tokenizer(made.output).pieces
 
 
-def test_a_record_of_another_tokenizer_is_ignored(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+def test_a_record_of_another_tokenizer_is_ignored(tmp_path, write_corpus):
     """As after a kill between the two outputs."""
     write_corpus(tmp_path / "corpus", train=[[*OLD, "one two"]])
     made = job(tmp_path, kind="word", settings=SETTINGS | {"word": {"vocabulary": 11, "min_frequency": 1}})

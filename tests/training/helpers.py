@@ -255,7 +255,7 @@ def weights(encoder: Path) -> dict[str, Tensor]:
     return load_file(encoder / "model.safetensors")
 
 
-def run_with_kills(stage: Callable[[Any], object], job: Any, *, checkpoints: Path, seed: int, kills: int = 3) -> int:
+def run_with_kills(stage: Callable[[Any], object], job: Any, *, checkpoints: Path, seed: int, kills: int = 2) -> int:
     """Run a stage in a separate process that is killed (SIGKILL) `kills` times at random moments, then to its end.
 
     A moment is a random number of checkpoints after the start and a random fraction of a step's time after that.

@@ -1,7 +1,5 @@
 """Several workers: the same global batches and sums, and a state that any number of workers can resume."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -63,14 +61,14 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, torch.Tensor
     return [load_file(folder / f"{rank}.safetensors") for rank in range(2)]
 
 
-def test_workers_have_bit_identical_weights(two: list[dict[str, torch.Tensor]]) -> None:
+def test_workers_have_bit_identical_weights(two):
     # Each counts the tokens of its own rows.
     assert [held.pop("model.seen").item() for held in map(dict, two)] == [two[0]["model.seen"].item()] * 2
     for name in two[0]:
         assert torch.equal(two[0][name], two[1][name]), name
 
 
-def test_two_workers_compute_the_same_as_one(two: list[dict[str, torch.Tensor]]) -> None:
+def test_two_workers_compute_the_same_as_one(two):
     alone = fresh_state()
     losses = steps(alone, World(), 3)
     assert two[0]["losses"].tolist() == pytest.approx(losses, rel=1e-5)
@@ -79,7 +77,7 @@ def test_two_workers_compute_the_same_as_one(two: list[dict[str, torch.Tensor]])
     torch.testing.assert_close(two[0]["carry.0"], held["carry.0"], rtol=1e-3, atol=1e-4)
 
 
-def test_one_worker_resumes_the_state_of_two(two: list[dict[str, torch.Tensor]]) -> None:
+def test_one_worker_resumes_the_state_of_two(two):
     alone, taken = fresh_state(), fresh_state()
     losses = steps(alone, World(), STEPS)
     numbers = taken.numbers() | {"step": 3}
@@ -113,7 +111,7 @@ def exchanging(rank: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
-def test_gradients_are_means_over_the_workers(tmp_path: Path) -> None:
+def test_gradients_are_means_over_the_workers(tmp_path):
     run_forked(exchanging, tmp_path)
     actual = [load_file(tmp_path / f"{rank}.safetensors") for rank in range(2)]
     assert same_bits(actual[0], actual[1])

@@ -1,7 +1,5 @@
 """The training loop: the computation of a step, and bit-identical training from a stored state."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +9,7 @@ from safetensors.torch import load, save
 
 from components.cluster.distributed import World
 from components.core.errors import TrainingError
-from components.models.base import Batch, Carry, Losses
+from components.models.base import Losses
 from components.settings.training import Training
 from components.training.loop import TrainingState, train
 from components.training.optim import ParameterGroup, WeightAverage, decayed, non_monotone
@@ -26,7 +24,7 @@ def stream() -> StreamSampler:
 
 
 def state_of(model: torch.nn.Module, settings: Training, **changes: object) -> TrainingState:
-    return TrainingState.fresh(model, decayed(model.parameters()), settings=settings, **changes)  # type: ignore[arg-type]
+    return TrainingState.fresh(model, decayed(model.parameters()), settings=settings, **changes)
 
 
 def run(state: TrainingState, settings: Training, *, until: int = STEPS) -> list[float]:
@@ -41,7 +39,7 @@ def run(state: TrainingState, settings: Training, *, until: int = STEPS) -> list
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("optimizer", ["adamw", "adagrad", "sgd", "asgd"])
-def test_training_from_a_restored_state_is_bit_identical(optimizer: str, precision: str) -> None:
+def test_training_from_a_restored_state_is_bit_identical(optimizer, precision):
     settings = lm_settings(optimizer=optimizer)
     whole = state_of(tiny_model(), settings, precision=precision)
     losses = run(whole, settings)
@@ -68,15 +66,15 @@ def test_training_from_a_restored_state_is_bit_identical(optimizer: str, precisi
             assert second.average.count == STEPS - 2
 
 
-def test_a_step_is_adam_by_hand() -> None:
+def test_a_step_is_adam_by_hand():
     """One weight, gradient 2 clipped to 0.5: AdamW's first step is the rate itself, after decoupled decay."""
 
     class One(torch.nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.weight = torch.nn.Parameter(torch.tensor([[3.0]]))
 
-        def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        def losses(self, batch, carry=()):
             return Losses((2 * self.weight).sum(), {})
 
     settings = lm_settings(schedule="constant", rate=0.1, clip=0.5, weight_decay=0.01)
@@ -98,7 +96,7 @@ def test_a_step_is_adam_by_hand() -> None:
     assert model.weight.item() == pytest.approx(3.0 - 0.1 * (1 + 0.5**0.5), abs=1e-6)
 
 
-def test_frozen_groups_are_trained_from_their_first_step() -> None:
+def test_frozen_groups_are_trained_from_their_first_step():
     model = tiny_model()
     groups = [
         ParameterGroup([model.output.bias]),
@@ -117,7 +115,7 @@ def test_frozen_groups_are_trained_from_their_first_step() -> None:
     assert not model.embedding.weight.requires_grad
 
 
-def test_a_group_is_trained_in_its_spans_only() -> None:
+def test_a_group_is_trained_in_its_spans_only():
     model = tiny_model()
     weight, bias = model.cell.weight, model.cell.bias
     groups = [
@@ -140,9 +138,9 @@ def test_a_group_is_trained_in_its_spans_only() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_stops_the_run(value: float) -> None:
+def test_a_loss_that_is_not_finite_stops_the_run(value):
     class Breaks(TinyModel):
-        def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        def losses(self, batch, carry=()):
             losses = super().losses(batch, carry)
             return replace(losses, loss=losses.loss * value) if self.seen > 100 else losses
 
@@ -154,7 +152,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(value: float) -> None:
     assert all(tensor.isfinite().all() for tensor in state.tensors(World()).values())
 
 
-def test_a_state_of_another_model_is_refused() -> None:
+def test_a_state_of_another_model_is_refused():
     settings = lm_settings()
     stored = state_of(tiny_model(), settings)
     other = state_of(TinyModel(width=8), settings)
@@ -162,7 +160,7 @@ def test_a_state_of_another_model_is_refused() -> None:
         other.restore(stored.tensors(World()), stored.numbers(), world=World())
 
 
-def test_exact_values_of_averages() -> None:
+def test_exact_values_of_averages():
     weight = torch.nn.Parameter(torch.tensor([1.0]))
     plain = WeightAverage([weight], begins=0)
     late = WeightAverage([weight], begins=2)
@@ -178,18 +176,6 @@ def test_exact_values_of_averages() -> None:
     assert weight.item() == 9.0
 
 
-def test_an_average_includes_the_weights_of_its_first_step() -> None:
-    weight = torch.nn.Parameter(torch.tensor([1.0]))
-    average = WeightAverage([weight])
-    for step, value in enumerate([2.0, 4.0, 9.0, 11.0], start=1):
-        weight.data.fill_(value)
-        average.update(step)
-        if step == 2:
-            average.begin(step)
-    # Sum of w_T .. w_K over K - T + 1, with T = 2 and K = 4.
-    assert average.tensors[0].item() == pytest.approx((4 + 9 + 11) / 3)
-
-
 def algorithm_1(losses: list[float], n: int) -> int | None:
     """The check at which NT-ASGD starts the average, as written in the paper."""
     logs: list[float] = []
@@ -200,7 +186,7 @@ def algorithm_1(losses: list[float], n: int) -> int | None:
     return None
 
 
-def test_the_non_monotone_trigger_is_that_of_the_paper() -> None:
+def test_the_non_monotone_trigger_is_that_of_the_paper():
     rng = np.random.default_rng(0)
     began = []
     for _ in range(200):

@@ -1,15 +1,13 @@
 """Masking: whole words, the published fractions, exact values on tiny rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from components.tokenization.special import END, FIRST_ORDINARY, MASK, SPECIAL_PIECES, START
+from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, START
 from components.training.pretraining.rows import Masking, inside_words
 
 WORDPIECE = [*SPECIAL_PIECES, "play", "##ing", "##ground", "a", "the", "##"]
-PLAY, ING, GROUND, A, THE, HASHES = range(5, 11)
+PLAY, ING, GROUND, A, THE = range(5, 10)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +20,7 @@ PLAY, ING, GROUND, A, THE, HASHES = range(5, 11)
         (["play", "a", "the"], [False, False, False]),
     ],
 )
-def test_which_pieces_are_inside_a_word(pieces: list[str], inside: list[bool]) -> None:
+def test_which_pieces_are_inside_a_word(pieces, inside):
     actual = inside_words([*SPECIAL_PIECES, *pieces])
     assert actual.dtype == bool
     assert actual[FIRST_ORDINARY:].tolist() == inside
@@ -33,10 +31,7 @@ def noise_of(masking: Masking, order: list[float], fate: float = 0.0, replacemen
     return np.array([[*order, *filling]])
 
 
-ROW = np.array([[START, PLAY, ING, A, PLAY, GROUND, ING, END]])
-
-
-def test_whole_words_are_selected_in_random_order() -> None:
+def test_whole_words_are_selected_in_random_order():
     masking = Masking(20, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
     assert masking.predicted == 3
     row = np.array([[START, PLAY, ING, A, PLAY, GROUND, ING, END, *[THE] * 11, END]])
@@ -51,7 +46,7 @@ def test_whole_words_are_selected_in_random_order() -> None:
         assert masking(row, noise_of(masking, local))[1].tolist() == [expected]
 
 
-def test_a_word_is_split_only_if_whole_words_do_not_add_up() -> None:
+def test_a_word_is_split_only_if_whole_words_do_not_add_up():
     masking = Masking(20, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
     row = np.array([[START, *[PLAY, ING] * 9, END]])
     for seed in range(20):
@@ -61,19 +56,10 @@ def test_a_word_is_split_only_if_whole_words_do_not_add_up() -> None:
         assert sum(place % 2 for place in (first, *rest)) == 2
 
 
-def test_special_pieces_are_predicted_only_without_others() -> None:
+def test_special_pieces_are_predicted_only_without_others():
     for pieces in ((), WORDPIECE):
         masking = Masking(8, vocabulary=len(WORDPIECE), pieces=pieces)
         row = np.array([[START, END, END, A, END, END, END, END]])
         for seed in range(10):
             noise = np.random.default_rng(seed).random((1, masking.samples))
             assert masking(row, noise)[1].tolist() == [[3]]
-
-
-def test_fractions_of_masked_replaced_and_kept_pieces() -> None:
-    masking = Masking(8, vocabulary=len(WORDPIECE))
-    order = [0, 0.9, 0.8, 0.1, 0.7, 0.6, 0.5, 0]
-    for fate, replacement, shown in ((0.79, 0.0, MASK), (0.81, 0.0, PLAY), (0.89, 0.99, HASHES), (0.91, 0.0, A)):
-        tokens, _, targets = masking(ROW, noise_of(masking, order, fate, replacement))
-        assert (int(tokens[0, 3]), targets.tolist()) == (shown, [[A]])
-        assert ROW[0, 3] == A

@@ -1,7 +1,5 @@
 """`precision: auto` is a function of the device's instructions and the model's size; time has no influence."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -54,15 +52,13 @@ def capabilities(
         (CUDA, {"amx": True, "avx512": True}, LARGE, "float32"),
     ],
 )
-def test_auto_is_decided_by_capability_and_size(
-    device: torch.device, capability: dict[str, bool], size: int, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_is_decided_by_capability_and_size(device, capability, size, expected, monkeypatch):
     capabilities(monkeypatch, **capability)
     assert choose("auto", device=device, size=size) == expected
 
 
 @pytest.mark.parametrize("bf16", [True, False])
-def test_a_named_precision_is_used_on_every_machine(bf16: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_precision_is_used_on_every_machine(bf16, monkeypatch):
     capabilities(monkeypatch, avx512=bf16, gpu=bf16)
     for device in (CPU, CUDA):
         assert has_bf16(device) == bf16
@@ -72,14 +68,14 @@ def test_a_named_precision_is_used_on_every_machine(bf16: bool, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
-def test_the_size_of_the_vocabulary_does_not_decide(name: str) -> None:
+def test_the_size_of_the_vocabulary_does_not_decide(name):
     with torch.device("meta"):
         few, many = (product_size(build_model(name, vocabulary=size)) for size in (1000, 30_000))
     assert few == many
     assert (few == 0) == (family(name).objective == "static")
 
 
-def test_the_size_counts_the_matrices_above_the_embeddings() -> None:
+def test_the_size_counts_the_matrices_above_the_embeddings():
     model = build_model("ulmfit", vocabulary=100, settings={"embedding": 3, "hidden": 5, "layers": 2})
     # Input and recurrent matrices of four gates: 3 -> 5 -> 3.
     assert product_size(model) == 4 * 5 * (3 + 5) + 4 * 3 * (5 + 3)

@@ -1,7 +1,5 @@
 """Tables with sparse gradients: the same updates as dense ones, resume and workers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch
@@ -45,7 +43,7 @@ def sparse_steps(steps: list[list[int]], *, dense: nn.Parameter | None = None) -
     return table.detach()
 
 
-def test_rows_that_every_step_reads_are_trained_as_by_torch() -> None:
+def test_rows_that_every_step_reads_are_trained_as_by_torch():
     everything = list(range(ROWS))
     torch.manual_seed(0)
     table = nn.Parameter(torch.randn(ROWS, WIDTH))
@@ -62,7 +60,7 @@ def test_rows_that_every_step_reads_are_trained_as_by_torch() -> None:
     assert torch.equal(other, alone)
 
 
-def test_a_row_is_trained_in_the_steps_that_read_it_only() -> None:
+def test_a_row_is_trained_in_the_steps_that_read_it_only():
     """Row 7 is read in steps 0 and 2, as a parameter of its own would be."""
     torch.manual_seed(0)
     row = nn.Parameter(torch.randn(ROWS, WIDTH)[7:8].clone())
@@ -113,7 +111,7 @@ def one_of_two(rank: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
-def test_two_workers_have_bit_identical_states(tmp_path: Path) -> None:
+def test_two_workers_have_bit_identical_states(tmp_path):
     run_forked(one_of_two, tmp_path)
     first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
     assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)

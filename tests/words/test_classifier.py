@@ -1,13 +1,10 @@
 """Words models as directories: the same bits when served, whatever the batch; damaged directories are refused."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -66,7 +63,7 @@ def saved(system: str, directory: Path) -> tuple[WordsModel, list[Fields]]:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_served_is_trained_to_the_last_bit_in_every_batch(system: str, tmp_path: Path) -> None:
+def test_served_is_trained_to_the_last_bit_in_every_batch(system, tmp_path):
     model, rows = saved(system, tmp_path / "classifier")
     loaded = load_model(tmp_path / "classifier")
     assert isinstance(loaded, WordsClassifier)
@@ -77,28 +74,6 @@ def test_served_is_trained_to_the_last_bit_in_every_batch(system: str, tmp_path:
         np.testing.assert_array_equal(np.stack(loaded.answer(rows, size)), expected)
     np.testing.assert_array_equal(np.stack(loaded.answer(rows[::-1])), expected[::-1])
     assert loaded.answer([]) == []
-
-
-def test_the_files_of_a_words_model(tmp_path: Path) -> None:
-    saved("tfidf-words-pairs", tmp_path / "classifier")
-    files = sorted(path.name for path in (tmp_path / "classifier").iterdir())
-    assert files == ["config.json", "labels.json", "manifest.json", "words.json", "words.safetensors"]
-    stored = json.loads((tmp_path / "classifier" / "words.json").read_text())
-    assert stored["form"] == "text"
-    terms = stored["vectorizers"][0]["terms"]
-    assert {"an", "old", "apple", "an old", "old apple"} <= set(terms) and terms == sorted(terms)
-    again = tmp_path / "again"
-    saved("tfidf-words-pairs", again)
-    assert all((again / name).read_bytes() == (tmp_path / "classifier" / name).read_bytes() for name in files)
-
-
-def test_tfidf_of_a_row_by_hand() -> None:
-    features = WordFeatures("text", (Tfidf.fit(["a b", "b c"]),))
-    # idf = ln((1 + N) / (1 + n)) + 1 with N = 2 texts, of which n have the word; tf = 1 + ln(count).
-    once, twice = np.log(3 / 2) + 1, np.log(3 / 3) + 1
-    found = np.asarray([(1 + np.log(2)) * once, twice, 0.0])
-    np.testing.assert_allclose(features.matrix([("A b a d",)]).toarray()[0], found / np.linalg.norm(found), rtol=1e-12)
-    assert features.words(("A b a d",)) == (4, 1)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -113,7 +88,7 @@ def test_tfidf_of_a_row_by_hand() -> None:
         {"analyzer": "char_wb", "ngrams": (1, 5), "least": 3},
     ],
 )
-def test_tfidf_is_the_one_of_scikit_learn(settings: dict[str, Any], dtype: type[np.floating]) -> None:
+def test_tfidf_is_the_one_of_scikit_learn(settings, dtype):
     texts = ["An old apple, an OLD pear", "a", ":-) :-)", "", "old iron, old irons", "ขอโทษครับ apple", "straße  x\ty"]
     names = {"ngrams": "ngram_range", "least": "min_df", "most": "max_features", "analyzer": "analyzer"}
     reference = TfidfVectorizer(
@@ -136,7 +111,7 @@ def test_tfidf_is_the_one_of_scikit_learn(settings: dict[str, Any], dtype: type[
         np.testing.assert_allclose(matrix.toarray(), wanted.toarray(), rtol=1e-6 if dtype == np.float32 else 1e-14)
 
 
-def test_features_of_a_pair_by_hand() -> None:
+def test_features_of_a_pair_by_hand():
     vectorizer = Tfidf.fit(["a b", "b c"])
     u, v = (vectorizer.matrix([text]).toarray()[0] for text in ("a b", "b c"))
     rows: Sequence[Fields] = [("a b", "b c")]
@@ -147,7 +122,7 @@ def test_features_of_a_pair_by_hand() -> None:
 
 
 @pytest.mark.parametrize("system", ["tfidf-words", "tfidf-words-characters", "pair-tfidf-both", "pair-tfidf-cosine"])
-def test_measurements_do_not_change_the_answers(system: str, tmp_path: Path) -> None:
+def test_measurements_do_not_change_the_answers(system, tmp_path):
     _, rows = saved(system, tmp_path / "classifier")
     loaded = load_words(tmp_path / "classifier")
     assert hasattr(loaded, "answer_measured")
@@ -171,7 +146,7 @@ def test_measurements_do_not_change_the_answers(system: str, tmp_path: Path) -> 
         ("labels.json", None, r"labels\.json"),
     ],
 )
-def test_an_altered_directory_is_refused(name: str, content: bytes | None, message: str, tmp_path: Path) -> None:
+def test_an_altered_directory_is_refused(name, content, message, tmp_path):
     saved("tfidf-words", tmp_path / "classifier")
     path = tmp_path / "classifier" / name
     path.unlink() if content is None else path.write_bytes(content)
@@ -179,7 +154,7 @@ def test_an_altered_directory_is_refused(name: str, content: bytes | None, messa
         load_words(tmp_path / "classifier")
 
 
-def test_files_that_do_not_fit_each_other_are_refused(tmp_path: Path) -> None:
+def test_files_that_do_not_fit_each_other_are_refused(tmp_path):
     model, _ = saved("tfidf-words", tmp_path / "classifier")
     model.write(tmp_path)
     described = json.loads((tmp_path / "words.json").read_text())
@@ -191,7 +166,7 @@ def test_files_that_do_not_fit_each_other_are_refused(tmp_path: Path) -> None:
         WordsModel.read(tmp_path / "nowhere", labels=3)
 
 
-def test_no_torch_is_imported() -> None:
+def test_no_torch_is_imported():
     script = (
         "import sys, components.learners.words.classifier, components.learners.loading, "
         "components.registry.drift.traffic, components.registry.champion; assert 'torch' not in sys.modules"
@@ -199,7 +174,7 @@ def test_no_torch_is_imported() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2], timeout=120)
 
 
-def test_a_words_model_is_not_exported(tmp_path: Path) -> None:
+def test_a_words_model_is_not_exported(tmp_path):
     saved("tfidf-words", tmp_path / "classifier")
     with pytest.raises(ConfigError, match="is a words model, which has no encoder to export"):
         export_encoder(tmp_path / "classifier", output=tmp_path / "out", form="onnx")

@@ -1,17 +1,15 @@
 """Dense vectors of texts from words."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from components.learners.words.latent import LatentSemantics, WordMeans, unit
+from components.learners.words.latent import LatentSemantics, WordMeans
 
 #: Two topics that share no word; "salt" occurs with the words of cooking only.
 COOKING = ["boil rice with salt", "fry fish with salt", "boil fish", "fry rice", "rice with fish"]
 SAILING = ["sail the boat north", "row the boat home", "sail home north", "row north", "the boat"]
 
 
-def test_texts_of_a_topic_are_near_without_common_words() -> None:
+def test_texts_of_a_topic_are_near_without_common_words():
     for fitted in (
         LatentSemantics.fit(COOKING + SAILING, dimensions=2),
         WordMeans.fit(COOKING + SAILING, dimensions=2),
@@ -22,7 +20,7 @@ def test_texts_of_a_topic_are_near_without_common_words() -> None:
         assert abs(cosines[:2, 2:]).max() < cosines[0, 1] or cosines[:2, 2:].max() < 0
 
 
-def test_a_text_does_not_depend_on_the_others_and_unknown_words_give_zero() -> None:
+def test_a_text_does_not_depend_on_the_others_and_unknown_words_give_zero():
     for fitted in (
         LatentSemantics.fit(COOKING + SAILING, dimensions=3),
         WordMeans.fit(COOKING + SAILING, dimensions=3),
@@ -33,10 +31,6 @@ def test_a_text_does_not_depend_on_the_others_and_unknown_words_give_zero() -> N
         assert abs(np.linalg.norm(together[0]) - 1) < 1e-6
 
 
-def test_unit_vectors() -> None:
-    np.testing.assert_allclose(unit(np.array([[3, 4], [0, 0]], dtype=np.float32)), [[0.6, 0.8], [0, 0]], rtol=1e-6)
-
-
-def test_collections_without_repeated_words() -> None:
+def test_collections_without_repeated_words():
     for fitted in (LatentSemantics.fit(["one", "two"], dimensions=5), WordMeans.fit(["one", "two"], dimensions=5)):
         assert np.isfinite(fitted.vectors(["one", "three"])).all()

@@ -1,10 +1,7 @@
 """Words models that learn from texts without labels."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,7 +45,7 @@ def training(kind: str, *, topics: int = 3, several: bool = False) -> tuple[Trai
 
 
 @pytest.mark.parametrize("topics", [2, 3])
-def test_a_topic_is_learned_from_one_label_and_texts_without_labels(topics: int) -> None:
+def test_a_topic_is_learned_from_one_label_and_texts_without_labels(topics):
     known, test = training("classification", topics=topics)
     found = transductive.exclusive(known)
     assert [candidate.details["round"] for candidate in found] == [0, 1, 2, 3]
@@ -59,13 +56,13 @@ def test_a_topic_is_learned_from_one_label_and_texts_without_labels(topics: int)
         assert answer.sum() == pytest.approx(1, abs=1e-5)
 
 
-def test_texts_with_several_labels() -> None:
+def test_texts_with_several_labels():
     known, test = training("multilabel", several=True)
     answers = np.stack(transductive.independent(known)[-1].model.answers(test.fields))
     assert (answers.argmax(1) == test.labels).mean() > 0.9
 
 
-def test_the_model_is_the_mean_of_the_calibrated_logits(monkeypatch) -> None:
+def test_the_model_is_the_mean_of_the_calibrated_logits(monkeypatch):
     known, test = training("classification")
     seen = []
     real = transductive.rounds
@@ -89,7 +86,7 @@ def test_the_model_is_the_mean_of_the_calibrated_logits(monkeypatch) -> None:
     np.testing.assert_allclose(model.answers(test.fields), probabilities(logits, exclusive=True), atol=1e-5)
 
 
-def test_labels_without_rows_and_a_single_label() -> None:
+def test_labels_without_rows_and_a_single_label():
     known, test = training("classification")
     two = transductive.exclusive(replace(known, rows=known.rows.take([0, 2])))[-1].model.answers(test.fields)
     assert all(answer[1] == 0 for answer in two)
@@ -97,7 +94,7 @@ def test_labels_without_rows_and_a_single_label() -> None:
     assert len(one) == 4 and one[0].model.answers(test.fields)[0].tolist() == [0, 1, 0]
 
 
-def test_a_stored_model_is_the_same(tmp_path: Path) -> None:
+def test_a_stored_model_is_the_same(tmp_path):
     known, test = training("classification")
     model = transductive.exclusive(known)[-1].model
     assert isinstance(model, WordsModel)
@@ -110,7 +107,7 @@ def test_a_stored_model_is_the_same(tmp_path: Path) -> None:
     assert model.answers([]) == []
 
 
-def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_model_is_refused(tmp_path):
     known, _ = training("classification")
     model = transductive.exclusive(known)[0].model
     assert isinstance(model, WordsModel) and isinstance(model.linear, LinearModel)

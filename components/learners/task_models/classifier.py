@@ -31,7 +31,7 @@ from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError
 from components.data.tasks.calibration import tempered
 from components.data.tasks.data import Answer, Fields, mean_answers
-from components.data.tasks.members import ENCODER, KIND, encoder_of, members_of, save_members
+from components.data.tasks.members import ENCODER, KIND, encoder_of, members_of
 from components.learners.task_models.base import Encoded, most_pieces
 from components.learners.task_models.fixed_batches import (
     FixedBatches,
@@ -223,12 +223,6 @@ class _AboveEncoder(nn.Module):
         super().__init__()
         self.features = classifier.features
         self.head = classifier.head
-
-
-def save_classifier(directory: Path, classifier: TaskModel, *, facts: dict[str, Any], **stored: Any) -> None:
-    """Write one task model as a directory, which may be part of another draft; `facts` is of the manifest, `stored`
-    are arguments of `write_files`."""
-    save_members(directory, [partial(write_files, classifier=classifier, **stored)], facts=facts)
 
 
 def write_files(

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter
@@ -67,14 +65,7 @@ def toy(tmp_path: Path) -> aws.Service:
     return aws.read_service("toybox", write_model(tmp_path / "service-2.json.gz"))
 
 
-def test_a_service_model_has_names_types_and_html(toy: aws.Service) -> None:
-    assert [operation.name for operation in toy.operations] == ["GetToy", "Ping"]
-    assert toy.operations[0].html == "<p>Gets a <code>Toy</code>.</p> <p>Once.</p>"
-    assert toy.shapes["Out"].members[1] == aws.Member("Kind", "enum", "<p>The kind.</p>")
-    assert toy.shapes["Toy"].members[0].type == "long"
-
-
-def test_documents_are_operations_with_members_then_other_structures(toy: aws.Service) -> None:
+def test_documents_are_operations_with_members_then_other_structures(toy):
     assert [(document.id, document.text) for document in aws.service_documents(toy)] == [
         ("toybox/overview", "Keeps toys."),
         ("toybox/GetToy", "Gets a Toy.\nOnce.\nThe name.\nThe toy & its parts.\nThe kind."),
@@ -82,13 +73,13 @@ def test_documents_are_operations_with_members_then_other_structures(toy: aws.Se
     ]
 
 
-def test_texts_of_the_splits_are_excluded_from_the_corpus(toy: aws.Service) -> None:
+def test_texts_of_the_splits_are_excluded_from_the_corpus(toy):
     documents = list(aws.service_documents(toy))
     rows = aws.corpus(documents, without={text_key("The NAME"), "keeps toys", "once"}, left_out={"toybox/shapes/Toy"})
     assert list(rows) == [{"id": "toybox/GetToy", "text": "Gets a Toy.\nThe toy & its parts.\nThe kind."}]
 
 
-def test_pairs_are_descriptions_and_names_of_operations() -> None:
+def test_pairs_are_descriptions_and_names_of_operations():
     names = {
         "CreateDBInstance2": "<p>Creates a database.</p><p>More of it.</p>",
         "ListTagsForResource": "<p>Lists   <i>tags</i>.</p>",
@@ -107,7 +98,7 @@ def test_pairs_are_descriptions_and_names_of_operations() -> None:
     ]
 
 
-def test_a_damaged_model_is_an_error(tmp_path: Path) -> None:
+def test_a_damaged_model_is_an_error(tmp_path):
     path = write_model(tmp_path / "service-2.json.gz")
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"service-2\.json\.gz: damaged service model .*; reinstall botocore"):
@@ -124,45 +115,11 @@ def test_a_damaged_model_is_an_error(tmp_path: Path) -> None:
         ("tb30 and atb3 stay", "tb30 and atb3 stay"),
     ],
 )
-def test_names_are_masked_in_every_spelling(toy: aws.Service, text: str, expected: str) -> None:
+def test_names_are_masked_in_every_spelling(toy, text, expected):
     assert mask(text, maskers([toy])) == expected
 
 
-def service(key: str, members: list[tuple[str, str]]) -> aws.Service:
-    shape = aws.Shape("S", "", tuple(aws.Member(f"M{n}", kind, html) for n, (kind, html) in enumerate(members)))
-    return aws.Service(key, {}, "", (), {"S": shape})
-
-
-def test_parameter_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "service_split", lambda key: key.split("-")[0])
-    monkeypatch.setattr(tasks, "TYPE_ROWS", {"dev": 1, "test": 1})
-    services = [
-        service("train-a", [("long", "<p>A number</p>"), ("string", "A name"), ("string", "both"), ("blob", "bytes")]),
-        service("train-b", [("integer", "a NUMBER."), ("enum", "both"), ("float", ""), ("string", "x" * 501)]),
-        service("dev-a", [("float", "A share"), ("string", "A name"), ("double", "Another share"), ("map", "Tags")]),
-        service("test-a", [("map", "tags."), ("map", "Pairs"), ("list", "Things")]),
-    ]
-    splits = tasks.parameter_types(services)
-    actual = {split: {(row["label"], row["text"], row["service"]) for row in rows} for split, rows in splits.items()}
-    # "Tags" occurs in dev and test and is dropped; "A name" is kept in train only; "both" has two types.
-    assert actual["train"] == {("integer", "A number", "train-a"), ("string", "A name", "train-a")}
-    assert actual["dev"] in ({("double", "A share", "dev-a")}, {("double", "Another share", "dev-a")})
-    assert actual["test"] == {("map", "Pairs", "test-a"), ("list", "Things", "test-a")}
-    assert [row["id"] for row in splits["train"] if row["label"] == "integer"] == ["train-a/S/M0"]
-
-
-def test_balanced_rows_prefer_several_services() -> None:
-    rows = [{"label": "a", "service": "big", "text": str(n)} for n in range(20)]
-    rows += [{"label": "a", "service": f"s{n}", "text": "x"} for n in range(10)]
-    rows += [{"label": "b", "service": "big", "text": str(n)} for n in range(16)]
-    kept = tasks.balanced(rows, 16)
-    assert Counter(row["label"] for row in kept) == {"a": 16, "b": 16}
-    assert Counter(row["service"] for row in kept if row["label"] == "a")["big"] == 6
-    assert [row for row in rows if row in kept] == kept
-    assert len(tasks.balanced(rows, 100)) == 32
-
-
-def test_related_services_share_a_split() -> None:
+def test_related_services_share_a_split():
     assert tasks.service_split("lex-models") == tasks.service_split("lexv2-runtime") == tasks.service_split("lex")
     splits = Counter(tasks.service_split(f"service{chr(97 + n % 26)}{n}x") for n in range(1000))
     assert splits["train"] == pytest.approx(600, abs=60)
@@ -180,7 +137,7 @@ def services() -> list[aws.Service]:
     return [aws.read_service(model.parts[-3], model) for model in sorted({*models[::9], *named})]
 
 
-def test_services_of_real_documents(services: list[aws.Service], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_of_real_documents(services, monkeypatch):
     names = TOLD_APART
     monkeypatch.setattr(services_task, "CLASSES", len(names))
     some = [service for service in services if service.key in names]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -28,7 +26,7 @@ if __name__ == "__main__":
 """
 
 
-def test_the_bytes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
+def test_the_bytes_do_not_depend_on_the_hash_seed(tmp_path):
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-c", SCRIPT, str(tmp_path / seed)]
@@ -70,20 +68,20 @@ def test_the_bytes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
         assert not (lines | translated.keys()) & described
 
 
-def test_a_folder_with_files_is_not_built(tmp_path: Path) -> None:
+def test_a_folder_with_files_is_not_built(tmp_path):
     (tmp_path / "mine.csv").write_text("text,label\n")
     with pytest.raises(ArtifactError, match="contains files; delete it to make the built-in data anew"):
         build(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.csv"]
 
 
-def test_a_corpus_is_written_in_parts(tmp_path: Path) -> None:
+def test_a_corpus_is_written_in_parts(tmp_path):
     documents = [{"id": str(n), "text": "x" * 400_000} for n in range(5)]
     assert write_corpus(tmp_path, documents, megabytes=1) == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["part-000.jsonl.zst", "part-001.jsonl.zst"]
 
 
-def test_rows_are_json_lines(tmp_path: Path) -> None:
+def test_rows_are_json_lines(tmp_path):
     assert write_rows(tmp_path / "a" / "b.jsonl", [{"text": "é\n"}, {"text": "y"}]) == 2
     lines = (tmp_path / "a" / "b.jsonl").read_text().splitlines()
     assert lines[0] == '{"text": "é\\n"}'

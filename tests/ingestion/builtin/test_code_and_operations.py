@@ -1,7 +1,5 @@
 """aws-code and aws-operation: exact rows of invented services, and properties of real ones."""
 
-from __future__ import annotations
-
 import pytest
 
 from components.data.ingestion.builtin import aws, operations
@@ -22,7 +20,7 @@ from components.data.ingestion.builtin import tasks as code
         ("Code <i><code>a.b</code></i> &lt;x&gt; stays.", "Code/O a.b/B-code </O x/O >/O stays/O ./O"),
     ],
 )
-def test_words_and_tags_of_code_elements(html: str, expected: str) -> None:
+def test_words_and_tags_of_code_elements(html, expected):
     ((words, tags),) = code.marked(html)
     assert " ".join(f"{word}/{tag}" for word, tag in zip(words, tags, strict=True)) == expected
 
@@ -31,11 +29,11 @@ def test_words_and_tags_of_code_elements(html: str, expected: str) -> None:
     "html",
     ["The <code>Foo</code>s are here now", "An <code>open mark is left out", "A closed</code> one is too", "Too short"],
 )
-def test_sentences_with_broken_elements_are_skipped(html: str) -> None:
+def test_sentences_with_broken_elements_are_skipped(html):
     assert code.marked(html) == []
 
 
-def test_sentences_are_not_split_within_names() -> None:
+def test_sentences_are_not_split_within_names():
     text = "It is version 1.2 of it. <code>Foo</code> is new here. e.g. this goes on with it"
     actual = [" ".join(words) for words, _ in code.marked(text)]
     assert actual == ["It is version 1.2 of it .", "Foo is new here . e.g . this goes on with it"]
@@ -48,8 +46,8 @@ def service(key: str, htmls: list[str]) -> aws.Service:
 
 
 def test_dev_and_test_are_those_of_aws_type_without_other_occurrences(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(code, "service_split", lambda key: key)
     plain = [f"This is a sentence number {number}." for number in range(8)]
     coded = [f"Set it to <code>value{number}</code> there." for number in range(8)]
@@ -84,7 +82,7 @@ NAMES = {
 }
 
 
-def test_names_with_matching_and_other_descriptions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_with_matching_and_other_descriptions(monkeypatch):
     services = [
         aws.Service(key, {}, "", tuple(aws.Operation(name, html, None, None) for name, html in names.items()), {})
         for key, names in {

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -52,7 +50,7 @@ async def last():
 '''
 
 
-def test_documentation_is_extracted_in_file_order() -> None:
+def test_documentation_is_extracted_in_file_order():
     assert docstrings.extract(SOURCE) == [
         ["The module.\n\nHeading\nIndented on.\n\none   two"],
         [
@@ -70,13 +68,13 @@ def test_documentation_is_extracted_in_file_order() -> None:
     ]
 
 
-def test_source_that_does_not_parse_has_no_documentation() -> None:
+def test_source_that_does_not_parse_has_no_documentation():
     assert docstrings.extract(b'def f[T](x): pass\n"""x"""\nprint \'old\'') == []
     assert docstrings.extract(b'"""nul \0"""') == []
     assert docstrings.extract(b"") == []
 
 
-def test_documents_are_split_between_definitions() -> None:
+def test_documents_are_split_between_definitions():
     path = PurePosixPath("pkg/a.py")
     seen: set[bytes] = set()
     long = ["x" * 5_000, "y" * 5_000]
@@ -107,7 +105,7 @@ def test_files_that_differ_between_builds_are_skipped(path: str, wanted: bool) -
     assert docstrings._wanted(PurePosixPath(path)) is wanted
 
 
-def test_files_of_a_distribution_are_sorted() -> None:
+def test_files_of_a_distribution_are_sorted():
     files = python_files("pluggy")
     assert PurePosixPath("pluggy/_hooks.py") in files
     assert files == sorted(files, key=lambda path: path.parts)
@@ -116,6 +114,6 @@ def test_files_of_a_distribution_are_sorted() -> None:
         python_files("no-such-package")
 
 
-def test_every_package_of_the_list_is_locked() -> None:
+def test_every_package_of_the_list_is_locked():
     lock = (Path(__file__).parents[3] / "requirements.lock").read_text().lower().replace("_", "-")
     assert [name for name in docstrings.PACKAGES if f"\n{name.lower().replace('_', '-')}==" not in f"\n{lock}"] == []

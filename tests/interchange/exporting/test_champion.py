@@ -1,7 +1,5 @@
 """Export of trained task models: the same predictions in onnxruntime, transformers and a container."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -23,7 +21,7 @@ from transformers import pipeline
 from components.core.errors import ConfigError
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
-from components.learners.task_models.classifier import load_classifier, save_classifier
+from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.heads import TextHead
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
@@ -38,6 +36,7 @@ from components.registry.exports.onnx import predict
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.tokenization import load_tokenizer
+from tests.example_task import save_classifier
 
 ROOT = Path(__file__).parents[3]
 LABELS = ["no", "yes", "maybe"]
@@ -105,7 +104,7 @@ def export(model: Path, form: str, **more: Any) -> tuple[Path, list[str]]:
         pytest.param("gpt", "classification", {"layers": "mix", "unit_length": True}, marks=pytest.mark.slow),
     ],
 )
-def test_the_graph_predicts_as_the_model(family: str, kind: str, settings: dict[str, Any], save: Save) -> None:
+def test_the_graph_predicts_as_the_model(family, kind, settings, save):
     model = save(family, kind, **settings)
     output, _ = export(model, "onnx")
     given = PAIRS if kind == "pair" else TEXTS
@@ -114,7 +113,7 @@ def test_the_graph_predicts_as_the_model(family: str, kind: str, settings: dict[
     np.testing.assert_allclose(np.stack(answers), expected, atol=1e-4)
 
 
-def test_the_loss_of_int8_is_measured(save: Save) -> None:
+def test_the_loss_of_int8_is_measured(save):
     model = save("bert", "classification")
     targets = [np.asarray([float(row % 3)]) for row in range(len(TEXTS))]
     rows = Split([(text,) for text in TEXTS], targets, [None] * len(TEXTS))
@@ -132,7 +131,7 @@ def test_the_loss_of_int8_is_measured(save: Save) -> None:
     assert all(f"- {line}" in (output / "README.md").read_text() for line in lines[-2:])
 
 
-def test_a_model_with_words_is_not_a_graph(save: Save, tmp_path: Path) -> None:
+def test_a_model_with_words_is_not_a_graph(save, tmp_path):
     model = save("bert", "classification", words=WordsPart("mean", words_model(), 0.25))
     with pytest.raises(ConfigError, match="combined with a model of words"):
         export(model, "onnx")
@@ -155,7 +154,7 @@ def test_a_model_with_words_is_not_a_graph(save: Save, tmp_path: Path) -> None:
         ("gpt", "classification", {"layers": "concat_last_four", "head_hidden": 5, "head_norm": "batch"}),
     ],
 )
-def test_a_text_pipeline_predicts_as_the_model(family: str, kind: str, settings: dict[str, Any], save: Save) -> None:
+def test_a_text_pipeline_predicts_as_the_model(family, kind, settings, save):
     model = save(family, kind, **settings)
     output, notes = export(model, "huggingface")
     assert notes[0].startswith("Headstart") and (output / "modeling_headstart.py").exists()
@@ -175,7 +174,7 @@ def test_a_text_pipeline_predicts_as_the_model(family: str, kind: str, settings:
         assert shares == pytest.approx(dict(zip(names, map(float, answer), strict=True)), abs=1e-4)
 
 
-def test_tags_of_a_pipeline(save: Save) -> None:
+def test_tags_of_a_pipeline(save):
     model = save("bert", "tagging", layers="last")
     output, _ = export(model, "huggingface")
     run = pipeline("token-classification", str(output), aggregation_strategy="none", ignore_labels=[])
@@ -184,7 +183,7 @@ def test_tags_of_a_pipeline(save: Save) -> None:
     encoded = classifier.encode([tuple(words)])
     scores: list[np.ndarray] = []
     classifier.batches.observed_answers(encoded, lambda task, vectors, batch: [scores.append(
-        task.outputs(vectors, batch)[0].softmax(-1).numpy())] * len(batch["rows"]))  # type: ignore[func-returns-value]  # fmt: skip
+        task.outputs(vectors, batch)[0].softmax(-1).numpy())] * len(batch["rows"]))  # fmt: skip
     actual = run(" ".join(words))
     assert [entry["score"] for entry in actual] == pytest.approx(scores[0].max(1).tolist()[: len(actual)], abs=1e-4)
     assert [entry["entity"] for entry in actual] == [
@@ -192,7 +191,7 @@ def test_tags_of_a_pipeline(save: Save) -> None:
     ]
 
 
-def test_answers_of_a_pipeline(save: Save) -> None:
+def test_answers_of_a_pipeline(save):
     from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
     model = save("bert", "questions", layers="last")
@@ -201,7 +200,7 @@ def test_answers_of_a_pipeline(save: Save) -> None:
     (encoded,) = classifier.encode([("a b", "c d a b c")])
     outputs: list[np.ndarray] = []
     classifier.batches.observed_answers([encoded], lambda task, vectors, batch: [outputs.append(
-        task.outputs(vectors, batch)[0].numpy())] * int(batch["rows"][-1] + 1))  # type: ignore[func-returns-value]  # fmt: skip
+        task.outputs(vectors, batch)[0].numpy())] * int(batch["rows"][-1] + 1))  # fmt: skip
     tokens = AutoTokenizer.from_pretrained(output)("a b", "c d a b c", return_tensors="pt")
     assert tokens["input_ids"][0].tolist() == encoded.pieces[0].tolist()
     with torch.no_grad():
@@ -234,7 +233,7 @@ def test_what_a_form_cannot_express(
     assert not (model.parent / f"out-{form}").exists()
 
 
-def test_the_container_serves_the_model(tmp_path: Path) -> None:
+def test_the_container_serves_the_model(tmp_path):
     save_words(tmp_path / "model", models=[words_model()], kind="classification", labels=LABELS, facts={})
     output, _ = export(tmp_path / "model", "container")
     image = (ROOT / "infra" / "images" / "headstart.Dockerfile").read_text()
@@ -269,7 +268,7 @@ def test_the_container_serves_the_model(tmp_path: Path) -> None:
         server.wait()
 
 
-def test_of_an_average_one_member_is_exported(tmp_path: Path) -> None:
+def test_of_an_average_one_member_is_exported(tmp_path):
     first = words_model()
     second = replace(first, linear=replace(first.linear, intercepts=np.add(first.linear.intercepts, [0, 1, 0])))
     model, facts = tmp_path / "model", {"seeds": [3, 5]}
@@ -283,7 +282,7 @@ def test_of_an_average_one_member_is_exported(tmp_path: Path) -> None:
     assert (export(model, "container")[0] / "model" / "members" / "1" / "words.json").is_file()
 
 
-def test_no_module_runs_code_of_foreign_folders() -> None:
+def test_no_module_runs_code_of_foreign_folders():
     root = Path(__file__).parents[3]
     for package in ("benchmarks", "components", "flows", "headstart"):
         for path in (root / package).rglob("*.py"):

@@ -1,7 +1,5 @@
 """Export: AutoModel and onnxruntime give the same output; families without a counterpart are errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,7 +66,7 @@ TEXTS = ["a b c", "d", "a z b [MASK] c"]
 
 
 @pytest.mark.parametrize("family", list(CONVERTERS))
-def test_transformers_gives_the_same_output(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+def test_transformers_gives_the_same_output(family, save, tmp_path):
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out")
     encoder = load_encoder(directory)
@@ -86,7 +84,7 @@ def test_transformers_gives_the_same_output(family: str, save: SaveEncoder, tmp_
 
 
 @pytest.mark.parametrize("family", list(CONVERTERS))
-def test_the_exported_tokenizer_gives_the_same_ids(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+def test_the_exported_tokenizer_gives_the_same_ids(family, save, tmp_path):
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out")
     encoder = load_encoder(directory)
@@ -98,7 +96,7 @@ def test_the_exported_tokenizer_gives_the_same_ids(family: str, save: SaveEncode
     assert tokenizer.model_max_length == (encoder.model.max_tokens or tokenizer.model_max_length)
 
 
-def test_texts_of_xlnet_end_with_one_class_piece(save: SaveEncoder, tmp_path: Path) -> None:
+def test_texts_of_xlnet_end_with_one_class_piece(save, tmp_path):
     export_encoder(save("xlnet"), output=tmp_path / "out")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     first, second = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("a b", "c"))
@@ -110,7 +108,7 @@ def test_texts_of_xlnet_end_with_one_class_piece(save: SaveEncoder, tmp_path: Pa
 
 
 @pytest.mark.parametrize("family", list(CONVERTERS))
-def test_an_exported_model_is_imported_unchanged(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+def test_an_exported_model_is_imported_unchanged(family, save, tmp_path):
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out")
     encoder, back = load_encoder(directory), read_published(tmp_path / "out")
@@ -135,7 +133,7 @@ NO_ONNX = ["elmo", "fasttext"]
         if family not in NO_ONNX
     ],
 )
-def test_onnxruntime_gives_the_same_output(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+def test_onnxruntime_gives_the_same_output(family, save, tmp_path):
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out", form="onnx")
     encoder = load_encoder(directory)
@@ -156,13 +154,13 @@ def test_onnxruntime_gives_the_same_output(family: str, save: SaveEncoder, tmp_p
 
 
 @pytest.mark.parametrize("family", NO_ONNX)
-def test_families_that_torch_cannot_export_are_an_error(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+def test_families_that_torch_cannot_export_are_an_error(family, save, tmp_path):
     with pytest.raises(ConfigError, match="cannot be exported to ONNX"):
         export_encoder(save(family), output=tmp_path / "out", form="onnx")
     assert not (tmp_path / "out").exists()
 
 
-def test_families_and_kinds_without_a_counterpart(save: SaveEncoder, tmp_path: Path) -> None:
+def test_families_and_kinds_without_a_counterpart(save, tmp_path):
     ulmfit = save("ulmfit")
     with pytest.raises(ConfigError, match="the family 'ulmfit' has no counterpart in transformers; .*--format onnx"):
         export_encoder(ulmfit, output=tmp_path / "out")

@@ -1,9 +1,6 @@
 """Import of flair's character models."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,6 @@ from safetensors.torch import load_file, save_file
 from components.core.errors import ArtifactError, ConfigError
 from components.interchange.importing import import_encoder, read_published
 from components.models.encoder import load_encoder
-from components.serving.generation import fill_between
 
 ITEMS = ["<unk>", "a", "b", "\n", "ab", " "]
 
@@ -36,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def test_states_and_predictions_are_those_of_the_files(folder: Path, tmp_path: Path) -> None:
+def test_states_and_predictions_are_those_of_the_files(folder, tmp_path):
     import_encoder(folder, output=tmp_path / "encoder")
     encoder = load_encoder(tmp_path / "encoder", verify=True)
     model = encoder.model
@@ -63,13 +59,6 @@ def test_states_and_predictions_are_those_of_the_files(folder: Path, tmp_path: P
         assert (ours.softmax(-1)[:, [0, 2, 4]] < 1e-15).all()
 
 
-def test_a_gap_is_filled_without_frequencies(folder: Path) -> None:
-    published = read_published(folder)
-    candidates = fill_between(published.model, published.tokenizer, "a ___ b", count=9)
-    assert sorted(piece for piece, _ in candidates) == [" ", "a", "b"]
-    assert sum(probability for _, probability in candidates) == pytest.approx(1)
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -85,13 +74,13 @@ def test_a_gap_is_filled_without_frequencies(folder: Path) -> None:
         ),
     ],
 )
-def test_damaged_folders(folder: Path, damage: Callable[[Path], object], message: str) -> None:
+def test_damaged_folders(folder, damage, message):
     damage(folder)
     with pytest.raises(ArtifactError, match=message):
         read_published(folder)
 
 
-def test_directions_of_different_sizes_and_another_family(folder: Path) -> None:
+def test_directions_of_different_sizes_and_another_family(folder):
     with pytest.raises(ConfigError, match="not supported by the family 'elmo'; known: flair"):
         read_published(folder, family="elmo")
     state = load_file(folder / "forward.safetensors")

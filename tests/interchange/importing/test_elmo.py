@@ -1,10 +1,7 @@
 """Import of ELMo's weights, against the published computation by loops over words and gates."""
 
-from __future__ import annotations
-
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from components.interchange import elmo
 from components.interchange.importing import import_encoder, read_published
 from components.models.elmo import ELMo
 from components.models.encoder import load_encoder
-from components.serving.generation import Sampling, try_model
 
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[np.float32]]
@@ -111,7 +107,7 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("skip", [True, False])
-def test_states_equal_the_published_computation(skip: bool, weights: Path, tmp_path: Path) -> None:
+def test_states_equal_the_published_computation(skip, weights, tmp_path):
     options = OPTIONS | {"lstm": OPTIONS["lstm"] | {"use_skip_connections": skip}}
     (tmp_path / "small_options.json").write_text(json.dumps(options))
     log = import_encoder(weights, output=tmp_path / "encoder")
@@ -138,18 +134,7 @@ def test_states_equal_the_published_computation(skip: bool, weights: Path, tmp_p
     assert min(np.abs(np.diff(layer, axis=0)).max(axis=1).min() for layer in (*ahead, *back)) > 0.01
 
 
-def test_there_is_no_output_layer_until_adaptation(weights: Path, tmp_path: Path) -> None:
-    imported = read_published(weights)
-    assert not imported.learned_output
-    import_encoder(weights, output=tmp_path / "encoder")
-    with pytest.raises(ConfigError, match="imported without its output layer"):
-        try_model(tmp_path / "encoder", "a ___ b", length=1, count=1, sampling=Sampling(), seed=0)
-    imported.model.remap_vocabulary(torch.tensor([*range(5), -1, -1]))
-    logits, _ = imported.model.predict(torch.tensor([[2, 3]]))
-    assert torch.equal(logits, torch.zeros(1, 2, 7))
-
-
-def test_hdf5_is_read_by_h5py(tmp_path: Path) -> None:
+def test_hdf5_is_read_by_h5py(tmp_path):
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "weights.hdf5", "w") as file:
         for name, array in published().items():
@@ -163,7 +148,7 @@ def test_hdf5_is_read_by_h5py(tmp_path: Path) -> None:
         read_published(tmp_path / "damaged_weights.hdf5")
 
 
-def test_a_message_without_h5py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_without_h5py(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ConfigError, match="weights.hdf5: reading HDF5 needs the package h5py: pip install h5py"):
         elmo.read_arrays(tmp_path / "weights.hdf5")
@@ -184,9 +169,7 @@ def test_a_message_without_h5py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (lambda options: options["lstm"].update(dim=4), r"LSTMCell/B is \(20,\), expected \(16,\)"),
     ],
 )
-def test_options_that_do_not_fit(
-    change: Callable[[dict[str, Any]], object], message: str, weights: Path, tmp_path: Path
-) -> None:
+def test_options_that_do_not_fit(change, message, weights, tmp_path):
     options = json.loads(json.dumps(OPTIONS))
     change(options)
     (tmp_path / "small_options.json").write_text(json.dumps(options))
@@ -194,7 +177,7 @@ def test_options_that_do_not_fit(
         read_published(weights)
 
 
-def test_files_that_are_missing_or_damaged(weights: Path, tmp_path: Path) -> None:
+def test_files_that_are_missing_or_damaged(weights, tmp_path):
     with pytest.raises(ConfigError, match="not supported by the family 'flair'; known: elmo"):
         read_published(weights, family="flair")
     (tmp_path / "small_options.json").write_text("{")

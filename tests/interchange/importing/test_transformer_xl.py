@@ -1,10 +1,7 @@
 """Import of transformers' Transformer-XL, against loops over the paper's equations (Dai et al. 2019)."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +140,7 @@ def write(folder: Path, kind: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_states_and_predictions_equal_the_equations(kind: str, tmp_path: Path) -> None:
+def test_states_and_predictions_equal_the_equations(kind, tmp_path):
     folder = write(tmp_path / "published", kind)
     import_encoder(folder, output=tmp_path / "encoder")
     encoder = load_encoder(tmp_path / "encoder", verify=True)
@@ -170,7 +167,7 @@ def test_states_and_predictions_equal_the_equations(kind: str, tmp_path: Path) -
         assert (ours.exp()[:, [0, 2, 4]] < 1e-12).all()
 
 
-def test_a_folder_of_torch_files(tmp_path: Path) -> None:
+def test_a_folder_of_torch_files(tmp_path):
     folder = write(tmp_path / "published", "as wt103")
     before = read_published(folder)
     assert before.model.config.memory == before.model.config.evaluation_memory == 4
@@ -229,13 +226,13 @@ def change(folder: Path, **values: object) -> None:
         ),
     ],
 )
-def test_folders_that_cannot_be_imported(damage: Callable[[Path], object], message: str, tmp_path: Path) -> None:
+def test_folders_that_cannot_be_imported(damage, message, tmp_path):
     folder = write(tmp_path / "published", "as wt103")
     damage(folder)
     with pytest.raises(ArtifactError, match=message):
         read_published(folder)
 
 
-def test_another_family(tmp_path: Path) -> None:
+def test_another_family(tmp_path):
     with pytest.raises(ConfigError, match="not supported by the family 'xlnet'; known: transformer-xl"):
         read_published(write(tmp_path / "published", "as wt103"), family="xlnet")

@@ -1,7 +1,5 @@
 """Import of fastai's files and word vectors."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -38,7 +36,7 @@ def fastai_file(tmp_path: Path) -> Path:
     return tmp_path / "lm.pth"
 
 
-def test_a_fastai_file_becomes_an_encoder(fastai_file: Path, tmp_path: Path) -> None:
+def test_a_fastai_file_becomes_an_encoder(fastai_file, tmp_path):
     log = import_encoder(fastai_file, output=tmp_path / "encoder")
     encoder = load_encoder(tmp_path / "encoder", verify=True)
     assert (encoder.family, encoder.trained, encoder.tokenizer.kind) == ("ulmfit", True, "word")
@@ -55,8 +53,8 @@ def test_a_fastai_file_becomes_an_encoder(fastai_file: Path, tmp_path: Path) -> 
     assert "3 of the first 3 words can occur in tokenized text" in log[-1]
 
 
-def test_dropouts_and_penalties_beside_a_fastai_file(fastai_file: Path, tmp_path: Path) -> None:
-    def job(**model: float) -> PretrainJob:
+def test_dropouts_and_penalties_beside_a_fastai_file(fastai_file, tmp_path):
+    def job(**model):
         training = LanguageModelTraining(tokens=1, rate=0.1, batch_size=1)
         output = tmp_path / "-".join(["encoder", *model])
         return PretrainJob(
@@ -75,7 +73,7 @@ def test_dropouts_and_penalties_beside_a_fastai_file(fastai_file: Path, tmp_path
         pretrain(job(hidden=7))
 
 
-def test_a_fastai_file_without_its_vocabulary(fastai_file: Path, tmp_path: Path) -> None:
+def test_a_fastai_file_without_its_vocabulary(fastai_file, tmp_path):
     words = (tmp_path / "itos.json").rename(tmp_path / "words.json")
     with pytest.raises(ArtifactError, match=r"itos.json: does not exist; name the vocabulary of lm.pth with --vocab"):
         read_published(fastai_file)
@@ -84,7 +82,7 @@ def test_a_fastai_file_without_its_vocabulary(fastai_file: Path, tmp_path: Path)
         read_published(fastai_file, vocabulary=words, family="bert")
 
 
-def test_word_vectors_round_trip_through_an_encoder(tmp_path: Path) -> None:
+def test_word_vectors_round_trip_through_an_encoder(tmp_path):
     vectors = np.arange(15, dtype=np.float32).reshape(5, 3) / 7
     write_vectors(tmp_path / "glove.txt", ["king", "<unk>", "café", "well-known", "</s>"], vectors)
     log = import_encoder(tmp_path / "glove.txt", output=tmp_path / "encoder")
@@ -105,7 +103,7 @@ def test_word_vectors_round_trip_through_an_encoder(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read.vectors, table[5:])
 
 
-def test_thai_text_is_segmented_before_the_look_up(tmp_path: Path) -> None:
+def test_thai_text_is_segmented_before_the_look_up(tmp_path):
     write_vectors(tmp_path / "thai.vec", ["ภาษา", "ไทย"], np.ones((2, 2), dtype=np.float32))
     tokenizer = read_published(tmp_path / "thai.vec").tokenizer
     assert tokenizer.segmentation.name == "auto"

@@ -1,7 +1,5 @@
 """The tied vocabulary and its clusters against the definition and torch's adaptive softmax."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -26,7 +24,7 @@ def rows(module: TiedVocabulary) -> Tensor:
 
 
 @pytest.mark.parametrize(("cutoffs", "divide"), KINDS)
-def test_the_loss_is_that_of_the_logits(cutoffs: tuple[int, ...], divide: int) -> None:
+def test_the_loss_is_that_of_the_logits(cutoffs, divide):
     module = wild(cutoffs, divide)
     x, targets = torch.randn(50, WIDTH, requires_grad=True), torch.randint(VOCABULARY, (50,))
     expected = nn.functional.cross_entropy(module.logits(x), targets, reduction="sum")
@@ -39,20 +37,7 @@ def test_the_loss_is_that_of_the_logits(cutoffs: tuple[int, ...], divide: int) -
         torch.testing.assert_close(module.logits(x).exp().sum(-1), torch.ones(50))
 
 
-@pytest.mark.parametrize("divide", [1, 2])
-def test_probabilities_by_the_definition(divide: int) -> None:
-    module = wild(divide=divide)
-    x = torch.randn(WIDTH)
-    embedded = rows(module)
-    # The rows of the output layer are the embeddings in model width.
-    scores = embedded @ x + module.bias
-    first = module.projections[0] if divide > 1 else torch.eye(WIDTH)
-    head = torch.cat([scores[:6], module.cluster @ first @ x + module.cluster_bias]).softmax(0)
-    expected = torch.cat([head[:6], head[6] * scores[6:11].softmax(0), head[7] * scores[11:].softmax(0)])
-    torch.testing.assert_close(module.logits(x).exp(), expected)
-
-
-def test_against_the_adaptive_softmax_of_torch() -> None:
+def test_against_the_adaptive_softmax_of_torch():
     module = wild()
     peer = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, VOCABULARY, CUTOFFS, div_value=1.0, head_bias=True)
     with torch.no_grad():
@@ -68,7 +53,7 @@ def test_against_the_adaptive_softmax_of_torch() -> None:
 
 
 @pytest.mark.parametrize(("cutoffs", "divide"), KINDS)
-def test_the_bias_is_initialised_with_the_frequencies(cutoffs: tuple[int, ...], divide: int) -> None:
+def test_the_bias_is_initialised_with_the_frequencies(cutoffs, divide):
     module = wild(cutoffs, divide)
     frequencies = torch.rand(VOCABULARY).square()
     frequencies /= frequencies.sum()
@@ -78,7 +63,7 @@ def test_the_bias_is_initialised_with_the_frequencies(cutoffs: tuple[int, ...], 
 
 @pytest.mark.parametrize(("cutoffs", "divide"), KINDS)
 @pytest.mark.parametrize("size", [6, 15, 20, 31])
-def test_another_vocabulary(cutoffs: tuple[int, ...], divide: int, size: int) -> None:
+def test_another_vocabulary(cutoffs, divide, size):
     """Rows move between clusters. Without projections, vectors are kept. With projections, vectors are kept in wider
     clusters and are least-squares fits in narrower ones."""
     module = wild(cutoffs, divide)
@@ -111,9 +96,7 @@ def test_another_vocabulary(cutoffs: tuple[int, ...], divide: int, size: int) ->
 
 
 @pytest.mark.parametrize(("before", "after"), [(20, 6), (6, 20), (20, 20)])
-def test_logits_of_the_first_cluster_with_an_output_projection_survive_another_vocabulary(
-    before: int, after: int
-) -> None:
+def test_logits_of_the_first_cluster_with_an_output_projection_survive_another_vocabulary(before, after):
     """With and without clusters on either side."""
     torch.manual_seed(0)
     module = TiedVocabulary(before, WIDTH, cutoffs=CUTOFFS, divide=2, output_projection=True)

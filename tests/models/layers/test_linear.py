@@ -1,7 +1,5 @@
 """The linear layer against torch's."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -11,7 +9,7 @@ from components.models.layers.linear import Linear
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("autocast", [False, True])
-def test_values_and_gradients(autocast: bool, bias: bool) -> None:
+def test_values_and_gradients(autocast, bias):
     ours, plain = Linear(12, 7, bias=bias), nn.Linear(12, 7, bias=bias)
     plain.load_state_dict(ours.state_dict())
     x = torch.randn(3, 5, 12, requires_grad=True)

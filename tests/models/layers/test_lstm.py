@@ -1,7 +1,5 @@
 """The LSTM layer against the equations, step by step."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import pytest
@@ -41,7 +39,7 @@ def by_steps(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 @pytest.mark.parametrize("stepping", [False, True])
 @pytest.mark.parametrize("steps", [1, STEPS])
-def test_values_and_gradients(layer: LSTM, stepping: bool, steps: int, request: pytest.FixtureRequest) -> None:
+def test_values_and_gradients(layer, stepping, steps, request):
     called = request.getfixturevalue("by_steps") if stepping else Mock()
     layer.double()
     x = torch.randn(steps, ROWS, INPUTS, requires_grad=True, dtype=torch.float64)
@@ -61,7 +59,7 @@ def test_values_and_gradients(layer: LSTM, stepping: bool, steps: int, request: 
 
 
 @pytest.mark.parametrize("lengths", [[2, 6, 1], [3, 3, 1], [6, 0, 2]])
-def test_rows_that_end_early_equal_separate_rows(layer: LSTM, by_steps: Mock, lengths: list[int]) -> None:
+def test_rows_that_end_early_equal_separate_rows(layer, by_steps, lengths):
     layer.double()
     x = torch.randn(STEPS, ROWS, INPUTS, requires_grad=True, dtype=torch.float64)
     state = (torch.randn(ROWS, HIDDEN).double(), torch.randn(ROWS, HIDDEN).double())

@@ -1,7 +1,5 @@
 """States of packed texts equal those of the texts alone."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
@@ -40,7 +38,7 @@ def tokens() -> Tensor:
     return torch.randint(1, 30, (5, 8), generator=torch.Generator().manual_seed(1))
 
 
-def test_longest_text_first_each_into_the_emptiest_row() -> None:
+def test_longest_text_first_each_into_the_emptiest_row():
     packed = packing(torch.tensor([1, 4, 2, 3]), 4)
     assert packed is not None
     tokens = torch.tensor([[10, 0, 0, 0], [20, 21, 22, 23], [30, 31, 0, 0], [40, 41, 42, 0]])
@@ -51,8 +49,8 @@ def test_longest_text_first_each_into_the_emptiest_row() -> None:
     assert packed.mask[1, 0].int().tolist() == [*[[1, 1, 1, 0, 0]] * 3, *[[0, 0, 0, 1, 1]] * 2]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_every_piece_is_packed_once_and_few_positions_are_empty(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_every_piece_is_packed_once_and_few_positions_are_empty(seed):
     lengths = torch.randint(1, 30, (12,), generator=torch.Generator().manual_seed(seed))
     columns = int(lengths.max())
     inside = torch.arange(columns) < lengths[:, None]
@@ -76,7 +74,7 @@ def test_every_piece_is_packed_once_and_few_positions_are_empty(seed: int) -> No
     assert torch.equal(packed.pack(positions)[real], packed.positions[real])
 
 
-def test_no_packing_with_little_padding() -> None:
+def test_no_packing_with_little_padding():
     assert packing(torch.tensor([5, 5, 5]), 5) is None
     # 4 of 80 positions are 5%.
     assert packing(torch.tensor([20, 20, 20, 16]), 20) is None
@@ -87,13 +85,13 @@ def test_no_packing_with_little_padding() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_states_and_gradients_equal_those_of_padded_rows(family: str, tokens: Tensor, monkeypatch) -> None:
+def test_states_and_gradients_equal_those_of_padded_rows(family, tokens, monkeypatch):
     model = model_of(family)
     segments = (torch.arange(8) > torch.arange(5)[:, None]).long() if family in ("bert", "albert") else None
     inside = torch.arange(8) < LENGTHS[:, None]
     weights = torch.randn(int(inside.sum()), 16)
 
-    def read() -> tuple[list[Tensor], list[Tensor | None]]:
+    def read():
         model.zero_grad()
         layers = [layer[inside] for layer in model.hidden_states(tokens, LENGTHS, segments)]
         (layers[-1] * weights).sum().backward()
@@ -101,7 +99,7 @@ def test_states_and_gradients_equal_those_of_padded_rows(family: str, tokens: Te
 
     rows: list[int] = []
     first = model.blocks[0] if hasattr(model, "blocks") else model.block
-    first.register_forward_hook(lambda _, inputs, __: rows.append(len(inputs[0])))  # type: ignore[union-attr]
+    first.register_forward_hook(lambda _, inputs, __: rows.append(len(inputs[0])))
     packed = read()
     monkeypatch.setattr(f"components.models.{FAMILIES[family]}", lambda *_: None)
     padded = read()
@@ -115,7 +113,7 @@ def test_states_and_gradients_equal_those_of_padded_rows(family: str, tokens: Te
             torch.testing.assert_close(left, right, atol=1e-4, rtol=1e-4)
 
 
-def test_a_band_is_not_packed(tokens: Tensor) -> None:
+def test_a_band_is_not_packed(tokens):
     model = model_of("gpt", band=3)
     actual = model.hidden_states(tokens, LENGTHS)[-1]
     for row, length in enumerate(LENGTHS):

@@ -1,7 +1,5 @@
 """Two parts in parallel: the same bits as sequentially, and the state of threads."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Iterator
 
@@ -46,7 +44,7 @@ def step(model: FLAIR, threads: int, *, bf16: bool) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-def test_two_threads_give_the_bits_of_one(model: FLAIR, bf16: bool) -> None:
+def test_two_threads_give_the_bits_of_one(model, bf16):
     alone, both = step(model, 1, bf16=bf16), step(model, 2, bf16=bf16)
     assert len(alone) == len(both) == 1 + 8 + len(list(model.parameters())) + 1
     assert all(torch.equal(item, other) for item, other in zip(alone, both, strict=True))
@@ -55,7 +53,7 @@ def test_two_threads_give_the_bits_of_one(model: FLAIR, bf16: bool) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_gradients_are_those_of_one_graph(model: FLAIR, threads: int) -> None:
+def test_gradients_are_those_of_one_graph(model, threads):
     for module in model.modules():
         if hasattr(module, "probability"):
             module.probability = 0.0
@@ -73,7 +71,7 @@ def test_gradients_are_those_of_one_graph(model: FLAIR, threads: int) -> None:
         torch.testing.assert_close(item, parameter.grad)
 
 
-def test_an_error_of_either_part_is_raised(model: FLAIR) -> None:
+def test_an_error_of_either_part_is_raised(model):
     torch.set_num_threads(2)
     for name in ("tokens", "backward_tokens"):
         with pytest.raises(IndexError):
@@ -86,7 +84,7 @@ def _forked(model: FLAIR) -> None:
     assert torch.isfinite(step(model, 2, bf16=False)[0])
 
 
-def test_a_forked_process_has_a_thread_of_its_own(model: FLAIR) -> None:
+def test_a_forked_process_has_a_thread_of_its_own(model):
     # One OpenMP thread each, because OpenMP's threads do not survive a fork.
     step(model, 2, bf16=False)
     child = multiprocessing.get_context("fork").Process(target=_forked, args=(model,))

@@ -1,7 +1,5 @@
 """The LSTM with projection: against torch's LSTM without clipping, against the equations with clipping."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -35,7 +33,7 @@ def by_hand(layer: ProjectedLSTM, x_TBI: Tensor, r_BP: Tensor, c_BH: Tensor) -> 
     return torch.stack(outputs), r_BP, c_BH
 
 
-def test_without_clipping_it_equals_torch() -> None:
+def test_without_clipping_it_equals_torch():
     layer = layer_of(float("inf"))
     reference = nn.LSTM(INPUTS, CELLS, proj_size=PROJECTION)
     weights = {"weight_ih_l0": layer.weight_ih, "weight_hh_l0": layer.weight_hh, "weight_hr_l0": layer.weight_hr}
@@ -57,7 +55,7 @@ def test_without_clipping_it_equals_torch() -> None:
 
 
 @pytest.mark.parametrize("clip", [CLIP, 3.0])
-def test_rows_that_end_early_equal_separate_rows(clip: float) -> None:
+def test_rows_that_end_early_equal_separate_rows(clip):
     layer, lengths = layer_of(clip), [2, STEPS, 4]
     x = torch.randn(STEPS, ROWS, INPUTS, requires_grad=True)
     inside = torch.arange(STEPS)[:, None] < torch.tensor(lengths)
@@ -76,5 +74,5 @@ def test_rows_that_end_early_equal_separate_rows(clip: float) -> None:
         torch.testing.assert_close([r[row], c[row]], [last_r[row], last_c[row]])
     gradients = torch.autograd.grad((output * direction)[inside].sum(), inputs)
     total = sum((alone[row][0][:, row] * direction[:length, row]).sum() for row, length in enumerate(lengths))
-    expected = torch.autograd.grad(total, inputs)  # type: ignore[arg-type]
+    expected = torch.autograd.grad(total, inputs)
     torch.testing.assert_close(gradients, expected, atol=1e-5, rtol=1e-5)

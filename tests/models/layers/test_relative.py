@@ -1,7 +1,5 @@
 """Relative attention against loops over the paper's equations."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -59,7 +57,7 @@ def by_loops(
                 weights = torch.stack([score.exp() * bool(seen[row, query, j]) for j, score in enumerate(scores)])
                 weights = weights / weights.sum()
                 heads.append(sum(weight * keys_values[j][1, head] for j, weight in enumerate(weights)))
-            outputs.append(layer.output.weight @ torch.cat(heads))  # type: ignore[arg-type]
+            outputs.append(layer.output.weight @ torch.cat(heads))
     return torch.stack(outputs).view(x.shape)
 
 
@@ -72,7 +70,7 @@ def in_order() -> Tensor:
     return torch.arange(LENGTH).expand(ROWS, -1)
 
 
-def test_distances() -> None:
+def test_distances():
     device = torch.device("cpu")
     assert distances(2, 5, ahead=False, clamp=0, device=device).tolist() == [4, 3, 2, 1, 0, -1]
     assert distances(2, 5, ahead=True, clamp=3, device=device).tolist() == [3, 3, 2, 1, 0, -1, -2]
@@ -80,7 +78,7 @@ def test_distances() -> None:
 
 @pytest.mark.parametrize("clamp", [0, 2])
 @pytest.mark.parametrize("length", [1, LENGTH])
-def test_causal_attention_over_a_memory(clamp: int, length: int) -> None:
+def test_causal_attention_over_a_memory(clamp, length):
     """A whole segment, and its last query alone, where W_R is applied to the query instead of the distances."""
     layer = attention()
     x, source = inputs()
@@ -99,7 +97,7 @@ def test_causal_attention_over_a_memory(clamp: int, length: int) -> None:
 
 @pytest.mark.parametrize("backward", [None, (0, 1)])
 @pytest.mark.parametrize("only_further", [False, True])
-def test_further_queries_segments_and_direction(backward: tuple[int, int] | None, only_further: bool) -> None:
+def test_further_queries_segments_and_direction(backward, only_further):
     layer = attention(segments=True)
     x, source = inputs(further=3)
     further = torch.tensor([[0, 2, 4], [3, 3, 1]])
@@ -133,7 +131,7 @@ def test_further_queries_segments_and_direction(backward: tuple[int, int] | None
         torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
 
 
-def test_a_query_with_all_keys_masked_is_finite() -> None:
+def test_a_query_with_all_keys_masked_is_finite():
     layer = attention()
     x, source = inputs()
     hidden = torch.ones(LENGTH, KEYS, dtype=torch.bool)
@@ -144,7 +142,7 @@ def test_a_query_with_all_keys_masked_is_finite() -> None:
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_kernel_of_a_gpu_computes_the_same(masked: bool) -> None:
+def test_the_kernel_of_a_gpu_computes_the_same(masked):
     layer = attention()
     torch.manual_seed(3)
     q, k, v = (torch.randn(HEADS, ROWS, length, 14).double().requires_grad_() for length in (LENGTH, KEYS, KEYS))
@@ -160,7 +158,7 @@ def test_the_kernel_of_a_gpu_computes_the_same(masked: bool) -> None:
         torch.testing.assert_close(left, right)
 
 
-def test_invalid_sizes() -> None:
+def test_invalid_sizes():
     with pytest.raises(ValueError, match="width 10 is not a multiple of heads 4"):
         RelativeConfig(vocabulary=1, width=10, heads=4)
     with pytest.raises(ValueError, match="width 9 is odd"):

@@ -1,7 +1,5 @@
 """The fused cross entropy against torch's."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional as F
@@ -14,7 +12,7 @@ WIDTH, VOCABULARY = 6, 11
 
 @pytest.mark.parametrize("padded", [False, True], ids=["as it is", "aligned"])
 @pytest.mark.parametrize("rows", [1, 4, 7, 12])
-def test_values_and_gradients(rows: int, padded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_and_gradients(rows, padded, monkeypatch):
     monkeypatch.setattr(softmax, "CHUNK_ROWS", 4)
     x = torch.randn(rows, WIDTH, requires_grad=True)
     weight = torch.randn(VOCABULARY, WIDTH, requires_grad=True)
@@ -35,7 +33,7 @@ def test_values_and_gradients(rows: int, padded: bool, monkeypatch: pytest.Monke
     )
 
 
-def test_large_logits_do_not_overflow() -> None:
+def test_large_logits_do_not_overflow():
     x = torch.tensor([[1000.0], [-1000.0]], requires_grad=True)
     weight = torch.tensor([[1.0], [-1.0]], requires_grad=True)
     loss = linear_cross_entropy(x, weight, torch.zeros(2), torch.tensor([0, 1]))
@@ -44,7 +42,7 @@ def test_large_logits_do_not_overflow() -> None:
     assert x.grad is not None and x.grad.tolist() == [[0.0], [0.0]]
 
 
-def test_an_impossible_target_stays_finite() -> None:
+def test_an_impossible_target_stays_finite():
     loss = linear_cross_entropy(
         torch.tensor([[1000.0]]), torch.tensor([[1.0], [-1.0]]), torch.zeros(2), torch.tensor([1])
     )
