@@ -37,13 +37,13 @@ FILLER = ["the", "a", "red", "old", "is", "here", "there", "small", "large", "ve
 
 def rows(count: int, *, offset: int = 0) -> list[dict[str, str]]:
     """`count` different rows of each class; rows of another offset are different texts."""
-    found = []
+    actual = []
     for number in range(offset, offset + count):
         for label, words in WORDS.items():
             fillers = [FILLER[(number // 10**place) % 10] for place in range(3)]
             text = " ".join([*fillers, words[number % 3], FILLER[(number * 7) % 10], f"{number}"])
-            found.append({"text": text, "label": label, "part": "even" if number % 2 == 0 else "odd"})
-    return found
+            actual.append({"text": text, "label": label, "part": "even" if number % 2 == 0 else "odd"})
+    return actual
 
 
 def write_jsonl(path: Path, found: list[dict[str, str]]) -> None:
@@ -170,9 +170,11 @@ def tagged(row: dict[str, str]) -> dict[str, Any]:
 
 def question_row(row: dict[str, str]) -> dict[str, Any]:
     word = thing(row["text"])
-    known = row["label"] != "animal"
-    answers = {"text": [word], "answer_start": [row["text"].index(word)]} if known else {"text": [], "answer_start": []}
-    return {"question": f"what is {'here' if known else 'gold'}", "context": row["text"], "answers": answers}
+    learned = row["label"] != "animal"
+    answers = (
+        {"text": [word], "answer_start": [row["text"].index(word)]} if learned else {"text": [], "answer_start": []}
+    )
+    return {"question": f"what is {'here' if learned else 'gold'}", "context": row["text"], "answers": answers}
 
 
 #: Kind of task -> one of the rows of `rows` -> a row of that kind.

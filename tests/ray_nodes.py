@@ -39,7 +39,7 @@ def connected_nodes(nodes: Sequence[Mapping[str, Any]], *, monkeypatch: pytest.M
         started = Cluster()
         try:
             started.add_node(num_cpus=0, include_dashboard=False, **store)
-            found = [started.add_node(**node, **store).node_id for node in nodes]
+            actual = [started.add_node(**node, **store).node_id for node in nodes]
             break
         except Exception:
             started.shutdown()
@@ -52,7 +52,7 @@ def connected_nodes(nodes: Sequence[Mapping[str, Any]], *, monkeypatch: pytest.M
             logging_level="ERROR",
             log_to_driver=False,
         )
-        yield found
+        yield actual
     finally:
         ray.shutdown()
         started.shutdown()

@@ -1,5 +1,7 @@
 """An output directory is complete or absent, whatever happens while it is written."""
 
+from __future__ import annotations
+
 import errno
 import itertools
 import json
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from components.core import artifacts
-from components.core.artifacts import partial_path, read_manifest, write_atomic, writing
+from components.core.artifacts import digest_tree, partial_path, read_manifest, write_atomic, writing
 from components.core.errors import ArtifactError, SchemaError
 from tests.killed_process import exit_at
 
@@ -230,3 +232,13 @@ def test_a_full_disk_is_reported_with_one_message(tmp_path, monkeypatch):
         make(tmp_path / "out")
     assert (tmp_path / "a").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+
+
+def test_the_digest_depends_on_names_and_contents_only(tmp_path):
+    make(tmp_path / "first")
+    time.sleep(0.01)
+    make(tmp_path / "second")
+    make(tmp_path / "third", "other")
+    first, second, third = (read_manifest(tmp_path / name).digest for name in ("first", "second", "third"))
+    assert first == second != third
+    assert digest_tree(tmp_path / "first" / "part") == digest_tree(tmp_path / "second" / "part")

@@ -58,8 +58,8 @@ def test_imports_inside_functions_count_and_those_for_types_do_not(root):
 
 
 def test_locked_versions_of_the_libraries_that_can_change_a_result(root):
-    found = closure("components.entry", sources=Sources(root))
-    assert found.libraries == {"numpy": "2.0.1", "scikit-learn": "1.5.0"}
+    actual = closure("components.entry", sources=Sources(root))
+    assert actual.libraries == {"numpy": "2.0.1", "scikit-learn": "1.5.0"}
     (root / "requirements.lock").write_text("numpy==2.0.2\nscikit-learn==1.5.0\n")
     assert closure("components.entry", sources=Sources(root)).libraries["numpy"] == "2.0.2"
 

@@ -1,18 +1,28 @@
 """The few-labels benchmark: the same rows for all systems, cells that are kept, and the numbers of its summary."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from benchmarks.comparison import peers, sets
-from benchmarks.comparison.cells import Cells, Key
+from benchmarks.comparison import peers, sets, summary
+from benchmarks.comparison.cells import Cells, Key, score
 from benchmarks.comparison.headstart import HEADSTART, settings_of
 from components.data.tasks.budgets import sample_rows
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.settings.tasks import TaskSource
+
+
+def _cell(predicted: list[int], *, seconds: float = 1.0, **others: Any) -> dict[str, Any]:
+    spent = {"learn_seconds": seconds, "predict_seconds": 0.5, "megabytes": 10.0}
+    return {"data": "", "predicted": predicted, **spent, **others}
+
 
 KEY = Key("sst2", 8, 0, "tfidf")
 
@@ -81,3 +91,29 @@ def test_a_peer_answers_in_a_process_of_its_own(data, tmp_path):
     assert answer["megabytes"] > 10
     # One class only: scikit-learn's message, and the process answers on.
     assert "error" in refused
+
+
+def test_scores_are_those_of_the_evaluation():
+    # Class 0: F1 2/3; class 1: F1 0; class 2 does not occur in test.
+    result = score([0, 0, 2], np.array([0, 1, 0]), ["a", "b", "c"])
+    assert result == {"macro_f1": pytest.approx(0.25), "accuracy": pytest.approx(1 / 3)}
+
+
+def test_differences_are_paired_and_draws_common(tmp_path):
+    cells = Cells(tmp_path / "cells.jsonl")
+    truth = [0, 1] * 50
+    wrong = [0] * 100
+    half = [0, 1] * 25 + [0, 0] * 25
+    for draw, (setfit, frozen) in enumerate([(truth, half), (half, wrong), (truth, truth)]):
+        cells.add(Key("sst2", 8, draw, "setfit"), _cell(setfit))
+        if draw < 2:
+            cells.add(Key("sst2", 8, draw, "embeddings"), _cell(frozen))
+    table = summary.table_of(cells)
+    assert summary.draws_of_row(table["sst2", 8]) == [0, 1]
+    assert summary.draws_of_row({"setfit": {0: {}, 1: {}}, "fastai": {0: {}}}) == [0, 1]
+    rows = summary.differences(table, lambda name: (np.array(truth), ["a", "b"]), "accuracy")
+    mean, low, high = rows["SST-2, 8 a class"]["setfit-embeddings"]
+    assert mean == pytest.approx(0.25)
+    assert low < 0.25 < high
+    alone = summary.scored(table["sst2", 8]["setfit"], [0], (np.array(truth), ["a", "b"]), "accuracy")
+    assert alone.estimate() == (1.0,)

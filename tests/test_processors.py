@@ -1,5 +1,7 @@
 """Number of processors: CPU affinity and CPU quota of control groups of both versions."""
 
+from __future__ import annotations
+
 import math
 from pathlib import Path
 
@@ -72,3 +74,9 @@ def test_cores_are_the_affinity_limited_to_the_quota(quota, expected, monkeypatc
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(processors, "cpu_quota", lambda: quota)
     assert cores() == expected
+
+
+def test_version_1_in_a_container_whose_own_group_is_the_mount(tmp_path):
+    folder = process(tmp_path, groups=["2:cpu:/docker/a"], mounts=[("/docker/a", "cpu", "cgroup", "rw,cpu")])
+    write(tmp_path / "cpu", cpu__cfs_quota_us="150000", cpu__cfs_period_us="100000")
+    assert cpu_quota(folder) == 1.5

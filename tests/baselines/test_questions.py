@@ -1,5 +1,7 @@
 """The sliding window: words with their offsets, candidates, hand-computed scores."""
 
+from __future__ import annotations
+
 import math
 from itertools import pairwise
 
@@ -22,8 +24,8 @@ COMMON = frozenset(["the", "to", "in", "a", "was", "by", "at"])
 
 def test_candidates_are_runs_between_common_words_and_marks():
     context = words_of(CONTEXT, NONE)
-    found = [CONTEXT[context.spans[a][0] : context.spans[b - 1][1]] for a, b in candidates_of(context, COMMON)]
-    assert found == ["river Rhine flows", "Rotterdam", "1932", "bridge", "built", "Anna Berg", "Cologne"]
+    actual = [CONTEXT[context.spans[a][0] : context.spans[b - 1][1]] for a, b in candidates_of(context, COMMON)]
+    assert actual == ["river Rhine flows", "Rotterdam", "1932", "bridge", "built", "Anna Berg", "Cologne"]
 
 
 def test_the_best_candidate_by_hand():
@@ -43,15 +45,15 @@ def test_the_threshold_is_selected_on_dev():
     baseline = SlidingWindow([])
     fields = [("Who built a bridge in 1932?", CONTEXT), ("Why is the moon green?", CONTEXT), ("", "")]
 
-    def score(found):
-        return np.asarray([(answer[1] > 0) == (row == 0) for row, answer in enumerate(found)], dtype=np.float64)
+    def score(actual):
+        return np.asarray([(answer[1] > 0) == (row == 0) for row, answer in enumerate(actual)], dtype=np.float64)
 
     assert score(baseline.answers(fields)).tolist() == [1, 0, 1]
     baseline.fit(fields, score)
-    found = baseline.answers(fields)
-    assert score(found).tolist() == [1, 1, 1]
-    assert CONTEXT[int(found[0][0]) : int(found[0][1])] == "Anna Berg"
-    assert all(len(answer) == 4 and answer.dtype == np.float32 for answer in found)
+    actual = baseline.answers(fields)
+    assert score(actual).tolist() == [1, 1, 1]
+    assert CONTEXT[int(actual[0][0]) : int(actual[0][1])] == "Anna Berg"
+    assert all(len(answer) == 4 and answer.dtype == np.float32 for answer in actual)
 
 
 def by_definition(question: list[str], context: Words, common: frozenset[str]) -> tuple[int, int, float]:
@@ -61,16 +63,16 @@ def by_definition(question: list[str], context: Words, common: frozenset[str]) -
     pairs = set(pairwise(question))
     scored = []
     for a, b in candidates_of(context, common):
-        own = words[a:b]
-        if query.issuperset(own):
+        ours = words[a:b]
+        if query.issuperset(ours):
             continue
         inside = [index for index in range(len(words)) if sentences[index] == sentences[a]]
         parts = [[words[index] for index in inside if index < a], [words[index] for index in inside if index >= b]]
         shared = len(query & {word for part in parts for word in part})
         shared += len(pairs & {pair for part in parts for pair in pairwise(part)})
-        known = query | set(own)
-        size = min(len(known), len(words))
-        weights = [np.log1p(1 / words.count(word)) if word in known else 0.0 for word in words]
+        learned = query | set(ours)
+        size = min(len(learned), len(words))
+        weights = [np.log1p(1 / words.count(word)) if word in learned else 0.0 for word in words]
         window = max(sum(weights[start : start + size]) for start in range(len(words) - size + 1))
         away = [a - index if index < a else index - b + 1 for index in range(len(words)) if not a <= index < b]
         outside = [index for index in range(len(words)) if not a <= index < b]
@@ -99,3 +101,40 @@ def test_the_best_candidate_by_definition():
         expected = by_definition(question, context, COMMON)
         assert (start, end) == expected[:2]
         assert score == pytest.approx(expected[2])
+
+
+def test_words_sentences_and_their_offsets():
+    actual = words_of("It costs 3.5 (US) dollars. Yes!", NONE)
+    assert actual.words == ["it", "costs", "3", ".", "5", "(", "us", ")", "dollars", ".", "yes", "!"]
+    assert actual.sentences == [0] * 10 + [1] * 2
+    assert actual.spans[8] == (18, 25)
+
+
+def test_thai_is_segmented_and_keeps_its_offsets():
+    text = "ผมกินข้าวที่บ้าน 3 ครั้ง"
+    actual = words_of(text, Segmentation("auto"))
+    assert len(actual.words) > 4
+    assert [text[start:end] for start, end in actual.spans] == actual.words
+    assert "".join(actual.words) == text.replace(" ", "")
+
+
+def test_characters_are_words_of_scripts_without_spaces():
+    assert words_of("长江有多长?", Segmentation("auto")).words == ["长", "江", "有", "多", "长", "?"]
+
+
+def test_a_long_run_keeps_its_last_words():
+    context = words_of("one two three four five six seven eight nine ten", NONE)
+    assert candidates_of(context, frozenset()) == [(2, 10)]
+
+
+def test_words_of_the_question_are_no_candidate():
+    context = words_of("Anna Berg sings.", NONE)
+    assert best_candidate(["anna", "berg", "sings"], context, frozenset()) == (0, 0, 0.0)
+    assert best_candidate(["who"], words_of("", NONE), frozenset()) == (0, 0, 0.0)
+
+
+def test_common_words_come_from_the_contexts_too():
+    many = SlidingWindow([f"der Fluss {number} und der Berg" for number in range(100)])
+    assert {"der", "und", "berg"} <= many.common and "7" not in many.common
+    few = SlidingWindow(["der Fluss und der Berg"])
+    assert "der" not in few.common and "the" in few.common

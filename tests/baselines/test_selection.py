@@ -1,5 +1,7 @@
 """Hyper-parameters of baselines: on dev, or by cross-validation within the label budget."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from components.core.artifacts import read_manifest
@@ -16,9 +19,11 @@ from components.data.tasks.budgets import sample_rows
 from components.data.tasks.choice import choose
 from components.data.tasks.data import Answer, Fields, Split, mean_answers
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, strata_of
+from components.data.tasks.folds import folds_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
 from components.data.tasks.selection import Candidate, Data, Training, predict
+from components.learners.baselines.base import CLASSIFICATION
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.words.classifier import load_words
 from components.settings.tasks import TaskSource
@@ -44,8 +49,8 @@ def split(*labels: int, name: str = "t") -> Split:
 
 
 def lookups(training: Training) -> list[Candidate]:
-    known = {text: int(label) for (text,), label in zip(training.rows.fields, training.rows.labels, strict=True)}
-    return [Candidate.of(Lookup(known, other), {"other": other, "known": len(known)}) for other in (0, 1)]
+    learned = {text: int(label) for (text,), label in zip(training.rows.fields, training.rows.labels, strict=True)}
+    return [Candidate.of(Lookup(learned, other), {"other": other, "known": len(learned)}) for other in (0, 1)]
 
 
 def data(train: Split, dev: Split, *, folds: list[int] | None = None) -> Data:
@@ -84,11 +89,11 @@ def test_of_many_rows_the_first_fold_chooses(monkeypatch):
         return [Candidate(partial(fit, other), {"other": other}) for other in (0, 1)]
 
     # On the first fold, label 1 is right once of two times and 0 too; of all rows, 1 is right more often.
-    found = predict(counted, data(split(0, 1, 1, 1), split(0), folds=[0, 0, 1, 1]))
-    assert found.details["other"] == 0, "a tie on the first fold"
+    actual = predict(counted, data(split(0, 1, 1, 1), split(0), folds=[0, 0, 1, 1]))
+    assert actual.details["other"] == 0, "a tie on the first fold"
     assert fitted == [(2, 0), (2, 1), (2, 0), (2, 0), (4, 0)]
-    assert [answer.argmax() for answer in found.answers[OUT_OF_FOLD]] == [0, 0, 0, 0]
-    assert found.scores["accuracy"] == 0.25, "the score is that of all rows"
+    assert [answer.argmax() for answer in actual.answers[OUT_OF_FOLD]] == [0, 0, 0, 0]
+    assert actual.scores["accuracy"] == 0.25, "the score is that of all rows"
 
 
 @pytest.fixture
@@ -132,3 +137,62 @@ def test_a_budget_of_one_row_is_refused(tmp_path):
     made = examples(ExamplesJob(task="numbers", source=source, output=tmp_path / "examples"))
     with pytest.raises(ConfigError, match=r"data\.tasks\.numbers\.budgets: 1 training row.*too few.*selection: dev"):
         baseline(BaselineJob(examples=made, output=tmp_path / "out"))
+
+
+def test_the_stage_stores_the_answers_out_of_fold(task, tmp_path):
+    output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
+    records = {(r["system"], r["budget"], r["seed"]): r for r in json.loads((output / "runs.json").read_text())}
+    table = pq.read_table(output / "runs.parquet")
+    assert set(table.column("split").to_pylist()) == {OUT_OF_FOLD, "test"}, "dev is not read"
+    facts, train = read_facts(task), read_split(task, "train")
+    scoring = scoring_for(facts.kind, facts.labels)
+    actual = read_answers(output, OUT_OF_FOLD)
+    assert actual.keys() == records.keys()
+    for (system, budget, seed), answers in actual.items():
+        chosen, _ = sample_rows(strata_of(train, facts.kind), budget, seed=seed)
+        split = train.take(chosen)
+        record = records[system, budget, seed]
+        assert len(answers) == len(split) == record["rows"]
+        assert scoring.score(split.fields, split.targets, answers)[scoring.main] == best_score(record)
+        assert record["folds"] == min(3, budget), "a class of two rows has two folds"
+
+
+def test_the_answer_to_a_row_does_not_depend_on_its_own_label(task):
+    """The answers to one fold are those of a fresh run without its rows."""
+    facts, train = read_facts(task), read_split(task, "train")
+    scoring = scoring_for(facts.kind, facts.labels)
+    folds = folds_of(strata_of(train, facts.kind), 3, seed=0)
+    system = CLASSIFICATION.usual["tfidf-words"]
+    data = Data(train, np.arange(len(train)), train.take([]), train, facts.labels, scoring, folds)
+    actual = predict(system, data)
+    rest = train.take(np.flatnonzero(folds != 1))
+    alone = system(Training(rest, train.fields, facts.labels, scoring, rest))
+    chosen = next(candidate for candidate in alone if candidate.details["c"] == actual.details["c"])
+    inside = np.flatnonzero(folds == 1)
+    # They differ by the temperature, which is that of the other folds.
+    both = (
+        actual.answers[OUT_OF_FOLD],
+        dict(zip(inside, chosen.model.answers([train.fields[r] for r in inside]), strict=True)),
+    )
+    first, second = (np.log(np.stack([answers[row] for row in inside])) for answers in both)
+    ratios = (first[:, 1:] - first[:, :1]) / (second[:, 1:] - second[:, :1])
+    np.testing.assert_allclose(ratios, ratios[0, 0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_every_kind_chooses_within_its_budget(kind, tmp_path):
+    folder = tmp_path / "task"
+    for name, count, offset in (("train", 4, 0), ("dev", 1, 100), ("test", 2, 200)):
+        write_jsonl(folder / f"{name}.jsonl", [ROWS[kind](row) for row in rows(count, offset=offset)])
+    source = TaskSource(path=str(folder), kind=kind, budgets=["all"], seeds=[0], selection="budget", baselines="all")
+    made = examples(ExamplesJob(task="things", source=source, output=tmp_path / "examples"))
+    output = baseline(BaselineJob(examples=made, output=tmp_path / "baselines"))
+    actual = read_answers(output, OUT_OF_FOLD)
+    assert all(len(answers) == 12 for answers in actual.values())
+    served = output / "classifier"
+    assert served.exists() == (kind in ("classification", "multilabel", "pair", "regression"))
+    if served.exists():
+        system = read_manifest(served).facts["system"]
+        test = read_split(made, "test")
+        stored = read_answers(output, "test")[system, -1, 0]
+        np.testing.assert_array_equal(np.stack(load_words(served).answer(test.fields)), np.stack(stored))

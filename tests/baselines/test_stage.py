@@ -1,5 +1,7 @@
 """Baselines for classification."""
 
+from __future__ import annotations
+
 import itertools
 import json
 
@@ -58,7 +60,21 @@ def test_texts_without_words_are_classified_by_characters(tmp_path):
         rows = [{"text": text * (2 + index), "label": text} for index, text in enumerate(texts)]
         (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = TaskSource(path=str(tmp_path), budgets=["all"], seeds=[0], overlap="report")
-    found = examples(ExamplesJob(task="marks", source=source, output=tmp_path / "examples"))
-    output = baseline(BaselineJob(examples=found, output=tmp_path / "out"))
+    actual = examples(ExamplesJob(task="marks", source=source, output=tmp_path / "examples"))
+    output = baseline(BaselineJob(examples=actual, output=tmp_path / "out"))
     table = pq.read_table(output / "runs.parquet", filters=[("split", "=", "test"), ("system", "=", "tfidf-words")])
     assert [int(np.argmax(answer)) for answer in table.column("answer").to_pylist()] == [1, 0]
+
+
+def test_baselines_write_the_output_of_finetuning(task, tmp_path):
+    output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
+    records = json.loads((output / "runs.json").read_text())
+    systems = ["tfidf-words-characters", "tfidf-words", "tfidf-words-pairs", "latent-words", "most-frequent"]
+    assert [(record["system"], record["budget"], record["seed"]) for record in records] == [
+        (system, budget, seed) for budget in (2, 4) for seed in (0, 1) for system in systems
+    ]
+    assert {record["family"] for record in records} == {"baseline"}
+    rows = pq.read_table(output / "runs.parquet").to_pylist()
+    assert len(rows) == len(records) * (18 + 24)
+    frequent = [row for row in rows if row["system"] == "most-frequent"]
+    np.testing.assert_allclose([row["answer"] for row in frequent], np.full((len(frequent), 3), 1 / 3), rtol=1e-6)

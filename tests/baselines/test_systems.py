@@ -1,5 +1,7 @@
 """Baselines for pairs, similarity, several labels, choices, and languages without spaces."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 import numpy as np
@@ -45,9 +47,9 @@ def sentences(number: int) -> tuple[str, str]:
 def test_pairs_are_classified_by_shared_words(system):
     rows = [(sentences(number), [float(number >= 2)]) for number in (0, 1, 3, 4)] * 5
     predictions = predict(systems_of("pair")[system], data("pair", rows, ["no", "yes"]))
-    found = np.stack(predictions.answers["test"])
-    np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
-    assert found.argmax(1).tolist() == [0, 0, 1, 1] * 5
+    actual = np.stack(predictions.answers["test"])
+    np.testing.assert_allclose(actual.sum(1), 1, atol=1e-6)
+    assert actual.argmax(1).tolist() == [0, 0, 1, 1] * 5
     assert predictions.details["c"] in (1.0, 10.0, 100.0, 1000.0)
 
 
@@ -107,9 +109,9 @@ def test_character_features_classify_unseen_words(system):
     ]
     systems = baselines_of("classification", language="th", which="auto")
     predictions = predict(systems[system], data("classification", rows, ["even", "odd"]))
-    found = np.stack(predictions.answers["test"])
-    np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
-    assert found.argmax(1).tolist() == [0, 1] * 5
+    actual = np.stack(predictions.answers["test"])
+    np.testing.assert_allclose(actual.sum(1), 1, atol=1e-6)
+    assert actual.argmax(1).tolist() == [0, 1] * 5
 
 
 @pytest.mark.parametrize(
@@ -124,8 +126,8 @@ def test_words_models_learn_languages_without_spaces_or_with_marks(language, tex
     rows: list[tuple[Fields, list[float]]] = [((text,), [float(label)]) for label, text in enumerate(texts)] * 4
     for name, system in baselines_of("classification", language=language, which="auto").items():
         if name.startswith("tfidf"):
-            found = np.stack(predict(system, data("classification", rows, ["a", "b"])).answers["test"])
-            assert found.argmax(1).tolist() == [0, 1] * 4, name
+            actual = np.stack(predict(system, data("classification", rows, ["a", "b"])).answers["test"])
+            assert actual.argmax(1).tolist() == [0, 1] * 4, name
     shared = set(split_words(texts[0])) & set(split_words(texts[1]))
     assert len(shared) >= 2 and split_words(texts[0]) != split_words(texts[1])
 
@@ -142,3 +144,41 @@ def test_words_models_learn_languages_without_spaces_or_with_marks(language, tex
 def test_constant_predictions(kind, labels, targets, expected):
     predictions = predict(most_frequent, data(kind, [(("x", "y"), target) for target in targets], labels))
     np.testing.assert_allclose(predictions.answers["test"], [expected] * 3, rtol=1e-6)
+
+
+def test_numbers_are_predicted_by_ridge_regression():
+    rows = [
+        ((f"{single} {other} here",), [float(number + place)])
+        for number, single in enumerate(WORDS[:4])
+        for place, other in enumerate(WORDS[4:])
+    ]
+    predictions = predict(systems_of("regression")["ridge-words"], data("regression", rows))
+    assert predictions.details["penalty"] == 0.03 and predictions.details["vocabulary"] == len(WORDS) + 1
+    assert predictions.scores["r2"] > 0.99, "the rows are judged on themselves"
+    assert list(baselines_of("regression", language="th", which="auto")) == [
+        "ridge-words-characters", "ridge-words", "ridge-words-pairs", "most-frequent",
+    ]  # fmt: skip
+
+
+def test_multilabel_probabilities_are_independent():
+    rows: list[tuple[Fields, list[float]]] = [
+        (("apple here",), [0]),
+        (("iron here",), [1]),
+        (("apple iron",), [0, 1]),
+        (("here there",), []),
+    ]
+    labels = ["fruit", "metal", "never"]
+    predictions = predict(systems_of("multilabel")["tfidf-words"], data("multilabel", [*rows * 4], labels))
+    actual = np.stack(predictions.answers["dev"])
+    assert (actual[:4] >= 0.5).tolist() == [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]]
+    assert not actual[:, 2].any(), "a label without training rows is never predicted"
+
+
+def test_baselines_by_language_and_setting():
+    plain = ["tfidf-words-characters", "tfidf-words", "tfidf-words-pairs", "latent-words", "most-frequent"]
+    assert list(baselines_of("classification", language="en", which="auto")) == plain
+    characters = ["tfidf-words-characters", "svm-words-characters"]
+    more = [*characters, *(name for name in plain if name not in characters)]
+    assert list(baselines_of("classification", language="th", which="auto")) == more
+    assert list(baselines_of("classification", language="en", which="all")) == more
+    assert list(baselines_of("pair", language="en", which="all")) == ["tfidf-cosine", "tfidf-both", "most-frequent"]

@@ -29,9 +29,9 @@ TRAIN = split_of(
 
 def test_the_most_frequent_tag_of_each_word():
     train = split_of(("a b b", [1, 0, 2]), ("b a", [2, 0]), ("c", [2]))
-    found = most_frequent_tags(train, [("a", "b", "new"), ("c",)])
+    actual = most_frequent_tags(train, [("a", "b", "new"), ("c",)])
     # Of a's two tags, each seen once, the lower number; an unknown word gets 2, which is the most frequent.
-    assert [answer.tolist() for answer in found] == [[0, 2, 2], [2]]
+    assert [answer.tolist() for answer in actual] == [[0, 2, 2], [2]]
 
 
 def test_features_of_a_word_and_its_neighbours():
@@ -47,9 +47,9 @@ def test_features_of_a_word_and_its_neighbours():
 
 def test_the_gradient_is_that_of_finite_differences():
     tagger = FeatureTagger(LABELS)
-    found = [_features(words) for words in TRAIN.fields]
-    tagger._number = {name: index for index, name in enumerate(sorted({n for s in found for w in s for n in w})[:12])}
-    problem = _Likelihood(tagger.crf, tagger._matrix(found), [target.astype(np.int64) for target in TRAIN.targets])
+    actual = [_features(words) for words in TRAIN.fields]
+    tagger._number = {name: index for index, name in enumerate(sorted({n for s in actual for w in s for n in w})[:12])}
+    problem = _Likelihood(tagger.crf, tagger._matrix(actual), [target.astype(np.int64) for target in TRAIN.targets])
     point = np.random.default_rng(0).normal(size=problem.size) / 3
     value, gradient = problem.value_and_gradient(point, 0.7)
     for place in (0, 7, problem.size - 1, problem.size - 5, problem.size - 12):
@@ -67,9 +67,9 @@ def test_it_learns_and_stays_legal():
         right = [answer.tolist() == target.tolist() for answer, target in zip(answers, TRAIN.targets, strict=True)]
         return sum(right) / len(right)
 
-    found = dict(FeatureTagger(LABELS).fit(TRAIN))
-    assert list(found) == [3.0, 1.0, 0.3, 0.1]
-    tagger = found[0.1]
+    actual = dict(FeatureTagger(LABELS).fit(TRAIN))
+    assert list(actual) == [3.0, 1.0, 0.3, 0.1]
+    tagger = actual[0.1]
     assert score(tagger) == 1.0
     answers = tagger.answers([("the", "Emil", "Berg", "sings"), ("Fritz",)])
     assert answers[0].tolist() == [2, 0, 1, 2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,13 +51,13 @@ def generator() -> Iterator[dict[str, str]]:
     [ROWS, generator(), pa.table({"text": TEXTS, "label": LABELS}), Capsule(), Dataset(), pd.DataFrame(ROWS)],
     ids=["dicts", "generator", "arrow", "capsule", "dataset", "frame"],
 )
-def test_tables(data: Any) -> None:
+def test_tables(data):
     read = task(data)
     assert [fields[0] for fields in read.fields] == list(TEXTS)
     assert read.targets == list(LABELS)
 
 
-def test_dates_and_decimal_numbers_are_no_obstacle(tmp_path: Path) -> None:
+def test_dates_and_decimal_numbers_are_no_obstacle(tmp_path):
     further = {"date": pd.Timestamp("2024-01-02"), "price": Decimal("1.5"), "raw": b"x", "after": pd.Timedelta(days=1)}
     frame = pd.DataFrame({"text": TEXTS, "mood": LABELS}).assign(**further)
     assert task(frame).targets == list(LABELS)
@@ -67,14 +66,14 @@ def test_dates_and_decimal_numbers_are_no_obstacle(tmp_path: Path) -> None:
     assert guess(read_rows(tmp_path / "a.parquet")) == {"kind": "classification", "text": "text", "label": "mood"}
 
 
-def test_a_matrix_of_labels() -> None:
+def test_a_matrix_of_labels():
     matrix = np.array([[1, 0, 1], [0, 1, 0]] * 12)
     read = task(list(TEXTS), label=matrix)
     assert (read.kind, read.targets[:2]) == ("multilabel", [["0", "2"], ["1"]])
 
 
 @pytest.mark.parametrize("cells", [(1, 0), ("x", ""), ("Yes", "no"), (True, None), ("1.0", "0.0")])
-def test_columns_with_one_label_each(cells: tuple[Any, Any]) -> None:
+def test_columns_with_one_label_each(cells):
     """They are several labels also where each row has one of them, as in `headstart init`."""
     columns = {"late": [cells[row % 3 == 0 or row % 3 == 1] for row in range(24)], "dear": [cells[0], cells[1]] * 12}
     read = task(pd.DataFrame({"text": TEXTS} | columns))
@@ -87,32 +86,32 @@ def test_columns_with_one_label_each(cells: tuple[Any, Any]) -> None:
     ) in single.notes
 
 
-def test_spans_of_an_annotation_tool_are_tags_of_words(tmp_path: Path) -> None:
+def test_spans_of_an_annotation_tool_are_tags_of_words(tmp_path):
     rows = [{"id": n, "text": f"Jim ran {n}", "label": [[0, 3, "PER"]]} for n in range(4)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     read = task(tmp_path / "a.jsonl")
     assert (read.kind, read.fields[0], read.targets[0]) == ("tagging", ("Jim", "ran", "0"), ["B-PER", "O", "O"])
 
 
-def test_names_of_files_are_no_texts(tmp_path: Path) -> None:
+def test_names_of_files_are_no_texts(tmp_path):
     (tmp_path / "a.csv").write_text("text\nfirst\nsecond\n")
     read = read_unlabelled([str(tmp_path / "a.csv")], task(ROWS))
     assert read == [("first",), ("second",)]
 
 
-def test_a_text_file_is_a_table_if_it_has_names_of_columns(tmp_path: Path) -> None:
+def test_a_text_file_is_a_table_if_it_has_names_of_columns(tmp_path):
     (tmp_path / "a.txt").write_text("Text|Label\nfast, good|pos\nlate, dear|neg\n")
     assert list(read_table(tmp_path / "a.txt").columns) == ["Text", "Label"]
     (tmp_path / "b.txt").write_text("fast, good\nlate, dear\n")
     assert read_table(tmp_path / "b.txt").columns == {"input": ["fast, good", "late, dear"]}
 
 
-def test_lone_surrogates_are_replaced() -> None:
+def test_lone_surrogates_are_replaced():
     table = read_table(["good \ud83d\ude00", "bad \ud83d"])
     assert table.columns["input"] == ["good \U0001f600", "bad \ufffd"]
 
 
-def test_a_space_or_another_unicode_form_makes_no_class() -> None:
+def test_a_space_or_another_unicode_form_makes_no_class():
     labels = ["caf\u00e9", "cafe\u0301 ", "tea"] * 8
     assert sorted(set(task(list(TEXTS), label=labels).targets)) == ["caf\u00e9", "tea"]
 
@@ -130,7 +129,7 @@ def test_a_space_or_another_unicode_form_makes_no_class() -> None:
         ({"data": 5}, "data: int is not supported; give a DataFrame"),
     ],
 )
-def test_what_is_wrong_is_named(arguments: dict[str, Any], message: str) -> None:
+def test_what_is_wrong_is_named(arguments, message):
     given = {"data": ROWS} | arguments
     with pytest.raises(InputError) as error:
         fit(given.pop("data"), verbose=False, **given)

@@ -44,7 +44,7 @@ def test_a_sheet_is_merged(name, content, tmp_path):
     assert empty == 0
 
 
-def test_a_merged_cell_counts_in_each_of_its_rows(tmp_path: Path) -> None:
+def test_a_merged_cell_counts_in_each_of_its_rows(tmp_path):
     rows = [
         ("Report", "", ""),
         ("", "text", "label"),

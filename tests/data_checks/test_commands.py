@@ -126,7 +126,7 @@ BROKEN: dict[str, tuple[str, Callable[[Rows], Rows], str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_each_kind_of_broken_data_stops_or_warns(name: str, project: Project) -> None:
+def test_each_kind_of_broken_data_stops_or_warns(name, project):
     check, change, message = BROKEN[name]
     project.raw["data"]["tasks"]["t"]["empty"] = "drop"
     project.write_train(project.train)
@@ -143,7 +143,7 @@ def test_each_kind_of_broken_data_stops_or_warns(name: str, project: Project) ->
     assert message not in project.check(**others | {check: False})
 
 
-def test_labels_that_a_person_gave_are_intended(project: Project) -> None:
+def test_labels_that_a_person_gave_are_intended(project):
     """A new label, and another balance of the labels, that come from `headstart label` end no run; in a data file they
     do, also if the text was labelled before."""
     entries = [
@@ -164,37 +164,37 @@ def test_labels_that_a_person_gave_are_intended(project: Project) -> None:
     assert "new label 'maybe' (checks.labels: stop)" in project.check()
 
 
-def test_positions_of_the_rows_are_named(project: Project) -> None:
+def test_positions_of_the_rows_are_named(project):
     project.write_train(conflicting(project.train))
     assert "train.jsonl, first at train.jsonl:401, train.jsonl:402, train.jsonl:403)" in project.check()
     project.write_train(replaced(CYRILLIC, 0.2)(project.train))
     assert "first at train.jsonl:1)" in project.check()
 
 
-def test_a_missing_column_stops(project: Project) -> None:
+def test_a_missing_column_stops(project):
     project.write_train([row | {"service": "s3"} for row in project.train])
     project.accept()
     project.write_train(labelled(texts(400, seed=6)))
     assert "t train (data/tasks/t/train.jsonl): column 'service' is missing (checks.columns: stop)" in project.check()
 
 
-def test_empty_rows_are_refused_with_file_and_line_unless_they_are_dropped(project: Project) -> None:
+def test_empty_rows_are_refused_with_file_and_line_unless_they_are_dropped(project):
     project.write_train(blank(project.train))
     assert project.check().startswith("data/tasks/t/train.jsonl, line 4: the text ('text') is empty; remove the row")
 
 
-def test_new_files_of_a_corpus_are_compared_alone(project: Project) -> None:
+def test_new_files_of_a_corpus_are_compared_alone(project):
     """Fifteen documents in another script are too few to change the corpus as a whole."""
     added = [{"text": text} for text in texts(15, words=CYRILLIC, length=30)]
     write(project.root / "data/domain/b.jsonl", added)
-    found = project.check(length="off")
-    assert "1 violation(s)" in found
-    assert "domain, new files (data/domain: b.jsonl, first at b.jsonl:1): share of the writing system changed" in found
+    actual = project.check(length="off")
+    assert "1 violation(s)" in actual
+    assert "domain, new files (data/domain: b.jsonl, first at b.jsonl:1): share of the writing system changed" in actual
     write(project.root / "data/domain/b.jsonl", [{"text": text} for text in texts(30, seed=7, length=30)])
     assert project.check().splitlines()[1:-1] == ["domain: 330 rows, 300 before"]
 
 
-def test_a_record_of_an_earlier_version_is_read(project: Project) -> None:
+def test_a_record_of_an_earlier_version_is_read(project):
     path = project.root / "data-checks.json"
     content = json.loads(path.read_text())
     for versions in content.values():
@@ -207,7 +207,7 @@ def test_a_record_of_an_earlier_version_is_read(project: Project) -> None:
     assert "'yes' 50.0% -> 80.0%" in project.check()
 
 
-def test_an_accepted_change_is_recorded_with_who_when_and_why(project: Project) -> None:
+def test_an_accepted_change_is_recorded_with_who_when_and_why(project):
     project.write_train(unbalanced(project.train))
     assert "class_balance" in project.check()
     assert "data-checks.json: t train accepted (new collection)" in project.check("--accept", "new collection")
@@ -222,21 +222,21 @@ def test_an_accepted_change_is_recorded_with_who_when_and_why(project: Project) 
     assert "class_balance" not in project.check()
 
 
-def test_the_stage_records_the_version_and_repeats_its_output(project: Project) -> None:
+def test_the_stage_records_the_version_and_repeats_its_output(project):
     project.write_train(repeated(project.train))
     assert "warning" in project.check(duplicates="warn")
     params = load_params(Path("params.yaml"))
     written = run_stage("checks", params)
     first = (written / "checks.json").read_text()
-    found = json.loads(first)["t train"]
-    assert "20.0% repeated rows" in found["findings"][0] and found["accepted"] is None and found["compared_with"]
+    actual = json.loads(first)["t train"]
+    assert "20.0% repeated rows" in actual["findings"][0] and actual["accepted"] is None and actual["compared_with"]
     assert record.read(Path("data-checks.json"))["t train"][-1].reason == record.BY_RULE
     run_stage("checks", params)
     assert (written / "checks.json").read_text() == first
     assert len(record.read(Path("data-checks.json"))["t train"]) == 2
 
 
-def test_the_stage_ends_before_training_if_a_rule_is_violated(project: Project) -> None:
+def test_the_stage_ends_before_training_if_a_rule_is_violated(project):
     project.write_train(unbalanced(project.train))
     assert "class_balance" in project.check()
     with pytest.raises(DataError, match="^1 violation"):
@@ -244,14 +244,14 @@ def test_the_stage_ends_before_training_if_a_rule_is_violated(project: Project) 
     assert not Path("artifacts/checks").exists()
 
 
-def test_the_first_version_is_not_refused(project: Project) -> None:
+def test_the_first_version_is_not_refused(project):
     Path("data-checks.json").unlink()
     project.write_train(conflicting(project.train))
-    assert "the first version; allowed increase 2.0%" in (found := project.check())
-    assert found.startswith("params.yaml: ok\nwarning: t train")
+    assert "the first version; allowed increase 2.0%" in (actual := project.check())
+    assert actual.startswith("params.yaml: ok\nwarning: t train")
 
 
-def test_the_file_of_accepted_versions_is_next_to_the_settings(project: Project) -> None:
+def test_the_file_of_accepted_versions_is_next_to_the_settings(project):
     folder = project.root / "experiments" / "mine"
     folder.mkdir(parents=True)
     (folder / "params.yaml").write_text(yaml.safe_dump(project.raw))
@@ -259,8 +259,8 @@ def test_the_file_of_accepted_versions_is_next_to_the_settings(project: Project)
     assert load_params(project.root / "params.yaml").checks.record == "data-checks.json"
 
 
-def test_records_of_two_clones_are_merged() -> None:
-    def text(*versions: tuple[str, str]) -> str:
+def test_records_of_two_clones_are_merged():
+    def text(*versions):
         entries = [{"digest": digest, "time": time, "by": "a@b", "reason": "r"} for digest, time in versions]
         return json.dumps({"t": entries})
 
@@ -269,7 +269,7 @@ def test_records_of_two_clones_are_merged() -> None:
 
 
 @pytest.mark.parametrize("kept", [0.6, 0.9])
-def test_random_resamples_of_the_data_raise_no_alarm(project: Project, kept: float) -> None:
+def test_random_resamples_of_the_data_raise_no_alarm(project, kept):
     for seed in range(10):
         chosen = random.Random(seed)
         rows = int(kept * len(project.train))

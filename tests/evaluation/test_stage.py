@@ -1,5 +1,8 @@
 """The stage on runs with known metrics."""
 
+from __future__ import annotations
+
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -259,3 +262,13 @@ def test_compared_systems_are_selected_on_dev(task, job):
     against = content["label_efficiency"]["ulmfit"]["adapted"][0]["against"]
     assert set(against) == {"ulmfit-scratch", "tfidf-chars"}
     assert content["best"]["2"] == "tfidf-words"
+
+
+def test_the_learning_curve_and_the_metrics(job, content):
+    with (job.output / "learning_curve.csv").open() as file:
+        learning = list(csv.DictReader(file))
+    assert len(learning) == 4 * 2
+    assert list(learning[0]) == ["system", "budget", "labels", "score", "low", "high", "accuracy"]
+    metrics = json.loads((job.output / "metrics.json").read_text())
+    assert metrics["ulmfit-adapted.8.accuracy"] == pytest.approx(271 / 300, abs=1e-6)
+    assert metrics["ulmfit-adapted.8.macro_f1_half_width"] > 0

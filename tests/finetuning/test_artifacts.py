@@ -36,7 +36,7 @@ def test_the_stored_model_is_the_evaluated_and_the_judged_one(kind, budget, make
         starts=["adapted"],
     )
     content = json.loads((evaluate(evaluation) / "evaluation.json").read_text())
-    systems = {one["system"]: one for one in content["systems"]}
+    systems = {single["system"]: single for single in content["systems"]}
 
     facts, test = read_facts(job.examples), read_split(job.examples, "test")
     scoring = scoring_for(kind, facts.labels)
@@ -58,8 +58,8 @@ def test_the_stored_model_is_the_evaluated_and_the_judged_one(kind, budget, make
     rival = rival_of(
         finetuned, facts=facts, split=test, scoring=scoring, metric=scoring.main, system=SYSTEM, rival=BEST_BASELINE
     )
-    own = Scored(SYSTEM, "digest", statistics[SYSTEM])
-    made = decide(own, None, PromotionRule(), rows=test_rows, baseline=rival)
+    ours = Scored(SYSTEM, "digest", statistics[SYSTEM])
+    made = decide(ours, None, PromotionRule(), rows=test_rows, baseline=rival)
     told = content["challenger"]
     assert made.against == f"baseline {told['against']}"
     assert made.candidate_score == pytest.approx(systems[SYSTEM]["artifact"]["scores"][scoring.main]["mean"])

@@ -1,5 +1,7 @@
 """`method: auto`: several ways to learn are tried, and the one with the best score of selection is used."""
 
+from __future__ import annotations
+
 import json
 import re
 from pathlib import Path
@@ -31,6 +33,12 @@ from components.models import FAMILIES
 from components.settings import contrastive
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import AutoSettings, FinetuneSettings
+
+
+def kept(index: int):
+    """Keeps the way with this index; the preferred one is the first."""
+    return lambda specs, selections: (index, selections[index])
+
 
 BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
 
@@ -65,7 +73,7 @@ def test_the_best_way_is_used(selection, make_job, in_process, every_way):
         scores[way] = best_score(record)
     output = finetune(job("auto"))
     (record,) = json.loads((output / "runs.json").read_text())
-    assert {found["way"]: found["score"] for found in record["ways"]} == scores
+    assert {actual["way"]: actual["score"] for actual in record["ways"]} == scores
     best = record["way"]
     if selection == "dev":
         assert best == max(every, key=lambda way: scores[way])
@@ -113,7 +121,7 @@ def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(make
     monkeypatch.setattr(Finetune, "least_rows", 13)
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
     (record,) = json.loads((output / "runs.json").read_text())
-    assert {found["way"]: found["score"] is not None for found in record["ways"]} == {
+    assert {actual["way"]: actual["score"] is not None for actual in record["ways"]} == {
         "features": True,
         "contrastive": True,
         "finetune": False,
@@ -164,10 +172,10 @@ def test_a_way_that_costs_more_than_is_left_is_shortened(way, make_job, in_proce
     output = finetune(make_job("bert", "classification", auto=limited, **job))
     (record,) = json.loads((output / "runs.json").read_text())
     share = (costs[way].steps // 2) / costs[way].steps
-    assert [found["share"] for found in record["ways"]] == [1, round(share, 3)]
-    assert [found["share"] for found in full["ways"]] == [1, 1]
+    assert [actual["share"] for actual in record["ways"]] == [1, round(share, 3)]
+    assert [actual["share"] for actual in full["ways"]] == [1, 1]
     assert 0.35 * full["ways"][1]["tokens"] < record["ways"][1]["tokens"] < 0.65 * full["ways"][1]["tokens"]
-    assert sum(found["minutes"] for found in record["ways"]) <= half + 1e-3
+    assert sum(actual["minutes"] for actual in record["ways"]) <= half + 1e-3
     shown = f"{way}: shortened in 1 of 1 run(s), to {share:.0%} of its steps or more: the whole way costs "
     assert shown in capsys.readouterr().out
 
@@ -179,7 +187,7 @@ def test_ways_that_are_still_to_come_are_left_an_equal_part(make_job, in_process
     auto = AutoSettings(minutes=5.0)
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
     (record,) = json.loads((output / "runs.json").read_text())
-    assert {found["way"]: found["share"] for found in record["ways"]} == {
+    assert {actual["way"]: actual["share"] for actual in record["ways"]} == {
         "features": 1,
         "contrastive": 0.5,
         "finetune": 0.5,
@@ -198,10 +206,10 @@ def test_ways_that_do_not_suit_the_kind_are_left_out(kind, settings):
 
 
 def test_the_cost_of_a_way(make_job, in_process, every_way, monkeypatch):
-    found: dict[str, float] = {}
+    actual: dict[str, float] = {}
 
     def noted(spec):
-        found[spec.settings.method] = cost_of(spec).minutes
+        actual[spec.settings.method] = cost_of(spec).minutes
         return cost_of(spec)
 
     monkeypatch.setattr(execution, "cost_of", noted)
@@ -209,10 +217,10 @@ def test_the_cost_of_a_way(make_job, in_process, every_way, monkeypatch):
     job = {"source": BUDGET, "method": "auto", "auto": auto, "evaluations": 3}
     finetune(make_job("bert", "classification", epochs=4, **job))
     # A forward pass costs 2 operations; 4 epochs of 2 folds and the final run cost 6 * 4 * 2, evaluations 2 * 3.
-    assert found["finetune"] / found["features"] == pytest.approx((2 + 6 * 4 * 2 + 2 * 3) / 2)
+    assert actual["finetune"] / actual["features"] == pytest.approx((2 + 6 * 4 * 2 + 2 * 3) / 2)
     finetune(make_job("bert", "classification", epochs=1, min_steps=12, **job))
     # An epoch has 3 steps. Each fold and the final run have 12.
-    assert found["finetune"] / found["features"] == pytest.approx((2 + 6 * 12 / 3 * 3 + 2 * 3) / 2)
+    assert actual["finetune"] / actual["features"] == pytest.approx((2 + 6 * 12 / 3 * 3 + 2 * 3) / 2)
 
 
 # Estimated memory of runs on a GPU.
@@ -230,16 +238,42 @@ def test_the_memory_of_bert_base(tmp_path):
     base = "base"
     weights = 20 * 110e6
     activations = 32 * 128 * 12 * 768 * (34 + 5 * 128 / 64)
-    found = gpu_bytes([spec(tmp_path / "a", "bert", preset=base)])
-    assert found == pytest.approx(PROCESS + weights + activations, rel=0.02)
+    actual = gpu_bytes([spec(tmp_path / "a", "bert", preset=base)])
+    assert actual == pytest.approx(PROCESS + weights + activations, rel=0.02)
     # float32 activations; and the largest of several runs.
     single = gpu_bytes([spec(tmp_path / "b", "bert", preset=base, precision="float32")])
-    assert single - found == pytest.approx(activations, rel=0.02)
+    assert single - actual == pytest.approx(activations, rel=0.02)
     tiny = spec(tmp_path / "c", "bert")
-    assert gpu_bytes([tiny, spec(tmp_path / "a", "bert", preset=base)]) == found
+    assert gpu_bytes([tiny, spec(tmp_path / "a", "bert", preset=base)]) == actual
     assert gpu_bytes([]) == 0
 
 
 def test_every_family_has_an_estimate(tmp_path):
     for family in FAMILIES:
         assert PROCESS < gpu_bytes([spec(tmp_path / family, family)]) < 2 * PROCESS, family
+
+
+def test_a_cheaper_way_wins_a_tie(make_job, in_process, every_way, monkeypatch):
+    monkeypatch.setattr(execution, "choose_way", kept(0))
+    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert record["way"] == "features"
+
+
+@pytest.mark.parametrize(("worse", "way"), [(False, "contrastive"), (True, "features")])
+def test_the_preferred_way_is_kept_unless_it_is_clearly_worse(worse, way, make_job, in_process, monkeypatch):
+    monkeypatch.setattr(execution, "choose_way", kept(int(worse)))
+    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert record["way"] == way
+
+
+@pytest.mark.parametrize(("worse", "reads"), [(False, 0), (True, 1)])
+def test_test_is_encoded_only_by_the_way_that_is_kept(worse, reads, make_job, in_process, monkeypatch):
+    """The frozen encoder reads the test split if `features` is kept, once, and not if `contrastive` is."""
+    calls = []
+    real = frozen.extract_fixed
+    monkeypatch.setattr(frozen, "extract_fixed", lambda *given, **named: calls.append(1) or real(*given, **named))
+    monkeypatch.setattr(execution, "choose_way", kept(int(worse)))
+    finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
+    assert len(calls) == reads

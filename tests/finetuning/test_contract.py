@@ -3,6 +3,8 @@
 All entries of both tables are tested; a new kind needs rows in `ROWS`.
 """
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
@@ -43,8 +45,8 @@ def test_every_family_learns_every_kind(family, kind, make_job, in_process):
     records = json.loads((output / "runs.json").read_text())
     for record in records:
         key = (record["system"], record["budget"], record["seed"])
-        found = read_answers(output, "test")[key]
-        assert len(found) == len(test) and all(np.isfinite(answer).all() for answer in found)
+        actual = read_answers(output, "test")[key]
+        assert len(actual) == len(test) and all(np.isfinite(answer).all() for answer in actual)
         assert record["score"] == scoring.main
         assert [point["step"] for point in record["curve"]] == ([0] if key[0].endswith(FROZEN) else [0, 3])
         on_dev = scoring.score(dev.fields, dev.targets, read_answers(output, "dev")[key])[scoring.main]
@@ -126,3 +128,10 @@ def test_the_recipe_of_ulmfit_learns(make_job, in_process, settings):
     (record,) = json.loads((finetune(make_job("ulmfit", "classification", **recipe)) / "runs.json").read_text())
     assert "penalty" not in record and record["steps"] == 40
     assert record["curve"][0]["train_loss"] is None and record["curve"][-1]["train_loss"] < 0.2
+
+
+def test_on_a_frozen_encoder_a_head_without_closed_form_is_trained_by_steps(make_job, in_process):
+    changes = {"method": "features", "head_steps": 0, "epochs": 20, "training": FAST, "head_dropout": 0.0}
+    (record,) = json.loads((finetune(make_job("bert", "classification", **changes)) / "runs.json").read_text())
+    assert "penalty" not in record and record["steps"] == 60
+    assert record["curve"][-1]["train_loss"] < 0.7

@@ -1,5 +1,7 @@
 """`selection: budget`: all choices are made by cross-validation within the label budget."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
@@ -31,8 +33,8 @@ def check(job: FinetuneJob, output: Path) -> None:
     key = (job.system, ALL, 0)
     answers = read_answers(output, OUT_OF_FOLD)[key]
     chosen = record["curve"][record["chosen"]]
-    found = scoring.score(train.fields, train.targets, answers)[scoring.main]
-    assert found == pytest.approx(record["selected"][scoring.main], abs=1e-5) == pytest.approx(best_score(record))
+    actual = scoring.score(train.fields, train.targets, answers)[scoring.main]
+    assert actual == pytest.approx(record["selected"][scoring.main], abs=1e-5) == pytest.approx(best_score(record))
     assert record["best_step"] == chosen["step"]
     assert not read_answers(output, "dev")
     served = load_classifier(output / "classifier").answer(test.fields)
@@ -49,7 +51,7 @@ def test_normalisation_by_blocks(norm, kind, make_job, in_process):
     check(job, output)
     (record,) = json.loads((output / "runs.json").read_text())
     norms = ["length", "block", "fixed"] if norm == "auto" else [""]
-    assert set(record["penalties"]) == {f"{one} {penalty}".strip() for one in norms for penalty in (1.0, 100.0)}
+    assert set(record["penalties"]) == {f"{single} {penalty}".strip() for single in norms for penalty in (1.0, 100.0)}
     if norm == "auto":
         best = max(record["penalties"].values())
         assert record["penalties"][f"{record['head_norm']} {record['penalty']}"] == best
@@ -91,7 +93,7 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
 def test_the_penalty_and_the_point_are_chosen_of_all_folds_together(make_job, in_process):
     job = make_job("bert", "classification", source=BUDGET, head_penalties=[1.0, 1e9], epochs=4, evaluations=4)
     (record,) = json.loads((finetune(job) / "runs.json").read_text())
-    best = max(record["penalties"], key=lambda one: (record["penalties"][one], float(one)))
+    best = max(record["penalties"], key=lambda single: (record["penalties"][single], float(single)))
     assert record["penalty"] >= float(best), "the largest penalty within one standard error of the best"
     assert [point["step"] for point in record["curve"]] == [0, 3, 6, 9, 12]
     assert record["best_step"] == record["curve"][record["chosen"]]["step"]
@@ -103,8 +105,8 @@ def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(stop, make_
     steps: list[int] = []
 
     def chosen(*arguments):
-        found = real(*arguments)
-        return crossvalidation.replace(found, chosen=crossvalidation.replace(found.chosen, stop=stop))
+        actual = real(*arguments)
+        return crossvalidation.replace(actual, chosen=crossvalidation.replace(actual.chosen, stop=stop))
 
     def counted(*arguments, **named):
         for report in real_train(*arguments, **named):
@@ -168,3 +170,14 @@ def test_contrastive_training_prefers_the_end_of_its_schedule_and_fine_tuning_th
     points = range(len(record["curve"]))
     assert record["chosen"] == points[first if index == 0 else -1 - first]
     assert record["best_step"] == record["curve"][record["chosen"]]["step"]
+
+
+def test_dev_chooses_the_normalisation(make_job, in_process):
+    job = make_job("bert", "classification", head_norm="auto", head_penalties=[1.0, 100.0], method="features")
+    output = finetune(job)
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert len(record["penalties"]) == 6 and record["head_norm"] in ("length", "block", "fixed")
+    test = read_split(job.examples, "test")
+    served = load_classifier(output / "classifier").answer(test.fields)
+    for answer, expected in zip(served, read_answers(output, "test")[job.system, ALL, 0], strict=True):
+        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))

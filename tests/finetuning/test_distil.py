@@ -126,8 +126,8 @@ def answers_of(output: Path, split: str = "test") -> np.ndarray:
 def specs_of_student(job: DistilJob) -> list[RunSpec]:
     """The run of a student and those of its folds, as the cross-validation makes them."""
     settings = job.settings.model_copy(update={"method": "distil"})
-    found = Distillation(job.distil, job.texts, tuple(job.taught / name / FILE for name in job.distil.teachers))
-    (spec,) = specs_of(job, settings, distillation=found)
+    actual = Distillation(job.distil, job.texts, tuple(job.taught / name / FILE for name in job.distil.teachers))
+    (spec,) = specs_of(job, settings, distillation=actual)
     return [spec, *(replace(spec, fold=fold, folds=3) for fold in range(3))]
 
 
@@ -153,13 +153,13 @@ def test_every_kind_with_soft_predictions_is_distilled(kind, selection, project,
     assert names == {f"{budget}.0.{fold}" for fold in (["all", 0, 1, 2] if selection == "budget" else ["all"])}
     texts = read_unlabelled(teacher.texts)
     for name in names:
-        found = unpack(name, tensors)
-        assert len(found) == len(texts) == 20
+        actual = unpack(name, tensors)
+        assert len(actual) == len(texts) == 20
         if kind in ("classification", "pair", "choice"):
-            np.testing.assert_allclose([answer.sum() for answer in found], 1, atol=1e-5)
+            np.testing.assert_allclose([answer.sum() for answer in actual], 1, atol=1e-5)
         if kind == "tagging":
             tags = len(json.loads((teacher.examples / "labels.json").read_text()))
-            assert [len(answer) for answer in found] == [len(words) * tags for words in texts]
+            assert [len(answer) for answer in actual] == [len(words) * tags for words in texts]
     # The way with teachers is kept, to see that its predictions are served.
     monkeypatch.setattr("components.learners.finetuning.execution._best", lambda candidates: candidates[-1])
     job = project.student("word2vec", kind, selection=selection)
@@ -180,11 +180,11 @@ def test_the_teacher_of_a_fold_has_learned_from_the_rows_outside_it(fold, projec
     taught = teach(job)
     (labelled,) = (spec for spec in distillation._labelling(job, texts="") if spec.fold == fold)
     train = read_split(job.examples, "train")
-    found = rows_of(labelled, train)
-    assert len(found.learned) == (9 if fold is None else 6)
-    known = np.sort(np.concatenate([found.learned, [] if found.held is None else found.held])).astype(np.int64)
-    table = features(labelled, "train").matrix().numpy()[np.searchsorted(known, found.learned)]
-    regression = LogisticRegression(C=1 / 10, max_iter=1000, tol=1e-8).fit(table, train.take(found.learned).labels)
+    actual = rows_of(labelled, train)
+    assert len(actual.learned) == (9 if fold is None else 6)
+    learned = np.sort(np.concatenate([actual.learned, [] if actual.held is None else actual.held])).astype(np.int64)
+    table = features(labelled, "train").matrix().numpy()[np.searchsorted(learned, actual.learned)]
+    regression = LogisticRegression(C=1 / 10, max_iter=1000, tol=1e-8).fit(table, train.take(actual.learned).labels)
     answers = unpack(f"3.0.{'all' if fold is None else fold}", load_file(taught / FILE))
     expected = regression.predict_proba(features(labelled, "labels").matrix().numpy())
     np.testing.assert_allclose(np.stack(answers), expected, atol=2e-3)
@@ -198,9 +198,9 @@ def test_a_fold_of_a_student_learns_from_the_teacher_of_that_fold_only(project):
     write_predictions(job.taught / "bert-adapted", {name: [value] * len(texts) for name, value in fixed.items()})
     train = read_split(job.examples, "train")
     for spec in specs_of_student(job):
-        found = rows_of(spec, train)
-        held = train.take([] if found.held is None else found.held)
-        indices, answers = soft_labels_of(spec, held, found.left_out)
+        actual = rows_of(spec, train)
+        held = train.take([] if actual.held is None else actual.held)
+        indices, answers = soft_labels_of(spec, held, actual.left_out)
         name = "3.0.all" if spec.fold is None else f"3.0.{spec.fold}"
         np.testing.assert_allclose(answers, [fixed[name]] * len(indices), atol=1e-7)
         # The texts of the rows on which the fold is scored are not learned.
@@ -220,8 +220,8 @@ def write_predictions(directory: Path, answers: dict[str, list[Any]]) -> None:
 def test_predictions_of_several_teachers_are_averaged(tmp_path):
     write_predictions(tmp_path / "a", {"9.0.all": [[1.0, 0.0], [0.25, 0.75]]})
     write_predictions(tmp_path / "b", {"9.0.all": [[0.5, 0.5], [0.75, 0.25]]})
-    found = read_soft_labels([tmp_path / name / FILE for name in ("a", "b")], "9.0.all")
-    np.testing.assert_allclose(found, [[0.75, 0.25], [0.5, 0.5]])
+    actual = read_soft_labels([tmp_path / name / FILE for name in ("a", "b")], "9.0.all")
+    np.testing.assert_allclose(actual, [[0.75, 0.25], [0.5, 0.5]])
     with pytest.raises(ArtifactError, match="has no predictions of the run 9.1.all; run the stage teach again"):
         read_soft_labels([tmp_path / "a" / FILE], "9.1.all")
 

@@ -1,5 +1,7 @@
 """Features of a frozen encoder: vectors of the right rows, computed once, cached by content."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Callable
@@ -87,9 +89,9 @@ def test_features_equal_the_inputs_of_the_head(kind, family, rows, make_encoder,
         batch = on_disk.batch(np.asarray([index]))
         with torch.inference_mode():
             expected = model.vectors(collate([row]))
-        for found, wanted, units in zip(batch["features"], expected, row.units * len(expected), strict=False):
+        for actual, wanted, units in zip(batch["features"], expected, row.units * len(expected), strict=False):
             real = len(units) if kind == "tagging" else None
-            torch.testing.assert_close(found[:real], wanted[:real], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(actual[:real], wanted[:real], atol=1e-5, rtol=1e-5)
     # They can be inputs of training.
     (torch.nn.Linear(on_disk.vectors.shape[1], 1)(on_disk.matrix()).sum()).backward()
 
@@ -217,8 +219,8 @@ def test_a_mix_of_layers_is_trained_on_fixed_features(kind, make_encoder, settin
     for index, row in enumerate(encoded):
         with torch.inference_mode():
             expected = model.vectors(collate([row]))
-        found = read.batch(np.asarray([index]))["features"]
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        actual = read.batch(np.asarray([index]))["features"]
+        torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_the_mix_is_trained_on_a_frozen_encoder(job, make_encoder, in_process, monkeypatch):
@@ -250,3 +252,16 @@ def test_a_head_is_trained_with_dropout():
     targets = [np.asarray([row % 2], dtype=np.float32) for row in range(6)]
     train_head(head, table=table, targets=targets, settings=Training(rate=0.1, batch_size=3), steps=2, seed=0)
     assert modes == [True, True]
+
+
+def test_a_table_with_other_vectors_is_computed_again(tmp_path):
+    cached(tmp_path, "a", table(1.0))
+    path = tmp_path / "a" / VECTORS
+    path.write_bytes(path.read_bytes()[:-4] + b"abcd")
+    assert cached(tmp_path, "a", table(3.0)).matrix()[-1].item() == 3.0
+
+
+def test_a_failed_computation_leaves_no_files(tmp_path):
+    with pytest.raises(AssertionError):
+        cached(tmp_path, "a", refuse)
+    assert not list(tmp_path.iterdir())

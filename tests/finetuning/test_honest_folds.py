@@ -35,9 +35,9 @@ PER_CLASS, GROUPS, BUDGET = 12, 12, 4
 
 def given() -> list[dict[str, Any]]:
     """Rows in groups of three, and copies of some of them in no group."""
-    found = [{**row, "group": f"g{number % GROUPS}"} for number, row in enumerate(rows(PER_CLASS))]
-    copies = [{**row, "text": f"{row['text']} !", "group": None} for row in found[:6]]
-    return found + copies
+    actual = [{**row, "group": f"g{number % GROUPS}"} for number, row in enumerate(rows(PER_CLASS))]
+    copies = [{**row, "text": f"{row['text']} !", "group": None} for row in actual[:6]]
+    return actual + copies
 
 
 def write(folder: Path, kind: str, found: list[dict[str, Any]]) -> Path:
@@ -68,11 +68,11 @@ def planted(folder: Path, kind: str) -> dict[str, Path]:
     assert inside.sum() > (data.folds == 0).sum(), "rows without labels belong to those of the fold"
     made = {}
     for name, words in PLANTED.items():
-        found = [
+        actual = [
             {**row, "text": f"{row['text']} {words}"} if flag else row
             for row, flag in zip(given(), inside, strict=True)
         ]
-        made[name] = write(folder / name, kind, found)
+        made[name] = write(folder / name, kind, actual)
         assert np.array_equal(data_of(made[name]).folds, data.folds)
     return made
 
@@ -81,18 +81,18 @@ def fitted_words(made: Path) -> dict[str, Any]:
     """The answers of every words model and baseline of fold 0 to rows without the words, and its vocabulary."""
     data, facts = data_of(made), read_facts(made)
     training = data.training(np.flatnonzero(data.folds == 0))
-    found: dict[str, Any] = {}
+    actual: dict[str, Any] = {}
     for name, system in baselines_of(facts.kind, language="en", which="all").items():
         for number, candidate in enumerate(system(training)):
             answers = candidate.model.answers(data.test.fields)
-            found[f"{name} {number}"] = (candidate.details, [answer.tolist() for answer in answers])
-    return found
+            actual[f"{name} {number}"] = (candidate.details, [answer.tolist() for answer in answers])
+    return actual
 
 
 @pytest.mark.parametrize("kind", sorted(ROWS))
 def test_words_models_and_baselines(kind, tmp_path):
-    one, other = (fitted_words(made) for made in planted(tmp_path, kind).values())
-    assert one == other
+    single, other = (fitted_words(made) for made in planted(tmp_path, kind).values())
+    assert single == other
 
 
 @pytest.mark.parametrize("kind", ["classification", "pair"])
@@ -100,8 +100,8 @@ def test_a_leak_is_seen(kind, tmp_path, monkeypatch):
     """With the rows alone left out, and not what belongs to them."""
     made = planted(tmp_path, kind)
     monkeypatch.setattr(Split, "belonging", lambda split, rows: frozenset(split.digests[row] for row in rows))
-    one, other = (fitted_words(folder) for folder in made.values())
-    assert one != other
+    single, other = (fitted_words(folder) for folder in made.values())
+    assert single != other
 
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -142,13 +142,13 @@ def test_ways_to_learn(way, tmp_path, make_job, in_process, cluster, monkeypatch
         spec = fold_of(job)
         compute_all([spec], cluster=job.cluster)
         execute(GroupSpec((spec,), key=f"{made.parent.name}-{spec.key}"))
-    one, other = states
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    single, other = states
+    assert single.keys() == other.keys()
+    assert all(torch.equal(single[name], other[name]) for name in single)
 
 
 def test_a_joint_regression(tmp_path, make_job, in_process):
-    found = []
+    actual = []
     for made in planted(tmp_path, "classification").values():
         job = job_of(make_job, made, "classification", words="auto")
         (spec,) = specs_of(job, job.settings)
@@ -159,9 +159,9 @@ def test_a_joint_regression(tmp_path, make_job, in_process):
         for name, system in work.systems.items():
             if name.startswith("tfidf"):
                 fit = JointRegression(work, system, head, vectors, held, penalty=1.0)
-                found.append(fit(1.0).weights)
-    half = len(found) // 2
-    assert all(np.array_equal(one, other) for one, other in zip(found[:half], found[half:], strict=True))
+                actual.append(fit(1.0).weights)
+    half = len(actual) // 2
+    assert all(np.array_equal(single, other) for single, other in zip(actual[:half], actual[half:], strict=True))
 
 
 def test_no_task_of_a_group_reads_the_rows_of_another(tmp_path, make_job):
@@ -174,9 +174,9 @@ def test_no_task_of_a_group_reads_the_rows_of_another(tmp_path, make_job):
     for fold in _folds(GroupSpec(tuple(members), key="both"), [_Head()] * 2):
         held: set[bytes] = set()
         learned: set[bytes] = set()
-        for one in fold.members:
-            train = read_split(one.examples, "train")
-            found = rows_of(one, train)
-            held |= train.belonging(found.held)
-            learned |= {train.digests[row] for row in found.learned}
+        for single in fold.members:
+            train = read_split(single.examples, "train")
+            actual = rows_of(single, train)
+            held |= train.belonging(actual.held)
+            learned |= {train.digests[row] for row in actual.learned}
         assert held and learned and not held & learned

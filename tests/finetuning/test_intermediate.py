@@ -29,8 +29,8 @@ def test_the_encoder_of_the_fine_tuned_model_is_the_start(family, make_job, in_p
     manifest = read_manifest(encoder, kind=KIND, verify=True)
     assert (manifest.facts["task"], manifest.facts["parent"]) == ("other", read_manifest(other).digest)
     expected = load_classifier(other / "classifier").encoder.state_dict()
-    found = load_encoder(encoder).model.state_dict()
-    assert found.keys() == expected.keys() and all(found[name].equal(expected[name]) for name in found)
+    actual = load_encoder(encoder).model.state_dict()
+    assert actual.keys() == expected.keys() and all(actual[name].equal(expected[name]) for name in actual)
 
     output = finetune_after(after(make_job(family, "classification"), "other", encoder, tmp_path / "after"))
     facts = read_manifest(output, kind=FINETUNED).facts

@@ -1,5 +1,7 @@
 """`label_names`: names of labels as training texts."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from itertools import cycle
@@ -12,6 +14,7 @@ from pydantic import ValidationError
 
 from components.core.errors import DataError
 from components.data.tasks.examples import TaskFacts, read_facts, read_split
+from components.data.tasks.results import read_answers
 from components.learners.finetuning import frozen, run_rows
 from components.learners.finetuning.distil import chosen_of
 from components.learners.finetuning.features import FeatureTable
@@ -40,8 +43,8 @@ def spec_of(job: FinetuneJob) -> Any:
 
 def record_of(job: FinetuneJob) -> dict[str, Any]:
     (record,) = json.loads((finetune(job) / "runs.json").read_text())
-    found: dict[str, Any] = record
-    return found
+    actual: dict[str, Any] = record
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -85,9 +88,9 @@ def test_heads_that_are_not_solved_or_read_several_vectors(changes, method, make
     real = run_rows.RunRows.of_head
 
     def noted(self, inputs, *, names):
-        found = real(self, inputs, names=names)
-        rows.extend((len(self), len(one.table), len(one.targets)) for one in found.values())
-        return found
+        actual = real(self, inputs, names=names)
+        rows.extend((len(self), len(single.table), len(single.targets)) for single in actual.values())
+        return actual
 
     monkeypatch.setattr(run_rows.RunRows, "of_head", noted)
     job = make_job("bert", "classification", source=BUDGET, method=method, label_names="always", **changes)
@@ -186,3 +189,11 @@ def test_tables_are_joined():
     joined = texts.joined(FeatureTable.of_texts(torch.full((1, 1), 9.0)))
     assert joined.matrix()[:, 0].tolist() == [0, 1, 2, 9] and joined.counts.tolist() == [1, 2, 1]
     assert joined.starts.tolist() == [0, 1, 2, 3] and joined.lengths is None
+
+
+def test_the_answers_on_test_are_those_that_are_served(make_job, in_process):
+    job = make_job("bert", "classification", method="contrastive", contrastive=FEW, label_names="auto")
+    output, test = finetune(job), read_split(job.examples, "test")
+    served = load_classifier(output / "classifier").answer(test.fields)
+    for answer, expected in zip(served, read_answers(output, "test")[job.system, -1, 0], strict=True):
+        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))

@@ -1,5 +1,7 @@
 """The stage: every family, its output, and resuming of interrupted runs."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal
@@ -364,3 +366,16 @@ def test_a_frozen_model_that_fine_tuning_has_not_changed_is_written_once(make_jo
 def test_random_weights_are_never_scored_frozen(make_job, in_process):
     output = finetune(make_job(trained=False, frozen=True))
     assert set(pq.read_table(output / "runs.parquet").column("system").to_pylist()) == {"ulmfit-scratch"}
+
+
+def test_a_model_without_improvement_gives_the_served_answers(make_job, settings, in_process):
+    job = make_job("bert", training=settings.training.model_copy(update={"rate": 1e-12}))
+    served = load_members(finetune(job) / "classifier")
+    records = json.loads((job.output / "runs.json").read_text())
+    assert not any(record["best_step"] for record in records)
+    fields = read_split(job.examples, "test").fields
+    expected = np.stack([np.stack(member.answer(fields)) for member in served])
+    rows = pq.read_table(job.output / "runs.parquet", filters=[("split", "=", "test")]).to_pylist()
+    predicted = np.asarray([row["answer"] for row in rows]).reshape(len(records), *expected.shape[1:])
+    for answers in expected:
+        assert any(np.array_equal(of_run.astype(np.float32), answers) for of_run in predicted)

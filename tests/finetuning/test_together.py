@@ -1,5 +1,7 @@
 """Multi-task training: the task of a step, the output, and bit-identical resuming."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -55,9 +57,9 @@ def test_a_step_is_the_next_batch_of_its_task():
         assert mixture.tokens_before(step) == tokens
         # Two workers share the same batch.
         for rank in range(2):
-            own = mixture.batch(step, rank, 2)
-            assert int(own["task"]) == task
-            assert torch.equal(own["targets"], expected["targets"][rank::2])
+            ours = mixture.batch(step, rank, 2)
+            assert int(ours["task"]) == task
+            assert torch.equal(ours["targets"], expected["targets"][rank::2])
         seen[task] += 1
     # Random access, independent of the number of steps.
     longer = TaskMixture(single, np.asarray([0.25, 0.75]), steps=1000, seed=5)
@@ -90,8 +92,8 @@ def tasks(task: Path, source: TaskSource, tmp_path: Path) -> dict[str, Path]:
     for name, count, offset in (("train", 10, 300), ("dev", 5, 400), ("test", 6, 500)):
         write_jsonl(folder / f"{name}.jsonl", rows(count, offset=offset))
     other = source.model_copy(update={"path": str(folder), "label": "part", "slice": None, "budgets": [4, 8]})
-    found = examples(ExamplesJob(task="parity", source=other, output=tmp_path / "examples-parity"))
-    return {"things": task, "parity": found}
+    actual = examples(ExamplesJob(task="parity", source=other, output=tmp_path / "examples-parity"))
+    return {"things": task, "parity": actual}
 
 
 @pytest.fixture
@@ -188,3 +190,9 @@ def test_tasks_whose_budgets_do_not_pair_are_refused(make_job, source, tmp_path)
 def test_a_frozen_encoder_is_refused(make_job):
     with pytest.raises(ConfigError, match="finetune.ulmfit.method: multi-task learning trains the encoder"):
         together(make_job(method="features"))
+
+
+def test_random_encoders_are_trained_jointly(make_job):
+    output = together(make_job(trained=False))
+    table = pq.read_table(output / "things" / "runs.parquet")
+    assert set(table.column("system").to_pylist()) == {"ulmfit-scratch-with-both"}

@@ -47,11 +47,11 @@ def test_the_loss_is_that_of_the_task_and_the_weighted_mean_of_the_pieces(family
     plain, _ = batches(encoder, settings)
     model, sampler = batches(encoder, settings.model_copy(update={"lm_weight": 0.25}))
     batch = sampler.batch(1)
-    found = model.losses(batch)
+    actual = model.losses(batch)
     total, count = model.encoder.text_loss(batch, model.encoder.hidden_states(batch["tokens"], batch["lengths"]))
     expected = plain.losses(batch).loss + 0.25 * total / count
-    torch.testing.assert_close(found.loss, expected)
-    assert set(found.sums) == {"rows", "tokens"} and set(plain.losses(batch).sums) == {"rows"}
+    torch.testing.assert_close(actual.loss, expected)
+    assert set(actual.sums) == {"rows", "tokens"} and set(plain.losses(batch).sums) == {"rows"}
     # Then all parameters are trained, including the language model's output layer.
     learning = {id(parameter) for parameter in model.own_parameters()}
     learning |= {id(parameter) for group in model.encoder.layer_groups() for parameter in group}
@@ -68,8 +68,8 @@ def test_families_without_objective_have_no_auxiliary_loss(family, make_job, in_
 
 
 def test_a_fraction_of_a_short_epoch_is_one_step():
-    found = [runs.steps_between(epochs, epoch=epoch) for epochs, epoch in ((0.0, 3), (0.1, 3), (1.0, 3), (0.4, 10))]
-    assert found == [0, 1, 3, 4]
+    actual = [runs.steps_between(epochs, epoch=epoch) for epochs, epoch in ((0.0, 3), (0.1, 3), (1.0, 3), (0.4, 10))]
+    assert actual == [0, 1, 3, 4]
 
 
 def test_chain_thaw_follows_the_layer_groups(make_job, in_process, monkeypatch):

@@ -29,8 +29,8 @@ def test_a_run_that_chose_on_dev_has_the_score_of_the_combination(score):
 
 
 def softmax(values: np.ndarray) -> np.ndarray:
-    found = np.exp(values - values.max(1, keepdims=True))
-    return found / found.sum(1, keepdims=True)
+    actual = np.exp(values - values.max(1, keepdims=True))
+    return actual / actual.sum(1, keepdims=True)
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -43,9 +43,9 @@ def test_a_joint_regression_is_the_product_of_its_parts(classes):
     weights, biases = of_head(whole, features=3)
     of_encoder = softmax(dense @ weights.T + biases).astype(np.float32)
     words = of_words(whole, features=3, scale=2.5)
-    found = joint(of_encoder, words.logits(tfidf), exclusive=True)
+    actual = joint(of_encoder, words.logits(tfidf), exclusive=True)
     expected = whole.probabilities(sparse.hstack([dense, 2.5 * tfidf], format="csr"))
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
 def test_a_joint_regression_of_several_labels():
@@ -56,8 +56,8 @@ def test_a_joint_regression_of_several_labels():
     whole = fit_independent(sparse.hstack([dense, tfidf], format="csr"), targets, 4, c=1.0)
     weights, biases = of_head(whole, features=3)
     of_encoder = (1 / (1 + np.exp(-(dense @ weights.T + biases)))).astype(np.float32)
-    found = joint(of_encoder, of_words(whole, features=3, scale=1.0).logits(tfidf), exclusive=False)
-    np.testing.assert_allclose(found, whole.probabilities(sparse.hstack([dense, tfidf], format="csr")), atol=1e-6)
+    actual = joint(of_encoder, of_words(whole, features=3, scale=1.0).logits(tfidf), exclusive=False)
+    np.testing.assert_allclose(actual, whole.probabilities(sparse.hstack([dense, tfidf], format="csr")), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_served_model_is_the_scored_one_to_the_last_bit(kind, words, selecti
 def test_where_no_words_are_chosen_the_model_is_the_encoder_alone(make_job, in_process, monkeypatch):
     source = {"selection": "budget"}
     alone = finetune(make_job("ulmfit", "classification", name="alone", source=source))
-    monkeypatch.setattr(WordsRows, "choose", lambda self, found: Choice(0, {}, list(found[0])))
+    monkeypatch.setattr(WordsRows, "choose", lambda self, actual: Choice(0, {}, list(actual[0])))
     none = finetune(make_job("ulmfit", "classification", name="none", words="auto", source=source))
     assert not (none / "classifier" / "words").exists()
     assert read_answers(none, "test").values() and str(read_answers(none, "test")) == str(read_answers(alone, "test"))

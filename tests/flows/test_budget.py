@@ -1,5 +1,7 @@
 """A budget refuses or stops a run, the next one resumes it; `headstart plan` says what a run would cost."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 from components.pipeline.costs import Duration, History, machine
 from components.settings.loading import load_params
 from flows import budget, stages
+from flows.execution import failure
 from flows.terminal import BudgetError
 
 from .conftest import change, ran
@@ -48,7 +51,7 @@ def test_a_run_is_stopped_at_its_budget_and_the_next_one_resumes(project, run, m
     # On a busy machine, DVC itself may take more than three seconds.
     assert ran(project) in (before := ["ingest general", "ingest domain"], [*before, "pretrain model"])
     durations = History(project).read()
-    assert [one.stage for one in durations] == ["ingest@general", "ingest@domain"]
+    assert [single.stage for single in durations] == ["ingest@general", "ingest@domain"]
     assert durations[0].unit == "bytes" and durations[0].seconds > 0
 
     # The next run continues with the stage; the duration of one that was interrupted is not recorded.
@@ -56,7 +59,7 @@ def test_a_run_is_stopped_at_its_budget_and_the_next_one_resumes(project, run, m
     monkeypatch.undo()
     monkeypatch.setattr(stages, "run_headstart", lambda *arguments, **keywords: None)
     assert run()["Completed"] == ["pretrain", "evaluate", "register"]
-    assert [one.stage for one in History(project).read()][2:] == ["evaluate", "register"]
+    assert [single.stage for single in History(project).read()][2:] == ["evaluate", "register"]
 
 
 def test_a_run_that_is_expected_to_exceed_the_budget_does_not_start(project, run):
@@ -91,9 +94,16 @@ def test_the_plan_of_a_run(project):
     assert "no history on this machine: ingest@general, ingest@domain, evaluate, register; their first run" in shown
     assert "over budget: 2.00 hours, and budget.hours is 1; `headstart retrain` would refuse to start" in shown
 
-    found = json.loads(plan(project, "--json"))
-    assert found["machine"] == here
-    assert found["total"]["seconds"] == pytest.approx(7200) and found["over_budget"].startswith("2.00 hours")
-    stage = next(one for one in found["stages"] if one["stage"] == "pretrain")
+    actual = json.loads(plan(project, "--json"))
+    assert actual["machine"] == here
+    assert actual["total"]["seconds"] == pytest.approx(7200) and actual["over_budget"].startswith("2.00 hours")
+    stage = next(single for single in actual["stages"] if single["stage"] == "pretrain")
     assert (stage["why"], stage["work"], stage["basis"]) == ("has not run yet", {"amount": 1, "unit": "run"}, "2 runs")
     assert ran(project) == [] and not (project / "data.dvc").exists()
+
+
+def test_a_flow_that_started_the_run_ends_with_the_same_code():
+    error = failure("retrain", BudgetError.exit_code, ["a line", "error: pretrain: stopped, because", "flow failed"])
+    assert isinstance(error, BudgetError) and error.final
+    assert str(error) == "retrain: pretrain: stopped, because"
+    assert BudgetError.exit_code == 3

@@ -1,5 +1,7 @@
 """`headstart drill`: its project, its comparison, its report. The drills themselves take minutes; people run them."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from components.settings.loading import load_params
 from flows import drill
 from flows.drill import Drill
 from flows.drills.project import DrillError, Project, Session, differences, make
+from flows.drills.services import Store
 
 
 @pytest.fixture
@@ -75,3 +78,23 @@ def test_a_failed_drill_ends_with_exit_code_1(monkeypatch, tmp_path):
     assert said[-1] == "  FAILED in 0 s: it did not"
     with pytest.raises(ConfigError, match="unknown drill 'god'; did you mean 'good'"):
         drill.run(["god"], session=Session(tmp_path, {}))
+
+
+def test_expired_credentials_are_refused(monkeypatch):
+    from components.cluster.storage import ensure_bucket
+    from components.core.errors import TrainingError
+    from components.training.checkpoint import CheckpointStore
+
+    store = Store()
+    for name, value in store.variables.items():
+        monkeypatch.setenv(name, value)
+    ensure_bucket("drill")
+    checkpoints = CheckpointStore("s3://drill/checkpoints", key="a")
+    checkpoints.save(1, {}, {})
+    assert store.stored == 1
+    store.expired = True
+    with pytest.raises(TrainingError, match="ExpiredToken"):
+        checkpoints.save(2, {}, {})
+    store.expired = False
+    assert checkpoints.steps() == [1]
+    store.close()

@@ -64,8 +64,8 @@ def reasons(root: Path) -> dict[str, tuple[str, ...]]:
 def stale(root: Path) -> set[str]:
     """The stages that plain DVC runs once it has looked at the code, of those that have run before."""
     dvc(root, "repro", "--single-item", "identity")
-    found = json.loads(dvc(root, "status", "--json", *STAGES))
-    return set(found)
+    actual = json.loads(dvc(root, "status", "--json", *STAGES))
+    return set(actual)
 
 
 def test_an_edit_makes_the_stages_that_reach_it_out_of_date(clone):

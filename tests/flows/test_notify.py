@@ -57,25 +57,25 @@ class Receiver:
 
         self.web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web)
         self.mail = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Mail)
-        for one in (self.web, self.mail):
-            threading.Thread(target=one.serve_forever, daemon=True).start()
+        for single in (self.web, self.mail):
+            threading.Thread(target=single.serve_forever, daemon=True).start()
 
 
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    found = Receiver()
-    monkeypatch.setenv(WEBHOOK, f"http://127.0.0.1:{found.web.server_address[1]}/hook")
+    actual = Receiver()
+    monkeypatch.setenv(WEBHOOK, f"http://127.0.0.1:{actual.web.server_address[1]}/hook")
     monkeypatch.setenv(EMAIL, "ops@example.org")
-    monkeypatch.setenv(SMTP, f"smtp://127.0.0.1:{found.mail.server_address[1]}")
-    yield found
-    for one in (found.web, found.mail):
-        one.shutdown()
-        one.server_close()
+    monkeypatch.setenv(SMTP, f"smtp://127.0.0.1:{actual.mail.server_address[1]}")
+    yield actual
+    for single in (actual.web, actual.mail):
+        single.shutdown()
+        single.server_close()
 
 
 def automations() -> list[str]:
     with get_client(sync_client=True) as client:
-        return sorted(one.name for one in client.read_automations() if one.name.startswith("headstart: "))
+        return sorted(single.name for single in client.read_automations() if single.name.startswith("headstart: "))
 
 
 @flow(name="retrain", flow_run_name="the run of 3 o'clock")

@@ -1,6 +1,9 @@
 """dvc.yaml, as DVC reads it, and the STAGES table."""
 
+from __future__ import annotations
+
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +17,8 @@ from components.pipeline.identity import PLACES, file_name
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
 from flows.execution import add_folder
+from flows.plan import Plan, Stage
+from flows.run import wanted
 from flows.terminal import StageError
 
 from .conftest import ROOT, dvc, git
@@ -180,3 +185,60 @@ def test_dvc_says_why_a_folder_cannot_be_added(tmp_path):
     (tmp_path / "data/rows.csv").write_text("text,label\n")
     with pytest.raises(StageError, match=r"data: failed to parse 'vars' in 'other.dvc.yaml'"):
         add_folder(Path("data"), root=tmp_path)
+
+
+def test_only_outputs_that_the_next_run_continues_persist_between_runs(resolved):
+    _, stages = resolved
+    kept = {name.partition("@")[0] for name, stage in stages.items() if "persist" in json.dumps(stage["outs"])}
+    assert kept == {"ingest", "tokenizer", "tokenize"} | {
+        name
+        for name in ("ingest-parallel", "tokenize-parallel", "adapt")
+        if any(stage.partition("@")[0] == name for stage in stages)
+    }
+
+
+def test_the_order_of_the_graph(clone, tmp_path):
+    command = [sys.executable, "-m", "flows.plan", "dvc.yaml", str(tmp_path / "plan.json")]
+    subprocess.run(command, cwd=clone, check=True)
+    plan = Plan.from_json((tmp_path / "plan.json").read_text())
+    assert [stage.name for stage in wanted(plan)] == [
+        "identity",
+        # Errors in the labels are reported before training.
+        "examples@aws-type",
+        "ingest@general",
+        "ingest@domain",
+        "checks",
+        "tokenizer@general-wordpiece",
+        "tokenizer@domain-wordpiece",
+        "tokenize@general-wordpiece",
+        "tokenize@domain-wordpiece",
+        "pretrain@ulmfit",
+        "adapt@ulmfit",
+        "scratch@ulmfit",
+        "scratch@ulmfit-vectors",
+        "unlabelled@aws-type-baselines",
+        "finetune@aws-type-ulmfit-scratch",
+        "finetune@aws-type-ulmfit-vectors",
+        "finetune@aws-type-ulmfit-pretrained",
+        "finetune@aws-type-ulmfit-adapted",
+        "baseline@aws-type",
+        "evaluate@aws-type",
+        "leakage@aws-type",
+        "register",
+        "promote",
+        "report",
+    ]
+    by_name = {stage.name: stage for stage in plan.stages}
+    assert by_name["pretrain@ulmfit"].reasons == ("has not run yet",)
+    assert by_name["register"].always
+    assert by_name["pretrain@ulmfit"].metrics == ("artifacts/metrics/pretrain/ulmfit.json",)
+    assert isinstance(by_name["report"], Stage)
+
+
+def test_requirements_lock_contains_pinned_versions_only():
+    lines = [line.partition(" ; ")[0] for line in (ROOT / "requirements.lock").read_text().splitlines()]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+(\[[a-z,-]+\])?==[A-Za-z0-9.]+(post\d+)?", line) for line in lines)
+    pinned = {re.split(r"[\[=]", line)[0].lower().replace("_", "-") for line in lines}
+    wanted = [line.partition("#")[0].strip() for line in (ROOT / "requirements.in").read_text().splitlines()]
+    names = {re.split(r"[\[=<>]", line)[0].lower().replace("_", "-") for line in wanted if line}
+    assert names <= pinned

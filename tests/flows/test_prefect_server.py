@@ -31,10 +31,10 @@ PREFECT_API_URL = "http://prefect.example/api"
 def test_a_server_may_be_configured_in_a_profile(tmp_path, variables, profiles, found):
     if profiles:
         (tmp_path / "profiles.toml").write_text(profiles)
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     done = subprocess.run(
         [sys.executable, "-c", IS_CONFIGURED],
-        env={**own, **variables, "PREFECT_HOME": str(tmp_path)},
+        env={**ours, **variables, "PREFECT_HOME": str(tmp_path)},
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

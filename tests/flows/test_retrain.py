@@ -1,5 +1,7 @@
 """The flow `retrain` on a miniature DVC project: which stages run, failures, killed runs."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -7,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -446,3 +449,10 @@ def processes_of(project: Path) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return result
+
+
+def test_a_requested_rebuild_runs_a_stage_that_is_up_to_date(project):
+    dvc(project, "repro", "-q", "pretrain")
+    stage = Stage(name="pretrain", address="dvc.yaml:pretrain")
+    assert stages.reproduce(stage, project) == "Skipped"
+    assert stages.reproduce(replace(stage, force=True), project) == "Completed"

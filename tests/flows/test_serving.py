@@ -1,9 +1,12 @@
 """The deployment of a schedule: what its start and its end change on Prefect's server."""
 
+from __future__ import annotations
+
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import httpx
@@ -15,7 +18,7 @@ from prefect.states import Cancelled, Completed, Pending, Running, Scheduled
 
 from components.core.errors import ConfigError
 from flows.flow_run import MISSED, Times, begin_scheduled
-from flows.serving import STOPPED, Schedule, begin, close, create
+from flows.serving import STOPPED, Replaced, Schedule, _refuse_other, begin, close, create
 
 NIGHTLY = Times(cron="0 3 * * *", timezone="Europe/Berlin")
 HOURLY = Times(cron="", timezone="UTC", every=3600)
@@ -181,3 +184,14 @@ def test_a_scheduled_run_does_for_those_that_are_late(monkeypatch):
     assert cancelled == {late[0].id: MISSED, late[1].id: MISSED}
     run.auto_scheduled = False
     assert begin_scheduled() == 0
+
+
+def test_an_owner_that_was_replaced_leaves_the_deployment_alone():
+    schedule = Schedule("nightly", "/repository/params.yaml", True, OWNER, HOURLY)
+    client: Any = SimpleNamespace()
+    for owner in (OWNER, "", None, "/repository on b"):
+        client.read_deployment = Mock(return_value=SimpleNamespace(description=owner))
+        if owner != "/repository on b":
+            _refuse_other(client, uuid4(), schedule)
+    with pytest.raises(Replaced, match="/repository on b"):
+        _refuse_other(client, uuid4(), schedule)

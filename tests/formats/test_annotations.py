@@ -73,13 +73,13 @@ def test_label_studio_pairs_and_ratings(tmp_path):
     stars = {"type": "rating", "from_name": "stars", "to_name": "text", "value": {"rating": 4}}
     other = value | {"value": {"selected": "right"}}
     tasks = [
-        {"id": n, "data": {"a": f"x{n}", "b": f"y{n}"}, "annotations": [{"result": [one, stars]}]}
-        for n, one in enumerate((value, other))
+        {"id": n, "data": {"a": f"x{n}", "b": f"y{n}"}, "annotations": [{"result": [single, stars]}]}
+        for n, single in enumerate((value, other))
     ]
     write_json(tmp_path / "a.json", tasks)
     names = {"train": "a.json", "dev": None, "test": "a.json", "overlap": "report"}
-    found = read("pair", tmp_path, first="a", second="b", label="better", **names)
-    assert found.labels == ["left", "right"] and found.train.fields == [("x0", "y0"), ("x1", "y1")]
+    actual = read("pair", tmp_path, first="a", second="b", label="better", **names)
+    assert actual.labels == ["left", "right"] and actual.train.fields == [("x0", "y0"), ("x1", "y1")]
     tasks[1]["annotations"][0]["result"][1] = stars | {"value": {"rating": 2}}
     write_json(tmp_path / "a.json", tasks)
     assert targets(read("regression", tmp_path, text="a", score="stars", **names).train) == [[4.0], [2.0]]
@@ -88,8 +88,8 @@ def test_label_studio_pairs_and_ratings(tmp_path):
 def test_label_studio_json_min(tmp_path):
     spans = [{"start": 0, "end": 11, "text": TEXT[:11], "labels": ["PER"]}]
     row = {"id": 1, "text": TEXT, "label": spans, "annotation_id": 1, "annotator": 1}
-    (found,) = read_label_studio(write_json(tmp_path / "a.json", [row]), Reading())
-    assert found.spans == {"label": [PERSON]}
+    (actual,) = read_label_studio(write_json(tmp_path / "a.json", [row]), Reading())
+    assert actual.spans == {"label": [PERSON]}
 
 
 def test_doccano(tmp_path):
@@ -169,8 +169,8 @@ def test_a_folder_of_save_to_disk(tmp_path):
         saved(tmp_path / split)
     write_json(tmp_path / "dataset_dict.json", {"splits": ["train", "test"]})
     names = {"train": "train", "dev": None, "test": "test", "overlap": "report"}
-    found = read("classification", tmp_path, **names)
-    assert found.labels == ["neg", "pos"] and targets(found.train) == [[1], [0]]
+    actual = read("classification", tmp_path, **names)
+    assert actual.labels == ["neg", "pos"] and targets(actual.train) == [[1], [0]]
     tagged = read("tagging", tmp_path, **names)
     assert tagged.train.fields == [("in", "Bonn"), ("no",)] and targets(tagged.train) == [[2, 0], [2]]
     (tmp_path / "train" / "data-00000-of-00001.arrow").unlink()
@@ -190,8 +190,10 @@ def test_a_repository_of_parquet_and_csv_files(tmp_path, described):
             "---\ndataset_info:\n  features:\n  - name: text\n    dtype: string\n  - name: label\n    dtype:\n"
             "      class_label:\n        names:\n          '0': neg\n          '1': pos\n---\n# A data set\n"
         )
-    found = read("classification", tmp_path, train="train", dev=None, test="test.csv")
-    assert found.labels == ["neg", "pos"] and targets(found.train) == [[1], [0]] and targets(found.test) == [[1], [0]]
+    actual = read("classification", tmp_path, train="train", dev=None, test="test.csv")
+    assert (
+        actual.labels == ["neg", "pos"] and targets(actual.train) == [[1], [0]] and targets(actual.test) == [[1], [0]]
+    )
     (tmp_path / "test.csv").write_text("text,label\nfine,1\npoor,2\n")
     with pytest.raises(DataError, match=r"test\.csv, row 3: 'label' is '2', and the data set has 2 classes"):
         read("classification", tmp_path, train="train", dev=None, test="test.csv")
@@ -219,12 +221,12 @@ LABELLED = [
 def test_predictions_are_read_again(tmp_path, form, rows, kind):
     path = tmp_path / "a"
     {"doccano": write_doccano, "prodigy": write_prodigy}[form](path, rows, model="m 1")
-    found = list(READERS[form](path, Reading()))
-    assert [record.data["text"] for record in found] == [row.text for row in rows]
+    actual = list(READERS[form](path, Reading()))
+    assert [record.data["text"] for record in actual] == [row.text for row in rows]
     if kind == "tagging":
-        assert [record.spans for record in found] == [{"label": row.spans} for row in rows]
+        assert [record.spans for record in actual] == [{"label": row.spans} for row in rows]
     else:
-        assert [record.chosen for record in found] == [{"label": row.labels} for row in rows]
+        assert [record.chosen for record in actual] == [{"label": row.labels} for row in rows]
 
 
 def test_prodigy_tasks_to_correct_have_tokens_and_no_answer(tmp_path):
@@ -254,7 +256,7 @@ def test_label_studio_predictions(tmp_path):
     )
     write_label_studio(tmp_path / "a.json", PREDICTED, model="m:1")
     first, second = json.loads((tmp_path / "a.json").read_text())
-    assert [one["value"] for one in first["predictions"][0]["result"]] == [
+    assert [single["value"] for single in first["predictions"][0]["result"]] == [
         {"start": 0, "end": 11, "text": "Marie Curie", "labels": ["PER"]},
         {"start": 20, "end": 25, "text": "Paris", "labels": ["LOC"]},
     ]
@@ -339,14 +341,14 @@ def test_formats_are_recognised_by_their_content(tmp_path):
     jsonl(tmp_path / "w.jsonl", {"words": ["a"], "tags": ["O"]})
     jsonl(tmp_path / "t.jsonl", {"text": "a", "label": "x"})
     saved(tmp_path / "saved")
-    found = {
+    actual = {
         (path.name, kind): form
         for path in sorted(tmp_path.iterdir())
         for kind in ("classification", "multilabel", "tagging")
         if (form := detected(path, kind=kind))
     }
     every = ("classification", "multilabel", "tagging")
-    assert found == {
+    assert actual == {
         **{("ls.json", kind): "label-studio" for kind in every},
         **{("p.jsonl", kind): "prodigy" for kind in every},
         **{("saved", kind): "datasets" for kind in every},

@@ -42,8 +42,8 @@ def test_suggestions_are_labelled_with_their_texts(project):
     params = project()
     source = params.data.tasks["things"]
     texts = [text for text in TEXTS if any(map(str.isalnum, text))]
-    found = [Suggestion((text,), ("=fruit",), 0.5, {}, "@why", "") for text in texts]
-    write_suggestions(Path("s.csv"), found, source)
+    actual = [Suggestion((text,), ("=fruit",), 0.5, {}, "@why", "") for text in texts]
+    write_suggestions(Path("s.csv"), actual, source)
     assert not any(cell.startswith(("=", "@", "\t", "\r", "-a", "-2", "+c")) for cell in cells(Path("s.csv")))
     with Path("s.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = [row | {"label": escaped("=new")} for row in csv.DictReader(file)]

@@ -41,9 +41,7 @@ SPREAD = b'a\tb\n"x\ty"\tz\n'
     ],
     ids=["delimiter", "quotes", "byte order mark", "latin-1", "cp874", "long", "no quotes", "tabs in quotes", "json"],
 )
-def test_layouts(
-    tmp_path: Path, form: str, content: bytes, columns: list[str], layout: dict[str, Any], expected: list[Any]
-) -> None:
+def test_layouts(tmp_path, form, content, columns, layout, expected):
     (tmp_path / "a").write_bytes(content)
     assert [values for _, values in rows(form, tmp_path / "a", columns, **layout)] == expected
 
@@ -65,9 +63,7 @@ def test_layouts(
         ),
     ],
 )
-def test_wrong_layouts_are_refused(
-    tmp_path: Path, form: str, content: bytes, layout: dict[str, Any], message: str
-) -> None:
+def test_wrong_layouts_are_refused(tmp_path, form, content, layout, message):
     (tmp_path / "a").write_bytes(content)
     columns = {"json": ["0"], "tsv": ["a"]}.get(form, ["1"])
     with pytest.raises(DataError, match=message):
@@ -75,7 +71,7 @@ def test_wrong_layouts_are_refused(
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "parquet"])
-def test_a_column_name_that_occurs_twice_is_an_error(tmp_path: Path, form: str) -> None:
+def test_a_column_name_that_occurs_twice_is_an_error(tmp_path, form):
     path, names = tmp_path / f"a.{form}", ["text", "label", "text"]
     if form == "parquet":
         pq.write_table(pa.table([["a"], ["b"], ["c"]], names=names), path)
@@ -86,7 +82,7 @@ def test_a_column_name_that_occurs_twice_is_an_error(tmp_path: Path, form: str) 
     assert [values for _, values in rows(form, path, ["label"])] == [("b",)]
 
 
-def test_json_documents_of_lists_and_of_objects(tmp_path: Path) -> None:
+def test_json_documents_of_lists_and_of_objects(tmp_path):
     path = tmp_path / "a.json.gz"
     document = {"train": [["book a flight", "travel"]], "more": {"deep": [{"text": "hi", "n": 3}]}}
     path.write_bytes(gzip.compress(json.dumps(document, indent=1).encode()))
@@ -104,9 +100,7 @@ def test_json_documents_of_lists_and_of_objects(tmp_path: Path) -> None:
         ({f"t{n}": {"id": n, "text": "a"} for n in range(3)}, ["id"], [(0,), (1,), (2,)]),
     ],
 )
-def test_a_json_object_holds_columns_or_rows_by_id(
-    tmp_path: Path, document: dict[str, Any], columns: list[str], expected: list[tuple[Any, ...]]
-) -> None:
+def test_a_json_object_holds_columns_or_rows_by_id(tmp_path, document, columns, expected):
     (tmp_path / "a.json").write_text(json.dumps(document))
     assert [values for _, values in rows("json", tmp_path / "a.json", columns, nested=True)] == expected
 
@@ -127,7 +121,7 @@ def test_a_json_object_holds_columns_or_rows_by_id(
         ('[["x"],\n ["y"]', "", r"a\.json: not valid JSON \(.*line 2 column 7.*\)"),
     ],
 )
-def test_errors_in_json_documents(tmp_path: Path, text: str, member: str, message: str) -> None:
+def test_errors_in_json_documents(tmp_path, text, member, message):
     path = tmp_path / "a.json"
     path.write_text(text)
     with pytest.raises(DataError, match=message):
@@ -135,7 +129,7 @@ def test_errors_in_json_documents(tmp_path: Path, text: str, member: str, messag
 
 
 @pytest.mark.parametrize("form", ["jsonl", "json"])
-def test_a_member_that_other_objects_have_may_be_missing(tmp_path: Path, form: str) -> None:
+def test_a_member_that_other_objects_have_may_be_missing(tmp_path, form):
     objects = ['{"text": "a"}', '{"text": "b", "label": "x"}', '{"label": "y"}']
     content = "\n".join(objects) if form == "jsonl" else f"[{', '.join(objects)}]"
     (tmp_path / f"a.{form}").write_text(content)
@@ -145,7 +139,7 @@ def test_a_member_that_other_objects_have_may_be_missing(tmp_path: Path, form: s
         rows(form, tmp_path / f"a.{form}", ["text", "labl"])
 
 
-def test_nested_values_are_returned_as_lists(tmp_path: Path) -> None:
+def test_nested_values_are_returned_as_lists(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"words": [["a", "b"], []], "n": [1, 2]}), path)
     assert rows("parquet", path, ["words", "n"], nested=True) == [(1, (["a", "b"], 1)), (2, ([], 2))]
@@ -154,7 +148,7 @@ def test_nested_values_are_returned_as_lists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("form", "name"), [("jsonl", "a.jsonl"), ("json", "a.json")])
-def test_lone_surrogates_in_json_are_replaced_and_counted(tmp_path: Path, form: str, name: str) -> None:
+def test_lone_surrogates_in_json_are_replaced_and_counted(tmp_path, form, name):
     path = tmp_path / name
     row = r'{"text": "cut \ud83d", "labels": ["\ud83d"]}'
     path.write_text(row + "\n" if form == "jsonl" else f"[{row}]")
@@ -164,7 +158,7 @@ def test_lone_surrogates_in_json_are_replaced_and_counted(tmp_path: Path, form: 
     assert reading.bad_bytes == 2
 
 
-def test_invalid_utf8_in_parquet_is_replaced_and_counted(tmp_path: Path) -> None:
+def test_invalid_utf8_in_parquet_is_replaced_and_counted(tmp_path):
     path = tmp_path / "a.parquet"
     values = pa.array([b"fine", b"caf\xe9", None])
     text = pa.StringArray.from_buffers(3, *values.buffers()[1:], values.buffers()[0])

@@ -16,18 +16,18 @@ SPANS = [(0, 2, "x"), (2, 3, "x"), (4, 6, "y"), (6, 7, "x")]
 
 def conlleval(tags: list[str]) -> list[tuple[int, int, str]]:
     """Chunks as CoNLL's evaluation script finds them, word by word, whatever the scheme (Tjong Kim Sang 2000)."""
-    found, start = [], 0
+    actual, start = [], 0
     before, kind_before = "O", ""
     for index, tag in enumerate([*tags, "O"]):
         prefix, _, kind = tag.partition("-")
         ends = before in "ES" or (before in "BI" and (prefix in "BSO" or kind != kind_before))
         begins = prefix in "BS" or (before in "ESO" and prefix in "EI") or (prefix != "O" and kind != kind_before)
         if ends:
-            found.append((start, index, kind_before))
+            actual.append((start, index, kind_before))
         if begins:
             start = index
         before, kind_before = prefix, kind
-    return found
+    return actual
 
 
 @pytest.mark.parametrize("scheme", CASES)

@@ -50,8 +50,8 @@ def settings_of(name: str) -> dict[str, Any]:
     values = {"epochs": 2, "evaluations": 1, "head_steps": 3, "head_penalties": [10.0], "max_length": 16} | changes
     settings = FinetuneSettings.model_validate({**values, "training": training})
     tokenizer, model = tokenizer_of(FAMILY), dict(FAMILIES[FAMILY].tiny)
-    found = {"kind": kind, "tokenizer": tokenizer, "model": model, "finetune": settings.model_dump()}
-    return json.loads(json.dumps(found))
+    actual = {"kind": kind, "tokenizer": tokenizer, "model": model, "finetune": settings.model_dump()}
+    return json.loads(json.dumps(actual))
 
 
 def fine_tune(settings: dict[str, Any], *, inputs: Path, folder: Path) -> dict[str, list[float]]:

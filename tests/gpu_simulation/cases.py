@@ -58,14 +58,14 @@ def pretraining() -> list[Case]:
 def finetuning() -> list[Case]:
     """In bf16, every kind with a Transformer, some with an LSTM, every family with a kind of texts or of units, and the
     options of heads, windows and losses with code of their own; some kinds in float32."""
-    found = [
+    actual = [
         *(Case("bert", "bf16", kind) for kind in KINDS),
         *(Case("ulmfit", "bf16", kind) for kind in ("choice", "classification", "pair", "questions", "tagging")),
         *(Case(family, "float32", kind, answers=True) for family, kind in ANSWERED),
     ]
     others = [family for family in FAMILIES if family not in ("bert", "ulmfit")]
     kinds = ("classification", "tagging")
-    found += [Case(family, "bf16", kinds[number % 2]) for number, family in enumerate(others)]
+    actual += [Case(family, "bf16", kinds[number % 2]) for number, family in enumerate(others)]
     options: list[tuple[str, str, dict[str, Any]]] = [
         ("bert", "tagging", {"tagger": "bilstm_crf"}),
         ("ulmfit", "tagging", {"tagger": "bilstm_crf"}),
@@ -81,4 +81,4 @@ def finetuning() -> list[Case]:
         ("bert", "classification", {"unfreezing": "chain_thaw", "unfreeze_epochs": 0.2}),
         ("bert", "classification", {"pooling": "concat", "layers": "all"}),
     ]
-    return found + [Case(family, "bf16", kind, settings=changes) for family, kind, changes in options]
+    return actual + [Case(family, "bf16", kind, settings=changes) for family, kind, changes in options]

@@ -26,8 +26,8 @@ Outcomes = dict[str, dict[str, Any]]
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that parallel test processes share."""
-    own = tmp_path_factory.getbasetemp()
-    shared = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "gpu-simulation"
+    ours = tmp_path_factory.getbasetemp()
+    shared = (ours.parent if "PYTEST_XDIST_WORKER" in os.environ else ours) / "gpu-simulation"
     shared.mkdir(exist_ok=True)
     return shared
 
@@ -69,7 +69,7 @@ def outcomes(guard: Path, folder: Path) -> Callable[[str], Outcomes]:
                     failure.write_text(ran.stderr[-4000:], encoding="utf-8")
             # Of all tests of the group; the process runs once.
             assert output.exists(), failure.read_text(encoding="utf-8")
-        found: Outcomes = json.loads(output.read_text(encoding="utf-8"))
-        return found
+        actual: Outcomes = json.loads(output.read_text(encoding="utf-8"))
+        return actual
 
     return of_group

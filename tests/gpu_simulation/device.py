@@ -79,13 +79,13 @@ CARD = torch.device("cuda", 0)
 
 def _place() -> str:
     """File and line of the innermost two frames of the project, tests excluded."""
-    found: list[str] = []
+    actual: list[str] = []
     frame: FrameType | None = sys._getframe()
-    while frame is not None and len(found) < 2:
+    while frame is not None and len(actual) < 2:
         if frame.f_code.co_filename.startswith(COMPONENTS):
-            found.append(f"{frame.f_code.co_filename.removeprefix(COMPONENTS)}:{frame.f_lineno}")
+            actual.append(f"{frame.f_code.co_filename.removeprefix(COMPONENTS)}:{frame.f_lineno}")
         frame = frame.f_back
-    return " < ".join(found)
+    return " < ".join(actual)
 
 
 def _is_cuda(device: Any) -> bool:
@@ -96,12 +96,12 @@ class SimulatedTensor(torch.Tensor):
     """A tensor on cuda:0; `held` is its value on the CPU."""
 
     held: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
     def __new__(cls, held: Tensor) -> SimulatedTensor:
         strided = held.layout == torch.strided
-        made: SimulatedTensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: SimulatedTensor = torch.Tensor._make_wrapper_subclass(
             cls,
             held.size(),
             strides=held.stride() if strided else None,
@@ -158,7 +158,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Compute an operator on the values of its operands, and give its result their device."""
     name, full = _names(func)
     operands = _tensors(tuple(kwargs.values()), _tensors(args, []))
-    on_device = [one for one in operands if isinstance(one, SimulatedTensor)]
+    on_device = [single for single in operands if isinstance(single, SimulatedTensor)]
     wanted = kwargs.get("device")
     if not on_device and not _is_cuda(wanted):
         return func(*args, **kwargs)
@@ -167,17 +167,19 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return True
     if name == "_pin_memory":
         return args[0]
-    _check(func, name, args, kwargs, on_device, [one for one in operands if not isinstance(one, SimulatedTensor)])
+    _check(
+        func, name, args, kwargs, on_device, [single for single in operands if not isinstance(single, SimulatedTensor)]
+    )
     plain = {key: _held(value) for key, value in kwargs.items()}
     if _is_cuda(wanted):
         plain["device"] = torch.device("cpu")
     plain |= {"pin_memory": False} if "pin_memory" in plain else {}
-    found = func(*map(_held, args), **plain)
+    actual = func(*map(_held, args), **plain)
     if name == "copy_":
         return args[0]
     if wanted is not None and not _is_cuda(wanted):
-        return found
-    return _simulated(found, {id(one.held): one for one in on_device})
+        return actual
+    return _simulated(actual, {id(single.held): single for single in on_device})
 
 
 def _simulated(tree: Any, known: dict[int, SimulatedTensor]) -> Any:
@@ -212,10 +214,10 @@ def _check(
             RECORD.note(name, "size")
         if any(not isinstance(index, SimulatedTensor) for index in indices):
             RECORD.note(name, "write")
-        on_host = [one for one in on_host if not any(one is index for index in indices)]
+        on_host = [single for single in on_host if not any(single is index for index in indices)]
     # The lengths of a packed sequence belong on the host; a number may be anywhere.
-    if name != "_pack_padded_sequence" and any(one.dim() for one in on_host):
-        shapes = [tuple(one.shape) for one in on_host if one.dim()]
+    if name != "_pack_padded_sequence" and any(single.dim() for single in on_host):
+        shapes = [tuple(single.shape) for single in on_host if single.dim()]
         raise RuntimeError(
             f"{func}: expected all tensors to be on the same device, but found cuda:0 and cpu {shapes} at {_place()}"
         )
@@ -256,15 +258,15 @@ def pretend_cuda() -> None:
     # module.to() replaces parameters, because the data of a parameter cannot change its class.
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     # Tensors of inference mode cannot be wrapped.
-    torch.inference_mode = torch.no_grad  # type: ignore[misc,assignment]
-    torch.compile = lambda function, **options: function  # type: ignore[assignment]
+    torch.inference_mode = torch.no_grad
+    torch.compile = lambda function, **options: function
     torch.cuda._lazy_init = lambda: None
     torch.cuda.is_available = lambda: True
-    torch.cuda.is_bf16_supported = lambda including_emulation=True: True  # type: ignore[assignment]
-    torch.cuda.get_device_capability = lambda device=None: (9, 0)  # type: ignore[assignment]
-    torch.cuda.manual_seed = lambda seed: None  # type: ignore[assignment]
-    torch.cuda.synchronize = lambda device=None: None  # type: ignore[assignment]
-    torch.Tensor.pin_memory = lambda self, device=None: self  # type: ignore[method-assign,assignment]
+    torch.cuda.is_bf16_supported = lambda including_emulation=True: True
+    torch.cuda.get_device_capability = lambda device=None: (9, 0)
+    torch.cuda.manual_seed = lambda seed: None
+    torch.cuda.synchronize = lambda device=None: None
+    torch.Tensor.pin_memory = lambda self, device=None: self
     _replace_lstm()
     _replace_attention()
 
@@ -299,7 +301,7 @@ def _replace_attention() -> None:
         if q.is_cuda:
             mask = "none" if attn_mask is None else f"{attn_mask.dtype}".removeprefix("torch.")
             RECORD.operators[f"attention.{str(q.dtype).removeprefix('torch.')}.{mask}"] += 1
-        found: torch.Tensor = library(q, k, v, attn_mask=attn_mask, **options)
-        return found
+        actual: torch.Tensor = library(q, k, v, attn_mask=attn_mask, **options)
+        return actual
 
     F.scaled_dot_product_attention = attention

@@ -59,7 +59,7 @@ def observed(train: Callable[..., Iterator[loop.StepReport]]) -> Callable[..., I
             report = next(reports, None)
             if report is None:
                 return
-            STEPS.append([f"{one.kind} {one.operator} {one.place}" for one in RECORD.events[before:]])
+            STEPS.append([f"{single.kind} {single.operator} {single.place}" for single in RECORD.events[before:]])
             LOSSES.append(report.loss)
             yield report
 
@@ -75,16 +75,16 @@ def launch(function: Any, job: Any, *, settings: Any, rows: int = 0, progress: A
 def types_of_states(case: Case) -> list[list[str]]:
     """The types of all hidden states under autocast in bf16, on the CPU and on the device. Its operators are not
     recorded: the texts are padded."""
-    found, operators = [], RECORD.operators.copy()
+    actual, operators = [], RECORD.operators.copy()
     tokens, lengths = torch.tensor([[7, 8, 9, 6], [8, 9, 0, 0]]), torch.tensor([4, 2])
     for device in (torch.device("cpu"), CUDA):
         with simulating(), computing("bf16", device):
             model = build_model(case.family, vocabulary=20, settings={**FAMILIES[case.family].tiny, **case.model})
             states = model.to(device).eval().hidden_states(move(tokens, device), move(lengths, device))
-            found.append([str(state.dtype) for state in states])
+            actual.append([str(state.dtype) for state in states])
     RECORD.operators.clear()
     RECORD.operators.update(operators)
-    return found
+    return actual
 
 
 def pretrain_and_adapt(case: Case, inputs: Path, folder: Path) -> None:

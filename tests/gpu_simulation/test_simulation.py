@@ -106,5 +106,5 @@ def test_answers_on_a_card_are_those_of_the_cpu(outcomes):
     for name, outcome in compared.items():
         on_card, on_cpu = outcome["answers"]
         assert len(on_card) == len(on_cpu) > 0
-        for found, expected in zip(on_card, on_cpu, strict=True):
-            assert found == pytest.approx(expected, abs=1e-5), name
+        for actual, expected in zip(on_card, on_cpu, strict=True):
+            assert actual == pytest.approx(expected, abs=1e-5), name

@@ -59,7 +59,7 @@ ROWS = [
     {"id": 5, "text": "  \t"},
 ]
 #: In a tsv every line is a row, and quotes have no special meaning.
-TSV_ROWS = [{**row, "text": {2: '"Good", he said', 5: "  "}.get(row["id"], row["text"])} for row in ROWS]  # type: ignore[call-overload]
+TSV_ROWS = [{**row, "text": {2: '"Good", he said', 5: "  "}.get(row["id"], row["text"])} for row in ROWS]
 PREDICTIONS = ["short", "long", None, "short", None]
 CONFIDENCES = [0.75, 1.0, None, 0.75, None]
 

@@ -1,5 +1,7 @@
 """Sampling on exact distributions; continuations, gaps and sums of words with models of known predictions."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -291,3 +293,15 @@ def test_a_zero_query_and_pieces_of_another_table():
         nearest_words(TABLE, PIECES, torch.zeros(3))
     with pytest.raises(DataError, match="5 vectors for 4 pieces; use those of the same model"):
         nearest_words(TABLE, PIECES[:4], TABLE[0])
+
+
+def test_every_piece_takes_one_step():
+    model = Counting(12)
+    assert generate(model, [END, 5, 6], length=4, sampling=Sampling()) == [7, 8, 9, 10]
+    assert model.read == [[END, 5, 6], [7], [8], [9]]
+
+
+def test_special_pieces_are_excluded():
+    table = torch.cat([TABLE[:1].expand(5, -1), TABLE])
+    actual = nearest_words(table, [*SPECIAL_PIECES, *PIECES], TABLE[0], count=20)
+    assert actual[0][0] == "king" and len(actual) == 5

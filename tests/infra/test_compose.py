@@ -122,10 +122,10 @@ def test_rules_are_about_gauges_that_exist(tmp_path):
     gauges.end("FINISHED", begun=1.0, time=2.0)
     gauges.begin(1.0)
     gauges.publish()
-    known = set(re.findall(r"^(headstart_\w+)", generate_latest(gauges.registry).decode(), re.MULTILINE))
+    learned = set(re.findall(r"^(headstart_\w+)", generate_latest(gauges.registry).decode(), re.MULTILINE))
     for rule in rules:
         named = set(re.findall(r"headstart_\w+", rule["expr"]))
-        assert named and named <= known, rule
+        assert named and named <= learned, rule
         assert set(rule["annotations"]) == {"summary", "description"}
         statuses = re.findall(r'status=~"([A-Z|]+)"', rule["expr"])
-        assert all(set(one.split("|")) <= {"FINISHED", "FAILED", "KILLED"} for one in statuses)
+        assert all(set(single.split("|")) <= {"FINISHED", "FAILED", "KILLED"} for single in statuses)

@@ -4,6 +4,8 @@ The schemas of Kubernetes' own kinds come from the package kubernetes-validate. 
 carries its schema, so its pod templates are checked as what they are, and its other fields by name.
 """
 
+from __future__ import annotations
+
 import copy
 import json
 import re
@@ -13,8 +15,17 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
 from tests.infra.conftest import ROOT
+
+
+def templates(ray: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    groups = {group["groupName"]: group for group in ray["spec"]["workerGroupSpecs"]}
+    return {"head": ray["spec"]["headGroupSpec"]["template"]} | {
+        name: each["template"] for name, each in groups.items()
+    }
+
 
 FOLDER = ROOT / "infra" / "kubernetes"
 #: Kinds whose schema comes with kubernetes-validate.
@@ -128,3 +139,29 @@ def test_secrets_are_named_in_the_example_and_empty_there(manifests):
     assert asked == set(example)
     assert {value for secret in example.values() for value in secret.values()} == {""}
     assert [each for each in manifests if each["kind"] == "Secret"] == []
+
+
+def test_the_sizes_for_a_terabyte_follow_from_the_measured_data_path(manifests):
+    path = json.loads((ROOT / "docs" / "results" / "data-path.json").read_text())["values"][-1]["estimates"]
+    documents, tokens = path["corpus_bytes"][0], path["token_bytes"][0]  # MB per GB, so GB per TB
+    component = yaml.safe_load((FOLDER / "terabyte" / "kustomization.yaml").read_text())
+    set_to: dict[str, list[str]] = {}
+    for patch in component["patches"]:
+        document = only(manifests, **patch["target"])
+        for change in yaml.safe_load(patch["patch"]):
+            *above, last = change["path"].strip("/").split("/")
+            place: Any = document
+            for key in above:
+                place = place[int(key) if isinstance(place, list) else key]
+            assert (last in place) == (change["op"] == "replace")
+            set_to.setdefault(last, []).append(change["value"])
+    (cache,) = map(int, set_to["HEADSTART_CACHE_GB"])
+    assert tokens < cache
+    assert 2 * (1000 + documents + tokens) < int(set_to["storage"][0].removesuffix("Ti")) * 1.024**4 * 1000
+    assert len(set_to["sizeLimit"]) == 2
+    for size in set_to["sizeLimit"]:
+        assert 2 * cache + 50 < int(size.removesuffix("Ti")) * 1.024**4 * 1000
+    group = templates(only(manifests, "RayCluster", "headstart"))["cpu"]["spec"]["containers"][0]
+    most = 4 * int(group["resources"]["limits"]["cpu"])
+    for stage, seconds in (("ingest", "ingest_seconds"), ("tokenize", "tokenize_seconds")):
+        assert path[seconds][0] * 1000 / most < 60 * STAGES[stage].minutes

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,3 +141,13 @@ def test_99_percent_of_the_pairs_at_the_threshold_are_found(steps, threshold):
     later, earlier = pairs["later"], pairs["earlier"]
     assert (later % 2 == 1).all() and (earlier == later - 1).all()
     assert len(later) >= 0.99 * count
+
+
+def test_exact_keys_are_equal_for_equal_texts_only():
+    keys = exact_keys(["a", "b", "a", ""])
+    assert keys.shape == (4, 2)
+    assert keys.dtype == np.uint64
+    assert len({tuple(row) for row in keys.tolist()}) == 3
+    assert tuple(keys[0]) == tuple(keys[2])
+    # BLAKE2b-128 of "a", little-endian halves: the keys are on disk, so they must not change.
+    assert keys[0].tobytes().hex() == "27c35e6e9373877f29e562464e46497e"

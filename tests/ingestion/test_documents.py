@@ -1,5 +1,7 @@
 """dropped.parquet and the look-up of a document."""
 
+from __future__ import annotations
+
 import json
 import random
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from components.core.artifacts import read_manifest
 from components.core.errors import DataError
-from components.data.formats.corpus import shards
+from components.data.formats.corpus import read_documents, shards
 from components.data.ingestion import parts
 from components.data.ingestion.documents import DROPPED, Origin, what_became_of
 from components.data.ingestion.stage import IngestJob, ingest
@@ -142,3 +144,19 @@ def test_a_corpus_of_an_earlier_version_is_rewritten(tmp_path, monkeypatch):
     run(tmp_path)
     monkeypatch.undo()
     assert read_manifest(run(tmp_path)).facts["rewritten"] == "written by another version"
+
+
+def test_the_split_of_a_kept_document_is_known(tmp_path):
+    write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(seed) for seed in range(30)])
+    output = run(tmp_path, heldout=0.3)
+    splits = {what_became_of(output, f"a.jsonl:{line + 1}")[0].split: sentence(line) for line in range(30)}
+    assert splits["heldout"] in set(read_documents(output, "heldout"))
+    assert splits["train"] in set(read_documents(output, "train"))
+
+
+def test_all_documents_with_one_id_are_listed(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "raw").mkdir(exist_ok=True)
+        (tmp_path / "raw" / f"{name}.csv").write_text(f"key,text\n7,{sentence(ord(name))}\n")
+    fates = what_became_of(run(tmp_path, id="key"), "7")
+    assert [str(fate.origin) for fate in fates] == ["7 (a.csv:2)", "7 (b.csv:2)"]

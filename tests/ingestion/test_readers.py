@@ -105,8 +105,8 @@ def test_raw_files_are_sorted_and_other_files_listed(tmp_path):
     for name in ("b.txt", "a/z.jsonl.zst", "a/b.CSV.GZ", "README.md", ".hidden.txt", ".dvc/x.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
-    found, others = raw_files(tmp_path)
-    assert [path.relative_to(tmp_path).as_posix() for path in found] == ["a/b.CSV.GZ", "a/z.jsonl.zst", "b.txt"]
+    actual, others = raw_files(tmp_path)
+    assert [path.relative_to(tmp_path).as_posix() for path in actual] == ["a/b.CSV.GZ", "a/z.jsonl.zst", "b.txt"]
     assert [path.name for path in others] == ["README.md"]
     assert raw_files(tmp_path / "b.txt") == ([tmp_path / "b.txt"], [])
 

@@ -1,3 +1,6 @@
+from __future__ import annotations
+
+import gzip
 import json
 import random
 from pathlib import Path
@@ -10,7 +13,7 @@ import pytest
 from components.core.artifacts import MANIFEST, digest_tree, read_manifest
 from components.core.errors import ArtifactError, DataError
 from components.data.formats.corpus import holds_pairs, read_documents, read_rows, shards
-from components.data.ingestion import parts, stage
+from components.data.ingestion import duplicates, parts, stage
 from components.data.ingestion.stage import IngestJob, ingest
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.ingest import IngestSettings
@@ -287,3 +290,41 @@ def test_a_text_file_is_not_a_source_of_pairs(tmp_path):
     source = ParallelSource(path=str(tmp_path / "raw"), source="form", target="to")
     with pytest.raises(DataError, match=r"a\.jsonl, line 1: no column 'form'; did you mean 'from'\?"):
         ingest(pair_job(tmp_path).model_copy(update={"source": source}))
+
+
+def test_shards_have_id_text_and_source(tmp_path):
+    write_jsonl(tmp_path / "raw" / "b" / "x.jsonl", [sentence(1), sentence(2)])
+    (tmp_path / "raw" / "a.txt.gz").write_bytes(gzip.compress(f"{sentence(3)}\n\n\n{sentence(4)}".encode()))
+    ingest(job(tmp_path, heldout=0, id="id"))
+    (shard,) = shards(tmp_path / "corpus")
+    assert pq.read_table(shard).to_pylist() == [
+        {"id": "a.txt.gz:1", "text": sentence(3), "source": "a.txt.gz"},
+        {"id": "a.txt.gz:4", "text": sentence(4), "source": "a.txt.gz"},
+        {"id": "x-0", "text": sentence(1), "source": "b/x.jsonl"},
+        {"id": "x-1", "text": sentence(2), "source": "b/x.jsonl"},
+    ]
+
+
+def test_a_small_corpus_has_one_held_out_document(tmp_path):
+    write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2), sentence(3)])
+    ingest(job(tmp_path, heldout=0.001))
+    assert len(list(read_documents(tmp_path / "corpus", "heldout"))) == 1
+    assert len(list(read_documents(tmp_path / "corpus"))) == 2
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path, monkeypatch):
+    for folder in ("one", "two"):
+        write_jsonl(tmp_path / folder / "raw" / "a.jsonl", [sentence(seed % 90) for seed in range(100)])
+        ingest(job(tmp_path / folder))
+        monkeypatch.setattr(duplicates, "RANGE_KEYS", 16)
+    assert digest_tree(tmp_path / "one" / "corpus") == digest_tree(tmp_path / "two" / "corpus")
+
+
+def test_a_requested_rebuild_equals_a_first_run(tmp_path):
+    for name, seed in (("b", 1), ("a", 20)):
+        write_jsonl(tmp_path / "raw" / f"{name}.jsonl", [sentence(seed + number) for number in range(9)])
+        output = ingest(job(tmp_path))
+    ingest(job(tmp_path).model_copy(update={"rebuild": "drift"}))
+    assert read_manifest(output).facts["rewritten"] == "requested: drift"
+    fresh = ingest(job(tmp_path).model_copy(update={"output": tmp_path / "fresh"}))
+    assert read_manifest(fresh).digest == read_manifest(output).digest

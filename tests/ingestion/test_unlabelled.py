@@ -1,5 +1,7 @@
 """Texts without labels, and the domain corpus of a run that names none: without copies of dev and test."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
@@ -104,3 +106,8 @@ def test_rows_without_a_label_are_text_without_labels(kind, labels, tmp_path):
     domain_texts(DomainTextsJob(name="words", examples={"words": made}, unlabelled=None, output=tmp_path / "domain"))
     texts = [json.loads(line)["text"] for line in (tmp_path / "domain" / "texts.jsonl").read_text().splitlines()]
     assert texts == [*(f"text {word}" for word in "abcd"), "more text", "and more"]
+
+
+def test_fewer_texts_are_the_first_ones(job):
+    every = collected(job, "every", which="both")
+    assert collected(job, "some", which="both", rows=3) == every[:3]

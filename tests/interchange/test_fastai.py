@@ -111,16 +111,16 @@ def ours(found: FastaiModel, tokens: Tensor) -> Tensor:
 
 def test_same_states_and_same_loss(theirs, state):
     assert {"0.rnns.2.weight_hh_l0_raw", "0.rnns.0.module.weight_hh_l0", "1.decoder.bias"} <= state.keys()
-    found = from_fastai(state, WORDS)
-    assert found.settings == {
+    actual = from_fastai(state, WORDS)
+    assert actual.settings == {
         "embedding": EMBEDDING, "hidden": HIDDEN, "layers": 3,
         "dropout_embedding": 0.02, "dropout_input": 0.25, "dropout_weight": 0.2, "dropout_hidden": 0.15,
         "dropout_output": 0.1, "activation": 2.0, "slowness": 1.0,
     }  # fmt: skip
-    assert found.pieces[:7] == [*SPECIAL_PIECES, "xxmaj", "the"]
-    model = built(found)
+    assert actual.pieces[:7] == [*SPECIAL_PIECES, "xxmaj", "the"]
+    model = built(actual)
     stream = torch.randint(0, 9, (4, 12))
-    tokens = ours(found, stream)
+    tokens = ours(actual, stream)
     for left, right in zip(
         model.hidden_states(tokens, torch.full((4,), 12)), theirs.eval().states(stream), strict=True
     ):
@@ -131,10 +131,10 @@ def test_same_states_and_same_loss(theirs, state):
 
 
 def test_pieces_without_a_counterpart_have_no_probability(state):
-    found = from_fastai(state, WORDS)
+    actual = from_fastai(state, WORDS)
     for row in (START, MASK):
-        assert float(found.tensors["bias"][row]) == NEVER
-        assert not found.tensors["embedding"][row].any()
+        assert float(actual.tensors["bias"][row]) == NEVER
+        assert not actual.tensors["embedding"][row].any()
 
 
 def test_names_of_fastai_1_and_a_bare_encoder(state):
@@ -216,9 +216,9 @@ def files(state: State, tmp_path: Path) -> tuple[Path, Path]:
 def test_files_are_read(files, state, wrapped):
     if wrapped:
         torch.save({"model": state, "opt": {"state": [1, 2]}}, files[0])
-    expected, found = from_fastai(state, WORDS), read_fastai(*files)
-    assert (found.settings, found.pieces) == (expected.settings, expected.pieces)
-    assert all(torch.equal(found.tensors[name], tensor) for name, tensor in expected.tensors.items())
+    expected, actual = from_fastai(state, WORDS), read_fastai(*files)
+    assert (actual.settings, actual.pieces) == (expected.settings, expected.pieces)
+    assert all(torch.equal(actual.tensors[name], tensor) for name, tensor in expected.tensors.items())
 
 
 class Danger:

@@ -1,5 +1,7 @@
 """Conversion to and from Hugging Face's format, compared with the independent implementation of transformers."""
 
+from __future__ import annotations
+
 import itertools
 from typing import Any
 
@@ -61,9 +63,9 @@ def test_the_same_loss(case):
         name = "next_sentence" if family == "bert" else "sentence_order"
         order = {f"{name}_label": batch[name]}
         expected = peer(input_ids=tokens, token_type_ids=batch["segments"], labels=labels, **order).loss
-    found = model.losses(batch).loss
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    found.backward()
+    result = model.losses(batch).loss
+    torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5)
+    result.backward()
     expected.backward()
     mine = CONVERTERS[family].to_huggingface(with_gradients(model))[1]
     theirs = {name: parameter.grad for name, parameter in peer.named_parameters()}
@@ -88,9 +90,9 @@ def test_the_same_hidden_states(case):
     tokens = torch.randint(5, VOCABULARY, (3, 10)) * mask
     peer = peer_of(model)
     expected = peer.base_model(tokens, attention_mask=mask.long(), output_hidden_states=True).hidden_states
-    found = model.hidden_states(tokens, lengths)
-    assert len(found) == len(expected) == SMALL["layers"] + 1
-    for left, right in zip(found, expected, strict=True):
+    result = model.hidden_states(tokens, lengths)
+    assert len(result) == len(expected) == SMALL["layers"] + 1
+    for left, right in zip(result, expected, strict=True):
         torch.testing.assert_close(left[mask], right[mask], atol=1e-5, rtol=1e-5)
 
 
@@ -242,3 +244,11 @@ def test_published_sizes(family, preset, layers, width, heads, published):
     assert actual == expected - (3 * width if family == "roberta" else 0)
     if published:
         assert actual / 1e6 == pytest.approx(published, rel=0.03)
+
+
+def test_the_same_predictions(case):
+    _, model = case
+    tokens = torch.randint(5, VOCABULARY, (2, 9))
+    output = peer_of(model)(tokens)
+    expected = output.prediction_logits if "prediction_logits" in output else output.logits
+    torch.testing.assert_close(model.predict(tokens)[0], expected, atol=1e-4, rtol=1e-4)

@@ -46,5 +46,5 @@ def test_words_of_a_character_vocabulary_have_many_pieces_in_every_language():
 
 def test_a_multilingual_start_does_not_name_itself():
     tokenizer: Any = Letters()
-    found = other_language("multilingual-e5-small-q4", tokenizer, ["ไทย"], language="th")
-    assert found.endswith("100% of them unknown")
+    actual = other_language("multilingual-e5-small-q4", tokenizer, ["ไทย"], language="th")
+    assert actual.endswith("100% of them unknown")

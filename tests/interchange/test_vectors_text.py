@@ -21,10 +21,10 @@ def written(path: Path, text: str | bytes) -> Path:
 @pytest.mark.parametrize("header", ["", "3 2\n"])
 def test_with_and_without_header_plain_and_compressed(tmp_path, name, header):
     # A space at the line's end, as word2vec writes; a tab; an empty line at the end.
-    found = read_vectors(written(tmp_path / name, f"{header}the 0.5 -1e-3 \nวัน 1 2\na\t.25\t3\r\n\n"))
-    assert found.words == ["the", "วัน", "a"]
-    assert found.vectors.dtype == np.float32
-    np.testing.assert_allclose(found.vectors, [[0.5, -0.001], [1, 2], [0.25, 3]])
+    actual = read_vectors(written(tmp_path / name, f"{header}the 0.5 -1e-3 \nวัน 1 2\na\t.25\t3\r\n\n"))
+    assert actual.words == ["the", "วัน", "a"]
+    assert actual.vectors.dtype == np.float32
+    np.testing.assert_allclose(actual.vectors, [[0.5, -0.001], [1, 2], [0.25, 3]])
 
 
 def test_words_with_spaces_and_words_like_numbers(tmp_path):
@@ -41,9 +41,9 @@ def test_written_vectors_are_read_bit_identical(tmp_path, name):
     vectors[3] = [1e-45, -0.0, 3.4028235e38, 1 / 3, 16777217, 0, -1e-9]
     words = [f"word{number}" for number in range(2500)]
     write_vectors(tmp_path / name, words, vectors)
-    found = read_vectors(tmp_path / name)
-    assert found.words == words
-    assert np.array_equal(found.vectors.view(np.int32), vectors.view(np.int32))
+    actual = read_vectors(tmp_path / name)
+    assert actual.words == words
+    assert np.array_equal(actual.vectors.view(np.int32), vectors.view(np.int32))
     write_vectors(tmp_path / f"again-{name}", words, vectors)
     assert (tmp_path / f"again-{name}").read_bytes() == (tmp_path / name).read_bytes()
 

@@ -39,7 +39,7 @@ def learned(params: Params) -> dict[str, str]:
     return dict(zip((fields[0] for fields in actual.train.fields), names, strict=True))
 
 
-def test_answers_become_rows_with_who_and_when(project: Project) -> None:
+def test_answers_become_rows_with_who_and_when(project):
     params = project()
     before = Path("task/train.jsonl").read_bytes()
     answers = [
@@ -82,7 +82,7 @@ def test_conflicts_are_shown_and_nothing_is_written(project: Project, answers: l
     assert not Path(LEDGER).exists()
 
 
-def test_conflicts_are_settled_by_a_rule(project: Project) -> None:
+def test_conflicts_are_settled_by_a_rule(project):
     params = project()
     text = (KNOWN["text"],)
     assert merge(params, [Answer(text, ("metal",))], resolve="theirs").left_out == 1
@@ -98,7 +98,7 @@ def test_conflicts_are_settled_by_a_rule(project: Project) -> None:
     assert merge(params, [Answer(("stone",), ("mineral",))], new_labels=True).added == 1
 
 
-def test_undo_takes_back_whole_merges_in_reverse(project: Project) -> None:
+def test_undo_takes_back_whole_merges_in_reverse(project):
     params = project()
     before = labels(params)
     merge(params, [Answer(("one",), ("metal",)), Answer(("two",), ("fruit",))])
@@ -112,24 +112,24 @@ def test_undo_takes_back_whole_merges_in_reverse(project: Project) -> None:
     assert [entry["action"] for entry in lines(LEDGER)] == ["add", "add", "change", "change", "undo", "undo"]
 
 
-def test_labels_that_an_earlier_version_wrote_into_the_train_file_stay_there(project: Project) -> None:
+def test_labels_that_an_earlier_version_wrote_into_the_train_file_stay_there(project):
     params = project()
     entry = {"batch": "b", "time": "2026-02-01", "by": "ann", "action": "change", "file": "train.jsonl"}
-    entry |= {"texts": [KNOWN["text"]], "before": ["fruit"], "after": ["metal"]}  # type: ignore[dict-item]
+    entry |= {"texts": [KNOWN["text"]], "before": ["fruit"], "after": ["metal"]}
     Path(LEDGER).write_text(json.dumps(entry) + "\n")
     assert labels(params)[KNOWN["text"]] == "fruit", "the train file was corrected since"
     with pytest.raises(DataError, match=r"earlier version .* wrote the merge b into train.jsonl; restore"):
         undo(params)
 
 
-def test_a_damaged_line_is_refused(project: Project) -> None:
+def test_a_damaged_line_is_refused(project):
     params = project()
     Path(LEDGER).write_text('\n{"batch": "b", "action": "add"}\n')
     with pytest.raises(DataError, match=r"ledger.jsonl, line 2: damaged .'time'.; restore the file"):
         learned(params)
 
 
-def test_rows_without_a_label_get_one(project: Project) -> None:
+def test_rows_without_a_label_get_one(project):
     params = project()
     path = Path("task/train.jsonl")
     path.write_text(path.read_text() + '{"text": "open", "label": ""}\n')
@@ -139,7 +139,7 @@ def test_rows_without_a_label_get_one(project: Project) -> None:
     assert labels(params)["open"] == ""
 
 
-def test_the_first_labels_of_a_task(project: Project) -> None:
+def test_the_first_labels_of_a_task(project):
     params = project(count=0)
     answers = [Answer((row["text"],), (row["label"],)) for row in rows(3)]
     assert merge(params, answers).added == 9
@@ -147,7 +147,7 @@ def test_the_first_labels_of_a_task(project: Project) -> None:
     assert not [problem for problem in checks._files(params) if "train" in problem]
 
 
-def test_a_train_file_with_a_header_only_takes_labels(project: Project) -> None:
+def test_a_train_file_with_a_header_only_takes_labels(project):
     params = project(count=0, train="train.csv", test="test.jsonl")
     Path("task/train.csv").write_text("text,label\n")
     merge(params, [Answer((row["text"],), (row["label"],)) for row in rows(3)])
@@ -162,7 +162,7 @@ def test_a_train_file_with_a_header_only_takes_labels(project: Project) -> None:
         learned(params)
 
 
-def test_an_answer_to_a_row_in_another_language_is_not_learned(project: Project) -> None:
+def test_an_answer_to_a_row_in_another_language_is_not_learned(project):
     params = project(count=0, languages="lang", language="en")
     write = [row | {"lang": "en"} for row in rows(2)] + [{"text": "bonjour le monde", "label": "metal", "lang": "fr"}]
     Path("task/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in write))
@@ -184,9 +184,7 @@ def test_an_answer_to_a_row_in_another_language_is_not_learned(project: Project)
         ("train.jsonl", {"kind": "pair"}, PAIR % ("one", "no") + PAIR % ("two", "no") + PAIR % ("four", "yes")),
     ],
 )
-def test_answers_are_read_with_files_of_every_format(
-    project: Project, train: str, keys: dict[str, Any], content: str
-) -> None:
+def test_answers_are_read_with_files_of_every_format(project, train, keys, content):
     params = project(count=0, train=train, test=f"of-{train}", **keys)
     file = Path("task") / train.partition("#")[0]
     file.write_text(content)
@@ -201,7 +199,7 @@ def test_answers_are_read_with_files_of_every_format(
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl"])
-def test_files_of_answers(project: Project, suffix: str) -> None:
+def test_files_of_answers(project, suffix):
     source = project().data.tasks["things"]
     path = Path(f"a.{suffix}")
     values: list[dict[str, Any]] = [
@@ -233,7 +231,7 @@ def test_files_of_answers(project: Project, suffix: str) -> None:
 @pytest.mark.parametrize(
     ("label", "written"), [("1.0", "1"), (" 1", "1"), ("cafe\u0301  x", "caf\u00e9 x")], ids=["number", "space", "NFD"]
 )
-def test_an_answer_names_the_label_of_the_data(project: Project, label: str, written: str) -> None:
+def test_an_answer_names_the_label_of_the_data(project, label, written):
     """A spreadsheet writes 1 as 1.0, and another program the same characters in another form."""
     params = project(test=None)
     classes = ["1", "0"] if written == "1" else ["caf\u00e9 x", "b"]
@@ -245,7 +243,7 @@ def test_an_answer_names_the_label_of_the_data(project: Project, label: str, wri
     assert labels(params)["one"] == written
 
 
-def test_a_copy_of_data_at_an_address_takes_no_labels(project: Project) -> None:
+def test_a_copy_of_data_at_an_address_takes_no_labels(project):
     params = project(path="imports/0123abcd/reviews")
     with pytest.raises(DataError, match="is a copy of data at an address, which every run renews"):
         merge(params, [Answer(("new",), ("fruit",))])

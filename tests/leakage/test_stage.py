@@ -31,8 +31,8 @@ def job(tmp_path: Path) -> LeakageJob:
         "general": ["one general text", "Whether versioning is on!"],
         "domain": [f"Before it. {LONG.upper()}, after it.", f"{NEAR} at last", "other"],
     }
-    for name, found in texts.items():
-        write(tmp_path / name / "a.jsonl", [{"text": text} for text in found])
+    for name, actual in texts.items():
+        write(tmp_path / name / "a.jsonl", [{"text": text} for text in actual])
         near = NearDuplicates(threshold=1.0) if name == "domain" else None
         ingest(
             IngestJob(
@@ -48,8 +48,8 @@ def job(tmp_path: Path) -> LeakageJob:
         "test": [LONG, "one general text that is longer than it", "one general text", f"but {NEAR}"],
     }
     for task in ("mine", "other"):
-        for split, found in splits.items():
-            rows = [{"text": text, "label": "xy"[index % 2]} for index, text in enumerate(found)]
+        for split, actual in splits.items():
+            rows = [{"text": text, "label": "xy"[index % 2]} for index, text in enumerate(actual)]
             write(tmp_path / task / f"{split}.jsonl", rows)
     rows = [{"text": text, "label": "x"} for text in (LONG, "another")] + [{"text": "third", "label": "y"}]
     write(tmp_path / "other" / "train.jsonl", rows)
@@ -79,33 +79,35 @@ def run(job: LeakageJob) -> dict[str, Any]:
 
 
 def test_copies_are_counted_per_split_and_source_with_their_documents(job):
-    found = run(job)
-    general, domain, mine, other = (found["sources"][f"{name}"] for name in (
+    actual = run(job)
+    general, domain, mine, other = (actual["sources"][f"{name}"] for name in (
         "corpus/general", "corpus/domain", "train/mine", "train/other"))  # fmt: skip
     assert {split: general[split]["exact"] for split in ("dev", "test")} == {"dev": 1, "test": 1}
     assert general["test"]["examples"] == [{"row": "test.jsonl:3", "document": "a.jsonl:1", "similarity": 1.0}]
     assert domain["documents"] == 3 and domain["test"]["exact"] == 1 and domain["test"]["near"] == 1
-    assert {one["document"] for one in domain["test"]["examples"] if one["row"] == "test.jsonl:1"} == {"a.jsonl:1"}
-    (near,) = [one for one in domain["test"]["examples"] if one["row"] == "test.jsonl:4"]
+    assert {single["document"] for single in domain["test"]["examples"] if single["row"] == "test.jsonl:1"} == {
+        "a.jsonl:1"
+    }
+    (near,) = [single for single in domain["test"]["examples"] if single["row"] == "test.jsonl:4"]
     assert near["document"] == "a.jsonl:2" and 0.8 <= near["similarity"] < 1
     assert (mine["test"]["exact"], mine["test"]["near"]) == (0, 0)
     assert other["test"]["exact"] == 1
 
 
 def test_a_system_is_refused_by_what_its_own_ancestors_saw(job):
-    found = run(job)
-    assert {name: (one["exact"], bool(one["refused"])) for name, one in found["systems"].items()} == {
+    actual = run(job)
+    assert {name: (single["exact"], bool(single["refused"])) for name, single in actual["systems"].items()} == {
         "m-scratch": (0, False),
         "m-pretrained": (1, True),
         "m-adapted": (2, True),
         "m-scratch-with-both": (1, True),
     }
-    lines = list(in_words(found))
+    lines = list(in_words(actual))
     assert "corpus/general has copies of 1 exact and 0 near of 2 dev rows, 1 exact and 0 near of 4 test rows" in lines
     assert "published was imported: whether its training text has the test rows is unknown" in lines
     assert json.loads((job.output / "metrics.json").read_text())["corpus.domain.test.near"] == 1
     assert not any(
-        one["refused"] for one in run(job.model_copy(update={"settings": LeakageSettings()}))["systems"].values()
+        single["refused"] for single in run(job.model_copy(update={"settings": LeakageSettings()}))["systems"].values()
     )
 
 

@@ -42,7 +42,7 @@ def rounded(*runs: Run) -> list[tuple[float, float]]:
     return [(round(value, 3), round(share, 3)) for value, share in thresholds_of(runs)]
 
 
-def test_exact_thresholds() -> None:
+def test_exact_thresholds():
     rows = [(0.95, True), (0.9, True), (0.9, True), (0.8, False), (0.7, True), (0.6, False)]
     # From the lowest confidence: (1 + 2) / 6, (1 + 1) / 5, (1 + 1) / 4 is no gain, (1 + 0) / 3; (1 + 0) / 1 is none.
     assert rounded(run(*rows)) == [(0.6, 0.5), (0.7, 0.4), (0.9, 0.333)]
@@ -55,18 +55,18 @@ def test_exact_thresholds() -> None:
     assert thresholds_of([([np.array([-1.0])] * 3, run(*rows)[1][:3])]) == []
 
 
-def test_many_rows_have_few_thresholds() -> None:
+def test_many_rows_have_few_thresholds():
     result = thresholds_of([run(*[(0.5 + index / 4000, index > 500) for index in range(2000)])])
     assert len(result) < 200
     shares = [share for _, share in result]
     assert shares == sorted(shares, reverse=True)
 
 
-def test_the_share_of_errors_is_kept() -> None:
+def test_the_share_of_errors_is_kept():
     """On rows like the held-out ones, for a confidence that says little of the probability."""
     rng = np.random.default_rng(0)
 
-    def sample(count: int) -> Run:
+    def sample(count):
         confidence = rng.uniform(0.5, 1, count)
         right = rng.random(count) < 0.2 + 0.8 * confidence
         return run(*zip(confidence.tolist(), right.tolist(), strict=True))
@@ -87,7 +87,7 @@ def saved(folder: Path, facts: dict[str, Any]) -> Path:
     return folder
 
 
-def test_the_threshold_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_threshold_of_a_model(tmp_path, capsys):
     folder = saved(tmp_path / "model", {FACT: [[0.6, 0.5], [0.7, 0.4], [0.9, 0.333]]})
     assert threshold_of(folder, 0.4, what="m") == 0.7
     assert threshold_of(folder, 0.39, what="m") == 0.9
@@ -105,13 +105,13 @@ def test_the_threshold_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert share_at({}, 0.9) is None
 
 
-def test_kinds_without_a_confidence_have_none() -> None:
+def test_kinds_without_a_confidence_have_none():
     assert abstention_facts("regression", []) == {}
     assert list(abstention_facts("pair", [run((0.9, True))])) == [FACT]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
-def test_the_column_of_a_file(suffix: str, tmp_path: Path) -> None:
+def test_the_column_of_a_file(suffix, tmp_path):
     source, output = tmp_path / "in.csv", tmp_path / f"out{suffix}"
     source.write_text("text\nabc\nlonger\n\n")
     predict_file(source, output=output, classifier=AbstainingClassifier(ByLength(), 0.8))
@@ -127,14 +127,14 @@ def test_the_column_of_a_file(suffix: str, tmp_path: Path) -> None:
     assert pd.isna(frame["abstained"][2]) if len(frame) > 2 else True
 
 
-def test_a_column_of_that_name_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_column_of_that_name_is_not_overwritten(tmp_path):
     source = tmp_path / "in.csv"
     source.write_text("text,abstained\nabc,1\n")
     with pytest.raises(Exception, match="already has a column 'abstained'; rename it"):
         predict_file(source, output=tmp_path / "out.csv", classifier=AbstainingClassifier(ByLength(), 0.8))
 
 
-def test_a_served_model_names_the_column() -> None:
+def test_a_served_model_names_the_column():
     inner = AbstainingClassifier(ByLength(), 0.8)
     for classifier in (inner, ObservedClassifier(inner, lambda rows, measured: None)):
         served = Served(Version("m", "1", "", "", {}), classifier)
@@ -144,13 +144,13 @@ def test_a_served_model_names_the_column() -> None:
     assert json.dumps(row["abstained"]) == "true"
 
 
-def test_parts_of_another_threshold_are_not_used(tmp_path: Path) -> None:
+def test_parts_of_another_threshold_are_not_used(tmp_path):
     version = Version("m", "1", "", "", {})
     loaders = [Loader(tmp_path, version, lambda inner, version: inner, False, value) for value in (None, 0.5, 0.6)]
     assert len({loader.identity for loader in loaders}) == 3
 
 
-def test_forms_of_annotation_tools_have_no_such_column(tmp_path: Path) -> None:
+def test_forms_of_annotation_tools_have_no_such_column(tmp_path):
     arguments = ["predict", "in.csv", str(tmp_path / "out.json"), "--format", "label-studio", "--error", "0.1"]
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, ConfigError)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ def tickets(count: int, *, seed: int = 0) -> list[tuple[str]]:
     ]
 
 
-def test_exact_similarities() -> None:
+def test_exact_similarities():
     """Mean cosines to the two other texts, half of words and half of characters; the inverse document frequencies of a
     text's own vector are those without it."""
     texts = ["red fox", "red dog", "blue dog barks"]
@@ -44,7 +43,7 @@ def test_exact_similarities() -> None:
 
 
 @pytest.mark.parametrize("count", [16, 400])
-def test_texts_from_elsewhere_are_flagged(count: int) -> None:
+def test_texts_from_elsewhere_are_flagged(count):
     domain = Domain.fit(tickets(count))
     elsewhere = [
         "",
@@ -57,7 +56,7 @@ def test_texts_from_elsewhere_are_flagged(count: int) -> None:
 
 
 @pytest.mark.parametrize(("count", "most"), [(16, 3 * LEVEL), (300, 1.5 * LEVEL)])
-def test_the_share_of_flagged_texts_of_the_domain(count: int, most: float) -> None:
+def test_the_share_of_flagged_texts_of_the_domain(count, most):
     shares = []
     for seed in range(8):
         rows = tickets(count + 150, seed=seed)
@@ -66,19 +65,19 @@ def test_the_share_of_flagged_texts_of_the_domain(count: int, most: float) -> No
     assert np.mean(shares) <= most
 
 
-def test_few_and_equal_texts_have_a_domain() -> None:
+def test_few_and_equal_texts_have_a_domain():
     assert not Domain.fit([("a",)]).excludes(("a",))
     domain = Domain.fit([("a b",), ("a b",), ("a c",)])
     assert len(domain.similarities) == 2 and 0 < domain.p_value(("a b",)) < 1
 
 
-def test_long_and_many_texts_are_cut() -> None:
+def test_long_and_many_texts_are_cut():
     domain = Domain.fit([(f"text {number} " + "word " * CHARACTERS,) for number in range(TEXTS + 10)])
     assert len(domain.similarities) == TEXTS
     assert domain.p_value(("x" * CHARACTERS + "a",)) == domain.p_value(("x" * CHARACTERS + "b",))
 
 
-def test_a_stored_domain_gives_the_same_values(tmp_path: Path) -> None:
+def test_a_stored_domain_gives_the_same_values(tmp_path):
     domain, rows = Domain.fit(tickets(60)), [*tickets(5, seed=2), ("half \ud800 pair",)]
     domain.write(tmp_path)
     stored = Domain.read(tmp_path)
@@ -92,7 +91,7 @@ def test_a_stored_domain_gives_the_same_values(tmp_path: Path) -> None:
     assert Domain.read(tmp_path / "earlier") is None, "a number has no confidence"
 
 
-def test_a_confident_answer_outside_of_the_domain_abstains() -> None:
+def test_a_confident_answer_outside_of_the_domain_abstains():
     classifier = AbstainingClassifier(ByLength(), 0.0, Domain.fit(tickets(60)))
     rows = [*tickets(1), ("สวัสดีครับ",)]
     formatted = [classifier.io.format(row, ByLength().answer([row])[0], ["short", "long"]) for row in rows]

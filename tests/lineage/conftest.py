@@ -105,7 +105,7 @@ class Project:
     def holders(self, words: str) -> list[str]:
         """Files below the repository, those of git left out, that hold these words in any case: their bytes, or those
         that decompression gives. A search of its own, independent of the code under test."""
-        found = []
+        actual = []
         for path in self.root.rglob("*"):
             if path.is_file() and ".git" not in path.relative_to(self.root).parts:
                 raw = path.read_bytes()
@@ -114,8 +114,8 @@ class Project:
                 elif raw.startswith(b"PAR1"):
                     raw = json.dumps(_columns(path)).encode()
                 if words.lower().encode() in raw.lower():
-                    found.append(path.relative_to(self.root).as_posix())
-        return sorted(found)
+                    actual.append(path.relative_to(self.root).as_posix())
+        return sorted(actual)
 
 
 def _columns(path: Path) -> dict[str, Any]:

@@ -36,17 +36,17 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
     project.dvc("push", "-q")
 
     # Forwards: where it is, and who has learned from it: version 1, from scratch, its vocabulary.
-    found = trace_document(params, "data/domain/aws/b.jsonl.gz:10", root=root)
-    assert found["files"] == ["data/domain/aws/b.jsonl.gz", "data/tasks/aws-type/train.jsonl"]
-    assert {(one["where"], one["split"]) for one in found["copies"]} == {
+    actual = trace_document(params, "data/domain/aws/b.jsonl.gz:10", root=root)
+    assert actual["files"] == ["data/domain/aws/b.jsonl.gz", "data/tasks/aws-type/train.jsonl"]
+    assert {(single["where"], single["split"]) for single in actual["copies"]} == {
         ("corpus/domain", "train"), ("examples/aws-type", "train")}  # fmt: skip
-    learned = {one["version"]: (one["sources"], one["certain"]) for one in found["versions"]}
+    learned = {single["version"]: (single["sources"], single["certain"]) for single in actual["versions"]}
     assert learned == {
         "headstart-aws-type/1": (["corpus/domain", "examples/aws-type"], True),
         "headstart-aws-type/2": (["corpus/domain", "examples/aws-type"], True),
         "headstart-ulmfit-adapted/1": (["corpus/domain"], True),
     }
-    assert any(line.startswith("headstart-aws-type/2 learned from it in") for line in document_lines(found))
+    assert any(line.startswith("headstart-aws-type/2 learned from it in") for line in document_lines(actual))
 
     # Backwards: raw files, shards, code, libraries, machine, parents.
     traced = trace_model(params, "aws-type:2", root=root)
@@ -83,7 +83,7 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
         "data/domain/aws/b.jsonl.gz": 1, "data/tasks/aws-type/train.jsonl": 1, "labelled.csv": 1}  # fmt: skip
     assert certificate["searched_again"]["still_held_by"] == []
     assert "quisling" not in path.read_text().lower() + path.with_suffix(".txt").read_text().lower()
-    assert {one["version"] for one in certificate["versions"]} == set(learned)
+    assert {single["version"] for single in certificate["versions"]} == set(learned)
 
     # The taints are in the ledger and in the registry.
     registry = connect(params.registry)

@@ -1,5 +1,7 @@
 """Long texts in chunks: states equal those of the whole text, gradients flow through the last chunks only."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 from torch import Tensor
@@ -89,3 +91,9 @@ def test_transformer_xl_attends_to_its_memory(long_texts):
             memory = model._run(tokens[:, start - 8 : start], ())[0]
             by_hand.append(model._run(tokens[:, start : start + 8], (memory,)))
     torch.testing.assert_close(actual, torch.cat([outputs[-1] for outputs in by_hand], dim=1))
+
+
+def test_which_families_carry_a_state():
+    assert sorted(CARRYING) == [
+        "cove", "elmo", "fasttext", "flair", "glove", "transformer-xl", "ulmfit", "word2vec"
+    ]  # fmt: skip

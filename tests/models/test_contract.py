@@ -1,5 +1,7 @@
 """The contract of a family, tested for every entry of the table."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 
@@ -13,7 +15,7 @@ from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import KIND, build_model, load_encoder, save_encoder
 from components.tokenization.special import SPECIAL_PIECES
-from tests.models.conftest import VOCABULARY
+from tests.models.conftest import ROWS, VOCABULARY
 
 Texts = tuple[Tensor, Tensor]
 
@@ -262,3 +264,18 @@ def test_the_tables_import_no_family(module):
     modules = {entry.partition(":")[0] for table in (FAMILIES, CONVERTERS) for entry in table._entries.values()}
     assert module in loaded
     assert not loaded & modules
+
+
+def test_losses_are_counted_and_detached(model, name, batch_of):
+    result = model.losses(batch_of(name))
+    assert result.loss.ndim == 0
+    total, count = result.sums["tokens"]
+    assert int(count) > 0 and not total.requires_grad
+    assert all(part.shape[0] == ROWS and not part.requires_grad for part in result.carry)
+
+
+def test_shapes_of_states_and_summary(model, texts):
+    tokens, lengths = texts
+    for layer in states(model, texts):
+        assert layer.shape[:2] == tokens.shape
+        assert model.summary(layer, lengths).shape == (len(tokens), layer.shape[-1])

@@ -1,5 +1,7 @@
 """ELMo: causality of each direction, losses against the equations, unseen words, published sizes."""
 
+from __future__ import annotations
+
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -206,3 +208,9 @@ def test_a_mix_of_layers_is_beside_the_static_vectors(model, tokenizer):
     assert stacked.static is not None
     assert not stacked.static.requires_grad
     torch.testing.assert_close(stacked.state_dict()["static"], table)
+
+
+def test_special_tokens_and_summary(model):
+    assert model.special_tokens([7, 8]) == [END, 7, 8, END]
+    hidden = torch.arange(40.0).view(1, 5, 8)
+    assert model.summary(hidden, torch.tensor([5])).tolist() == [[24, 25, 26, 27, 12, 13, 14, 15]]

@@ -1,5 +1,7 @@
 """FLAIR: two directions, the backward one from the last character of each text."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 from torch import nn
@@ -95,3 +97,9 @@ def test_a_word_vector_is_stacked_with_the_states_of_a_word(model):
     mean = torch.cat([(2 * table[0] + table[1]) / 6, model.summary(plain[-1], lengths)[0]])
     torch.testing.assert_close(stacked.summary(states[-1], lengths)[0], mean)
     assert stacked.static_vectors() is stacked.static and not stacked.static.requires_grad
+
+
+def test_summary_is_between_the_special_pieces(model):
+    hidden = torch.arange(40.0).view(1, 5, 8)
+    # Forward half at the last but one position, backward half at the second.
+    assert model.summary(hidden, torch.tensor([5])).tolist() == [[24, 25, 26, 27, 12, 13, 14, 15]]

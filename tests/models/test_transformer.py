@@ -1,5 +1,7 @@
 """The Transformer: states and losses against torch.nn.Transformer, greedy decoding, padding, settings."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -140,3 +142,17 @@ def test_texts_and_translations_end_with_the_positions(model):
 def test_wrong_settings(settings, message):
     with pytest.raises(ConfigError, match=message):
         build_model("transformer", vocabulary=20, settings=settings)
+
+
+@torch.no_grad()
+def test_padding_has_no_influence(model):
+    sampler = TranslationSampler(PairStore(PAIRS), batch_size=4, window=9, seed=0, vocabulary=VOCABULARY)
+    batch = sampler.batch(0)
+    expected = model.losses(batch).loss
+    assert (batch["tokens"] == 0).any() and (batch["decoder_tokens"] == 0).any()
+    for name in ("tokens", "decoder_tokens"):
+        changed = {**batch, name: batch[name].masked_fill(batch[name] == 0, 17)}
+        torch.testing.assert_close(model.losses(changed).loss, expected)
+    # A real token does have an influence.
+    other = {**batch, "tokens": batch["tokens"].masked_fill(batch["tokens"] == 7, 17)}
+    assert float((model.losses(other).loss - expected).abs()) > 1e-3

@@ -1,5 +1,7 @@
 """The AWD-LSTM: its loss against the equations, causality, dropout and penalties."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
@@ -118,3 +120,8 @@ def test_activation_regularisation_of_texts_is_of_fastai_and_leaves_padding_out(
     torch.testing.assert_close(
         model.hidden_states(tokens, lengths)[-1], model.eval().hidden_states(tokens, lengths)[-1]
     )
+
+
+def test_summary_is_the_last_real_state():
+    hidden = torch.arange(24.0).view(2, 4, 3)
+    assert small().summary(hidden, torch.tensor([4, 2])).tolist() == [[9, 10, 11], [15, 16, 17]]

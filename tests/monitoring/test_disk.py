@@ -1,5 +1,7 @@
 """Disk space before a run, and errors of a full disk."""
 
+from __future__ import annotations
+
 import errno
 import shutil
 from pathlib import Path
@@ -11,6 +13,7 @@ from typer.testing import CliRunner
 from components.cli import main as cli
 from components.core.errors import ConfigError, DiskSpaceError, TransientError, disk_full
 from components.pipeline.monitoring.disk import Need, check_space, needs
+from components.pipeline.stages import STAGES, TRAINING
 
 SIZES = {"ingest@domain": 100, "adapt@ulmfit": 50, "adapt@bert": 400, "evaluate@t": 3}
 
@@ -70,3 +73,10 @@ def test_a_stage_on_a_full_disk_ends_with_one_message(monkeypatch, capsys):
     monkeypatch.undo()
     with pytest.raises(ConfigError):
         CliRunner().invoke(cli.app, ["check", "--params", "nowhere.yaml"], catch_exceptions=False)
+
+
+def test_stages_that_train_are_those_whose_jobs_have_a_cluster():
+    jobs = {name: stage.load()[1] for name, stage in STAGES.items()}
+    of_corpora = ("components.data", "components.tokenization")  # they run steps, and keep no checkpoints
+    trained = {name for name, job in jobs.items() if not job.__module__.startswith(of_corpora)}
+    assert {name for name in trained if "cluster" in jobs[name].model_fields} == TRAINING

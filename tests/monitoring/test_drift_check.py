@@ -1,16 +1,19 @@
 """`headstart drift`: from the log of a server, or a file, to the result in words, in the report and in the summary."""
 
+from __future__ import annotations
+
 import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from components.core.errors import ConfigError, DataError, RegistryError
 from components.learners.prediction import predict_rows
 from components.pipeline.monitoring.drift_check import check_file, check_traffic, publish, read_inputs
 from components.registry.champion import find_champion, load_champion
-from components.registry.drift.measurements import REFERENCE, Reference
+from components.registry.drift.measurements import REFERENCE, Reference, measure
 from components.registry.drift.traffic import logged, read_traffic, traffic_folder
 from components.registry.promote import promote
 from components.registry.stage import register
@@ -46,8 +49,8 @@ def params(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for module in ("registry.drift.comparison", "pipeline.monitoring.drift_check"):
         monkeypatch.setattr(f"components.{module}.LEAST_ROWS", 60)
     monkeypatch.setenv("HEADSTART_TRAFFIC", str(tmp_path / "traffic"))
-    found = load_params(Path(__file__).parents[2] / "params.yaml")
-    return found.model_copy(update={"registry": pipeline.settings})
+    actual = load_params(Path(__file__).parents[2] / "params.yaml")
+    return actual.model_copy(update={"registry": pipeline.settings})
 
 
 def answer(params: Params, rows: list[tuple[str, ...]], **drift: object) -> list[object]:
@@ -77,18 +80,18 @@ def test_the_log_does_not_change_an_answer(params):
 
 def test_other_traffic_is_found_and_described(params):
     answer(params, [("ж" * 30 + "a",)] * 100)
-    found = check_traffic(params, "letters")
-    assert found.drift
-    assert "times longer (median 31 characters instead of" in found.sentence
-    assert "94% unknown pieces instead of 0%" in found.sentence
-    assert not found.examples
+    actual = check_traffic(params, "letters")
+    assert actual.drift
+    assert "times longer (median 31 characters instead of" in actual.sentence
+    assert "94% unknown pieces instead of 0%" in actual.sentence
+    assert not actual.examples
 
 
 def test_the_result_is_in_the_report_and_in_the_summary(params, pipeline):
     answer(params, [("ж" * 30,)] * 100, text=True)
-    found = check_traffic(params, "letters")
-    assert found.examples == ("ж" * 30,) * 3
-    publish(found, out=pipeline.out, name="letters")
+    actual = check_traffic(params, "letters")
+    assert actual.examples == ("ж" * 30,) * 3
+    publish(actual, out=pipeline.out, name="letters")
     study = findings.read(pipeline.out / "studies" / "drift-letters")
     assert study.chapter.title == "Drift: letters" and "times longer" in study.chapter.lead[0]
     assert study.numbers["drift"] is True and study.numbers["examples"] == []
@@ -101,12 +104,12 @@ def test_the_result_is_in_the_report_and_in_the_summary(params, pipeline):
 def test_a_file_is_compared_without_a_log(params, tmp_path):
     usual = tmp_path / "usual.jsonl"
     usual.write_text("".join(json.dumps({"body": text}) + "\n" for (text,) in USUAL))
-    found = check_file(params, "letters", usual, columns={"text": "body"})
-    assert not found.drift and found.rows == 260, found.sentence
+    actual = check_file(params, "letters", usual, columns={"text": "body"})
+    assert not actual.drift and actual.rows == 260, actual.sentence
     other = tmp_path / "other.csv"
     other.write_text("text\n" + "\n".join(text * 3 for (text,) in USUAL) + "\n")
-    found = check_file(params, "letters", other)
-    assert found.drift and "3.0 times longer" in found.sentence
+    actual = check_file(params, "letters", other)
+    assert actual.drift and "3.0 times longer" in actual.sentence
     assert not traffic_folder().exists()
 
 
@@ -143,3 +146,22 @@ def test_the_reference_of_another_champion_is_measured_from_the_examples(params,
         assert registry.attached(other, REFERENCE) is not None
     finally:
         registry.set_alias(name, "champion", champion)
+
+
+def test_usual_traffic_has_no_drift(params):
+    answer(params, USUAL[:59])
+    actual = check_traffic(params, "letters")
+    assert actual.too_few == "59 rows of at least 60" and not actual.drift
+    answer(params, USUAL[59:])
+    actual = check_traffic(params, "letters")
+    assert not actual.drift and actual.rows == 260, actual.sentence
+    assert [feature.name for feature in actual.features] == ["length", "unknown", "content", "score", "classes"]
+
+
+def test_sketches_do_not_depend_on_the_batch(pipeline):
+    classifier = pipeline.classifier("adapted")
+    _, together = measure(classifier, USUAL)
+    alone = [measure(classifier, [row])[1].rows for row in USUAL[:20]]
+    np.testing.assert_allclose(together.rows["sketch"][:20], np.concatenate(alone)["sketch"], atol=1e-2)
+    assert together.rows["pieces"].tolist() == [1 + len(text) for (text,) in USUAL]
+    assert (together.rows["label"] >= 0).all() and np.isfinite(together.rows["score"]).all()

@@ -29,8 +29,8 @@ def change(action: str, before: str | None, after: str) -> Entry:
 
 
 def kept(state: State | None = None, aliased: set[str] | None = None, **tags: dict[str, str]) -> list[int]:
-    found = keep(versions(20, **tags), state, aliased or set(), newest=2, champions=3)
-    return sorted(map(int, found))
+    actual = keep(versions(20, **tags), state, aliased or set(), newest=2, champions=3)
+    return sorted(map(int, actual))
 
 
 CHAMPIONS = State("m", "champion", champions=tuple((str(number), "") for number in (1, 3, 5, 7)))
@@ -79,14 +79,14 @@ def test_a_deleted_version_takes_its_files_along(finished, tmp_path, monkeypatch
     registry.set_alias("headstart-letters", "champion", first)
     assert list(old_versions(params)) == []
     registry.set_alias("headstart-letters", "champion", second)
-    (found,) = old_versions(params)
+    (actual,) = old_versions(params)
     weights = len(list(tmp_path.glob("mlruns/**/head.safetensors")))
-    assert found.name == "headstart-letters/1" and found.size > 1000 and weights == 2
+    assert actual.name == "headstart-letters/1" and actual.size > 1000 and weights == 2
     registry.set_alias("headstart-letters", "other", first)
     with pytest.raises(RegistryError, match="headstart-letters/1: has an alias now"):
-        found.delete()
+        actual.delete()
     registry.client.delete_registered_model_alias("headstart-letters", "other")
-    found.delete()
+    actual.delete()
     assert [version.number for version in registry.versions("headstart-letters")] == ["2"]
     assert len(list(tmp_path.glob("mlruns/**/head.safetensors"))) == 1
     assert registry.client.get_run(first.run_id).data.metrics

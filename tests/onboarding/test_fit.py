@@ -1,5 +1,7 @@
 """A labelled file ends as a served model: the stages of the run that `init` writes, without DVC and Prefect."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from components.core.errors import ConfigError
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
-from flows import fit
+from flows import fit, retrain_command
 from flows.fit import served
 from tests.onboarding.test_init import write
 
@@ -49,3 +51,16 @@ def test_without_a_served_model_fit_says_what_to_do_and_not_how_to_predict():
         "or serve a version against the rule: headstart promote --task reviews --version NUMBER --reason WHY",
     ]
     assert fit.to_be_served("reviews", {}, {})[:2] == ["label more test rows", "label more rows to learn from"]
+
+
+def test_the_flags_of_fit_are_those_of_init(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    ran: list[Path] = []
+    monkeypatch.setattr(retrain_command, "command", lambda *, params: ran.append(params))
+    monkeypatch.setattr(fit, "served", lambda _: [])
+    Path("-rows.csv").write_text("said,also,what\n" + "".join(f"row {n} of {n % 2},x {n},{n % 2}\n" for n in range(40)))
+    fit.command(labelled=Path("-rows.csv"), text="said", label="what", kind="classification")
+    source = load_params(Path("params.yaml")).data.tasks["rows"]
+    assert (source.kind, source.text, source.label) == ("classification", "said", "what")
+    assert ran == [tmp_path / "params.yaml"]
+    assert "init | column 'said' is the text, 'what' is the label" in capsys.readouterr().out

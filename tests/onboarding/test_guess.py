@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,13 +53,13 @@ NAMES = {"label": "label_name"}
         ("a.annotated", "Jim\tB-PER\nran\tO\n\nhe\tO\nran\tO\n\n", "conll", ["words", "tags"]),
     ],
 )
-def test_formats(tmp_path: Path, name: str, text: str, form: str, columns: list[str]) -> None:
+def test_formats(tmp_path, name, text, form, columns):
     (tmp_path / name).write_text(text)
     result = read_rows(tmp_path / name)
     assert (result.format, result.columns) == (form, columns)
 
 
-def test_files_that_hold_no_rows_are_refused(tmp_path: Path) -> None:
+def test_files_that_hold_no_rows_are_refused(tmp_path):
     (tmp_path / "a.bin").write_text("one two\nthree four five\n")
     with pytest.raises(DataError, match=r"a.bin: the format is not recognised; save it as csv, tsv, jsonl"):
         read_rows(tmp_path / "a.bin")
@@ -71,7 +70,7 @@ def test_files_that_hold_no_rows_are_refused(tmp_path: Path) -> None:
         split_files(tmp_path / "missing")
 
 
-def test_splits_of_a_folder(tmp_path: Path) -> None:
+def test_splits_of_a_folder(tmp_path):
     for name in ("mari_train.csv", "SICK_trial.csv", "en-test.csv", "README.md"):
         (tmp_path / name).write_text("a,b\n")
     names = {split: file.name for split, file in split_files(tmp_path).items()}
@@ -163,7 +162,7 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_kinds_and_columns(result: Rows, expected: dict[str, Any]) -> None:
+def test_kinds_and_columns(result, expected):
     assert guess(result) == expected
 
 
@@ -181,12 +180,12 @@ def test_kinds_and_columns(result: Rows, expected: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_columns_are_named_in_words(row: dict[str, Any], message: str) -> None:
+def test_columns_are_named_in_words(row, message):
     with pytest.raises(DataError, match=message):
         guess(rows(row, row))
 
 
-def test_another_column_of_text_can_be_read_too() -> None:
+def test_another_column_of_text_can_be_read_too():
     """Few subjects repeat; they are no labels."""
     subjects = [f"about my order {n % 30}" for n in range(90)]
     bodies = [f"a long text {n} of mine" for n in range(90)]
@@ -210,11 +209,11 @@ def test_another_column_of_text_can_be_read_too() -> None:
         ("1" * 50_000 + " x", "when"),
     ],
 )
-def test_dates_are_no_texts(value: str, column: str) -> None:
+def test_dates_are_no_texts(value, column):
     assert columns.texts_of({"text of it": ["a b c"] * 4, "when": [value] * 4}, None)[0].split()[0] == column
 
 
-def test_a_column_of_splits_is_named() -> None:
+def test_a_column_of_splits_is_named():
     columns = {
         "text": ["a b c"] * 8,
         "label": ["x", "y"] * 4,
@@ -228,14 +227,14 @@ def test_a_column_of_splits_is_named() -> None:
 
 
 @pytest.mark.parametrize("value", ["['B-PER', 'O']", '["B-PER", "O"]', "['B-PER' 'O']"])
-def test_lists_of_tags_as_text_are_refused(value: str) -> None:
+def test_lists_of_tags_as_text_are_refused(value):
     with pytest.raises(
         DataError, match="column 'tags' has lists of tags as text .* save the table as parquet or jsonl"
     ):
         guess(table("tokens tags", *(("['Jim', 'ran']", value) for _ in range(4))))
 
 
-def test_a_few_rows_with_a_label_are_enough() -> None:
+def test_a_few_rows_with_a_label_are_enough():
     """Most rows of a file may wait for a label; a filled column with another name of a label comes first."""
     few = [(f"the text of message {number}", "web", ["a", "b", None][min(number, 2)]) for number in range(30)]
     assert guess(table("text source label", *few)) == CLASSES
@@ -245,7 +244,7 @@ def test_a_few_rows_with_a_label_are_enough() -> None:
         guess(table("text source label", *single))
 
 
-def test_columns_can_be_named_and_others_are_mentioned() -> None:
+def test_columns_can_be_named_and_others_are_mentioned():
     table = rows(*({"text": f"t {n}", "note": f"n {n}", "action": "ab"[n % 2], "place": "cd"[n % 2]} for n in range(8)))
     keys = guess(table)
     assert (keys["label"], runners_up(by_column(table), keys)) == ("action", ([], ["place"]))
@@ -256,7 +255,7 @@ def test_columns_can_be_named_and_others_are_mentioned() -> None:
         guess(rows({"text": "a"}, {"text": "b"}))
 
 
-def test_facts(tmp_path: Path) -> None:
+def test_facts(tmp_path):
     train = [
         ("the cat sat", "x"),
         ("The cat sat!", "y"),
@@ -276,7 +275,7 @@ def test_facts(tmp_path: Path) -> None:
     assert "warning: 1 text(s) of train have different labels; correct them where one is wrong" in facts.lines()
 
 
-def test_languages() -> None:
+def test_languages():
     assert language_of(["ผมไปจ่ายเงิน", "เมื่อวาน"]) == "th"
     assert language_of(["the price of it is what"]) == "en"
     assert language_of(["das ist nicht der Fall und ich"]) == "de"
@@ -285,7 +284,7 @@ def test_languages() -> None:
     assert language_of(["xyzzy"]) == "en"
 
 
-def test_folders_of_parallel_files_are_splits(tmp_path: Path) -> None:
+def test_folders_of_parallel_files_are_splits(tmp_path):
     for split, count in (("train", 3), ("valid", 1), ("test", 1)):
         (tmp_path / split).mkdir()
         for name, line in (("seq.in", "play some jazz"), ("seq.out", "O O B-very-long-genre"), ("label", "PlayMusic")):
@@ -304,7 +303,7 @@ def test_folders_of_parallel_files_are_splits(tmp_path: Path) -> None:
         read_rows(files["train"])
 
 
-def test_members_of_a_json_document_are_splits(tmp_path: Path) -> None:
+def test_members_of_a_json_document_are_splits(tmp_path):
     path = tmp_path / "data_full.json"
     content = {
         "oos_val": [["x", "oos"]],
@@ -338,7 +337,7 @@ def test_members_of_a_json_document_are_splits(tmp_path: Path) -> None:
         ("city", 40, False),  # no name of a group
     ],
 )
-def test_a_group_column_has_many_values_with_several_rows(column: str, values: int, chosen: bool) -> None:
+def test_a_group_column_has_many_values_with_several_rows(column, values, chosen):
     table = [{"text": f"text {row} of many", "label": "ab"[row % 2], column: f"v{row % values}"} for row in range(200)]
     result = columns.group_column(
         by_column(Rows("csv", ["text", "label", column], table)), {"text": "text", "label": "label"}

@@ -52,7 +52,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("kind", SERVED)
-def test_every_kind_with_a_words_model_passes_the_check(kind: str, root: Path, tmp_path: Path) -> None:
+def test_every_kind_with_a_words_model_passes_the_check(kind, root, tmp_path):
     lines = init(InitOptions(write(tmp_path / "files", kind)), root=root)
     params = load_params(root / "params.yaml")
     check_params(params)
@@ -66,13 +66,13 @@ def test_every_kind_with_a_words_model_passes_the_check(kind: str, root: Path, t
 
 
 @pytest.mark.parametrize("kind", sorted(ROWS.keys() - set(SERVED)))
-def test_other_kinds_need_an_encoder(kind: str, root: Path, tmp_path: Path) -> None:
+def test_other_kinds_need_an_encoder(kind, root, tmp_path):
     with pytest.raises(ConfigError, match=f"kind {kind} needs an encoder, words alone do not suffice; name one"):
         init(InitOptions(write(tmp_path / "files", kind)), root=root)
     assert list(root.iterdir()) == []
 
 
-def test_an_empty_folder_becomes_a_project(root: Path, tmp_path: Path) -> None:
+def test_an_empty_folder_becomes_a_project(root, tmp_path):
     file = write(tmp_path / "files", "classification")
     init(InitOptions(file, name="My things"), root=root)
     assert {".git", ".dvc", ".gitignore", "dvc.yaml", "params.yaml", "data"} <= {path.name for path in root.iterdir()}
@@ -94,9 +94,7 @@ def test_an_empty_folder_becomes_a_project(root: Path, tmp_path: Path) -> None:
         ("text,label", ("", ""), "has no label in column 'label'"),
     ],
 )
-def test_a_test_file_with_the_same_numbers_is_no_file_without_labels(
-    header: str, labels: tuple[str, str], why: str | None, tmp_path: Path
-) -> None:
+def test_a_test_file_with_the_same_numbers_is_no_file_without_labels(header, labels, why, tmp_path):
     (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"text {n} a,{n % 2}\n" for n in range(12)))
     (tmp_path / "test.csv").write_text(f"{header}\n" + "".join(f"text {n} b,{labels[n % 2]}\n" for n in range(4)))
     samples = {split: read_rows(tmp_path / f"{split}.csv") for split in ("train", "test")}
@@ -104,7 +102,7 @@ def test_a_test_file_with_the_same_numbers_is_no_file_without_labels(
     assert _without_labels(samples, {"kind": "classification", "text": "text", "label": "label"}) == expected
 
 
-def test_changed_files_are_copied_again(root: Path, tmp_path: Path) -> None:
+def test_changed_files_are_copied_again(root, tmp_path):
     file = write(tmp_path / "files", "classification")
     init(InitOptions(file), root=root)
     write(tmp_path / "files", "classification", count=30)
@@ -115,7 +113,7 @@ def test_changed_files_are_copied_again(root: Path, tmp_path: Path) -> None:
         renew(other, root=root)
 
 
-def test_copies_of_parallel_files_are_still_parallel_files(root: Path, tmp_path: Path) -> None:
+def test_copies_of_parallel_files_are_still_parallel_files(root, tmp_path):
     for split in ("train", "test"):
         folder = tmp_path / "snips" / split
         folder.mkdir(parents=True)
@@ -128,7 +126,7 @@ def test_copies_of_parallel_files_are_still_parallel_files(root: Path, tmp_path:
     assert (root / path / "train" / ".seq.in.manifest.json").is_file()
 
 
-def test_what_a_person_has_changed_is_not_replaced(root: Path, tmp_path: Path) -> None:
+def test_what_a_person_has_changed_is_not_replaced(root, tmp_path):
     file = write(tmp_path / "files", "classification")
     init(InitOptions(file), root=root)
     copy = root / "data/tasks/classification/classification.jsonl"
@@ -142,9 +140,7 @@ def test_what_a_person_has_changed_is_not_replaced(root: Path, tmp_path: Path) -
         copy.unlink(missing_ok=True)
 
 
-def test_labels_that_people_gave_stay_when_the_file_is_copied_anew(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labels_that_people_gave_stay_when_the_file_is_copied_anew(root, tmp_path, monkeypatch):
     file = write(tmp_path / "files", "classification")
     init(InitOptions(file), root=root)
     monkeypatch.chdir(root)
@@ -158,7 +154,7 @@ def test_labels_that_people_gave_stay_when_the_file_is_copied_anew(
     assert (text,) in [*result.train.fields, *result.test.fields]
 
 
-def test_text_without_labels_is_read_by_a_language_model(root: Path, tmp_path: Path) -> None:
+def test_text_without_labels_is_read_by_a_language_model(root, tmp_path):
     more = tmp_path / "files/more.csv"
     file = write(tmp_path / "files", "classification")
     more.write_text("id,body\n" + "".join(f"{number},{'some words of the domain ' * 40}\n" for number in range(1300)))
@@ -170,7 +166,7 @@ def test_text_without_labels_is_read_by_a_language_model(root: Path, tmp_path: P
     assert len((root / "params.yaml").read_text().splitlines()) <= 25
 
 
-def test_a_list_of_texts_is_rows_and_other_text_files_are_documents(root: Path, tmp_path: Path) -> None:
+def test_a_list_of_texts_is_rows_and_other_text_files_are_documents(root, tmp_path):
     file = write(tmp_path / "files", "classification")
     listed, prose, folder = tmp_path / "more.txt", tmp_path / "prose.txt", tmp_path / "letters"
     listed.write_text("first text\r\nsecond text\n")
@@ -190,7 +186,7 @@ def test_a_list_of_texts_is_rows_and_other_text_files_are_documents(root: Path, 
 MINI = Measured("mini", Path("mini"), "", 1, 100.0, 1000.0, "", large=False, logme=0.0, reading=Extent(768, 256, 0.02))
 
 
-def test_long_texts_are_read_in_windows_and_the_share_that_is_cut_is_named(tmp_path: Path) -> None:
+def test_long_texts_are_read_in_windows_and_the_share_that_is_cut_is_named(tmp_path):
     file = write(tmp_path, "classification")
     task = {"path": str(tmp_path), "train": file.name, "dev": None, "test": None}
     facts = replace(inspect("mood", TaskSource.model_validate(task)), long=3000)
@@ -200,7 +196,7 @@ def test_long_texts_are_read_in_windows_and_the_share_that_is_cut_is_named(tmp_p
     assert re.search(r"max_length: 1024 +# pieces of a text, estimated from characters\n    chunk: 256 ", base)
 
 
-def test_only_heads_of_an_encoder_with_a_large_table_are_trained(tmp_path: Path) -> None:
+def test_only_heads_of_an_encoder_with_a_large_table_are_trained(tmp_path):
     file = write(tmp_path, "classification")
     task = {"path": str(tmp_path), "train": file.name, "dev": None, "test": None}
     facts = inspect("mood", TaskSource.model_validate(task))
@@ -212,9 +208,9 @@ def test_only_heads_of_an_encoder_with_a_large_table_are_trained(tmp_path: Path)
     assert frozen.expected_minutes < trained.expected_minutes
 
 
-def test_labels_that_are_no_words_are_named_for_an_encoder(tmp_path: Path) -> None:
+def test_labels_that_are_no_words_are_named_for_an_encoder(tmp_path):
 
-    def text(labels: tuple[str, ...], start: Measured | None) -> str:
+    def text(labels, start):
         file = tmp_path / "mood.csv"
         lines = [f"text number {row},{labels[row % len(labels)]}" for row in range(40)]
         file.write_text("\n".join(["text,label", *lines]))
@@ -227,7 +223,7 @@ def test_labels_that_are_no_words_are_named_for_an_encoder(tmp_path: Path) -> No
     assert "label_texts" not in text(("0", "1"), None)
 
 
-def test_the_source_of_every_setting(root: Path, tmp_path: Path) -> None:
+def test_the_source_of_every_setting(root, tmp_path):
     init(InitOptions(write(tmp_path / "files", "classification")), root=root)
     result: dict[str, Any] = sources(root / "params.yaml")
     lines = (root / "params.yaml").read_text().splitlines()
@@ -238,7 +234,7 @@ def test_the_source_of_every_setting(root: Path, tmp_path: Path) -> None:
     assert result["run.tasks"] == (["classification"], "computed: all of data.tasks")
 
 
-def test_a_group_column_is_proposed_and_written(root: Path, tmp_path: Path) -> None:
+def test_a_group_column_is_proposed_and_written(root, tmp_path):
     file = tmp_path / "tickets.jsonl"
     result = [ROWS["classification"](row) | {"customer": f"c{number % 18}"} for number, row in enumerate(rows(24))]
     file.write_text("".join(json.dumps(row) + "\n" for row in result))

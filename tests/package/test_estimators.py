@@ -44,11 +44,11 @@ def test_classifier(frame, later, tmp_path):
     model = HeadstartClassifier(folds=3)
     assert model.fit(X, y) is model
     assert model.classes_.tolist() == ["animal", "fruit", "metal"]
-    found = model.predict(later["text"])
-    assert isinstance(found, np.ndarray) and found.shape == (12,)
+    actual = model.predict(later["text"])
+    assert isinstance(actual, np.ndarray) and actual.shape == (12,)
     shares = model.predict_proba(later["text"])
-    assert np.array_equal(model.classes_[shares.argmax(1)], found)
-    assert model.score(later["text"], later["label"]) == (found == later["label"]).mean() >= 0.9
+    assert np.array_equal(model.classes_[shares.argmax(1)], actual)
+    assert model.score(later["text"], later["label"]) == (actual == later["label"]).mean() >= 0.9
     # The same model as by `fit`, from its arguments alone.
     other = fit(X, label=y, folds=3, verbose=False)
     assert np.array_equal(other.predict_proba(later["text"]), shares)
@@ -64,9 +64,9 @@ def test_numbers_as_labels_stay_numbers(frame):
     y = frame["label"].map({"animal": 10, "fruit": 9, "metal": 2}).to_numpy()
     model = HeadstartClassifier().fit(frame["text"], y)
     assert model.classes_.tolist() == [2, 9, 10]
-    found, shares = model.predict(frame["text"]), model.predict_proba(frame["text"])
-    assert found.dtype.kind == "i"
-    assert np.array_equal(model.classes_[shares.argmax(1)], found)
+    actual, shares = model.predict(frame["text"]), model.predict_proba(frame["text"])
+    assert actual.dtype.kind == "i"
+    assert np.array_equal(model.classes_[shares.argmax(1)], actual)
     flags = HeadstartClassifier().fit(frame["text"], y > 5)
     assert flags.classes_.tolist() == [False, True]
     assert flags.predict(frame["text"]).dtype == bool
@@ -88,9 +88,9 @@ def test_several_labels():
     y = pd.DataFrame({name: [int(name in labels) for labels in data["label"]] for name in ("fruit", "odd", "even")})
     model = HeadstartClassifier().fit(data["text"], y)
     assert model.classes_.tolist() == ["fruit", "odd", "even"]
-    found, shares = model.predict(data["text"]), model.predict_proba(data["text"])
-    assert found.shape == shares.shape == y.shape
-    assert np.array_equal(found, shares >= 0.5)
+    actual, shares = model.predict(data["text"]), model.predict_proba(data["text"])
+    assert actual.shape == shares.shape == y.shape
+    assert np.array_equal(actual, shares >= 0.5)
     numbered = HeadstartClassifier().fit(data["text"], y.to_numpy())
     assert numbered.classes_.tolist() == [0, 1, 2]
     assert np.allclose(numbered.predict_proba(data["text"]), shares)
@@ -118,9 +118,9 @@ def test_tagger(make_encoder, in_process):
     model = HeadstartTagger(start=make_encoder("bert"), minutes=1, folds=2).fit(X, y)
     assert [len(tags) for tags in model.predict(X)] == [len(words) for words in X]
     right = [
-        tag == found
+        tag == actual
         for tags, guess in zip(y, model.predict(X), strict=True)
-        for tag, found in zip(tags, guess, strict=True)
+        for tag, actual in zip(tags, guess, strict=True)
     ]
     assert model.score(X, y) == np.mean(right) > 0.5
 

@@ -1,5 +1,7 @@
 """`fit`, `load` and the models that they return."""
 
+from __future__ import annotations
+
 import json
 import shutil
 import subprocess
@@ -22,7 +24,7 @@ from components.learners.finetuning.runs import Forecast
 from components.learners.loading import load_model
 from headstart import fit, load
 from headstart.recipes import finetuning_of
-from headstart.report import Report
+from headstart.report import Report, Tried
 from headstart.tables import InputError
 from headstart.tasks import read_task
 from tests.example_task import ROWS, rows
@@ -393,7 +395,7 @@ def test_copies_of_random_rows_have_the_score_of_chance():
     report = fit(pd.concat(copies, ignore_index=True), verbose=False).report
     assert report is not None and report.selected is not None
     assert report.selected[0] < 0.75
-    assert all(one.score < 0.75 for one in report.tried)
+    assert all(single.score < 0.75 for single in report.tried)
     assert "60 rows repeat an earlier text; copies of a text are in one fold." in str(report)
     assert Report.of(report.as_dict()).selected == list(report.selected) or report.selected
 
@@ -432,3 +434,22 @@ def test_wrong_groups_are_refused():
         fit(frame, group=["a", "b"], verbose=False)
     with pytest.raises(Exception, match="9 training row.* one group"):
         fit(frame, group=["a"] * 9, verbose=False)
+
+
+def test_the_report_names_shortened_training():
+    tried = [
+        Tried("bert", "contrastive", 0.8, 0.7, 0.9, share=0.4),
+        Tried("bert", "features", 0.7),
+        Tried("bert", "finetune"),
+    ]
+    report = Report("classification", "macro_f1", 20, 5, "bert", "contrastive", tried)
+    notes = [line for line in str(report).splitlines() if "steps" in line]
+    assert notes == ["bert contrastive: trained for 40% of its steps; raise `minutes` to train for all"]
+    assert Report.of(report.as_dict()) == report
+
+
+def test_a_limit_that_is_not_reached_changes_nothing(frame, later, make_encoder, in_process):
+    start = make_encoder("bert")
+    limited, free = (fit(frame, start=start, minutes=minutes, folds=2, verbose=False) for minutes in (4, None))
+    pd.testing.assert_frame_equal(limited.predict(later), free.predict(later), check_exact=True)
+    assert limited.report is not None and not any("not tried" in note for note in limited.report.notes)

@@ -18,18 +18,18 @@ def chance(count: int = 30) -> pd.DataFrame:
     return pd.DataFrame({"text": texts, "label": rng.choice(["x", "y"], count)})
 
 
-def test_copies_of_random_rows_have_the_score_of_chance() -> None:
+def test_copies_of_random_rows_have_the_score_of_chance():
     once = chance()
     copies = [once, once.assign(text=once.text.str.upper() + "!"), once.assign(text="\u200b" + once.text)]
     report = fit(pd.concat(copies, ignore_index=True), verbose=False).report
     assert report is not None and report.selected is not None
     assert report.selected[0] < 0.75
-    assert all(one.score < 0.75 for one in report.tried)
+    assert all(single.score < 0.75 for single in report.tried)
     assert "60 rows repeat an earlier text; copies of a text are in one fold." in str(report)
     assert Report.of(report.as_dict()).selected == list(report.selected) or report.selected
 
 
-def test_groups_are_in_one_fold() -> None:
+def test_groups_are_in_one_fold():
     """The group determines the label and has a word of its own: only rows of the same group tell the label."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
@@ -50,14 +50,14 @@ def test_groups_are_in_one_fold() -> None:
     assert "The 80 rows are in 20 groups, whose rows are in one fold." in by_list.notes
 
 
-def test_a_rare_class_has_fewer_folds() -> None:
+def test_a_rare_class_has_fewer_folds():
     frame = pd.DataFrame(rows(6))[["text", "label"]]
     rare = frame[(frame.label != "fruit") | (frame.groupby("label").cumcount() < 3)]
     report = fit(rare, verbose=False).report
     assert report.folds == 3 and "3-fold cross-validation" in str(report)
 
 
-def test_wrong_groups_are_refused() -> None:
+def test_wrong_groups_are_refused():
     frame = pd.DataFrame(rows(3))[["text", "label"]]
     with pytest.raises(InputError, match="no column 'author'"):
         fit(frame, group="author", verbose=False)

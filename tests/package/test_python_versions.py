@@ -1,5 +1,8 @@
 """The supported versions of Python: package, lock, Makefile and documents agree."""
 
+from __future__ import annotations
+
+import re
 import tomllib
 from pathlib import Path
 
@@ -8,6 +11,11 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from components.pipeline.code_identity import normal
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
@@ -55,3 +63,12 @@ def test_the_lock_fits_every_machine():
     assert len(set(names)) == len(names)
     assert [name for name in names if name.startswith(("nvidia-", "cuda-")) or name == "triton"] == []
     assert all(each.url is None and "+" not in str(each.specifier) for each in REQUIREMENTS)
+
+
+def test_make_and_the_readme_name_the_versions():
+    (listed,) = re.findall(r"(?m)^VERSIONS := (.*)$", text("Makefile"))
+    assert sorted(listed.split()) == list(VERSIONS)
+    first, last = ([int(part) for part in version.split(".")] for version in (VERSIONS[0], VERSIONS[-1]))
+    assert f"not {tuple(first)} <= sys.version_info < ({last[0]}, {last[1] + 1})" in text("Makefile")
+    assert f"Python {VERSIONS[0]} to {VERSIONS[-1]}" in text("Makefile")
+    assert f"Python {VERSIONS[0]} to {VERSIONS[-1]}" in " ".join(text("README.md").split())

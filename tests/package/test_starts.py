@@ -141,11 +141,11 @@ def test_a_packed_model(tmp_path):
     imported = read_published(tmp_path / "model")
     # Ids of special pieces come first; the last row of the file is padding.
     order = [1, 3, 0, 2, 7, 4, 5, 6]
-    found = dict(imported.model.named_parameters())
-    assert np.array_equal(found["token"].detach(), expected["emb.word"][order])
-    assert np.array_equal(found["blocks.0.expand.weight"].detach(), expected["l0.fi.w"])
+    actual = dict(imported.model.named_parameters())
+    assert np.array_equal(actual["token"].detach(), expected["emb.word"][order])
+    assert np.array_equal(actual["blocks.0.expand.weight"].detach(), expected["l0.fi.w"])
     ids = imported.tokenizer.encode_batch(["a  b\u00a0a", "xb"])
-    assert [[imported.tokenizer.pieces[one] for one in row] for row in ids] == [
+    assert [[imported.tokenizer.pieces[single] for single in row] for row in ids] == [
         ["\u2581a", "\u2581", "b", "\u2581a"],
         ["\u2581", "[UNK]", "b"],
     ]

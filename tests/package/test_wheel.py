@@ -40,8 +40,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(source),
     ]
     subprocess.run(command, check=True)
-    (found,) = output.glob("*.whl")
-    return found
+    (actual,) = output.glob("*.whl")
+    return actual
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +103,9 @@ def test_requirements_of_the_package_and_of_the_project_agree():
     """The ranges of the package hold the locked versions, and name what requirements.in names for a run."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lines = [*project["dependencies"], *(line for group in project["optional-dependencies"].values() for line in group)]
-    required = {normal(one.name): one for one in map(Requirement, lines)}
+    required = {normal(single.name): single for single in map(Requirement, lines)}
     locked = locked_versions(ROOT / "requirements.lock")
-    wrong = [str(one) for name, one in required.items() if not one.specifier.contains(locked[name])]
+    wrong = [str(single) for name, single in required.items() if not single.specifier.contains(locked[name])]
     assert wrong == []
     text = (ROOT / "requirements.in").read_text(encoding="utf-8").partition("# --- test ---")[0]
     named = {

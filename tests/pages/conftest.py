@@ -160,7 +160,7 @@ def running(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def client_of(root: Path, **options: object) -> TestClient:
     """A browser at http://localhost without its scripts."""
     guard = Guard.of("127.0.0.1", token=str(options.pop("token", "")))
-    project = Project(root / "params.yaml", root=root, **options)  # type: ignore[arg-type]
+    project = Project(root / "params.yaml", root=root, **options)
     return TestClient(create_app(project, guard), base_url="http://localhost", follow_redirects=False)
 
 

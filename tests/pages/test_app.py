@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -23,7 +22,7 @@ def form(client: TestClient, path: str, **fields: str) -> str:
     return answer.text
 
 
-def test_the_overview_says_what_is_served_and_why(client: TestClient, finished: Path) -> None:
+def test_the_overview_says_what_is_served_and_why(client, finished):
     shown = text_of(client.get("/").text)
     assert f"Served model tfidf-words-characters Version 1 of headstart-{TASK}, since 20" in shown
     assert "Last decision promoted" in shown
@@ -38,13 +37,13 @@ def test_the_overview_says_what_is_served_and_why(client: TestClient, finished: 
     assert re.search(r"tfidf-words 0\.\d{3} \[", shown)
 
 
-def test_reasons_of_another_change_than_the_last_decision_are_shown() -> None:
+def test_reasons_of_another_change_than_the_last_decision_are_shown():
     champion = Champion(reasons=("a person prefers it",))
     view = TaskView(TASK, champion, {"reasons": ["it is better"]}, {}, None, None, [], [])
     assert view.reasons == ("a person prefers it",)
 
 
-def test_every_page_is_useful_before_the_first_run(new_client: TestClient, tmp_path: Path) -> None:
+def test_every_page_is_useful_before_the_first_run(new_client, tmp_path):
     expected = {
         "/": "headstart check headstart plan headstart retrain",
         "/runs": "This command trains, and the run appears here: headstart retrain",
@@ -61,7 +60,7 @@ def test_every_page_is_useful_before_the_first_run(new_client: TestClient, tmp_p
     assert not (tmp_path / ".headstart").exists() and not (tmp_path / "artifacts").exists()
 
 
-def test_a_live_run_shows_progress_and_curves(client: TestClient, running: str) -> None:
+def test_a_live_run_shows_progress_and_curves(client, running):
     assert "2026-11-24 03:00:00 retrain running" in text_of(client.get("/runs").text)
     page = client.get(f"/runs/{running}").text
     shown = text_of(page)
@@ -71,12 +70,12 @@ def test_a_live_run_shows_progress_and_curves(client: TestClient, running: str) 
     assert "data-live" in page and page.count("<svg") == 1
 
 
-def test_an_unknown_run_is_not_found(client: TestClient) -> None:
+def test_an_unknown_run_is_not_found(client):
     assert client.get("/runs/nobody").status_code == 404
     assert client.get("/runs/x'%20or%20'1'='1").status_code == 404
 
 
-def test_a_text_is_predicted_with_its_reasons_and_neighbours(client: TestClient) -> None:
+def test_a_text_is_predicted_with_its_reasons_and_neighbours(client):
     page = form(client, "/try", task=TASK, text="the old goat <b>")
     shown = text_of(page)
     assert "Champion tfidf-words-characters, version 1 animal Confidence" in shown
@@ -87,7 +86,7 @@ def test_a_text_is_predicted_with_its_reasons_and_neighbours(client: TestClient)
     assert re.search(r"Nearest labelled rows .*goat .* animal", shown)
 
 
-def test_the_errors_are_listed_by_certainty_and_filtered(client: TestClient) -> None:
+def test_the_errors_are_listed_by_certainty_and_filtered(client):
     page = client.get("/errors?system=tfidf-words&budget=8&seed=0").text
     shown = text_of(page)
     actual = re.search(r"(\d+) wrong answers in 24 rows", shown)
@@ -112,7 +111,7 @@ def test_unknown_values_of_the_address_are_replaced(client: TestClient, query: s
     assert client.get(f"/errors?{query}").status_code == 200
 
 
-def test_the_lineage_marks_the_served_version(client: TestClient) -> None:
+def test_the_lineage_marks_the_served_version(client):
     page = client.get("/lineage").text
     assert page.count("<rect") == 2, "the data and the version"
     assert "served, " in page and page.count("marker-end") == 1
@@ -122,13 +121,13 @@ def test_the_lineage_marks_the_served_version(client: TestClient) -> None:
     assert client.get("/lineage?node=nothing").status_code == 200
 
 
-def test_invalid_settings_are_a_page_with_the_message(new_client: TestClient, tmp_path: Path) -> None:
+def test_invalid_settings_are_a_page_with_the_message(new_client, tmp_path):
     (tmp_path / "params.yaml").write_text("run: {famlies: [ulmfit]}\n")
     answer = new_client.get("/")
     assert answer.status_code == 500 and "famlies" in answer.text and "This page cannot be shown" in answer.text
 
 
-def test_nothing_is_loaded_from_other_addresses(client: TestClient) -> None:
+def test_nothing_is_loaded_from_other_addresses(client):
     for path in ("/", "/runs", "/try", "/errors", "/lineage"):
         page = client.get(path).text
         assert not re.findall(r'(?:src|href|action)="(?!/|#)[^"]*"', page), path

@@ -102,7 +102,7 @@ def predict(page: Any, address: str) -> None:
     page.wait_for_selector(".words", timeout=60_000)
 
 
-def test_every_page_opens_in_both_widths_and_colours(browser: Any, address: str) -> None:
+def test_every_page_opens_in_both_widths_and_colours(browser, address):
     for size, width in WIDTHS.items():
         for dark in (False, True):
             page, problems = opened(browser, width=width, dark=dark)
@@ -130,7 +130,7 @@ def overlap(a: dict[str, float], b: dict[str, float]) -> bool:
 
 
 @pytest.mark.parametrize("width", WIDTHS.values())
-def test_keys_label_texts_and_undo(browser: Any, address: str, tmp_path: Path, width: int) -> None:
+def test_keys_label_texts_and_undo(browser, address, tmp_path, width):
     ledger = tmp_path / "data" / TASK / f"labels-{TASK}.ledger.jsonl"
     page, problems = opened(browser, width=width)
     page.goto(f"{address}/label")
@@ -163,7 +163,7 @@ def test_keys_label_texts_and_undo(browser: Any, address: str, tmp_path: Path, w
     assert not problems
 
 
-def test_the_pages_are_reached_by_keys(browser: Any, address: str) -> None:
+def test_the_pages_are_reached_by_keys(browser, address):
     page, problems = opened(browser)
     page.goto(address)
     page.keyboard.press("Tab")
@@ -180,7 +180,7 @@ def test_the_pages_are_reached_by_keys(browser: Any, address: str) -> None:
     assert not problems
 
 
-def test_a_confusion_opens_its_rows(browser: Any, address: str) -> None:
+def test_a_confusion_opens_its_rows(browser, address):
     page, problems = opened(browser)
     page.goto(f"{address}/errors?system=tfidf-words&budget=8&seed=0")
     page.click("[aria-label='3 rows of animal predicted as metal']")

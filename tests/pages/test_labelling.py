@@ -62,7 +62,7 @@ def train(project: Path) -> list[dict[str, str]]:
     return [{"text": row.fields[0], "label": (row.labels or ("",))[0]} for row in rows]
 
 
-def test_answers_are_written_and_taken_back(project: Path) -> None:
+def test_answers_are_written_and_taken_back(project):
     before = train(project)
     client = opened(project)
     page = client.get("/label").text
@@ -70,7 +70,7 @@ def test_answers_are_written_and_taken_back(project: Path) -> None:
     assert "36 labelled texts in train" in text_of(page)
     keys = dict(re.findall(r'value="(\w+)" data-key="(\d)"', page))
     assert keys == {"animal": "1", "fruit": "2", "metal": "3"}
-    waiting = int(re.search(r"(\d+) texts left, 0 labelled", text_of(page))[1])  # type: ignore[index]
+    waiting = int(re.search(r"(\d+) texts left, 0 labelled", text_of(page))[1])
 
     page = send(client, "answer", label="metal")
     assert train(project)[len(before) :] == [{"text": first, "label": "metal"}]
@@ -93,7 +93,7 @@ def test_answers_are_written_and_taken_back(project: Path) -> None:
     assert shown(send(client, "undo")) == first and train(project) == before
 
 
-def test_a_form_that_is_sent_twice_answers_once(project: Path) -> None:
+def test_a_form_that_is_sent_twice_answers_once(project):
     before = len(train(project))
     client = opened(project)
     key = re.search(r'name="key" value="([^"]+)"', client.get("/label").text)
@@ -103,7 +103,7 @@ def test_a_form_that_is_sent_twice_answers_once(project: Path) -> None:
     assert len(train(project)) == before + 1
 
 
-def test_an_unknown_label_is_refused_unless_it_is_new(project: Path) -> None:
+def test_an_unknown_label_is_refused_unless_it_is_new(project):
     before = len(train(project))
     client = opened(project)
     page = send(client, "answer", label="metla")
@@ -112,7 +112,7 @@ def test_an_unknown_label_is_refused_unless_it_is_new(project: Path) -> None:
     assert train(project)[-1]["label"] == "colour" and 'value="colour" data-key="2"' in page
 
 
-def test_read_only_pages_write_nothing(project: Path) -> None:
+def test_read_only_pages_write_nothing(project):
     client = client_of(project)
     page = client.get("/label").text
     assert "The pages were started read-only" in page and "headstart ui --write" in page
@@ -122,7 +122,7 @@ def test_read_only_pages_write_nothing(project: Path) -> None:
     assert answer.status_code == 403 and "read-only" in answer.text
 
 
-def test_a_kind_that_cannot_be_labelled_says_so(project: Path) -> None:
+def test_a_kind_that_cannot_be_labelled_says_so(project):
     settings = (project / "params.yaml").read_text()
     (project / "params.yaml").write_text(settings.replace("selection: budget", "selection: budget\n      kind: choice"))
     page = client_of(project, write=True).get("/label").text

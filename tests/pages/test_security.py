@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
 from components.pages.security import HEADERS, Guard
 from tests.pages.conftest import TASK, client_of
@@ -15,19 +13,19 @@ from tests.pages.conftest import TASK, client_of
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "[::1", "evil.example:5002"]
 )
-def test_another_host_is_refused(new_client: TestClient, host: str) -> None:
+def test_another_host_is_refused(new_client, host):
     answer = new_client.get("/", headers={"Host": host})
     assert answer.status_code == 421 and "is not this server" in answer.text
 
 
-def test_a_server_on_all_addresses_accepts_addresses_and_its_names() -> None:
+def test_a_server_on_all_addresses_accepts_addresses_and_its_names():
     guard = Guard.of("0.0.0.0", names=["Desk.local"], token="t")
     assert guard.knows("192.168.1.5:5002") and guard.knows("desk.local") and guard.knows("[fe80::1]:5002")
     assert not guard.knows("evil.example")
     assert not Guard.of("127.0.0.1").knows("192.168.1.5")
 
 
-def test_the_token_is_needed_once_and_leaves_the_address(tmp_path: Path, new_client: TestClient) -> None:
+def test_the_token_is_needed_once_and_leaves_the_address(tmp_path, new_client):
     client = client_of(tmp_path, token="secret")
     assert client.get("/").status_code == 401
     assert client.get("/?token=wrong").status_code == 401
@@ -40,7 +38,7 @@ def test_the_token_is_needed_once_and_leaves_the_address(tmp_path: Path, new_cli
     assert client.get("/").status_code == 200
 
 
-def test_forms_of_other_sites_are_refused(new_client: TestClient) -> None:
+def test_forms_of_other_sites_are_refused(new_client):
     secret = re.search(r'name="csrf" value="([^"]+)"', new_client.get("/try").text)
     assert secret
     good = {"csrf": secret[1], "text": "", "task": TASK}
@@ -59,12 +57,12 @@ def test_forms_of_other_sites_are_refused(new_client: TestClient) -> None:
     "path",
     ["/static/../app.py", "/static/..%2fapp.py", "/static/%2e%2e/app.py", "/static/security.py", "/../params.yaml"],
 )
-def test_no_other_file_is_served(new_client: TestClient, path: str) -> None:
+def test_no_other_file_is_served(new_client, path):
     answer = new_client.get(path)
     assert answer.status_code == 404 and "import" not in answer.text
 
 
-def test_every_answer_has_the_headers(new_client: TestClient) -> None:
+def test_every_answer_has_the_headers(new_client):
     for path, host in (("/", "localhost"), ("/nothing", "localhost"), ("/static/pages.js", "localhost"), ("/", "evil")):
         answer = new_client.get(path, headers={"Host": host})
         assert {name: answer.headers[name] for name in HEADERS} == HEADERS

@@ -14,14 +14,14 @@ CHARACTERS = 12
 def test_states_and_loss_of_both_directions(reference, layers):
     texts = np.random.default_rng(0).integers(0, CHARACTERS, size=(2, 3, 10))
     sizes = {"hidden_size": 7, "nlayers": layers, "embedding_size": 5}
-    found = reference("flair", "language_models", characters=CHARACTERS, sizes=sizes, texts=texts.tolist())
+    actual = reference("flair", "language_models", characters=CHARACTERS, sizes=sizes, texts=texts.tolist())
     model = build_model(
         "flair", vocabulary=CHARACTERS, settings={"embedding": 5, "hidden": 7, "layers": layers, "dropout": 0.0}
     )
     assert isinstance(model, FLAIR)
     state = {}
     for name in ("forwards", "backwards"):
-        weights = {key.rpartition("/")[2]: torch.from_numpy(found[key]) for key in found if f"{name}/weights/" in key}
+        weights = {key.rpartition("/")[2]: torch.from_numpy(actual[key]) for key in actual if f"{name}/weights/" in key}
         state |= {
             f"{name}.embedding": weights["encoder.weight"],
             f"{name}.output": weights["decoder.weight"],
@@ -38,10 +38,10 @@ def test_states_and_loss_of_both_directions(reference, layers):
     ahead, back = (torch.from_numpy(text) for text in texts)
     for name, text in (("forwards", ahead), ("backwards", back)):
         outputs, carry = getattr(model, name)(text[:, :-1].t(), ())
-        np.testing.assert_allclose(outputs[-1].detach().transpose(0, 1), found[f"{name}/states"], atol=1e-5)
+        np.testing.assert_allclose(outputs[-1].detach().transpose(0, 1), actual[f"{name}/states"], atol=1e-5)
         for part, key in enumerate(("h", "c")):
             ours = torch.stack([state.detach() for state in carry[part::2]])
-            np.testing.assert_allclose(ours, found[f"{name}/{key}"], atol=1e-5)
+            np.testing.assert_allclose(ours, actual[f"{name}/{key}"], atol=1e-5)
     result = model.losses(
         {
             "tokens": ahead[:, :-1],
@@ -50,5 +50,5 @@ def test_states_and_loss_of_both_directions(reference, layers):
             "backward_targets": back[:, 1:],
         }
     )
-    expected = float(found["forwards/loss"]) + float(found["backwards/loss"])
+    expected = float(actual["forwards/loss"]) + float(actual["backwards/loss"])
     np.testing.assert_allclose(float(result.loss.detach()), expected, rtol=1e-5)

@@ -17,25 +17,25 @@ from components.training.pretraining.negatives import keep_probabilities, noise_
 @pytest.mark.parametrize(("shortest", "longest"), [(3, 6), (1, 3)])
 def test_buckets_of_ngrams(reference, shortest, longest):
     words = ["where", "a", "œuvre", "naïve", "นกบิน", "don't", "🙂"]
-    found = reference("gensim", "buckets", words=words, shortest=shortest, longest=longest, count=2_000_000)
+    actual = reference("gensim", "buckets", words=words, shortest=shortest, longest=longest, count=2_000_000)
     config = FastTextConfig(vocabulary=9, buckets=2_000_000, shortest=shortest, longest=longest)
     for row, word in enumerate(words):
-        assert sorted(ngram_buckets(word, config)) == sorted(found[str(row)].tolist()), word
+        assert sorted(ngram_buckets(word, config)) == sorted(actual[str(row)].tolist()), word
 
 
 def test_vectors_of_known_and_unknown_words(reference):
     asked = ["where", "there", "somewhere", "thereby", "ab"]
     sentences = [["where", "there", "here", "where"], ["here", "abc", "where"]]
     settings = {"vector_size": 4, "bucket": 50, "min_n": 3, "max_n": 6}
-    found = reference("gensim", "words_and_grams", sentences=sentences, asked=asked, settings=settings)
-    pieces = [*SPECIAL_PIECES, *found["words"].tolist()]
+    actual = reference("gensim", "words_and_grams", sentences=sentences, asked=asked, settings=settings)
+    pieces = [*SPECIAL_PIECES, *actual["words"].tolist()]
     model = build_model("fasttext", vocabulary=len(pieces), settings={"width": 4, "buckets": 50})
     assert isinstance(model, FastText)
     with torch.no_grad():
-        model.word[FIRST_ORDINARY:] = torch.from_numpy(found["word"])
-        model.gram.copy_(torch.from_numpy(found["gram"]))
+        model.word[FIRST_ORDINARY:] = torch.from_numpy(actual["word"])
+        model.gram.copy_(torch.from_numpy(actual["gram"]))
     model.bind(WordTokenizer(pieces, segmentation=Segmentation("none"), lowercase=True, strip_accents=False))
-    for word, expected in zip(asked, found["vectors"], strict=True):
+    for word, expected in zip(asked, actual["vectors"], strict=True):
         np.testing.assert_allclose(model.vector(word).numpy(), expected, atol=1e-6, err_msg=word)
 
 
@@ -44,9 +44,9 @@ def test_one_pass_over_a_pair(reference):
     # the noise of a pair is the other word, or none. Its sigmoid is a table with steps of 0.012.
     rate = 0.5
     before = np.random.default_rng(1).normal(0, 0.7, size=(8, 2, 2, 4)).astype(np.float32)
-    found = reference("gensim", "passes_over_a_pair", before=before.tolist(), rate=rate)
+    actual = reference("gensim", "passes_over_a_pair", before=before.tolist(), rate=rate)
     drawn = set()
-    for start, expected in zip(before, found["after"], strict=True):
+    for start, expected in zip(before, actual["after"], strict=True):
         # Distance from gensim's tables for each choice of noise words.
         distances = {
             noisy: float(np.abs(_after(start, noisy, rate=rate) - expected).max()) for noisy in np.ndindex(2, 2)
@@ -73,14 +73,14 @@ def _after(tables: np.ndarray, noisy: tuple[int, ...], *, rate: float) -> np.nda
 
 def test_sub_sampling_and_noise(reference):
     counts = {"the": 900, "film": 60, "was": 300, "good": 7}
-    found = reference("gensim", "distributions", counts=counts, sample=1e-2)
+    actual = reference("gensim", "distributions", counts=counts, sample=1e-2)
     numbers = np.array(list(counts.values()))
-    np.testing.assert_allclose(keep_probabilities(numbers, 1e-2), found["keep"], atol=1e-6)
-    np.testing.assert_allclose(noise_distribution(numbers, 0.75), found["noise"], atol=1e-6)
+    np.testing.assert_allclose(keep_probabilities(numbers, 1e-2), actual["keep"], atol=1e-6)
+    np.testing.assert_allclose(noise_distribution(numbers, 0.75), actual["noise"], atol=1e-6)
 
 
 def test_reads_its_text_format(reference, tmp_path):
-    found = reference("gensim", "text_file", path=str(tmp_path / "vectors.txt"))
+    actual = reference("gensim", "text_file", path=str(tmp_path / "vectors.txt"))
     read = read_vectors(tmp_path / "vectors.txt")
-    assert read.words == found["words"].tolist()
-    np.testing.assert_allclose(read.vectors, found["vectors"], rtol=1e-6)
+    assert read.words == actual["words"].tolist()
+    np.testing.assert_allclose(read.vectors, actual["vectors"], rtol=1e-6)

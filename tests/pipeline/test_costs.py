@@ -26,31 +26,31 @@ def ran(stage: str, amount: float, seconds: float, *, unit: str = "tokens", wher
 
 def test_time_grows_with_the_work_and_runs_elsewhere_do_not_count():
     history = [ran("pretrain@a", 1000, 10), ran("pretrain@a", 1000, 40), ran("pretrain@a", 1000, 9999, where="there")]
-    found = estimate.estimate("pretrain@a", TOKENS, history, machine="here")
-    assert found.seconds == pytest.approx(40) and found.basis == "2 runs" and found.tokens == 2000
-    assert (found.low, found.high) == pytest.approx((20, 80))
+    actual = estimate.estimate("pretrain@a", TOKENS, history, machine="here")
+    assert actual.seconds == pytest.approx(40) and actual.basis == "2 runs" and actual.tokens == 2000
+    assert (actual.low, actual.high) == pytest.approx((20, 80))
 
 
 def test_another_item_or_stage_is_used_and_nothing_else():
     history = [ran("pretrain@a", 1000, 10), ran("ingest@general", 1000, 1, unit="bytes")]
     names = ("pretrain@a", "pretrain@b", "adapt@b")
-    own, other, stage = (estimate.estimate(name, TOKENS, history, machine="here") for name in names)
-    assert [own.basis, other.basis, stage.basis] == ["1 run", "other pretrain, 1 run", "other training, 1 run"]
-    assert own.seconds == other.seconds == stage.seconds == pytest.approx(20)
+    ours, other, stage = (estimate.estimate(name, TOKENS, history, machine="here") for name in names)
+    assert [ours.basis, other.basis, stage.basis] == ["1 run", "other pretrain, 1 run", "other training, 1 run"]
+    assert ours.seconds == other.seconds == stage.seconds == pytest.approx(20)
     none = estimate.estimate("tokenizer@general", Work(1000, "runs"), history, machine="here")
     assert none.seconds is None and none.basis == "no history"
 
 
 def test_a_budget_in_seconds_needs_no_history():
-    found = estimate.estimate("pretrain@a", Work(600, "seconds"), [], machine="here")
-    assert (found.seconds, found.low) == (600, 600) and found.high == pytest.approx(810)
+    actual = estimate.estimate("pretrain@a", Work(600, "seconds"), [], machine="here")
+    assert (actual.seconds, actual.low) == (600, 600) and actual.high == pytest.approx(810)
 
 
 def test_gpu_hours_are_those_of_stages_that_train_and_unknown_stages_are_named():
     history = [ran("pretrain@a", 2000, 1800), ran("pretrain@a", 2000, 7200), ran("ingest@a", 2000, 1800)]
     stages = {"pretrain@a": TOKENS, "ingest@a": TOKENS, "report": Work(1, "run")}
-    found = [estimate.estimate(name, work, history, machine="here", gpus=2) for name, work in stages.items()]
-    total = estimate.total(found)
+    actual = [estimate.estimate(name, work, history, machine="here", gpus=2) for name, work in stages.items()]
+    total = estimate.total(actual)
     assert total.seconds == pytest.approx(5400) and total.gpu_hours == pytest.approx(2)
     assert (total.low, total.high) == pytest.approx((3600, 9000)) and total.unknown == ["report"]
 
@@ -61,7 +61,7 @@ def test_the_history_is_bounded_and_survives_damage(tmp_path):
     for number in range(KEPT_PER_STAGE + 5):
         history.end("a", ran("a", 1, number))
     history.end("b", ran("b", 1, 7))
-    assert [one.seconds for one in history.read() if one.stage == "a"] == list(range(5, KEPT_PER_STAGE + 5))
+    assert [single.seconds for single in history.read() if single.stage == "a"] == list(range(5, KEPT_PER_STAGE + 5))
     with history.path.open("a") as file:
         file.write('{"stage": "torn')
     assert len(history.read()) == KEPT_PER_STAGE + 1

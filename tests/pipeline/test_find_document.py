@@ -1,5 +1,7 @@
 """`headstart why --document`: the corpora of a run are searched by id or position."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,9 @@ def test_the_command_explains_either_a_stage_or_a_document(params_file):
     call = CliRunner().invoke(cli.app, ["why", "ingest", "--document", "1", "--params", str(params_file)])
     assert call.exit_code == 2
     assert "give either a stage or --document ID" in call.output
+
+
+def test_the_command_prints_the_fate(params_file):
+    run(load_params(params_file), "general")
+    call = CliRunner().invoke(cli.app, ["why", "--document", "general.csv:3", "--params", str(params_file)])
+    assert (call.exit_code, call.stdout) == (0, "general: general.csv:3: dropped: no text is left after cleaning\n")

@@ -69,10 +69,10 @@ def test_every_loaded_module_is_in_the_identity(folder):
         "report",
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    found = {}
+    actual = {}
     for stage in stages:
         command = [sys.executable, "-c", SCRIPT, stage]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
         assert done.returncode == 0, (stage, done.stderr)
-        found[stage] = done.stdout.splitlines()[-1]
-    assert found == dict.fromkeys(stages, "unknown:")
+        actual[stage] = done.stdout.splitlines()[-1]
+    assert actual == dict.fromkeys(stages, "unknown:")

@@ -52,5 +52,5 @@ def test_a_requested_stage_has_a_reason_to_run(params, tmp_path):
     changes = Changes.__new__(Changes)
     changes.folder = tmp_path / "identity"
     names = ("adapt@ulmfit", "pretrain@ulmfit", "report")
-    found = [changes.requested(SimpleNamespace(name=name)) for name in names]
-    assert found == [["a full rebuild was requested (drift)"], [], []]
+    actual = [changes.requested(SimpleNamespace(name=name)) for name in names]
+    assert actual == [["a full rebuild was requested (drift)"], [], []]

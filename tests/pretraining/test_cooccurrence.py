@@ -26,13 +26,13 @@ def random_store(documents: int = 30) -> MemoryStore:
 
 def by_hand(store: MemoryStore, *, separator: int | None) -> dict[tuple[int, int], float]:
     """Counts by a loop over all pairs."""
-    found: Counter[tuple[int, int]] = Counter()
+    actual: Counter[tuple[int, int]] = Counter()
     text = store.stream.tolist()
     for left, right in itertools.combinations(range(len(text)), 2):
         if right - left <= len(WEIGHTS) and separator not in text[left : right + 1]:
             low, high = sorted((text[left], text[right]))
-            found[low, high] += WEIGHTS[right - left - 1]
-    return dict(found)
+            actual[low, high] += WEIGHTS[right - left - 1]
+    return dict(actual)
 
 
 def as_dict(run: Run) -> dict[tuple[int, int], float]:
@@ -79,11 +79,11 @@ def sampler(store: MemoryStore, **changes: Any) -> CooccurrenceSampler:
 
 def matrix(store: MemoryStore) -> NDArray[np.float64]:
     """X, symmetric: a pair of equal words counts twice."""
-    found = np.zeros((VOCABULARY, VOCABULARY))
+    actual = np.zeros((VOCABULARY, VOCABULARY))
     for (low, high), count in by_hand(store, separator=END).items():
-        found[low, high] += count
-        found[high, low] += count
-    return found
+        actual[low, high] += count
+        actual[high, low] += count
+    return actual
 
 
 @pytest.mark.parametrize("spilled", [False, True])

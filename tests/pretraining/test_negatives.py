@@ -1,5 +1,7 @@
 """Batches of word2vec and fastText: sub-sampling, sizes of contexts, distribution of the noise."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 
@@ -9,9 +11,12 @@ import pytest
 from components.core.errors import DataError
 from components.models.word2vec import Word2VecConfig
 from components.tokenization.special import END
+from components.training.pretraining import negatives
 from components.training.pretraining.negatives import (
     NegativeSampler,
     keep_probabilities,
+    noise_distribution,
+    piece_counts,
 )
 from tests.training.helpers import MemoryStore, numbered_store
 
@@ -63,3 +68,15 @@ def test_contexts_stay_in_their_document_and_skip_dropped_words(subsample):
 def test_a_text_without_words():
     with pytest.raises(DataError, match="the corpus contains no words, only ends of documents; add text"):
         sampler(MemoryStore([[[]]] * 40))
+
+
+def test_noise_is_the_unigram_to_the_power_of_three_quarters():
+    actual = noise_distribution(np.array([0, 1, 16, 81]), 0.75)
+    np.testing.assert_allclose(actual, np.array([0, 1, 8, 27]) / 36)
+    np.testing.assert_allclose(noise_distribution(np.array([0, 3, 9]), 0), [0, 0.5, 0.5])
+
+
+def test_pieces_are_counted_across_chunks(monkeypatch):
+    store = MemoryStore([[[7, 8, 7]], [[9, 7]]])
+    monkeypatch.setattr(negatives, "CHUNK", 2)
+    assert piece_counts(store, 11).tolist() == [0, 0, 0, 2, 0, 0, 0, 3, 1, 1, 0]

@@ -1,5 +1,7 @@
 """The stages pretrain and scratch: their outputs, and that a killed run ends like an uninterrupted one."""
 
+from __future__ import annotations
+
 import csv
 import json
 import math
@@ -441,3 +443,10 @@ def test_a_published_model_that_differs_from_its_settings(inputs, tmp_path, publ
     with pytest.raises(ConfigError, match="its tokenizer is of kind 'wordpiece'; .* instead of 'char'"):
         pretrain(other)
     assert not job.output.exists()
+
+
+def test_the_interval_of_checkpoints_does_not_change_the_key(inputs):
+    folders = {name: inputs / name / "general-wordpiece" for name in ("tokens", "tokenizer")}
+    run = LanguageModelRun(name="run", family="ulmfit", training=lm_settings(), **folders)
+    other = run.model_copy(update={"checkpoint_seconds": 1e-9})
+    assert launch._key(run) == launch._key(other)

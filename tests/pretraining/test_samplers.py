@@ -1,5 +1,7 @@
 """Batches as functions of (seed, step), independent of the order of calls and of the number of workers."""
 
+from __future__ import annotations
+
 import itertools
 
 import pytest
@@ -249,3 +251,16 @@ def test_a_sentence_longer_than_the_row_is_split():
     first, second = unmask(batch)[0, 1:6].tolist(), unmask(batch)[0, 7:12].tolist()
     assert batch["sentence_order"].tolist() == [NO_PAIR]
     assert [*first, *second] == list(range(5, 15))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_batches_depend_on_the_seed(name):
+    assert not torch.equal(sampler(name).batch(0)["tokens"], sampler(name, seed=2).batch(0)["tokens"])
+
+
+def test_a_corpus_smaller_than_a_window_is_repeated():
+    store = MemoryStore([[[7, 8]], [[9, 10]]])
+    batch = StreamSampler(store, batch_size=1, window=20, seed=0, vocabulary=20).batch(2)
+    text = [*batch["tokens"][0].tolist(), batch["targets"][0, -1].item()]
+    assert sorted(set(text)) == [END, 7, 8, 9, 10]
+    assert all(after == before + 1 for before, after in zip(text, text[1:], strict=False) if before in (7, 9))

@@ -1,5 +1,7 @@
 """Batches of translation pairs: complete pairs of similar length, each once per epoch; BLEU of both networks."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 
@@ -17,7 +19,7 @@ from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES,
 from components.tokenization.word import WordTokenizer
 from components.training.loop import TrainingState
 from components.training.pretraining.language_model import parameter_groups
-from components.training.pretraining.translation import SCORED, TranslationSampler
+from components.training.pretraining.translation import SCORED, TranslationSampler, bleu
 from tests.training.helpers import PairStore, lm_settings, losses_until, numbered_pairs, numbered_store
 
 
@@ -122,3 +124,22 @@ def test_translations_belong_to_their_pairs_and_unknown_words_match_nothing(fami
     unknown = TranslationSampler(PairStore([(text, text)]), **options | {"batch_size": 1})
     assert unknown.translations(model, TOKENIZER) == ["a b c d e"]
     assert unknown.scores(model, TOKENIZER) == {"bleu": pytest.approx(100 * math.exp(1 - 6 / 5))}
+
+
+def test_tokens_of_a_translation_step_are_source_pieces():
+    walked = TranslationSampler(numbered_pairs(61), batch_size=4, window=12, seed=0, vocabulary=500)
+    read = 0
+    for step in range(2 * len(walked.cuts)):
+        assert walked.tokens_before(step) == read
+        read += int(walked.batch(step)["lengths"].sum())
+
+
+def test_the_values_of_bleu():
+    for translation, reference, expected in (
+        ("a b c d e", "a b c d e", 100),
+        # 4 of 5 words, 3 of 4 pairs, 2 of 3 triples and 1 of 2 sequences of four: (1 / 5)^(1 / 4).
+        ("a b c d f", "a b c d e", 100 * 0.2**0.25),
+        # All n-grams match; the brevity penalty is e^(1 - 6 / 4).
+        ("a b c d", "a b c d e f", 100 * math.exp(-0.5)),
+    ):
+        assert bleu([translation], [reference], TOKENIZER) == pytest.approx(expected)

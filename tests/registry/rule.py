@@ -47,7 +47,7 @@ def scored(name: str, right: int | None, **changes: object) -> Scored:
         statistics=None if right is None else statistics_of(predictions(right)),
         latency=FAST,
     )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return replace(base, **changes)
 
 
 CHAMPION = scored("champion", 280)

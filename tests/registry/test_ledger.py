@@ -1,8 +1,11 @@
 """The ledger in the tracking database: its entries, the state that follows, and one history for all clones."""
 
+from __future__ import annotations
+
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, timedelta
 
 import pytest
 
@@ -10,7 +13,7 @@ from components.core.errors import RegistryError
 from components.registry.ledger import ABANDONED, LEDGER, Entry, Ledger, State, replay
 from components.registry.tracking import Log, connect
 from components.settings.registry import RegistrySettings
-from tests.registry.aliases import A, M, add, change, promote
+from tests.registry.aliases import START, A, M, add, change, promote
 
 
 def test_an_entry_of_a_later_version_is_refused(registry):
@@ -120,3 +123,27 @@ def decision(position: int, candidate: str, champion: str) -> Entry:
 def test_a_champion_that_a_person_has_chosen_stays_until_a_new_candidate(entries, candidate, held):
     state = state_of(change(1, "1"), change(2, "2"), *entries)
     assert (state.held_by(candidate) is not None) == held
+
+
+def test_entries_are_stored_in_the_tracking_database(registry):
+    long = {"key": "k", "decision": {"verdict": "reject", "reasons": ["ไทย" * 6000]}}
+    written = Ledger(registry).append("decision", model=M, alias=A, facts=long)
+    (entry,) = Ledger(registry).entries()
+    assert entry.facts == long and entry == written
+    assert (entry.position, entry.event, entry.time.tzinfo) == (1, "decision", UTC)
+    assert Ledger(registry).entries("headstart-other") == []
+
+
+def test_a_position_is_written_once(registry):
+    log = Log(registry, LEDGER)
+    assert log.append(1, "{}", identifier="x")
+    assert log.append(1, "{}", identifier="x"), "MLflow's client repeats a request that was not answered"
+    assert not log.append(1, "[]", identifier="y")
+    assert log.read()[0] == {1: "{}"}
+
+
+def test_the_champion_at_a_time():
+    state = state_of(change(1, "1"), change(3, "2"))
+    assert state.at(START) is None
+    at = [state.at(START + timedelta(days=days)) for days in (1, 2, 3, 9)]
+    assert [each["after"] for each in at if each] == ["1", "1", "2", "2"]

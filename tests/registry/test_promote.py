@@ -1,5 +1,7 @@
 """The stage `promote`: verdicts, and what is recorded of them."""
 
+from __future__ import annotations
+
 import json
 
 import pytest
@@ -9,7 +11,7 @@ from components.registry.champion import load_champion
 from components.registry.commands import rollback
 from components.registry.ledger import Ledger
 from components.registry.promote import promote
-from components.registry.runs import evaluation_warnings
+from components.registry.runs import evaluation_warnings, recipe_difference
 from components.registry.stage import register
 from components.registry.tracking import connect
 from tests.registry.promoting import NAME, champion, champions, events, labels_of, must_not_be_called, run
@@ -227,3 +229,20 @@ def test_unreadable_baselines_are_inconclusive(pipeline):
     assert decision["verdict"] == "inconclusive"
     assert decision["reasons"][0].startswith("the best baseline could not be scored: ")
     assert "made from another version of the test rows; run its stage again" in decision["reasons"][0]
+
+
+def test_the_difference_of_the_recipes_stands_beside_the_decision(pipeline):
+    pipeline.write_classifier("adapted", knows=20)
+    pipeline.write_baselines(words=3, pairs=8)
+    evaluation = pipeline.out / "evaluation" / "letters"
+    content = json.loads((evaluation / "evaluation.json").read_text())
+    content |= {"main": "accuracy", "titles": {"accuracy": "accuracy"}, "seeds": [0, 1]}
+    content["recipes"] = {"pairs": {"ulmfit-adapted": {"mean": -0.4, "low": -0.7, "high": 0.1}}}
+    (evaluation / "evaluation.json").write_text(json.dumps(content))
+    decision = run(pipeline)
+    sentence = "accuracy +0.4000 [-0.1000, +0.7000], mean over 2 seeds"
+    assert (decision["verdict"], decision["recipe"]) == (
+        "promote", f"as recipes, ulmfit-adapted minus pairs: {sentence}"
+    )  # fmt: skip
+    assert recipe_difference(evaluation, "ulmfit-adapted", "ulmfit-adapted") == "", "one recipe"
+    assert recipe_difference(evaluation / "nowhere", "ulmfit-adapted", "pairs") == ""

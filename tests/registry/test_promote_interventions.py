@@ -1,12 +1,15 @@
 """The stage `promote` after a crash, and after what a person has done in the registry."""
 
+from __future__ import annotations
+
 import json
 
 import pytest
 
+import components.registry.judging as judging
 from components.core.errors import HeadstartError, RegistryError
 from components.registry.champion import load_champion
-from components.registry.commands import rollback
+from components.registry.commands import assign, rollback
 from components.registry.ledger import Ledger
 from components.registry.promote import promote
 from components.registry.stage import register
@@ -103,3 +106,56 @@ def test_a_rollback_without_a_champion_is_an_error(pipeline):
     with pytest.raises(RegistryError, match=rf"^{NAME}@champion at sqlite.*: no version; run the stages register and"):
         load_champion(pipeline.settings, "letters")
     assert issubclass(RegistryError, HeadstartError)
+
+
+@pytest.mark.parametrize("how", ["by hand", "by rollback"])
+def test_an_alias_that_a_person_moves_during_the_decision_is_not_moved_back(pipeline, monkeypatch, how):
+    run(pipeline, knows=12)
+    run(pipeline, knows=18, largest_slice_loss=1.0)
+    assert champion(pipeline) == "2"
+    pipeline.write_classifier("adapted", knows=16)
+    register(pipeline.register_job(starts=["adapted"]))
+    registry = connect(pipeline.settings)
+    compared: list[str | None] = []
+
+    def moved(*arguments, **keywords):
+        compared.append(champion(pipeline))
+        if len(compared) == 1:
+            if how == "by hand":
+                registry.set_alias(NAME, "champion", registry.get(NAME, "1"))
+            else:
+                rollback(pipeline.settings, "letters")
+            decision = original(*arguments, **keywords)
+            return decision | {"verdict": "promote"}  # against the champion that is none any more
+        return original(*arguments, **keywords)
+
+    original = judging.judge
+    monkeypatch.setattr("components.registry.promote.judge", moved)
+    written = json.loads(promote(pipeline.promote_job(largest_slice_loss=1.0)).read_text())["decisions"]["letters"]
+    assert compared == ["2", "1"], "it is made again, against the champion that the person has chosen"
+    assert (written["verdict"], written["against"], champion(pipeline)) == ("promote", f"{NAME}/1", "3")
+    changes = Ledger(connect(pipeline.settings)).state(NAME, "champion").changes
+    chosen = "hand" if how == "by hand" else "rollback"
+    assert [change["action"] for change in changes] == ["promote", "promote", chosen, "promote"]
+
+
+@pytest.mark.parametrize("what", ["alias", "version"])
+def test_a_deleted_champion_ends_the_run_until_a_person_chooses_one(pipeline, what):
+    run(pipeline, knows=22)
+    registry = connect(pipeline.settings)
+    if what == "alias":
+        registry.client.delete_registered_model_alias(NAME, "champion")
+    else:
+        registry.client.delete_model_version(NAME, "1")
+    # Against the most frequent class this one would win.
+    for _ in range(2):
+        with pytest.raises(RegistryError, match=rf"version 1 was the champion, and the {what} was deleted in MLflow"):
+            run(pipeline, knows=14)
+    assert champion(pipeline) is None
+    with pytest.raises(RegistryError, match=rf"version 1 was the champion, and the {what} was deleted in MLflow"):
+        load_champion(pipeline.settings, "letters")
+
+    line = assign(pipeline.settings, "letters", version="2", reason="the other one was deleted by mistake")
+    assert line == f"{NAME}@champion: version 2 is the champion, version 1 was"
+    assert run(pipeline)["verdict"] == "unchanged"
+    assert run(pipeline, knows=24, largest_slice_loss=1.0)["alias_after"] == "3"

@@ -1,5 +1,7 @@
 """A words model through registration, promotion, serving and rollback."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
@@ -122,3 +124,9 @@ def test_results_and_leakage_of_every_kind_of_system(tmp_path):
         system: read_leakage(tmp_path, "a", system)["exact"] for system in ("ulmfit-adapted-frozen", "tfidf-words")
     }
     assert exact == {"ulmfit-adapted-frozen": 2, "tfidf-words": 1}
+
+
+def test_at_equal_scores_words_are_preferred(winning):
+    winning.write_classifier("adapted", knows=26)
+    challenger = registered(winning)["challengers"]["letters"]
+    assert (challenger["dev_score"], challenger["system"]) == (1.0, "tfidf-words-characters")

@@ -1,5 +1,7 @@
 """Findings of a study are written and read."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
@@ -58,3 +60,13 @@ def test_nan_is_refused(tmp_path):
     with pytest.raises(ValueError, match="Out of range float"):
         write(tmp_path, Findings(FOUND.chapter, {"last": float("nan")}))
     assert not (tmp_path / "studies" / "layers").exists()
+
+
+def test_the_metrics_file_changes_with_the_findings(tmp_path):
+    metrics = tmp_path / "metrics" / "study" / "layers.json"
+    write(tmp_path)
+    before = metrics.read_bytes()
+    write(tmp_path)
+    assert metrics.read_bytes() == before
+    write(tmp_path, Findings(FOUND.chapter, {"last": 0.91}))
+    assert metrics.read_bytes() != before

@@ -1,5 +1,7 @@
 """The report: a self-contained page made from the files of the other stages."""
 
+from __future__ import annotations
+
 import json
 import re
 from pathlib import Path
@@ -12,7 +14,7 @@ from components.core.errors import ArtifactError
 from components.reporting import findings
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
-from components.reporting.stage import ReportJob, report
+from components.reporting.stage import ReportJob, _language_models, report
 
 
 def interval(mean: float) -> dict[str, Any]:
@@ -167,3 +169,41 @@ def test_a_missing_output_is_named_with_its_stage(job):
     (job.out / "metrics" / "adapt" / "ulmfit.json").unlink()
     with pytest.raises(ArtifactError, match="ulmfit.json: missing; run the stage adapt first"):
         report(job)
+
+
+def test_the_page_names_the_teachers_of_a_student(job):
+    students = {"ulmfit-scratch-from-small": ["ulmfit-adapted", "latent-words"]}
+    page = (report(job.model_copy(update={"students": students})) / "report.html").read_text()
+    assert "ulmfit-scratch-from-small has learned the predictions of ulmfit-adapted and latent-words." in page
+
+
+def test_the_page_begins_with_what_a_person_wants_to_know(job):
+    decision = {
+        "verdict": "promote",
+        "reasons": ["gain +0.03"],
+        "story": "ulmfit-adapted (version 2) is served: gain +0.03",
+        "alias_before": "1",
+        "alias_after": "2",
+        "served": {"version": "2", "system": "ulmfit-adapted"},
+    }
+    job.decision.write_text(json.dumps({"decisions": {"demo": decision}}))
+    directory = report(job)
+    page = (directory / "report.html").read_text()
+    begins = page[page.index("<h1>") : page.index("demo: scores by label budget")]
+    text = " ".join(re.sub(r"<[^>]+>", " ", begins).split())
+    assert "Which model is served? ulmfit-adapted (version 2) is served: gain +0.03. gain +0.03" in text
+    assert "8 test rows are wrong (ulmfit-adapted, the best system with the most labels, seed 1)." in text
+    assert text.count("a &lt;i&gt;text&lt;/i&gt; list map &lt;b&gt; 0.") == 5
+    assert "Label more texts: from 5 to 20 labels a class, macro F1 rose from 0.500 to 0.610. headstart suggest" in text
+    summary = json.loads((directory / "report.json").read_text())["summary"]["demo"]
+    assert len(summary["mistakes"]["rows"]) == 6 and summary["reasons"] == ["gain +0.03"]
+    assert summary["steps"][0]["command"] == "headstart suggest --task demo --count 50"
+
+
+def test_translation_models_have_a_column_for_bleu():
+    numbers = {"parameters": 1, "tokens": 2, "seconds": 3.0, "tokens_per_second": 4.0, "precision": "bf16"}
+    for further, expected in (({"bleu": 18.855}, ["18.9", ""]), ({}, None)):
+        chapter = _language_models({"cove-pretrained": numbers | further, "ulmfit-pretrained": numbers}, {}, [])
+        (table,) = chapter.tables
+        assert ("BLEU" in table.columns) == (expected is not None)
+        assert expected is None or (table.columns[-1], [row[-1] for row in table.rows]) == ("BLEU", expected)

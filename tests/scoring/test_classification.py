@@ -1,5 +1,7 @@
 """Metrics of one label per row, compared with hand-computed values and scikit-learn."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from sklearn import metrics
@@ -35,9 +37,9 @@ def test_classes_by_hand():
 
 def test_a_prediction_of_a_class_without_rows_is_an_error_of_the_true_class():
     guessed = np.asarray([[0.1, 0.1, 0.8], *PROBABILITIES[1:]], dtype=np.float32)
-    found = SCORING.classes(SCORING.total(FIELDS, LABELS, guessed))
-    assert found["c"] == {"precision": None, "recall": None, "f1": None, "rows": 0}
-    assert found["a"]["recall"] == 1 / 3
+    actual = SCORING.classes(SCORING.total(FIELDS, LABELS, guessed))
+    assert actual["c"] == {"precision": None, "recall": None, "f1": None, "rows": 0}
+    assert actual["a"]["recall"] == 1 / 3
     assert SCORING.score(FIELDS, LABELS, guessed)["macro_f1"] == pytest.approx((2 / 5 + 2 / 4) / 2)
 
 
@@ -50,11 +52,11 @@ def test_scores_agree_with_scikit_learn():
     guesses = probabilities.argmax(1)
     scoring = Classification(list("abcde"))
     sums = scoring.total([("",)] * 400, list(labels[:, None].astype(float)), list(probabilities))
-    found = scoring.scores(sums)
-    assert found["macro_f1"] == pytest.approx(metrics.f1_score(labels, guesses, average="macro"))
-    assert found["micro_f1"] == pytest.approx(metrics.f1_score(labels, guesses, average="micro"))
-    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, guesses))
-    assert found["mcc"] == pytest.approx(metrics.matthews_corrcoef(labels, guesses))
+    actual = scoring.scores(sums)
+    assert actual["macro_f1"] == pytest.approx(metrics.f1_score(labels, guesses, average="macro"))
+    assert actual["micro_f1"] == pytest.approx(metrics.f1_score(labels, guesses, average="micro"))
+    assert actual["accuracy"] == pytest.approx(metrics.accuracy_score(labels, guesses))
+    assert actual["mcc"] == pytest.approx(metrics.matthews_corrcoef(labels, guesses))
     expected = metrics.precision_recall_fscore_support(labels, guesses)
     for name, values in zip(("precision", "recall", "f1", "rows"), expected, strict=True):
         np.testing.assert_allclose([entry[name] for entry in scoring.classes(sums).values()], values)
@@ -71,9 +73,9 @@ def test_rows_may_differ_in_their_number_of_choices():
     answers = [np.asarray(row, dtype=np.float32) for row in ([0.1, 0.2, 0.7], [0.4, 0.6], [0.1, 0.8, 0.05, 0.05])]
     sums = scoring.total([("why", "a", "b", "c"), ("why", "a", "b"), ("why", *"abcd")], targets, answers)
     # Right, wrong, right; in bins (0.5, 0.75]: 0.7 and 0.6, one right; (0.75, 1]: 0.8, right.
-    found = scoring.scores(sums)
-    assert found["accuracy"] == pytest.approx(2 / 3)
-    assert found["ece"] == pytest.approx((abs(1 - 1.3) + abs(1 - 0.8)) / 3)
+    actual = scoring.scores(sums)
+    assert actual["accuracy"] == pytest.approx(2 / 3)
+    assert actual["ece"] == pytest.approx((abs(1 - 1.3) + abs(1 - 0.8)) / 3)
     assert [entry["rows"] for entry in scoring.calibration(sums)] == [2, 1]
     assert scoring.classes(sums) == {} and scoring.confusion(targets, answers) is None
 
@@ -82,18 +84,18 @@ def test_rows_of_no_class_only_affect_the_outside_auroc():
     draw = np.random.default_rng(3)
     targets = [np.asarray([float(number)]) for number in draw.integers(-1, 3, 400)]
     inside = np.asarray([target[0] >= 0 for target in targets])
-    answers = [np.asarray(draw.dirichlet([0.3 if known else 0.6] * 3), dtype=np.float32) for known in inside]
+    answers = [np.asarray(draw.dirichlet([0.3 if learned else 0.6] * 3), dtype=np.float32) for learned in inside]
     plain = Classification(["a", "b", "c"])
     scoring = plain.fitting(targets)
     assert plain.fitting([targets[row] for row in np.flatnonzero(inside)]) == plain
     assert scoring.names == (*plain.names, "outside_auroc")
-    found = scoring.score([("",)] * 400, targets, answers)
+    actual = scoring.score([("",)] * 400, targets, answers)
     kept = [[values[row] for row in np.flatnonzero(inside)] for values in (targets, answers)]
     expected = plain.score([("",)] * int(inside.sum()), *kept)
-    assert {name: found[name] for name in plain.names} == pytest.approx(expected)
+    assert {name: actual[name] for name in plain.names} == pytest.approx(expected)
     assert plain.score([("",)] * 400, targets, answers) == pytest.approx(expected)
     exact = metrics.roc_auc_score(inside, [answer.max() for answer in answers])
-    assert found["outside_auroc"] == pytest.approx(exact, abs=0.002)
+    assert actual["outside_auroc"] == pytest.approx(exact, abs=0.002)
     assert scoring.confusion(targets, answers).sum() == inside.sum()
     assert scoring.constant(targets)[0] == pytest.approx(np.bincount([int(t[0]) for t in kept[0]]) / inside.sum())
 
@@ -105,3 +107,19 @@ def test_confidences_close_to_one_have_different_levels():
     assert Classification(["a", "b"]).fitting(targets).score([("",)] * 2, targets, answers)["outside_auroc"] == 1.0
     same = [answers[0]] * 2
     assert Classification(["a", "b"]).fitting(targets).score([("",)] * 2, targets, same)["outside_auroc"] == 0.5
+
+
+def test_confusion_has_true_labels_as_rows():
+    assert SCORING.confusion(LABELS, PROBABILITIES).tolist() == [[2, 1, 0], [1, 1, 0], [0, 0, 0]]
+
+
+def test_the_constant_is_the_most_frequent_class():
+    answers = SCORING.constant(LABELS)
+    np.testing.assert_allclose(answers, [[0.6, 0.4, 0.0]] * 5, rtol=1e-6)
+    assert SCORING.score(FIELDS, LABELS, answers)["accuracy"] == pytest.approx(3 / 5)
+
+
+def test_the_constant_for_choices_is_a_position():
+    scoring = Choice()
+    targets = [np.asarray([index]) for index in (1, 1, 0)]
+    assert [int(answer.argmax()) for answer in scoring.constant(targets)] == [1, 1, 1]

@@ -1,10 +1,12 @@
 """Intervals against closed forms, scores without each cluster, and simulations."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
 import pytest
-from scipy import sparse
+from scipy import sparse, stats
 from sklearn.metrics import f1_score
 
 import components.data.scoring.intervals as intervals
@@ -19,6 +21,7 @@ from components.data.scoring.intervals import (
     interval,
     jackknife,
     left_out,
+    quantile,
     sampling_variance,
     sizes_of,
     training_noise,
@@ -160,20 +163,26 @@ def test_intervals_cover_the_truth_in_clusters():
     repetitions = 400
     for _ in range(repetitions):
         shared = generator.normal(size=len(clusters)) + 0.5 * generator.normal(size=20)[clusters]
-        own = 0.4 * generator.normal(size=(6, 3, 20))[..., clusters] + generator.normal(size=(6, 3, len(clusters)))
+        ours = 0.4 * generator.normal(size=(6, 3, 20))[..., clusters] + generator.normal(size=(6, 3, len(clusters)))
         level = 0.1 * generator.normal(size=(6, 3, 1)) + 0.1 * generator.normal(size=(1, 3, 1))
-        right = (shared + own + level > 0).astype(float)  # accuracy 0.5
+        right = (shared + ours + level > 0).astype(float)  # accuracy 0.5
         noise = training_noise(right.mean(-1))
         without = (right.sum(-1, keepdims=True) - _by_cluster(right, clusters)) / (len(clusters) - sizes)
         for name, values, left, training in (
             ("score", right[0], without[0], noise.run),
             ("difference", right[0] - right[1], without[0] - without[1], noise.pair),
         ):
-            found = interval(values.mean(-1), left, sizes.astype(float), confidence=0.95, training=training)
-            hits[name] += found.low <= (0.5 if name == "score" else 0.0) <= found.high
+            result = interval(values.mean(-1), left, sizes.astype(float), confidence=0.95, training=training)
+            hits[name] += result.low <= (0.5 if name == "score" else 0.0) <= result.high
         by_row = (right[0, :1].sum(-1, keepdims=True) - right[0, :1]) / (len(clusters) - 1)
         rows = interval(right[0, :1].mean(-1), by_row, np.ones(len(clusters)), confidence=0.95)
         hits["rows"] += rows.low <= 0.5 <= rows.high
     assert 0.93 <= hits["score"] / repetitions <= 0.98
     assert 0.93 <= hits["difference"] / repetitions <= 0.98
     assert hits["rows"] / repetitions < 0.85, "rows are not independent"
+
+
+def test_quantiles_are_those_of_student():
+    for freedom in (0.5, 2.0, 30.0):
+        assert quantile(0.001, freedom) == pytest.approx(stats.t.isf(0.001, freedom))
+    assert quantile(1e-7, math.inf) == pytest.approx(stats.norm.isf(1e-7), rel=1e-6)

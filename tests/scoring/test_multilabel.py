@@ -18,11 +18,11 @@ def test_scores_agree_with_scikit_learn():
     truths = rng.random((200, 4)) < 0.3
     answers = np.clip(truths * 0.4 + rng.random((200, 4)) * 0.6, 0, 1)
     scoring = Multilabel(list("abcd"))
-    found = scoring.score([("",)] * 200, [np.flatnonzero(row).astype(float) for row in truths], list(answers))
+    actual = scoring.score([("",)] * 200, [np.flatnonzero(row).astype(float) for row in truths], list(answers))
     guesses = answers >= 0.5
-    assert found["micro_f1"] == pytest.approx(metrics.f1_score(truths, guesses, average="micro"))
-    assert found["macro_f1"] == pytest.approx(metrics.f1_score(truths, guesses, average="macro"))
-    assert found["subset_accuracy"] == pytest.approx(metrics.accuracy_score(truths, guesses))
+    assert actual["micro_f1"] == pytest.approx(metrics.f1_score(truths, guesses, average="micro"))
+    assert actual["macro_f1"] == pytest.approx(metrics.f1_score(truths, guesses, average="macro"))
+    assert actual["subset_accuracy"] == pytest.approx(metrics.accuracy_score(truths, guesses))
 
 
 def test_the_constant_predicts_the_most_frequent_labels():

@@ -1,5 +1,7 @@
 """Metrics of SQuAD, compared with hand-computed values and the arithmetic of the official script."""
 
+from __future__ import annotations
+
 import collections
 import re
 import string
@@ -7,7 +9,7 @@ import string
 import numpy as np
 import pytest
 
-from components.data.scoring.questions import Questions, answer_scores
+from components.data.scoring.questions import Questions, answer_scores, normalised
 
 SCORING = Questions()
 
@@ -56,8 +58,8 @@ def test_f1_is_that_of_the_official_script():
     rng = np.random.default_rng(0)
     words = ["the", "Cat", "sat.", "on", "a", "mat", "mat", "--", "cat!"]
     for _ in range(300):
-        gold, found = (" ".join(rng.choice(words, size=rng.integers(0, 6))) for _ in range(2))
-        assert answer_scores(found, [gold])[0] == pytest.approx(official_f1(gold, found))
+        gold, actual = (" ".join(rng.choice(words, size=rng.integers(0, 6))) for _ in range(2))
+        assert answer_scores(actual, [gold])[0] == pytest.approx(official_f1(gold, actual))
 
 
 CONTEXT = "Marie Curie was born in Warsaw in 1867."
@@ -89,3 +91,14 @@ def test_offsets_and_parts():
         "rows": 2,
     }
     assert (parts["unanswerable"]["f1"], parts["unanswerable"]["rows"]) == (0.5, 2)
+
+
+def test_answers_are_normalised():
+    assert normalised("  The  Eiffel-Tower, (a) PARIS an") == "eiffeltower paris"
+    assert normalised("theatre") == "theatre", "an article is a word of its own"
+
+
+def test_the_constant_is_no_answer():
+    actual = SCORING.score(FIELDS, TARGETS, SCORING.constant(TARGETS))
+    assert actual["f1"] == actual["exact_match"] == 0.5
+    assert "unanswerable" not in SCORING.classes(SCORING.total(FIELDS[:2], TARGETS[:2], SCORING.constant(TARGETS[:2])))

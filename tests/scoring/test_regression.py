@@ -32,8 +32,8 @@ def test_scores_by_hand():
 def test_a_wrong_mean_or_spread_lowers_the_primary_metric_alone():
     targets = np.asarray([1.0, 2.0, 3.0])
     for answers in (targets + 5, 2 * targets, 2 + 0.1 * (targets - 2)):
-        found = score(targets, answers)
-        assert found["pearson"] == pytest.approx(1) and found["r2"] < 0.5
+        actual = score(targets, answers)
+        assert actual["pearson"] == pytest.approx(1) and actual["r2"] < 0.5
     assert SCORING.main == "r2"
 
 
@@ -41,8 +41,8 @@ def test_targets_far_from_zero_agree_with_scikit_learn():
     rng = np.random.default_rng(0)
     x = rng.integers(0, 6, 200) + 1e6
     y = x + rng.normal(0, 2, 200)
-    found = score(x, y)
-    assert found["r2"] == pytest.approx(r2_score(x, y)) and found["mae"] == pytest.approx(mean_absolute_error(x, y))
+    actual = score(x, y)
+    assert actual["r2"] == pytest.approx(r2_score(x, y)) and actual["mae"] == pytest.approx(mean_absolute_error(x, y))
     matrix = SCORING.statistics([("",)] * 200, column(x), column(y))
     expected = [r2_score(np.delete(x, row), np.delete(y, row)) for row in range(200)]
     np.testing.assert_allclose(left_out(matrix, None, SCORING.scores)["r2"], expected)
@@ -51,7 +51,7 @@ def test_targets_far_from_zero_agree_with_scikit_learn():
 def test_a_constant_answer_and_equal_targets_have_score_zero():
     targets = column([1.0, 2.0, 4.0])
     answers = SCORING.constant(targets)
-    found = SCORING.score([("",)] * 3, targets, answers)
-    assert found["r2"] == pytest.approx(0, abs=1e-6) and found["pearson"] == found["spearman"] == 0
-    assert found["mae"] == pytest.approx((4 / 3 + 1 / 3 + 5 / 3) / 3)
+    actual = SCORING.score([("",)] * 3, targets, answers)
+    assert actual["r2"] == pytest.approx(0, abs=1e-6) and actual["pearson"] == actual["spearman"] == 0
+    assert actual["mae"] == pytest.approx((4 / 3 + 1 / 3 + 5 / 3) / 3)
     assert score([3, 3], [3, 4]) == {"r2": 0.0, "pearson": 0.0, "spearman": 0.0, "mae": 0.5}

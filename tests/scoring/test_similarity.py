@@ -22,9 +22,9 @@ def test_scores_agree_with_scipy_where_values_are_equal():
     rng = np.random.default_rng(0)
     x = rng.integers(0, 6, 300) + 1000.0
     y = np.round(x + rng.normal(0, 2, 300), 1)
-    found = score(x, y)
-    assert found["spearman"] == pytest.approx(stats.spearmanr(x, y).statistic)
-    assert found["pearson"] == pytest.approx(stats.pearsonr(x, y).statistic)
+    actual = score(x, y)
+    assert actual["spearman"] == pytest.approx(stats.spearmanr(x, y).statistic)
+    assert actual["pearson"] == pytest.approx(stats.pearsonr(x, y).statistic)
 
 
 def test_a_constant_answer_has_correlation_zero():

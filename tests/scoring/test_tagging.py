@@ -1,5 +1,7 @@
 """Spans by the strict definition, compared with hand-computed values and regular expressions on short sequences."""
 
+from __future__ import annotations
+
 import itertools
 import re
 from collections.abc import Callable
@@ -20,9 +22,9 @@ def spans(labels: list[str], *rows: list[str], scheme: str | None = None) -> lis
     """The spans of each row as (start, end, type)."""
     tags = read_tags(labels, scheme=scheme)
     numbers = np.asarray([labels.index(tag) for row in rows for tag in row], dtype=np.int64)
-    found = tags.spans(numbers, np.asarray([len(row) for row in rows]))
+    actual = tags.spans(numbers, np.asarray([len(row) for row in rows]))
     by_row: list[Found] = [set() for _ in rows]
-    for row, start, end, kind in zip(found.rows, found.starts, found.ends, found.types, strict=True):
+    for row, start, end, kind in zip(actual.rows, actual.starts, actual.ends, actual.types, strict=True):
         by_row[row].add((int(start), int(end), tags.types[kind]))
     return by_row
 
@@ -31,30 +33,30 @@ def by_expression(pattern: str) -> Callable[[tuple[str, ...]], Found]:
     """The spans of a row as the matches of a regular expression over its tags, of each type in turn."""
 
     def find(row: tuple[str, ...]) -> Found:
-        found = set()
+        actual = set()
         for kind in "XY":
             # One letter a tag: of this type as it is, of the other in small letters.
             line = "".join("o" if tag == OUTSIDE else tag[0] if tag[2] == kind else tag[0].lower() for tag in row)
-            found |= {(match.start(), match.end(), kind) for match in re.finditer(pattern, line)}
-        return found
+            actual |= {(match.start(), match.end(), kind) for match in re.finditer(pattern, line)}
+        return actual
 
     return find
 
 
 def iob1(row: tuple[str, ...]) -> Found:
     """I+, or B after a span of the same type. A B elsewhere begins no span."""
-    found = set()
+    actual = set()
     start = None
     for place, tag in enumerate((*row, OUTSIDE)):
         before = row[place - 1] if place else OUTSIDE
         same = tag[2:] == before[2:] and OUTSIDE not in (tag, before)
         if start is not None and not (tag[0] == "I" and same):
             if not (before[0] == "B" and tag[0] == "B" and not same):
-                found.add((start, place, before[2:]))
+                actual.add((start, place, before[2:]))
             start = None
         if start is None and ((tag[0] == "I") or (tag[0] == "B" and same)):
             start = place
-    return found
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -67,8 +69,8 @@ def iob1(row: tuple[str, ...]) -> Found:
 )
 def test_every_short_sequence(labels, scheme, expected, longest):
     rows = [row for length in range(longest + 1) for row in itertools.product(labels, repeat=length)]
-    for row, found in zip(rows, spans(labels, *map(list, rows), scheme=scheme), strict=True):
-        assert found == expected(row), row
+    for row, actual in zip(rows, spans(labels, *map(list, rows), scheme=scheme), strict=True):
+        assert actual == expected(row), row
 
 
 def test_bilou_equals_iobes():
@@ -136,12 +138,31 @@ def test_parts_of_speech_are_scored_per_tag():
     guess = np.where(rng.random(90) < 0.7, truth, rng.integers(0, 3, 90))
     scoring = Tagging(labels)
     cut = [30, 31, 60]
-    found = scoring.score([()] * 4, np.split(truth.astype(float), cut), np.split(guess.astype(float), cut))
-    assert scoring.names == tuple(found) == ("accuracy", "macro_f1")
-    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(truth, guess))
-    assert found["macro_f1"] == pytest.approx(metrics.f1_score(truth, guess, average="macro"))
+    actual = scoring.score([()] * 4, np.split(truth.astype(float), cut), np.split(guess.astype(float), cut))
+    assert scoring.names == tuple(actual) == ("accuracy", "macro_f1")
+    assert actual["accuracy"] == pytest.approx(metrics.accuracy_score(truth, guess))
+    assert actual["macro_f1"] == pytest.approx(metrics.f1_score(truth, guess, average="macro"))
 
 
 def test_an_answer_of_another_length_is_an_error():
     with pytest.raises(ValueError, match="row 1: 1 tags for 2 units"):
         Tagging(BIO).score([()] * 2, tagged(BIO, "O", "O O"), tagged(BIO, "O", "O"))
+
+
+def test_a_type_without_spans_in_the_targets_has_no_score():
+    scoring = Tagging(BIO)
+    sums = scoring.total([()] * 2, tagged(BIO, "B-X O", "B-X O"), tagged(BIO, "B-X O", "B-Y O"))
+    assert scoring.classes(sums)["Y"] == {"precision": None, "recall": None, "f1": None, "rows": 0.0}
+    assert float(scoring.scores(sums)["macro_f1"]) == pytest.approx(2 / 3), "the mean over X alone"
+
+
+def test_a_span_with_a_wrong_end_is_wrong():
+    scoring = Tagging(BIO)
+    actual = scoring.score([()], tagged(BIO, "B-X I-X O"), tagged(BIO, "B-X I-X I-X"))
+    assert (actual["span_f1"], actual["accuracy"]) == (0.0, pytest.approx(2 / 3))
+    assert scoring.score([()], tagged(BIO, "O O"), tagged(BIO, "O O"))["span_f1"] == 0.0, "there is nothing to find"
+
+
+def test_the_constant_is_the_most_frequent_tag():
+    targets = tagged(BIO, "O O B-X", "O")
+    assert [answer.tolist() for answer in Tagging(BIO).constant(targets)] == [[0, 0, 0], [0]]

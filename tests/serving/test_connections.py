@@ -100,7 +100,7 @@ def server() -> Iterator[Started]:
 
 
 @pytest.mark.parametrize("sent", HALVES.values(), ids=list(HALVES))
-def test_a_good_request_is_answered_beside_450_half_open_connections(sent: bytes, server: Started) -> None:
+def test_a_good_request_is_answered_beside_450_half_open_connections(sent, server):
     assert ask(server.address)[0] == 200
     with half_open(server.address, 450, sent):
         status, seconds = ask(server.address)
@@ -110,7 +110,7 @@ def test_a_good_request_is_answered_beside_450_half_open_connections(sent: bytes
     assert not server.later, "no traceback and no line for each"
 
 
-def test_clients_that_end_within_a_body_leave_no_traceback(server: Started) -> None:
+def test_clients_that_end_within_a_body_leave_no_traceback(server):
     with half_open(server.address, 20, HALVES["half of a body"]):
         pass
     assert ask(server.address)[0] == 200
@@ -159,7 +159,7 @@ def seconds_until_closed(port: int, *parts: bytes, pause: float = 0.0) -> float:
 GOOD = b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
 
 
-def test_headers_and_bodies_have_a_time_limit(limited: int) -> None:
+def test_headers_and_bodies_have_a_time_limit(limited):
     assert 0.4 < seconds_until_closed(limited) < 3
     assert 0.4 < seconds_until_closed(limited, HEADERS) < 3
     assert 0.9 < seconds_until_closed(limited, HEADERS + b"\r\nabc") < 4
@@ -170,7 +170,7 @@ def test_headers_and_bodies_have_a_time_limit(limited: int) -> None:
     assert seconds_until_closed(limited, HEADERS + b"\r\n", *[b"a"] * 60, pause=0.05) < 4
 
 
-def test_a_request_within_the_limits_is_answered(limited: int) -> None:
+def test_a_request_within_the_limits_is_answered(limited):
     with socket.create_connection(("127.0.0.1", limited), timeout=10) as connection:
         for _ in range(3):  # one connection
             connection.sendall(GOOD[:20])
@@ -189,7 +189,7 @@ def test_a_request_within_the_limits_is_answered(limited: int) -> None:
         b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: " + b"a" * 400_000,
     ],
 )
-def test_headers_and_trailers_have_a_limit(sent: bytes, limited: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_and_trailers_have_a_limit(sent, limited, monkeypatch):
     monkeypatch.setattr(http, "HEADER_SECONDS", 60)
     monkeypatch.setattr(http, "BODY_SECONDS", 60)
     assert seconds_until_closed(limited, sent) < 5
@@ -199,7 +199,7 @@ def test_headers_and_trailers_have_a_limit(sent: bytes, limited: int, monkeypatc
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
 
 
-def test_the_connection_that_has_waited_longest_is_closed(limited: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_connection_that_has_waited_longest_is_closed(limited, monkeypatch):
     monkeypatch.setattr(http, "HEADER_SECONDS", 60)
     monkeypatch.setattr(http, "CONNECTIONS", 3)
     with ExitStack() as stack:
@@ -213,7 +213,7 @@ def test_the_connection_that_has_waited_longest_is_closed(limited: int, monkeypa
         assert b" 200 " in opened[1].recv(1000)
 
 
-def test_bodies_that_are_too_large_alone_or_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_that_are_too_large_alone_or_together(monkeypatch):
     monkeypatch.setattr(http, "BODIES", 2)
     bodies, statuses = http.Bodies(10), []
 
@@ -241,7 +241,7 @@ def test_bodies_that_are_too_large_alone_or_together(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("variables", [{}, {http.TOKEN: ""}, {http.TOKEN: " "}])
-def test_a_server_that_others_reach_makes_a_token(variables: dict[str, str]) -> None:
+def test_a_server_that_others_reach_makes_a_token(variables):
     started = Started("0.0.0.0", "serve.example", **variables)
     try:
         (line,) = [line for line in started.lines if "random token" in line]
@@ -257,7 +257,7 @@ def test_a_server_that_others_reach_makes_a_token(variables: dict[str, str]) -> 
         started.stop()
 
 
-def test_a_token_that_is_set_is_not_printed() -> None:
+def test_a_token_that_is_set_is_not_printed():
     started = Started("127.0.0.1", **{http.TOKEN: "secret-token"})
     try:
         assert "Authorization: Bearer TOKEN" in started.lines[-1] and "secret-token" not in "".join(started.lines)
@@ -271,7 +271,7 @@ def test_a_token_that_is_set_is_not_printed() -> None:
 @pytest.mark.parametrize(
     ("host", "local"), [("127.0.0.1", True), ("127.0.0.2", True), ("localhost", True), ("", False), ("0", False)]
 )
-def test_which_sockets_others_reach(host: str, local: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_sockets_others_reach(host, local, monkeypatch):
     monkeypatch.delenv(http.TOKEN, raising=False)
     listener = http.listen(host, 0)
     try:
@@ -284,7 +284,7 @@ def test_which_sockets_others_reach(host: str, local: bool, monkeypatch: pytest.
         listener.close()
 
 
-def test_the_pages_have_the_same_limits(tmp_path: Path) -> None:
+def test_the_pages_have_the_same_limits(tmp_path):
     write_project(tmp_path)
     pages = PagesServer(tmp_path / "params.yaml", root=tmp_path, port=0)
     running = threading.Event()

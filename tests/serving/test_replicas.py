@@ -50,8 +50,8 @@ def replace_registry(file: Path) -> None:
     from components.serving import models, server
 
     bundle = MODELS / "words-1" / "bundle"
-    server.connect = lambda settings: FolderRegistry(file)  # type: ignore[assignment]
-    models.load_version = lambda registry, version, **options: load_model(bundle)  # type: ignore[assignment]
+    server.connect = lambda settings: FolderRegistry(file)
+    models.load_version = lambda registry, version, **options: load_model(bundle)
 
 
 #: Replicas import it as their main module, by which their registry is replaced, too.
@@ -107,7 +107,7 @@ def replicas_of(process: int) -> list[int]:
     return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
-def test_replicas_answer_count_and_log_together(server: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_replicas_answer_count_and_log_together(server, tmp_path):
     address, rows = address_of(server), 40
     bundle = load_model(MODELS / "words-1" / "bundle")
     texts = [dict(example) for example in find_kind(bundle.kind).io.examples]
@@ -154,14 +154,14 @@ def sleeping() -> Iterator[list[multiprocessing.process.BaseProcess]]:
         process.kill()
 
 
-def test_a_replica_that_ends_ends_the_others(sleeping: list[multiprocessing.process.BaseProcess]) -> None:
+def test_a_replica_that_ends_ends_the_others(sleeping):
     sleeping[1].kill()
     with pytest.raises(RegistryError, match="a replica has ended"):
         supervise(sleeping, seconds=5)
     assert not any(process.is_alive() for process in sleeping)
 
 
-def test_a_signal_ends_all_replicas(sleeping: list[multiprocessing.process.BaseProcess]) -> None:
+def test_a_signal_ends_all_replicas(sleeping):
     before = signal.getsignal(signal.SIGTERM)
     threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGTERM]).start()
     supervise(sleeping, seconds=5)
@@ -169,10 +169,10 @@ def test_a_signal_ends_all_replicas(sleeping: list[multiprocessing.process.BaseP
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_replicas_are_counted_and_have_no_challenger() -> None:
+def test_replicas_are_counted_and_have_no_challenger():
     for options, message in (
         ({"replicas": 0}, "--replicas must be at least 1"),
         ({"replicas": 2, "trial": Trial("2")}, "--challenger counts in one process"),
     ):
         with pytest.raises(ConfigError, match=message):
-            serve(RegistrySettings(), "t", drift=DriftSettings(), address=Address(port=0), **options)  # type: ignore[arg-type]
+            serve(RegistrySettings(), "t", drift=DriftSettings(), address=Address(port=0), **options)

@@ -39,17 +39,17 @@ VALUES = [
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("key", ["inputs", "instances", "dataframe_records", "dataframe_split", None])
-def test_every_form_has_the_same_values(key: str | None, value: Any) -> None:
+def test_every_form_has_the_same_values(key, value):
     assert read(value if key is None else {key: value, "params": {}}) == [("a",), ("b",)]
 
 
 @pytest.mark.parametrize("value", ["a", ["a"], {"text": "a"}])
 @pytest.mark.parametrize("key", ["inputs", "instances", None])
-def test_one_row(key: str | None, value: Any) -> None:
+def test_one_row(key, value):
     assert read(value if key is None else {key: value}) == [("a",)]
 
 
-def test_inputs_of_other_kinds() -> None:
+def test_inputs_of_other_kinds():
     assert read({"inputs": {"first": "a", "second": "b"}}, PAIR) == [("a", "b")]
     assert read({"inputs": ["a", ["a", "b"]]}, PAIR) == [
         "the row is text, expected an object with first, second",
@@ -77,17 +77,17 @@ def test_inputs_of_other_kinds() -> None:
         (None, "the row is null, expected an object with text"),
     ],
 )
-def test_a_bad_row_is_refused_and_the_others_stay(row: Any, problem: str) -> None:
+def test_a_bad_row_is_refused_and_the_others_stay(row, problem):
     assert read({"inputs": [{"text": "a"}, row, {"text": "b"}]}) == [("a",), problem, ("b",)]
 
 
-def test_choices_that_are_nested_too_deeply() -> None:
+def test_choices_that_are_nested_too_deeply():
     (problem,) = read({"text": "a", "choices": "[" * 100_000}, find_kind("choice").io, characters=10**6)
     assert problem.startswith("'choices' is not a list in JSON")
 
 
 @pytest.mark.parametrize("row", [["a"], ["a", "b", "c"], "a", {"text": "a"}, None])
-def test_a_row_of_a_table_has_a_value_per_column(row: Any) -> None:
+def test_a_row_of_a_table_has_a_value_per_column(row):
     value = {"dataframe_split": TABLE | {"data": [[1, "a"], row]}}
     first, second = read(value)
     assert first == ("a",) and second.endswith("expected a list of 2 values")
@@ -122,7 +122,7 @@ def test_a_row_of_a_table_has_a_value_per_column(row: Any) -> None:
         ),
     ],
 )
-def test_a_body_in_another_form(body: bytes, message: str) -> None:
+def test_a_body_in_another_form(body, message):
     with pytest.raises(DataError) as caught:
         read_rows(body, TEXT, characters=100, most=MOST)
     assert str(caught.value).startswith(message)
@@ -132,7 +132,7 @@ def test_a_body_in_another_form(body: bytes, message: str) -> None:
     "value", [["a"] * 51, [{}] * 51, {"text": ["a"] * 51}, {"columns": ["text"], "data": [["a"]] * 51}, [None] * 51]
 )
 @pytest.mark.parametrize("key", ["inputs", "instances", "dataframe_records", "dataframe_split", None])
-def test_too_many_rows_in_every_form(key: str | None, value: Any) -> None:
+def test_too_many_rows_in_every_form(key, value):
     with pytest.raises(TooManyRowsError, match=r"51 rows, more than 50; send fewer at once"):
         read(value if key is None else {key: value})
 
@@ -153,7 +153,7 @@ BODIES = JSON | st.builds(
 
 @settings(max_examples=300, deadline=None)
 @given(content=BODIES, kind=st.sampled_from(sorted(KINDS)))
-def test_no_body_fails_and_every_reason_can_be_sent(content: Any, kind: str) -> None:
+def test_no_body_fails_and_every_reason_can_be_sent(content, kind):
     try:
         rows = read_rows(json.dumps(content).encode(), find_kind(kind).io, characters=100, most=MOST)
     except DataError as error:

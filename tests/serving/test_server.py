@@ -97,7 +97,7 @@ def made() -> Iterator[list[Service]]:
     services: list[Service] = []
     yield services
     for service in services:
-        for model in service.follower._registry.models.values():  # type: ignore[attr-defined]
+        for model in service.follower._registry.models.values():
             model.gate.set()
         service.stop()
 
@@ -130,7 +130,7 @@ def call(
     """Answers to (method, path, content) requests that are sent at once."""
 
     async def all_of_them() -> list[httpx.Response]:
-        transport = httpx.ASGITransport(app=App(service))  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(app=App(service))
         async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
             sent = [
                 client.request(method, path, content=body if isinstance(body, bytes | None) else json.dumps(body))
@@ -146,7 +146,7 @@ def post(service: Service, *texts: Any) -> httpx.Response:
     return response
 
 
-def test_answers_name_the_version_and_bad_rows_have_their_reason(registry: FakeRegistry, made: list[Service]) -> None:
+def test_answers_name_the_version_and_bad_rows_have_their_reason(registry, made):
     service = service_of(registry, made)
     response = post(service, "apple", None, "berry", 5)
     assert response.status_code == 200
@@ -159,7 +159,7 @@ def test_answers_name_the_version_and_bad_rows_have_their_reason(registry: FakeR
     assert post(service, None).status_code == 422
 
 
-def test_limits_have_a_status_each(registry: FakeRegistry, made: list[Service]) -> None:
+def test_limits_have_a_status_each(registry, made):
     service = service_of(registry, made, body_megabytes=0.001, timeout_seconds=0.3, queue_rows=2)
     (large,) = call(service, ("POST", "/invocations", b"x" * 2000))
     assert (large.status_code, large.json()["error"]) == (413, "the body has more than 0.001 MB; send less at once")
@@ -178,7 +178,7 @@ def test_limits_have_a_status_each(registry: FakeRegistry, made: list[Service]) 
     assert post(service, "a").status_code == 200
 
 
-def test_requests_that_wait_share_a_batch(registry: FakeRegistry, made: list[Service]) -> None:
+def test_requests_that_wait_share_a_batch(registry, made):
     service = service_of(registry, made, batch_rows=4)
     model = registry.models["1"]
     model.batches.clear()
@@ -190,16 +190,14 @@ def test_requests_that_wait_share_a_batch(registry: FakeRegistry, made: list[Ser
     assert max(model.batches) == 4 and sum(model.batches) == 10
 
 
-def test_a_long_request_is_predicted_in_batches_between_those_of_others(
-    registry: FakeRegistry, made: list[Service]
-) -> None:
+def test_a_long_request_is_predicted_in_batches_between_those_of_others(registry, made):
     service = service_of(registry, made, batch_rows=4)
     model = registry.models["1"]
     model.batches.clear()
     model.seconds = 0.02
     finished: list[int] = []
 
-    def timed(rows: int) -> None:
+    def timed(rows):
         labels = [
             answer["label"] for answer in post(service, *(["apple", "berry"] * (rows // 2))).json()["predictions"]
         ]
@@ -217,9 +215,7 @@ def test_a_long_request_is_predicted_in_batches_between_those_of_others(
     assert finished == [2, 2, 200] and max(model.batches) == 4 and sum(model.batches) == 204
 
 
-def test_no_further_batch_is_computed_for_a_request_that_is_too_late(
-    registry: FakeRegistry, made: list[Service]
-) -> None:
+def test_no_further_batch_is_computed_for_a_request_that_is_too_late(registry, made):
     service = service_of(registry, made, batch_rows=1, timeout_seconds=0.3)
     model = registry.models["1"]
     model.seconds = 0.05
@@ -229,7 +225,7 @@ def test_no_further_batch_is_computed_for_a_request_that_is_too_late(
 
 
 @pytest.mark.parametrize("path", ["/invocations", "/model", "/metrics", "/livez", "/readyz", "/nothing"])
-def test_another_host_is_refused_on_every_path(path: str, registry: FakeRegistry, made: list[Service]) -> None:
+def test_another_host_is_refused_on_every_path(path, registry, made):
     service = service_of(registry, made)
     method = "POST" if path == "/invocations" else "GET"
     for host in ("evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "[::1", "evil@localhost", "localhost/evil"):
@@ -251,9 +247,7 @@ def test_another_host_is_refused_on_every_path(path: str, registry: FakeRegistry
         {"Sec-Fetch-Site": "same-site"},
     ],
 )
-def test_requests_of_other_sites_are_refused(
-    header: dict[str, str], registry: FakeRegistry, made: list[Service]
-) -> None:
+def test_requests_of_other_sites_are_refused(header, registry, made):
     service = service_of(registry, made)
     for kind in ("text/plain", "application/json", "application/x-www-form-urlencoded"):
         (answer,) = call(service, ("POST", "/invocations", b'["a"]'), headers={"Content-Type": kind, **header})
@@ -265,14 +259,14 @@ def test_requests_of_other_sites_are_refused(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=BODIES)
-def test_no_body_is_an_error_of_the_server(content: Any, registry: FakeRegistry, made: list[Service]) -> None:
+def test_no_body_is_an_error_of_the_server(content, registry, made):
     if not made:
         service_of(registry, made)
     (answer,) = call(made[0], ("POST", "/invocations", json.dumps(content).encode()))
     assert answer.status_code == 200 or 400 <= answer.status_code < 500, answer.text
 
 
-def test_a_token(registry: FakeRegistry, made: list[Service]) -> None:
+def test_a_token(registry, made):
     service = service_of(registry, made, guard=Guard.of("127.0.0.1", names=["test"], token="secret"))
     paths = ["/model", "/metrics", "/livez", "/readyz"]
     answers = call(service, *[("GET", path, None) for path in paths])
@@ -283,7 +277,7 @@ def test_a_token(registry: FakeRegistry, made: list[Service]) -> None:
     assert wrong.status_code == 401
 
 
-def test_metrics_and_readiness(registry: FakeRegistry, made: list[Service]) -> None:
+def test_metrics_and_readiness(registry, made):
     service = service_of(registry, made)
     post(service, "apple", None)
     (answer,) = call(service, ("GET", "/metrics", None))
@@ -300,7 +294,7 @@ def test_metrics_and_readiness(registry: FakeRegistry, made: list[Service]) -> N
     assert (live.status_code, ready.status_code) == (200, 503)
 
 
-def test_the_champion_is_followed_and_stays_if_the_registry_fails(registry: FakeRegistry, made: list[Service]) -> None:
+def test_the_champion_is_followed_and_stays_if_the_registry_fails(registry, made):
     service = service_of(registry, made)
     follower = service.follower
     failures: list[str] = []
@@ -317,12 +311,12 @@ def test_the_champion_is_followed_and_stays_if_the_registry_fails(registry: Fake
     assert post(service, "apple").json()["predictions"][0]["label"] == "b"
 
 
-def test_no_request_fails_while_the_champion_changes(registry: FakeRegistry, made: list[Service]) -> None:
+def test_no_request_fails_while_the_champion_changes(registry, made):
     service = service_of(registry, made)
     statuses: list[int] = []
     stop = threading.Event()
 
-    def load() -> None:
+    def load():
         while not stop.is_set():
             statuses.append(post(service, "apple").status_code)
 
@@ -336,7 +330,7 @@ def test_no_request_fails_while_the_champion_changes(registry: FakeRegistry, mad
     assert statuses and set(statuses) == {200}
 
 
-def test_a_shadow_predicts_a_share_and_its_agreement_is_recorded(registry: FakeRegistry, made: list[Service]) -> None:
+def test_a_shadow_predicts_a_share_and_its_agreement_is_recorded(registry, made):
     service = service_of(registry, made, challenger={"mode": "shadow", "share": 0.5})
     for _ in range(8):
         assert post(service, "apple", "berry").json()["model"]["version"] == "1"
@@ -351,15 +345,15 @@ def test_a_shadow_predicts_a_share_and_its_agreement_is_recorded(registry: FakeR
     assert (registry.tags["2", "shadow.rows"], registry.tags["2", "shadow.share"]) == ("8", "0.5")
 
 
-def test_a_canary_answers_its_share(registry: FakeRegistry, made: list[Service]) -> None:
+def test_a_canary_answers_its_share(registry, made):
     service = service_of(registry, made, challenger={"mode": "canary", "share": 0.25})
     versions = [post(service, "apple").json()["model"]["version"] for _ in range(8)]
     assert versions.count("2") == 2
-    service.challenger.record()  # type: ignore[union-attr]
+    service.challenger.record()
     assert registry.tags["2", "canary.rows"] == "2"
 
 
-def test_waiting_requests_are_answered_before_the_end(registry: FakeRegistry, made: list[Service]) -> None:
+def test_waiting_requests_are_answered_before_the_end(registry, made):
     service = service_of(registry, made, batch_rows=1)
     model, listener = registry.models["1"], listen("127.0.0.1", 0)
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/invocations"
@@ -381,9 +375,7 @@ def test_waiting_requests_are_answered_before_the_end(registry: FakeRegistry, ma
     assert not running.is_alive()
 
 
-def test_a_request_of_two_models_and_many_rows_is_answered_in_order(
-    registry: FakeRegistry, made: list[Service]
-) -> None:
+def test_a_request_of_two_models_and_many_rows_is_answered_in_order(registry, made):
     """Requests for both models wait together, and each has rows left over from a batch."""
     service = service_of(registry, made, batch_rows=3, challenger={"mode": "canary", "share": 0.5})
     body = {"inputs": {"text": ["a", "b", "b", "a", "b"]}}
@@ -395,7 +387,7 @@ def test_a_request_of_two_models_and_many_rows_is_answered_in_order(
     assert sorted(answer.json()["model"]["version"] for answer in answers) == ["1", "1", "2", "2"]
 
 
-def test_a_port_in_use() -> None:
+def test_a_port_in_use():
     first = listen("127.0.0.1", 0)
     assert first.proto == socket.IPPROTO_TCP  # asyncio sets TCP_NODELAY on connections of such sockets only
     first.listen()
@@ -420,7 +412,7 @@ server.serve(RegistrySettings(), "t", drift=DriftSettings(), address=server.Addr
 """
 
 
-def test_sigterm_ends_the_process_and_frees_the_port(tmp_path: Path) -> None:
+def test_sigterm_ends_the_process_and_frees_the_port(tmp_path):
     root = Path(__file__).parents[2]
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER, str(root)], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=dict(os.environ)

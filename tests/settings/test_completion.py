@@ -1,5 +1,7 @@
 """Defaults that are computed from other settings and from the files of a task."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
@@ -94,8 +96,8 @@ def test_a_key_of_the_file_takes_precedence_over_the_recipe(write, encoder):
         assert (settings.layers, settings.pooling, settings.training.rate) == ("last", "mean", 0.001)
         assert settings.training.batch_size == training.get("batch_size", 16)
         assert settings.training.schedule == "slanted_triangular"
-    own = {"mini": {"pooling": "max", "training": {"rate": 0.001}}}
-    settings = load_params(write({"pretrain": {"mini": {"source": encoder}}, "finetune": own})).finetune["mini"]
+    ours = {"mini": {"pooling": "max", "training": {"rate": 0.001}}}
+    settings = load_params(write({"pretrain": {"mini": {"source": encoder}}, "finetune": ours})).finetune["mini"]
     assert (settings.pooling, settings.layers) == ("max", "last")
     assert (settings.training.rate, settings.training.batch_size) == (0.001, 16)
     in_full = {"mini": {"epochs": 2, "training": {"rate": 0.001, "batch_size": 8}}}
@@ -110,9 +112,9 @@ def test_text_without_labels_is_pretrained_on(write):
     assert (params.run.families, params.run.starts) == (["ulmfit"], ["scratch", "pretrained"])
     assert [source.text for source in params.data.unlabelled] == ["text", "body"]
     assert {name: source.path for name, source in params.corpora.items()} == {"domain": "artifacts/domain-texts"}
-    found = stages(file)
-    assert {"domain-texts@mood", "domain-texts@unlabelled-0", "domain-texts@unlabelled-1", "ingest@domain"} <= found
-    assert not any("general" in name or name.startswith("adapt") for name in found)
+    actual = stages(file)
+    assert {"domain-texts@mood", "domain-texts@unlabelled-0", "domain-texts@unlabelled-1", "ingest@domain"} <= actual
+    assert not any("general" in name or name.startswith("adapt") for name in actual)
     pretraining = STAGES["pretrain"].items(params)["ulmfit"]
     assert pretraining["tokens"] == Path("artifacts/tokens/domain-wordpiece")
     leakage = STAGES["leakage"].items(params)["mood"]["systems"]
@@ -140,20 +142,20 @@ def test_a_default_budget_of_a_causal_model_is_bounded_in_passes(write):
 
 def test_words_models_read_text_without_labels_where_rows_are_one_text(write, encoder):
     pairs = {key: value for key, value in TASK.items() if key != "text"} | {"kind": "pair"}
-    own = {"pretrain": {"mini": {"source": encoder}}}
-    params = load_params(write({"data": {"tasks": {"mood": TASK, "same": pairs}, "unlabelled": ["more.txt"]}} | own))
+    ours = {"pretrain": {"mini": {"source": encoder}}}
+    params = load_params(write({"data": {"tasks": {"mood": TASK, "same": pairs}, "unlabelled": ["more.txt"]}} | ours))
     jobs = STAGES["baseline"].items(params)
     texts = Path("artifacts/unlabelled/mood/baselines")
     assert jobs["mood"]["unlabelled"] == texts
-    found = STAGES["unlabelled"].items(params)
-    collected = found["mood-baselines"]
+    actual = STAGES["unlabelled"].items(params)
+    collected = actual["mood-baselines"]
     assert (collected["corpus"], collected["output"]) == (Path("artifacts/corpus/domain"), texts)
-    assert collected["which"] == "domain" and found["same-baselines"]["which"] is None
+    assert collected["which"] == "domain" and actual["same-baselines"]["which"] is None
     # Words models beside an encoder read the same texts.
     tuned = STAGES["finetune"].items(params).values()
     assert all(job["words"] == jobs[job["task"]]["unlabelled"] for job in tuned)
     assert STAGES["leakage"].items(params)["mood"]["systems"]["baselines"] == ["corpus/domain", "train/mood"]
-    without = load_params(write({"data": {"tasks": {"mood": TASK}}} | own))
+    without = load_params(write({"data": {"tasks": {"mood": TASK}}} | ours))
     assert STAGES["unlabelled"].items(without)["mood-baselines"]["which"] is None and without.corpora == {}
 
 
@@ -193,9 +195,17 @@ def test_experiments_have_the_settings_that_their_files_leave_out(name):
     """The values that the files of the experiments named before every key had a default; vocabularies without a size
     have that of the default."""
     assert (PIECES, WORDS) == (8000, 12000)
-    found: Any = load_params(Path(__file__).parents[2] / "experiments" / name / "params.yaml").model_dump(mode="json")
+    actual: Any = load_params(Path(__file__).parents[2] / "experiments" / name / "params.yaml").model_dump(mode="json")
     for key, expected in EXPERIMENTS[name].items():
-        value = found
+        value = actual
         for part in key.split("."):
             value = value[part]
         assert value == expected, key
+
+
+def test_the_settings_of_a_folder_have_an_output_folder_of_their_own(write):
+    file = write({})
+    folder = file.parent / "experiments/one"
+    folder.mkdir(parents=True)
+    (folder / "params.yaml").write_bytes(file.read_bytes())
+    assert load_params(folder / "params.yaml").run.out == "artifacts/one"

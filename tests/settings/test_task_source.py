@@ -1,5 +1,7 @@
 """`data.tasks.<name>`: the keys of each kind and format; all problems are reported at once."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +111,8 @@ def test_every_key_of_the_tables_is_a_field_of_the_section():
     keys = {key for kind in KINDS.values() for key in kind.keys} | set().union(*FORMATS.values())
     assert keys <= set(TaskSource.model_fields)
     assert {name for kind in KINDS.values() for name in kind.formats} == set(FORMATS)
+
+
+def test_a_split_is_one_file_or_several():
+    source = TaskSource(path="x", train=["a.jsonl", "b.jsonl"], dev=None)
+    assert [source.files(split) for split in ("train", "dev", "test")] == [["a.jsonl", "b.jsonl"], [], ["test.jsonl"]]

@@ -1,5 +1,7 @@
 """Fine-tuning without one technique at a time."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,3 +62,10 @@ def test_a_change_is_paired_with_the_same_labels(ready, monkeypatch):
     whole, _, *others = (runs[0][3] for runs in trained)
     changed = [{name for name, value in of if value != getattr(whole, name)} for of in others]
     assert changed == [{"unfreeze_epochs"}, {"discriminative"}, {"training"}, {"head_steps"}]
+
+
+def test_chunks_are_a_technique_only_where_texts_are_cut(ready):
+    given = ready.params.finetune["ulmfit"].model_copy(update={"chunks_learned": 4})
+    (chunks,) = (technique for technique in TECHNIQUES if technique.needs)
+    assert chunks.without(given.model_copy(update={"chunk": None})).chunks_learned == 4
+    assert chunks.without(given.model_copy(update={"chunk": 16})).chunks_learned == 1

@@ -1,5 +1,7 @@
 """The measures against direct computation, words in sentences, and the senses of a word."""
 
+from __future__ import annotations
+
 from itertools import combinations
 
 import numpy as np
@@ -9,7 +11,7 @@ import torch
 from components.core.errors import DataError
 from components.data.segmenters import Segmentation
 from components.studies import contextuality
-from components.studies.occurrences import sample, search, sentence, states
+from components.studies.occurrences import sample, search, sentence, sentences_of, states
 from components.studies.senses import two_senses
 from components.studies.similarity import explainable_variance, intra_sentence_similarity, self_similarity
 
@@ -102,3 +104,23 @@ def test_messages_about_too_little_text(outputs, add_corpus, add_encoder):
     add_corpus("domain", TEXTS)
     with pytest.raises(DataError, match="'zebra': occurs 0 times in the corpus; at least 10 are needed"):
         contextuality.run(outputs, encoder="bert", word="zebra")
+
+
+def test_words_of_a_sentence():
+    actual = sentence("The user's bank, No. 2!", NONE)
+    assert [actual.word(index) for index in range(len(actual.spans))] == ["the", "user's", "bank", "no", "2"]
+    assert actual.snippet(2) == "The user's [bank], No. 2!"
+    assert actual.snippet(2, around=4) == "\u2026r's [bank], No\u2026"
+    texts = [item.text for item in sentences_of("It is. The red bank is old there. Too short.", NONE)]
+    assert texts == ["The red bank is old there."]
+
+
+def test_static_vectors_do_not_depend_on_the_context(outputs, add_corpus, add_encoder):
+    add_corpus("domain", TEXTS)
+    add_encoder("word2vec")
+    actual = contextuality.run(outputs, encoder="word2vec", word="bank", sentences=80)
+    (layer,) = actual.numbers["word2vec-adapted"]["layers"]
+    assert layer["self_similarity"] == pytest.approx(1, abs=1e-5)
+    assert layer["explainable_variance"] == pytest.approx(1, abs=1e-5)
+    senses = actual.numbers["word2vec-adapted"]["senses"]
+    assert senses["silhouette"] == 0 and "form one cluster" in senses["sentence"]

@@ -1,5 +1,7 @@
 """`headstart lectures`: claims and the page."""
 
+from __future__ import annotations
+
 import inspect
 import json
 from pathlib import Path
@@ -133,3 +135,11 @@ def test_a_reason_is_given_for_the_run_of_the_claim_only():
     entry |= {"commit": "0" * 40, "date": "2026-01-01", "seconds": 1}
     pages = [page({claim.name: entry | {"command": claim.command(of)}}) for of in (claim.settings, Path("mine.yaml"))]
     assert f"**Does not agree.** {claim.otherwise} Lead." in pages[0] and "**Does not agree.** Lead." in pages[1]
+
+
+def test_every_claim_of_the_lectures_is_measured():
+    assert list(CLAIMS) == [
+        "vocabulary", "neighbours", "pretrained-vectors", "topics", "ngrams", "effective-context", "memory",
+        "contextual", "word-order", "senses", "layers", "three-benefits", "label-efficiency", "ablation", "thai",
+        "sizes", "negative-transfer", "transferability", "which-source", "zero-shot",
+    ]  # fmt: skip

@@ -1,5 +1,7 @@
 """The study prompts: items of the tasks, answers against direct computation, and the study with given answers."""
 
+from __future__ import annotations
+
 import json
 import re
 import string
@@ -360,3 +362,10 @@ def test_messages_about_unsuitable_options(run_of, add_encoder, tmp_path):
         DataError, match=r"has the columns text, label; needs source and target, or question and answer"
     ):
         prompt_study.run(run_of, encoder="ulmfit", pairs=str(path))
+
+
+def test_prompts_with_and_without_demonstrations():
+    task = PromptTask("t", [], ("Q: ", "\nA:"), first_word, is_equal, intro="Answer:\n")
+    assert task.prompt("c", []) == "Answer:\nQ: c\nA:"
+    shown = [Item("a", ("1", "one")), Item("b", ("2",), "two")]
+    assert task.prompt("c", shown) == "Answer:\nQ: a\nA: 1\nQ: b\nA: two\nQ: c\nA:"

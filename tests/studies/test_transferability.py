@@ -1,5 +1,7 @@
 """Base networks of two tasks, and BnB, BnB+, AnB and AnB+: copied, trained and frozen layers."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
@@ -133,3 +135,13 @@ def test_the_study_with_training(outputs, add_task, add_encoder, monkeypatch, tm
 def test_a_second_task_is_needed(outputs, network):
     with pytest.raises(ConfigError, match="--other: needs a task of data.tasks other than aws-type"):
         transferability.run(outputs, encoder="bert", other="aws-type")
+
+
+def test_the_random_layers_depend_on_the_seed_and_not_on_the_base(network, trained):
+    learn(network)
+    learn(changed(network, key="other", seed=1))
+    for source, seed in (("base", 0), ("other", 0), ("base", 2)):
+        learn(changed(network, source=source, copied=2, learning=False, seed=seed))
+    (_, item), (_, other), (_, third) = trained[2:]
+    assert torch.equal(item[3], other[3]) and not torch.equal(item[3], third[3])
+    assert not torch.equal(item[0], other[0]) and torch.equal(item[0], third[0])

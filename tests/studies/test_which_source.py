@@ -98,9 +98,7 @@ def test_source_tasks_are_ranked(outputs, add_task, add_encoder):
     assert {entry["name"] for entry in named} == {"ulmfit-adapted-after-aws-code", "ulmfit-adapted"}
 
 
-def test_the_ranking_needs_no_dev(
-    outputs: Outputs, add_task: Callable[..., Any], add_encoder: Any, write_evaluation: Any
-) -> None:
+def test_the_ranking_needs_no_dev(outputs, add_task, add_encoder, write_evaluation):
     add_task(selection="budget", dev=None)
     for seed, name in enumerate(("ulmfit", "bert")):
         add_encoder(name, seed=seed)

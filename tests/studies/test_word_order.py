@@ -1,5 +1,7 @@
 """Sentences and the same words in a random order."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 import torch
@@ -60,3 +62,12 @@ def test_too_few_words(outputs, add_encoder, add_corpus):
     add_encoder("word2vec")
     with pytest.raises(DataError, match="no 5 words of a sentence are in word2vec's positions"):
         word_order.run(outputs, encoder="word2vec", sentences=20)
+
+
+def test_the_chapter(outputs, add_encoder, add_corpus):
+    add_corpus("domain", texts(40))
+    add_encoder("word2vec")
+    chapter = word_order.run(outputs, encoder="word2vec", sentences=20, seeds=2).chapter
+    assert chapter.tables[0].rows == [["word2vec-adapted", "0", "0.500"]]
+    assert chapter.lead == ["word2vec-adapted tells 0.500 of the sentences from their words in a random order."]
+    assert "word2vec-adapted" in chapter.figures[0].svg

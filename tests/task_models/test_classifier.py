@@ -1,5 +1,7 @@
 """Classifier directories: the same answers after loading; altered files are refused."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
@@ -114,3 +116,11 @@ def test_a_changed_tokenizer_is_refused_even_if_digests_agree(saved):
     (directory / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(ArtifactError, match="tokenizer"):
         load_classifier(directory)
+
+
+def test_texts_are_truncated_to_the_limit_of_the_encoder(saved):
+    classifier = load_classifier(saved[0])
+    assert classifier.settings.max_length == 128, "but the encoder has 24 positions"
+    encoded = classifier.encode([("plum " * 300,)])
+    pieces = encoded[0].pieces[0]
+    assert len(pieces) == 24 and pieces[-1] == 3, "the special pieces at the end survive the cut"

@@ -1,5 +1,7 @@
 """Pooling and heads, by exact values."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -49,9 +51,9 @@ def test_lead_pooling_weights_the_beginning_more():
 def test_unit_length_scales_each_layer_and_pool():
     scaled = features("all", "mean", widths=(2, 2))
     scaled.unit_length = True
-    found = scaled([HIDDEN, 10 * HIDDEN], LENGTHS)
-    one, other = [2 / 13**0.5, -3 / 13**0.5], [-5 / 61**0.5, 6 / 61**0.5]
-    torch.testing.assert_close(found, torch.tensor([one * 2, other * 2]))
+    actual = scaled([HIDDEN, 10 * HIDDEN], LENGTHS)
+    single, other = [2 / 13**0.5, -3 / 13**0.5], [-5 / 61**0.5, 6 / 61**0.5]
+    torch.testing.assert_close(actual, torch.tensor([single * 2, other * 2]))
 
 
 @pytest.mark.parametrize(
@@ -162,3 +164,18 @@ def test_blocks_are_pooled_layers_and_parts_of_pairs(kind, changes, blocks):
     head = TaskModel(encoder, task=find_task(kind), settings=settings, labels=labels).head
     assert isinstance(head, TextHead) and isinstance(head.norm, BlockNorm)
     assert head.norm.blocks == blocks
+
+
+def test_concat_pooling_is_last_max_mean():
+    pooled = features("last", "concat")([HIDDEN] * 3, LENGTHS)
+    assert pooled.tolist() == [[3.0, -4.0, 3.0, -2.0, 2.0, -3.0], [-5.0, 6.0, -5.0, 6.0, -5.0, 6.0]]
+
+
+def test_a_unit_vector_concatenates_the_chosen_layers():
+    hidden = [HIDDEN, 10 * HIDDEN, 100 * HIDDEN]
+    units = torch.tensor([[[1, 1], [0, 0]], [[0, 0], [-1, -1]]])
+    actual = features("all").of_units(hidden, units)
+    assert actual.shape == (2, 2, 6)
+    assert actual[0].tolist() == [[3, -4, 30, -40, 300, -400], [1, -2, 10, -20, 100, -200]]
+    assert actual[1, 0].tolist() == [-5, 6, -50, 60, -500, 600]
+    assert features("last").of_units(hidden, units)[0, 0].tolist() == [300, -400]

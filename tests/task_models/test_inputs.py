@@ -31,9 +31,9 @@ ROWS = [("the old apple", "a pear"), ("iron is here", "zinc \u0000")]
     ],
 )
 def test_the_longer_text_is_cut_until_both_are_equally_long(first, second, room, expected):
-    one, other = inputs.shortened(list(range(first)), list(range(second)), room)
-    assert (len(one), len(other)) == expected
-    assert one == list(range(len(one))) and other == list(range(len(other))), "what is cut is the end"
+    single, other = inputs.shortened(list(range(first)), list(range(second)), room)
+    assert (len(single), len(other)) == expected
+    assert single == list(range(len(single))) and other == list(range(len(other))), "what is cut is the end"
 
 
 def encoded(kind: str, encoder: Encoder, settings: FinetuneSettings, rows=ROWS):
@@ -110,12 +110,12 @@ def test_similarity_is_symmetric(family, load, settings):
     model = TaskModel(encoder.model, task=TASKS["similarity"], settings=settings, labels=[]).eval()
     turned = [(second, first) for first, second in ROWS]
     with torch.inference_mode():
-        one, other = (
+        single, other = (
             model(collate(encoded("similarity", encoder, settings, rows)))  # (B, 1)
             for rows in (ROWS, turned)
         )
-    torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
-    assert one.shape == (2, 1) and not torch.allclose(one[0], one[1])
+    torch.testing.assert_close(single, other, atol=1e-5, rtol=1e-5)
+    assert single.shape == (2, 1) and not torch.allclose(single[0], single[1])
 
 
 def test_encoders_without_attention_read_two_sequences(load, settings):
@@ -131,10 +131,10 @@ def test_encoders_without_attention_read_two_sequences(load, settings):
 
 def test_every_choice_is_a_sequence_with_the_text(load, settings):
     encoder = load("bert")
-    text, one, two, three = pieces_of(encoder, "the apple", "is red", "is a horse", "cat")
-    found = encoded("choice", encoder, settings, [("the apple", "is red", "is a horse"), ("the apple", "cat", "cat")])
-    assert [part.tolist() for part in found[0].pieces] == [
-        [START, *text, END, *one, END],
+    text, single, two, three = pieces_of(encoder, "the apple", "is red", "is a horse", "cat")
+    actual = encoded("choice", encoder, settings, [("the apple", "is red", "is a horse"), ("the apple", "cat", "cat")])
+    assert [part.tolist() for part in actual[0].pieces] == [
+        [START, *text, END, *single, END],
         [START, *text, END, *two, END],
     ]
-    assert found[1].pieces[1].tolist() == [START, *text, END, *three, END]
+    assert actual[1].pieces[1].tolist() == [START, *text, END, *three, END]

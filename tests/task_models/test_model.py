@@ -1,15 +1,18 @@
 """Prediction in batches, and training of the head on features."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from torch import nn
 
 from components.learners.finetuning.features import FeatureTable
 from components.learners.finetuning.probe import HeadCandidate, HeadRows, search_head
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.heads import ClassificationHead
-from components.learners.task_models.model import batches_by_length, states_by_length
+from components.learners.task_models.model import batches_by_length, run_over, states_by_length
 from components.learners.task_models.sampler import collate
 from components.models.encoder import load_encoder
 
@@ -87,3 +90,14 @@ def test_the_penalty_of_a_fitted_head_is_that_of_its_loss_and_of_scikit_learn(se
     head.loss(head(x), {"targets": torch.from_numpy(labels[:, None]).double()}).backward()
     assert head.output.weight.grad is not None
     assert head.output.weight.grad.abs().max() < 1e-3
+
+
+def test_results_are_in_the_order_of_the_rows():
+    model = nn.Linear(1, 1)
+    actual = run_over(
+        lambda batch: [tuple(pair) for pair in torch.stack([batch["tokens"][:, 0], batch["lengths"]], 1).tolist()],
+        model,
+        [text(*[length] * length) for length in (9, 2, 5)],
+    )
+    assert actual == [(9, 9), (2, 2), (5, 5)]
+    assert run_over(list, model, []) == []

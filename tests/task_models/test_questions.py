@@ -17,13 +17,15 @@ CONTEXT = "  the Old\tapple is here, very  small; the\u00a0iron\n goat is 7 \u20
 
 def texts_of(encoder: Encoder, context: str, settings: FinetuneSettings, question: str = QUESTION) -> list[list[str]]:
     """The characters of each window's units, unit 0 aside."""
-    (found,) = questions.encode([(question, context)], encoder.tokenizer, encoder.model, settings)
-    for pieces, segments, units, offsets in zip(found.pieces, found.segments, found.units, found.offsets, strict=True):
+    (actual,) = questions.encode([(question, context)], encoder.tokenizer, encoder.model, settings)
+    for pieces, segments, units, offsets in zip(
+        actual.pieces, actual.segments, actual.units, actual.offsets, strict=True
+    ):
         assert len(pieces) == len(segments)
         assert units[0].tolist() == [0, len(pieces) - 1] and offsets[0].tolist() == [0, 0]
         assert len(units) == len(offsets)
         assert units.max() < len(pieces)
-    return [[context[start:end] for start, end in offsets[1:].tolist()] for offsets in found.offsets]
+    return [[context[start:end] for start, end in offsets[1:].tolist()] for offsets in actual.offsets]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -37,16 +39,16 @@ def test_units_are_the_contexts_characters(family, make_encoder, settings):
     # Together the windows cover the context except white space and invisible characters.
     (first, *_), (last, *_) = windows[0], windows[-1][::-1]
     assert CONTEXT.strip().startswith(first) and CONTEXT.strip().endswith(last)
-    (found,) = questions.encode([(QUESTION, CONTEXT)], encoder.tokenizer, encoder.model, changed)
-    read = {at for offsets in found.offsets for start, end in offsets.tolist() for at in range(start, end)}
+    (actual,) = questions.encode([(QUESTION, CONTEXT)], encoder.tokenizer, encoder.model, changed)
+    read = {at for offsets in actual.offsets for start, end in offsets.tolist() for at in range(start, end)}
     assert {at for at, character in enumerate(CONTEXT) if not character.isspace() and character != "\u200b"} <= read
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_units_are_at_the_columns_of_their_pieces(family, make_encoder, settings):
     encoder = load_encoder(make_encoder(family))
-    (found,) = questions.encode([(QUESTION, "old apple")], encoder.tokenizer, encoder.model, settings)
-    pieces, units = found.pieces[0], found.units[0]
+    (actual,) = questions.encode([(QUESTION, "old apple")], encoder.tokenizer, encoder.model, settings)
+    pieces, units = actual.pieces[0], actual.units[0]
     expected = encoder.tokenizer.encode_batch(["old apple"])[0].tolist()
     if encoder.tokenizer.kind == "char":
         # The space is encoded, but no answer starts or ends there.
@@ -76,9 +78,9 @@ def test_a_long_question_is_truncated(family, make_encoder, settings):
     rows = [("goat " * 50, context), ("", context)]
     long, short = questions.encode(rows, encoder.tokenizer, encoder.model, changed)
     around, _ = encoder.model.pair_tokens([], [-1])
-    for found in (long, short):
-        assert all(len(pieces) <= 16 for pieces in found.pieces)
-        read = {tuple(offset) for offsets in found.offsets for offset in offsets[1:].tolist()}
+    for actual in (long, short):
+        assert all(len(pieces) <= 16 for pieces in actual.pieces)
+        read = {tuple(offset) for offsets in actual.offsets for offset in offsets[1:].tolist()}
         assert max(end for _, end in read) == len(context)
     room = 16 - len(around) + 1
     assert len(long.units[0]) - 1 <= room - room // 2
@@ -89,12 +91,12 @@ def test_windows_start_one_stride_apart(make_encoder, settings):
     encoder = load_encoder(make_encoder("bert"))
     changed = settings.model_copy(update={"max_length": 12})
     context = " ".join(["goat"] * 12)
-    (found,) = questions.encode([("is it", context)], encoder.tokenizer, encoder.model, changed)
-    starts = [offsets[1, 0] // 5 for offsets in found.offsets]
+    (actual,) = questions.encode([("is it", context)], encoder.tokenizer, encoder.model, changed)
+    starts = [offsets[1, 0] // 5 for offsets in actual.offsets]
     # [CLS] is [UNK] [SEP] ... [SEP]: room for 7 pieces.
     assert starts == [0, 3, 6]
-    assert [len(units) - 1 for units in found.units] == [7, 7, 6]
-    assert np.diff([offsets[-1, 1] for offsets in found.offsets]).min() > 0
+    assert [len(units) - 1 for units in actual.units] == [7, 7, 6]
+    assert np.diff([offsets[-1, 1] for offsets in actual.offsets]).min() > 0
 
 
 @pytest.mark.parametrize("family", ["bert", "flair"])
@@ -114,6 +116,6 @@ def test_a_context_of_many_windows_is_encoded_in_parts(family, make_encoder, set
 
     monkeypatch.setattr(encoder.model, "hidden_states", watched)
     monkeypatch.setattr(models, "PREDICT_PIECES", 100)
-    for one, other in zip(models.answers(model, encoded), whole, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    for single, other in zip(models.answers(model, encoded), whole, strict=True):
+        np.testing.assert_allclose(single, other, atol=1e-5)
     assert len(sizes) > 5 and max(sizes) <= 100

@@ -41,8 +41,8 @@ def test_sizes_are_those_of_what_the_encoder_would_read(make_encoder, settings):
             chosen, task = uncut.model_copy(update={"pairs": pairs}), find_task(kind)
             encoded = task.encode(given, encoder.tokenizer, encoder.model, chosen)
             expected = [max(map(len, row.pieces)) for row in encoded]
-            found = sizes_of(given, encoder.tokenizer, encoder.model, chosen, task=task)
-            assert found.tolist() == expected, (kind, pairs)
+            actual = sizes_of(given, encoder.tokenizer, encoder.model, chosen, task=task)
+            assert actual.tolist() == expected, (kind, pairs)
             limited = chosen.model_copy(update={"max_length": sorted(expected)[1]})
             assert share_cut(given, encoder.tokenizer, encoder.model, limited, task=task) == pytest.approx(1 / 3)
 

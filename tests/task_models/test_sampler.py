@@ -1,5 +1,7 @@
 """Batches of labelled rows: complete, reproducible, split over ranks, with little padding."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 import torch
@@ -112,3 +114,19 @@ def test_vectors_of_units_are_batched_by_their_number_too():
     assert sorted(float(target) for batch in batches for target in batch["targets"]) == list(range(34))
     assert all(len(set(batch["unit_lengths"].tolist())) == 1 for batch in batches)
     assert {batch["features"].shape for batch in batches} == {(2, 1, 1), (2, 9, 1), (4, 4, 1)}
+
+
+def test_every_row_once_per_epoch_in_a_new_order():
+    subject = sampler()
+    assert subject.epoch_steps == 12
+    epochs = [np.concatenate([subject.rows(step) for step in range(start, start + 12)]) for start in (0, 12)]
+    assert all(sorted(epoch) == list(range(45)) for epoch in epochs)
+    assert not np.array_equal(*epochs)
+
+
+def test_tokens_before_counts_tokens_without_padding():
+    subject = sampler()
+    read = 0
+    for step in range(26):
+        assert subject.tokens_before(step) == read
+        read += int(subject.batch(step)["lengths"].sum())

@@ -1,5 +1,7 @@
 """The head of question answering: best spans compared with enumeration, windows, no answer, the threshold."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -8,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.learners.task_models.span_head import Answering, best_spans, best_threshold
+from components.learners.task_models.span_head import NEVER, Answering, best_spans, best_threshold
 from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
@@ -123,3 +125,34 @@ def test_calibration_sets_the_threshold_and_keeps_it_with_the_weights():
     for first, second in zip(actual, again.answers(outputs, batch), strict=True):
         assert first.tolist() == second.tolist()
     assert actual[1].tolist() == [0, 3, 3.0, 2.5]
+
+
+def test_a_sequence_without_context_has_no_span():
+    batch = batch_of([[], WORDS[:1]], [0, 1])
+    outputs = scores([(9.0, 9.0)], [(0.0, 0.0), (1.0, 2.0)])
+    actual = best_spans(outputs, batch["offsets"], batch["unit_lengths"], longest=9)
+    assert actual.tolist() == [[0, 0, NEVER], [0, 3, 3.0]]
+    answers = head_of().answers(outputs, batch)
+    assert answers[0].tolist() == [0, 0, NEVER, 18.0]
+    assert answers[1].tolist() == [0, 3, 3.0, 0.0]
+
+
+def test_an_answer_within_a_unit_is_that_unit():
+    batch = batch_of([WORDS], [0], targets=[[8, 10]])
+    outputs = torch.randn(1, 5, 2, generator=torch.Generator().manual_seed(1))
+    loss = head_of().loss(outputs, batch)
+    expected = (
+        F.cross_entropy(outputs[0, :, 0], torch.tensor(3)) + F.cross_entropy(outputs[0, :, 1], torch.tensor(3))
+    ) / 2
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_thresholds_for_answering_always_and_never():
+    margin = np.asarray([0.0, 1.0])
+    ones, zeros = np.ones(2), np.zeros(2)
+    assert best_threshold(margin, ones, zeros) == NEVER
+    assert best_threshold(margin, zeros, ones) == 2.0
+    # Nothing is gained by refusing: it is not done.
+    assert best_threshold(margin, zeros, zeros) == NEVER
+    # No threshold separates two rows with the same margin.
+    assert best_threshold(np.asarray([1.0, 1.0]), np.asarray([1.0, 0.0]), np.asarray([0.0, 0.6])) == NEVER

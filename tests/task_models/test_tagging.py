@@ -18,12 +18,12 @@ def test_every_word_is_one_unit_of_its_own_pieces(family, make_encoder, settings
     tokenizer = encoder.tokenizer
     short = settings.model_copy(update={"max_length": 10 if tokenizer.kind != "char" else 24})
     for changed, several in ((settings, False), (short, True)):
-        (found,) = tagging.encode([SENTENCE], tokenizer, encoder.model, changed)
+        (actual,) = tagging.encode([SENTENCE], tokenizer, encoder.model, changed)
         limit = encoder.model.max_tokens or changed.max_length
-        assert all(len(pieces) <= min(changed.max_length, limit) for pieces in found.pieces)
-        assert (len(found.pieces) > 1) == several or tokenizer.kind == "char"
+        assert all(len(pieces) <= min(changed.max_length, limit) for pieces in actual.pieces)
+        assert (len(actual.pieces) > 1) == several or tokenizer.kind == "char"
         spelled = []
-        for pieces, units in zip(found.pieces, found.units, strict=True):
+        for pieces, units in zip(actual.pieces, actual.units, strict=True):
             assert (units[:, 0] <= units[:, 1]).all() and (np.diff(units.ravel()) >= 0).all()
             spelled += [pieces[first : last + 1].tolist() for first, last in units.tolist()]
         lead = " " if tokenizer.leads_with_space else ""
@@ -41,23 +41,23 @@ def test_unit_vectors_do_not_depend_on_the_batch(family, make_encoder, settings)
         hidden = encoder.model.hidden_states(batch["tokens"], batch["lengths"])[-1]
         together = encoder.model.unit_states(hidden, batch["units"])
         for index, row in enumerate(encoded):
-            one = collate([row])
-            hidden = encoder.model.hidden_states(one["tokens"], one["lengths"])[-1]
-            alone = encoder.model.unit_states(hidden, one["units"])[0]
+            single = collate([row])
+            hidden = encoder.model.hidden_states(single["tokens"], single["lengths"])[-1]
+            alone = encoder.model.unit_states(hidden, single["units"])[0]
             torch.testing.assert_close(together[index, : len(alone)], alone, rtol=0, atol=1e-5)
 
 
 def test_flair_concatenates_the_states_at_both_ends_of_a_word(make_encoder, settings):
     encoder = load_encoder(make_encoder("flair"))
     model = encoder.model
-    (found,) = tagging.encode([("the", "old", "cat")], encoder.tokenizer, model, settings)
+    (actual,) = tagging.encode([("the", "old", "cat")], encoder.tokenizer, model, settings)
     text = "the old cat"
-    assert found.pieces[0][1:-1].tolist() == encoder.tokenizer.encode_batch([text])[0].tolist()
-    assert found.units[0].tolist() == [[1, 3], [5, 7], [9, 11]]
-    tokens = torch.from_numpy(found.pieces[0])[None]
+    assert actual.pieces[0][1:-1].tolist() == encoder.tokenizer.encode_batch([text])[0].tolist()
+    assert actual.units[0].tolist() == [[1, 3], [5, 7], [9, 11]]
+    tokens = torch.from_numpy(actual.pieces[0])[None]
     with torch.no_grad():
         hidden = model.hidden_states(tokens, torch.tensor([tokens.shape[1]]))[-1]
-        states = model.unit_states(hidden, torch.from_numpy(found.units[0])[None])[0]
+        states = model.unit_states(hidden, torch.from_numpy(actual.units[0])[None])[0]
         ahead, _ = model.forwards(tokens[:, : 7 + 1].t(), ())
         back, _ = model.backwards(tokens.flip(1)[:, : tokens.shape[1] - 5].t(), ())
     torch.testing.assert_close(states[1], torch.cat([ahead[-1][-1, 0], back[-1][-1, 0]]), rtol=0, atol=1e-6)

@@ -95,8 +95,8 @@ def solve_head(
 
 
 def solved(head: TextHead, table: FeatureTable, right: list[np.ndarray], penalty: float) -> np.ndarray:
-    found, _ = solve_head(head, table=table, targets=right, score=lambda found: 0.0, penalties=[penalty], steps=500)
-    assert found == penalty
+    result, _ = solve_head(head, table=table, targets=right, score=lambda result: 0.0, penalties=[penalty], steps=500)
+    assert result == penalty
     return np.stack(head_answers(head, table))
 
 
@@ -136,7 +136,7 @@ def test_the_solved_choice_head_is_the_conditional_logit():
         head,
         table=table,
         targets=targets(*([number] for number in right)),
-        score=lambda found: 0.0,
+        score=lambda result: 0.0,
         penalties=[2.0],
         steps=500,
     )
@@ -159,10 +159,10 @@ def test_the_penalty_is_selected_on_dev_the_stronger_at_a_tie():
     head.prepare(targets(*y.tolist()))
     table = flat_table(x)
     options = {"table": table, "targets": targets(*y.tolist()), "steps": 50}
-    tie, _ = solve_head(head, score=lambda found: 1.0, penalties=[0.1, 10.0], **options)
+    tie, _ = solve_head(head, score=lambda result: 1.0, penalties=[0.1, 10.0], **options)
     assert tie == 10.0
     penalty, scores = solve_head(
-        head, score=lambda found: -float(np.square(np.stack(found) - y).mean()), penalties=[0.1, 10.0], **options
+        head, score=lambda result: -float(np.square(np.stack(result) - y).mean()), penalties=[0.1, 10.0], **options
     )
     assert penalty == 0.1 and scores[0.1] > scores[10.0]
     assert head.output.weight.dtype == torch.float32
@@ -178,8 +178,8 @@ def loss(kind: str, outputs: list[list[float]], targets: list[list[float]], **ba
     """The loss at temperature 2."""
     head = find_task(kind).head(SETTINGS, 3, ["a", "b"])
     assert isinstance(head, ImitatingHead)
-    found = head.imitation(torch.tensor(outputs), {"targets": torch.tensor(targets), **batch}, temperature=2.0)
-    return float(found)
+    result = head.imitation(torch.tensor(outputs), {"targets": torch.tensor(targets), **batch}, temperature=2.0)
+    return float(result)
 
 
 def test_exclusive_labels():
@@ -192,19 +192,19 @@ def test_exclusive_labels():
 
 def test_several_labels():
     # Each label has a distribution of its own: 1/3, 2/3 of the model, 2/3, 1/3 and 1/3, 2/3 of the teacher.
-    found = loss("multilabel", [[math.log(4), math.log(4)]], [[0.2, 0.8]])
-    assert found == pytest.approx(4 * math.log(2) / 3 / 2)
+    result = loss("multilabel", [[math.log(4), math.log(4)]], [[0.2, 0.8]])
+    assert result == pytest.approx(4 * math.log(2) / 3 / 2)
 
 
 def test_choices():
     # The second row has one choice, which costs nothing.
     outputs, targets = [[0.0], [math.log(4)], [5.0]], [[0.8, 0.2], [1.0, math.nan]]
-    found = loss("choice", outputs, targets, rows=torch.tensor([0, 0, 1]))
-    assert found == pytest.approx(4 * math.log(2) / 3 / 2)
+    result = loss("choice", outputs, targets, rows=torch.tensor([0, 0, 1]))
+    assert result == pytest.approx(4 * math.log(2) / 3 / 2)
 
 
 def test_numbers():
     head = find_task("regression").head(SETTINGS, 3, [])
     assert isinstance(head, ImitatingHead)
-    found = head.imitation(torch.tensor([[1.0], [3.0]]), {"targets": torch.tensor([[2.0], [0.0]])}, temperature=2.0)
-    assert float(found) == pytest.approx((1 + 9) / 2)
+    result = head.imitation(torch.tensor([[1.0], [3.0]]), {"targets": torch.tensor([[2.0], [0.0]])}, temperature=2.0)
+    assert float(result) == pytest.approx((1 + 9) / 2)

@@ -38,8 +38,8 @@ def model_of(encoder: Encoder, settings: FinetuneSettings) -> TaskModel:
 
 def test_a_text_is_split_into_windows_with_special_pieces(make_encoder):
     model = load_encoder(make_encoder("bert")).model
-    found = windows([7, 8, 9, 10, 11, 12, 13], size=5, encoder=model)
-    assert [window.tolist() for window in found] == [
+    actual = windows([7, 8, 9, 10, 11, 12, 13], size=5, encoder=model)
+    assert [window.tolist() for window in actual] == [
         [START, 7, 8, 9, END],
         [START, 10, 11, 12, END],
         [START, 13, END],
@@ -82,7 +82,7 @@ def test_the_whole_text_is_read_up_to_the_limit(encoder, settings):
 def test_one_chunk_that_holds_the_text_is_the_whole_computation(encoder, settings, pooling):
     settings = settings.model_copy(update={"pooling": pooling, "max_length": 24})
     chunked = settings.model_copy(update={"chunk": 24})
-    found = []
+    actual = []
     for chosen in (settings, chunked):
         model = model_of(encoder, chosen)
         encoded = classification.encode(TEXTS[:2], encoder.tokenizer, encoder.model, chosen)
@@ -90,10 +90,10 @@ def test_one_chunk_that_holds_the_text_is_the_whole_computation(encoder, setting
         model.zero_grad()
         losses.loss.backward()
         gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
-        found.append(gradients | {"loss": losses.loss.detach()})
-    assert found[0].keys() == found[1].keys()
-    for name, value in found[0].items():
-        torch.testing.assert_close(value, found[1][name], msg=name)
+        actual.append(gradients | {"loss": losses.loss.detach()})
+    assert actual[0].keys() == actual[1].keys()
+    for name, value in actual[0].items():
+        torch.testing.assert_close(value, actual[1][name], msg=name)
 
 
 def test_windows_are_pooled_like_their_pieces(settings):
@@ -112,9 +112,9 @@ def test_windows_are_pooled_like_their_pieces(settings):
         assert pool(features, rows).tolist() == vectors
     # A last window of 3 pieces has the weight of 3 of 256 + 3.
     pool = WindowPooling(settings.model_copy(update={"pooling": "mean"}), width=1)
-    found = pool(features, rows, torch.tensor([256, 3, 9]))
-    torch.testing.assert_close(found, torch.stack([(256 * features[0] + 3 * features[1]) / 259, features[2]]))
-    assert torch.equal(found[1], features[2]), "one window: exactly its vector"
+    actual = pool(features, rows, torch.tensor([256, 3, 9]))
+    torch.testing.assert_close(actual, torch.stack([(256 * features[0] + 3 * features[1]) / 259, features[2]]))
+    assert torch.equal(actual[1], features[2]), "one window: exactly its vector"
     # Negative maxima are not replaced by 0.
     assert (
         WindowPooling(settings.model_copy(update={"pooling": "max"}), width=1)(-features, rows)[1].tolist() == [-7] * 6

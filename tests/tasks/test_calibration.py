@@ -25,16 +25,16 @@ def test_one_row_changes_little(right):
     grid = np.exp(np.linspace(-3, 3, 60_001))
     margin = 4.0 if right else -4.0
     expected = grid[np.argmin(np.log1p(np.exp(-margin / grid)) + np.log(grid) ** 2 / 2)]
-    found = temperature_of(np.array([[4.0, 0]]), np.array([[1.0, 0] if right else [0, 1.0]]), exclusive=True)
-    assert found == pytest.approx(expected, rel=1e-3)
-    assert 0.9 < found < 1 if right else 1.5 < found < 3
+    actual = temperature_of(np.array([[4.0, 0]]), np.array([[1.0, 0] if right else [0, 1.0]]), exclusive=True)
+    assert actual == pytest.approx(expected, rel=1e-3)
+    assert 0.9 < actual < 1 if right else 1.5 < actual < 3
 
 
 def test_probabilities_at_a_temperature():
     answers = [np.array([0.8, 0.2], dtype=np.float32), np.array([1, 0], dtype=np.float32)]
-    found = tempered(answers, 2.0, exclusive=True)
-    np.testing.assert_allclose(found[0], [2 / 3, 1 / 3], atol=1e-6)  # sqrt(4) : 1
-    np.testing.assert_allclose(found[1], [1, 0], atol=1e-6)
+    actual = tempered(answers, 2.0, exclusive=True)
+    np.testing.assert_allclose(actual[0], [2 / 3, 1 / 3], atol=1e-6)  # sqrt(4) : 1
+    np.testing.assert_allclose(actual[1], [1, 0], atol=1e-6)
     np.testing.assert_allclose(tempered(answers[:1], 2.0, exclusive=False)[0], [2 / 3, 1 / 3], atol=1e-6)
     np.testing.assert_allclose(tempered([np.array([0.5, 0.8])], 0.5, exclusive=False)[0], [0.5, 16 / 17], atol=1e-6)
     for rows in (answers, answers[:1]):
@@ -92,5 +92,5 @@ def test_labels_that_were_not_learned_have_no_influence():
 
 
 def test_a_probability_that_was_rounded_to_one_has_the_logit_of_its_rounding():
-    (found,) = tempered([np.array([1.0, 0.5], dtype=np.float32)], 2.0, exclusive=False)
-    np.testing.assert_allclose(found, [1 / (1 + np.exp(-25 * np.log(2) / 2)), 0.5], atol=1e-7)
+    (actual,) = tempered([np.array([1.0, 0.5], dtype=np.float32)], 2.0, exclusive=False)
+    np.testing.assert_allclose(actual, [1 / (1 + np.exp(-25 * np.log(2) / 2)), 0.5], atol=1e-7)

@@ -59,9 +59,9 @@ def test_the_score_of_the_best_of_many_chance_predictions_is_that_of_chance():
         rng = np.random.default_rng(seed)
         candidates = [list(np.eye(2, dtype=np.float32)[rng.integers(2, size=COUNT)]) for _ in range(16)]
         given = rows()
-        found = [SCORING.score(given.fields, given.targets, answers)["accuracy"] for answers in candidates]
+        actual = [SCORING.score(given.fields, given.targets, answers)["accuracy"] for answers in candidates]
         choice = choose(SCORING, given, candidates, folds=np.arange(COUNT) % 5)
-        scores["best"].append(max(found))
+        scores["best"].append(max(actual))
         scores["honest"].append(SCORING.score(given.fields, given.targets, choice.answers)["accuracy"])
     assert np.mean(scores["best"]) > 0.6
     assert abs(np.mean(scores["honest"]) - 0.5) < 0.04

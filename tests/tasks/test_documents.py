@@ -14,8 +14,8 @@ CONLL = {"train": "train.conll", "test": "test.conll"}
 
 def units(folder: Path, split: str = "train", **settings: Any) -> list[int]:
     source = TaskSource.model_validate({"path": str(folder), "kind": "tagging", "dev": None, **settings})
-    found = getattr(find_kind("tagging").read("names", source), split).units.tolist()
-    return [found.index(unit) for unit in found]
+    actual = getattr(find_kind("tagging").read("names", source), split).units.tolist()
+    return [actual.index(unit) for unit in actual]
 
 
 def conll(path: Path, *documents: str, mark: str) -> None:

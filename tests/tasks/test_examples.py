@@ -1,5 +1,7 @@
 """Reading and validation of labelled data: messages of invalid input, nested budgets."""
 
+from __future__ import annotations
+
 import json
 import re
 from hashlib import blake2b
@@ -175,3 +177,33 @@ def test_facts_of_another_version_of_the_stage_are_refused(task):
     manifest.write_text(json.dumps({**whole, "facts": {**whole["facts"], "classes": 3}}))
     with pytest.raises(ArtifactError, match=r"written by another version .classes.; run the stage"):
         read_facts(task)
+
+
+def test_of_few_rows_one_is_held_out(source):
+    result = read(source.model_copy(update={"test": None, "test_share": 0.001}))
+    assert (len(result.train), len(result.test)) == (35, 1)
+
+
+def test_dev_is_limited_to_dev_rows(source):
+    result = read(source.model_copy(update={"dev_rows": 5}))
+    assert len(result.dev) == 5 and result.counts["dev_rows_unused"] == 13
+
+
+def test_the_stage_reports_rows_in_several_splits(source, tmp_path, capsys):
+    for rule in ("drop", "report"):
+        examples(ExamplesJob(task="things", source=overlapping(source, rule), output=tmp_path / rule))
+        notices = [line for line in capsys.readouterr().out.splitlines() if "row(s)" in line]
+        assert notices == [
+            f"data.tasks.things: 3 row(s) of train are also in dev or test (overlap: {rule})",
+            f"data.tasks.things: 1 row(s) of dev are also in test (overlap: {rule})",
+        ]
+
+
+def test_the_stage_writes_what_later_stages_read(task):
+    facts = read_facts(task)
+    assert (facts.task, facts.kind, facts.budgets, facts.seeds) == ("things", "classification", [2, 4], [0, 1])
+    assert facts.labels == ["animal", "fruit", "metal"]
+    assert read_split(task, "train").labels[:3].tolist() == [1, 2, 0]
+    split = read_split(task, "train").take([4, 1])
+    assert split.ids == ["train.jsonl:5", "train.jsonl:2"], "their files and lines, where no column names them"
+    assert split.texts == [rows(12)[4]["text"], rows(12)[1]["text"]] and split.labels.tolist() == [2, 2]

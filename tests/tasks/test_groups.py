@@ -29,24 +29,24 @@ def read(source: TaskSource) -> Examples:
 
 
 def test_slices_are_the_clusters_by_default(tmp_path):
-    found = read(source_of(tmp_path)).test
-    assert found.groups == found.slices == [f"s{row % 6}" for row in range(24)]
-    assert found.take([3, 0]).groups == ["s3", "s0"]
-    assert found.take([3, 0]).lines == [4, 1]
+    actual = read(source_of(tmp_path)).test
+    assert actual.groups == actual.slices == [f"s{row % 6}" for row in range(24)]
+    assert actual.take([3, 0]).groups == ["s3", "s0"]
+    assert actual.take([3, 0]).lines == [4, 1]
 
 
 def test_a_few_slices_are_no_clusters(tmp_path):
-    found = read(source_of(tmp_path, services=4))
-    assert set(found.test.slices) == {"s0", "s1", "s2", "s3"}
-    assert found.test.groups == [None] * 24
+    actual = read(source_of(tmp_path, services=4))
+    assert set(actual.test.slices) == {"s0", "s1", "s2", "s3"}
+    assert actual.test.groups == [None] * 24
     # Chosen by name, they are.
     assert set(read(source_of(tmp_path, services=4, group="service")).test.groups) == {"s0", "s1", "s2", "s3"}
 
 
 def test_a_named_column_and_none(tmp_path):
-    found = read(source_of(tmp_path, group="customer"))
-    assert found.test.groups == [str(row // 2) for row in range(24)]
-    assert found.train.groups == found.test.groups
+    actual = read(source_of(tmp_path, group="customer"))
+    assert actual.test.groups == [str(row // 2) for row in range(24)]
+    assert actual.train.groups == actual.test.groups
     assert read(source_of(tmp_path, group=None)).test.groups == [None] * 24
     with pytest.raises(DataError, match=r"train.jsonl, line 1: no column 'author'"):
         read(source_of(tmp_path, group="author"))
@@ -60,12 +60,12 @@ def test_a_column_group_has_precedence_over_the_slices(tmp_path):
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-    found = read(source)
-    assert found.test.groups == [f"g{row // 3}" for row in range(24)]
-    assert found.train.groups == [None] * 24
+    actual = read(source)
+    assert actual.test.groups == [f"g{row // 3}" for row in range(24)]
+    assert actual.train.groups == [None] * 24
     # A column of another type is none of clusters.
     path.write_text("".join(json.dumps(line | {"group": [1]}) + "\n" for line in lines))
-    assert read(source).test.groups == found.test.slices
+    assert read(source).test.groups == actual.test.slices
 
 
 def test_clusters_of_other_formats(tmp_path):
@@ -97,8 +97,8 @@ def test_clusters_of_other_formats(tmp_path):
 def test_clusters_are_stored_and_earlier_output_is_refused(tmp_path):
     source, output = source_of(tmp_path), tmp_path / "examples"
     examples(ExamplesJob(task="task", source=source, output=output))
-    found = read_split(output, "test")
-    assert found.groups == found.slices
+    actual = read_split(output, "test")
+    assert actual.groups == actual.slices
 
     # The digest of a split is that of earlier versions: it identifies the rows, not how variances are estimated.
     again = tmp_path / "again"

@@ -1,12 +1,14 @@
 """The tables of task kinds are consistent, and a process imports only the kinds that it uses."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from components.data.tasks.kinds import KINDS
+from components.data.tasks.kinds import KINDS, promotion_metrics
 from components.learners.baselines import BASELINES
 from components.learners.task_models.kinds import TASKS
 from components.settings.tasks import KINDS as KEYS
@@ -43,3 +45,10 @@ def test_fine_tuning_imports_only_the_modules_of_its_kind(kind, others):
     assert set(base) <= set(imported)
     for other in others.split():
         assert not [name for name in imported if ".kinds." in name and other in name.rpartition(".")[2]]
+
+
+def test_metrics_of_the_promotion_rule_start_with_the_primary_metric():
+    assert promotion_metrics("tagging")[:2] == ("span_f1", "span_precision") and "accuracy" in promotion_metrics(
+        "tagging"
+    )
+    assert promotion_metrics("classification")[0] == "macro_f1" and "ece" not in promotion_metrics("classification")

@@ -27,12 +27,12 @@ def read(folder: Path, **settings: Any) -> Any:
 def test_a_column_of_languages(tmp_path):
     write(tmp_path / "train.jsonl", ROWS)
     write(tmp_path / "test.jsonl", [(f"{text} again", label, lang) for text, label, lang in ROWS[:3]])
-    found = read(tmp_path, languages="lang")
+    actual = read(tmp_path, languages="lang")
     # Labels of rows that are not learned are no classes.
-    assert found.labels == ["no", "yes"]
-    assert found.train.fields == [("good day",), ("bad day",)]
-    assert found.test.slices == ["en", "en", "de"]
-    assert found.counts["train_rows_in_other_languages"] == 2
+    assert actual.labels == ["no", "yes"]
+    assert actual.train.fields == [("good day",), ("bad day",)]
+    assert actual.test.slices == ["en", "en", "de"]
+    assert actual.counts["train_rows_in_other_languages"] == 2
     both = read(tmp_path, languages="lang", train_languages=["en", "fr"])
     assert len(both.train.fields) == 3
     with pytest.raises(DataError, match=r"no row has one of the languages th in the column 'lang'; set language or"):
@@ -44,10 +44,10 @@ def test_test_files_of_further_languages(tmp_path):
     write(tmp_path / "test.jsonl", [("a fine day", "yes", "")])
     write(tmp_path / "test.de.jsonl", [("ein Tag", "no", "")])
     write(tmp_path / "more.de.jsonl", [("noch ein Tag", "no", "")])
-    found = read(tmp_path, languages={"de": ["test.de.jsonl", "more.de.jsonl"]})
-    assert found.test.slices == ["en", "de", "de"]
+    actual = read(tmp_path, languages={"de": ["test.de.jsonl", "more.de.jsonl"]})
+    assert actual.test.slices == ["en", "de", "de"]
     # The languages are no clusters: rows of one language are independent.
-    assert found.test.groups == [None, None, None]
+    assert actual.test.groups == [None, None, None]
 
 
 def test_languages_of_tagged_sentences(tmp_path):

@@ -51,8 +51,8 @@ def test_an_encoder_that_all_members_have_is_stored_once(encoders, stored, tmp_p
         facts={},
         beside=write_domain,
     )
-    found = [name.removesuffix("/weights") for name in files(tmp_path / "m") if name.endswith("weights")]
-    assert found == stored
+    actual = [name.removesuffix("/weights") for name in files(tmp_path / "m") if name.endswith("weights")]
+    assert actual == stored
     assert json.loads((tmp_path / "m" / "config.json").read_text()) == {"kind": "pair", "members": 2}
     for number, (member, head, encoder) in enumerate(zip(members_of(tmp_path / "m"), "ab", encoders, strict=True)):
         assert (member / "head").read_text() == head

@@ -1,6 +1,8 @@
 """Labelled texts, pairs and choices in every format: exact rows of small files, and each wrong input with its
 message."""
 
+from __future__ import annotations
+
 import json
 import re
 
@@ -278,3 +280,13 @@ def test_invalid_choices(tmp_path, choices, message):
     three(tmp_path, {"text": "x", "choices": choices, "label": 0})
     with pytest.raises(DataError, match=rf"train\.jsonl, {message}"):
         read("choice", tmp_path)
+
+
+def test_parallel_files_as_texts_with_labels(tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "seq.in").write_text(f"play {split}\nrate {split} \n")
+        (tmp_path / split / "label").write_text("Play\nRate\n")
+    data = read("classification", tmp_path, train="train", dev="valid", test="test", text="seq.in")
+    assert data.labels == ["Play", "Rate"]
+    assert data.dev.fields == [("play valid",), ("rate valid ",)]

@@ -22,10 +22,10 @@ def conll(folder: Path, train: str, dev: str = "x O\n", test: str = "y O\n") -> 
 
 def test_spans_are_converted_to_the_scheme_of_the_model(tmp_path):
     names = conll(tmp_path, "New I-LOC\nYork I-LOC\nBonn B-LOC\nsleeps O\n\nAda I-PER\n")
-    found = read("tagging", tmp_path, scheme="iob1", **names)
-    assert found.labels == ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
-    assert found.train.fields == [("New", "York", "Bonn", "sleeps"), ("Ada",)]
-    assert targets(found.train) == [[0, 2, 0, 4], [1]]
+    actual = read("tagging", tmp_path, scheme="iob1", **names)
+    assert actual.labels == ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
+    assert actual.train.fields == [("New", "York", "Bonn", "sleeps"), ("Ada",)]
+    assert targets(actual.train) == [[0, 2, 0, 4], [1]]
     with pytest.raises(DataError) as caught:
         read("tagging", tmp_path, **names)
     assert str(caught.value) == (
@@ -71,9 +71,9 @@ def test_parts_of_speech_of_conllu_with_ids_and_slices_from_comments(tmp_path):
     (tmp_path / "a.conllu").write_text(conllu(1, ("go", "VERB"), ("on", "ADP")) + conllu(2, ("Go", "VERB")))
     (tmp_path / "b.conllu").write_text(conllu(3, ("stay", "VERB")))
     names = {"train": "a.conllu", "dev": "b.conllu", "test": "b.conllu"}
-    found = read("tagging", tmp_path, scheme="none", slice="genre", overlap="report", **names)
-    assert found.labels == ["ADP", "VERB"]
-    assert (targets(found.train), found.train.ids, found.train.slices) == ([[1, 0], [1]], ["s1", "s2"], ["mail"] * 2)
+    actual = read("tagging", tmp_path, scheme="none", slice="genre", overlap="report", **names)
+    assert actual.labels == ["ADP", "VERB"]
+    assert (targets(actual.train), actual.train.ids, actual.train.slices) == ([[1, 0], [1]], ["s1", "s2"], ["mail"] * 2)
     (tmp_path / "a.conllu").write_text(conllu(1, ("go", "VERB"), ("on", "ADP")) + conllu(1, ("Go", "VERB")))
     with pytest.raises(DataError, match=r"line 6: id 's1' is also on line 1 \(1 row\(s\) repeat an id\)"):
         read("tagging", tmp_path, scheme="none", overlap="report", **names)
@@ -85,9 +85,9 @@ def test_words_and_tags_in_parallel_files_and_in_lists(tmp_path):
         (tmp_path / split / "seq.in").write_text("play  some jazz \nstop\n")
         (tmp_path / split / "seq.out").write_text("O O B-genre\nO\n")
     pq.write_table(pa.table({"words": [["some", "jazz"]], "tags": [["O", "B-genre"]]}), tmp_path / "dev.parquet")
-    found = read("tagging", tmp_path, train="train", dev="dev.parquet", test="test", overlap="report")
-    assert found.train.fields == [("play", "some", "jazz"), ("stop",)]
-    assert (targets(found.dev), found.labels) == ([[2, 0]], ["B-genre", "I-genre", "O"])
+    actual = read("tagging", tmp_path, train="train", dev="dev.parquet", test="test", overlap="report")
+    assert actual.train.fields == [("play", "some", "jazz"), ("stop",)]
+    assert (targets(actual.dev), actual.labels) == ([[2, 0]], ["B-genre", "I-genre", "O"])
     (tmp_path / "train" / "seq.out").write_text("O O B-genre\nO O\n")
     with pytest.raises(DataError, match=r"train, line 2: 1 words, 2 tags; each word needs one tag"):
         read("tagging", tmp_path, train="train", dev="dev.parquet", test="test")
@@ -125,14 +125,14 @@ def test_answers_are_offsets_and_empty_without_an_answer(tmp_path):
     squad(tmp_path / "train.json", ("a", "What?", [("metal", 10), ("a metal", 8)]), ("b", "Who?", []))
     squad(tmp_path / "dev.json", ("c", "Which?", [("Gold", 17)]))
     squad(tmp_path / "test.json", ("d", "Where?", []))
-    found = read("questions", tmp_path, slice="title", **SQUAD)
-    assert found.train.fields == [("What?", CONTEXT), ("Who?", CONTEXT)]
-    assert targets(found.train) == [[10, 15, 8, 15], []]
-    assert (found.train.ids, found.train.slices, found.labels) == (["a", "b"], ["T", "T"], [])
-    assert found.counts["unanswerable"] == 2
+    actual = read("questions", tmp_path, slice="title", **SQUAD)
+    assert actual.train.fields == [("What?", CONTEXT), ("Who?", CONTEXT)]
+    assert targets(actual.train) == [[10, 15, 8, 15], []]
+    assert (actual.train.ids, actual.train.slices, actual.labels) == (["a", "b"], ["T", "T"], [])
+    assert actual.counts["unanswerable"] == 2
     assert all(
         CONTEXT[int(start) : int(end)] in ("metal", "a metal")
-        for start, end in np.reshape(found.train.targets[0], (-1, 2))
+        for start, end in np.reshape(actual.train.targets[0], (-1, 2))
     )
 
 
@@ -163,8 +163,8 @@ def test_answers_that_do_not_match_their_context(tmp_path):
 def test_white_space_around_an_answer_is_removed(tmp_path):
     context = " Iron is a metal. "
     squad(tmp_path / "a.json", ("a", "What?", [(" Iron ", 0), ("metal. ", 11)]), context=context)
-    found = read("questions", tmp_path, train="a.json", dev="a.json", test="a.json", overlap="report")
-    assert targets(found.train) == [[1, 5, 11, 17]]
+    actual = read("questions", tmp_path, train="a.json", dev="a.json", test="a.json", overlap="report")
+    assert targets(actual.train) == [[1, 5, 11, 17]]
     assert [context[start:end] for start, end in ((1, 5), (11, 17))] == ["Iron", "metal."]
 
 
@@ -173,8 +173,8 @@ def test_invisible_characters_around_an_answer_are_removed(tmp_path):
     squad(
         tmp_path / "a.json", ("a", "What?", [("\u200bIron\u200b ", 0), ("me\u200btal\x00\u200d", 12)]), context=context
     )
-    found = read("questions", tmp_path, train="a.json", dev="a.json", test="a.json", overlap="report")
-    assert targets(found.train) == [[1, 5, 12, 18]]
+    actual = read("questions", tmp_path, train="a.json", dev="a.json", test="a.json", overlap="report")
+    assert targets(actual.train) == [[1, 5, 12, 18]]
     assert (context[1:5], context[12:18]) == ("Iron", "me\u200btal")
 
 
@@ -205,10 +205,10 @@ def test_questions_in_tables_and_a_dev_share_by_context(tmp_path):
     jsonl(tmp_path / "train.jsonl", *rows)
     jsonl(tmp_path / "test.jsonl", {"q": "Who?", "c": CONTEXT, "a": [{"text": "Gold", "answer_start": 17}]})
     columns = {"question": "q", "context": "c", "answers": "a"}
-    found = read("questions", tmp_path, dev=None, selection="dev", **columns)
-    contexts = [{context for _, context in split.fields} for split in (found.train, found.dev)]
-    assert not contexts[0] & contexts[1] and 2 * len(contexts[1]) == len(found.dev) >= 2
-    assert targets(found.test) == [[17, 21]]
+    actual = read("questions", tmp_path, dev=None, selection="dev", **columns)
+    contexts = [{context for _, context in split.fields} for split in (actual.train, actual.dev)]
+    assert not contexts[0] & contexts[1] and 2 * len(contexts[1]) == len(actual.dev) >= 2
+    assert targets(actual.test) == [[17, 21]]
     jsonl(tmp_path / "test.jsonl", {"q": "Who?", "c": CONTEXT, "a": "Gold"})
     with pytest.raises(DataError, match=r"line 1: 'a' holds no answers; expected a list of {text, answer_start}"):
         read("questions", tmp_path, dev=None, **columns)

@@ -38,9 +38,9 @@ def test_the_signature_takes_the_examples(kind):
     from mlflow.models.utils import _enforce_schema
 
     task_io = find_kind(kind).io
-    found = signature(task_io)
-    assert found.inputs.input_names() == list(task_io.inputs)
-    assert found.inputs.required_input_names() == list(task_io.inputs)
-    assert found.outputs.input_names() == list(task_io.outputs)
-    rows = _enforce_schema(pandas.DataFrame(list(task_io.examples)), found.inputs)
+    actual = signature(task_io)
+    assert actual.inputs.input_names() == list(task_io.inputs)
+    assert actual.inputs.required_input_names() == list(task_io.inputs)
+    assert actual.outputs.input_names() == list(task_io.outputs)
+    rows = _enforce_schema(pandas.DataFrame(list(task_io.examples)), actual.inputs)
     assert [task_io.parse(row) for row in rows.to_dict("records")] == [task_io.parse(row) for row in task_io.examples]

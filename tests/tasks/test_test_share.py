@@ -1,5 +1,7 @@
 """A test split that is held out of train by a hash of the text."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from components.data.tasks.data import Examples
@@ -29,3 +31,14 @@ def test_a_label_is_not_left_without_rows_in_train(tmp_path):
     rows = [(text, "rare" if text == held else label) for text, label in ROWS]
     data = read(tmp_path, rows)
     assert data.labels == ["bad", "good", "rare"] and held in data.train.texts
+
+
+def test_texts_that_differ_in_case_only_are_in_the_same_split(tmp_path):
+    doubled = [*ROWS, *((text.upper(), label) for text, label in ROWS)]
+    data = read(tmp_path, doubled)
+    assert {text.lower() for text in data.train.texts}.isdisjoint(text.lower() for text in data.test.texts)
+
+
+def test_dev_is_another_share_than_test(tmp_path):
+    data = read(tmp_path, ROWS, selection="dev")
+    assert min(len(data.dev), len(data.test)) >= 8 and len(data.train) + len(data.dev) + len(data.test) == 200

@@ -1,8 +1,11 @@
 """Byte-level BPE: exact merges, round trips, ids of the library, spans that cover the text."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import GPT2TokenizerFast
 
 from components.core.errors import DataError
 from components.data.segmenters import Segmentation
@@ -103,3 +106,34 @@ def test_merges_of_another_vocabulary_are_an_error():
 def test_a_vocabulary_smaller_than_the_bytes():
     with pytest.raises(DataError, match=r"tokenizer.bpe.vocabulary: 200 pieces are too few, .* have 261;"):
         learn(vocabulary=200)
+
+
+def test_text_is_split_like_gpt2s():
+    vocabulary = {piece: index for index, piece in enumerate(PLAIN.pieces)} | {"<|endoftext|>": PLAIN.vocab_size}
+    peer = GPT2TokenizerFast(vocab=vocabulary, merges=PLAIN.merges)
+    ours = BytePairTokenizer(PLAIN.pieces, merges=PLAIN.merges, marks=False, segmentation=Segmentation("none"))
+    for text in [*ENGLISH, *THAI, "I'll  see\tyou\n\n at 3:45pm's", "e\u0301a", "'''s"]:
+        assert ours.encode_batch([text])[0].tolist() == peer(text, add_special_tokens=False)["input_ids"]
+
+
+def test_combining_marks_are_part_of_words():
+    word = "\u0e17\u0e35\u0e48"
+    gpt2 = BytePairTokenizer(PLAIN.pieces, merges=PLAIN.merges, marks=False, segmentation=Segmentation("none"))
+    parts = {
+        marks: t.backend.pre_tokenizer.pre_tokenize_str(f"a {word}") for marks, t in ((True, PLAIN), (False, gpt2))
+    }
+    assert [span for _, span in parts[True]] == [(0, 1), (1, 5)]
+    assert [span for _, span in parts[False]] == [(0, 1), (1, 3), (3, 5)]
+
+
+def test_segmented_words_are_pieces_without_spaces():
+    tokenizer = learn("thai", vocabulary=365)
+    ids = tokenizer.encode_batch(["การประมวลผลภาษาธรรมชาติ ก็ได้"])[0]
+    assert [tokenizer.decode([id_]) for id_ in ids] == ["การประมวลผล", "ภาษาธรรมชาติ", " ก็ได้"]
+
+
+def test_surface_and_continuation():
+    names = [*SPECIAL_PIECES, "Ġthe", "the", "Ġ", "à"]
+    tokenizer = BytePairTokenizer(names, merges=[], segmentation=Segmentation("none"))
+    assert [tokenizer.surface(id_) for id_ in range(5, 9)] == ["the", "the", "", ""]
+    assert [tokenizer.continues(id_) for id_ in range(5, 9)] == [False, True, False, True]

@@ -1,11 +1,19 @@
 """Characters of any script."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 import pytest
 
 from components.core.errors import DataError
 from components.data.segmenters import Segmentation
 from components.settings.tokenizer import CharSettings
+from components.tokenization import Tokenizer
 from components.tokenization.char import train_char
+
+MakeTokenizer = Callable[..., Tokenizer]
+
 
 NONE = Segmentation("none")
 
@@ -27,3 +35,14 @@ def test_text_of_known_characters_round_trips(text):
 def test_no_character_is_frequent_enough():
     with pytest.raises(DataError, match=r"tokenizer.char: no character of the corpus occurs 2 times .* add text"):
         train_char(["abc"], settings=CharSettings(), segmentation=NONE)
+
+
+def test_max_vocabulary_counts_the_special_pieces():
+    tokenizer = train_char(["aaabbcc"], settings=CharSettings(max_vocabulary=7), segmentation=NONE)
+    assert tokenizer.pieces[5:] == ["a", "b"]
+
+
+def test_unknown_and_omitted_pieces(make):
+    tokenizer = make("char", ["a"])
+    assert tokenizer.encode_batch(["aza\ud800"])[0].tolist() == [5, 1, 5, 1]
+    assert tokenizer.decode([2, 5, 1, 5, 3, 0]) == "a\ufffda"

@@ -1,14 +1,18 @@
 """Ids of unseen words: stable, with spellings, never stored."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
+from components.data.segmenters import Segmentation
+from components.settings.tokenizer import WordSettings
 from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization import word as open_word
 from components.tokenization.special import UNK
-from components.tokenization.word import OpenWordTokenizer
+from components.tokenization.word import OpenWordTokenizer, train_open_word, train_word
 
 MakeTokenizer = Callable[..., Tokenizer]
 KNOWN = ["the", "name", ","]
@@ -69,3 +73,22 @@ def test_the_number_of_unseen_words_is_bounded(tokenizer, monkeypatch):
     monkeypatch.setattr(open_word, "MOST_UNSEEN", 2)
     assert tokenizer.encode_batch(["one two three one four two"])[0].tolist() == [8, 9, UNK, 8, UNK, 9]
     assert tokenizer.encode_with_offsets("three two")[0].tolist() == [UNK, 9]
+
+
+def test_an_assigned_id_does_not_change(tokenizer):
+    tokenizer.encode_batch(["bucket"])
+    ids, spans = tokenizer.encode_with_offsets("role  Bucket")
+    assert (ids.tolist(), spans) == ([9, 8], [(0, 4), (6, 12)])
+    assert [ids.tolist() for ids in tokenizer.encode_batch(["queue role", "bucket"])] == [[10, 9], [8]]
+
+
+def test_a_very_long_word_is_unknown(tokenizer):
+    assert tokenizer.encode_batch(["x" * 256 + " " + "x" * 257])[0].tolist() == [8, UNK]
+
+
+def test_the_vocabulary_equals_that_of_the_word_tokenizer():
+    settings, none = WordSettings(vocabulary=8, min_frequency=1), Segmentation("none")
+    texts = ["the names of the list", "Café the names"]
+    opened, closed = (train(texts, settings=settings, segmentation=none) for train in (train_open_word, train_word))
+    assert (opened.pieces, opened.strip_accents) == (closed.pieces, closed.strip_accents)
+    assert opened.encode_batch(["of cafe list"])[0].tolist()[-1] >= 8

@@ -1,11 +1,16 @@
 """The vocabulary report on texts small enough to count by hand."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from components.tokenization import Tokenizer
 from components.tokenization.train import count_words, report_on_words, script_of
+
+MakeTokenizer = Callable[..., Tokenizer]
 
 
 def report_of(tokenizer: Tokenizer, texts: list[str]) -> dict[str, Any]:
@@ -64,3 +69,11 @@ def test_report_of_word_pieces(make):
 )
 def test_scripts(word, script):
     assert script_of(word) == script
+
+
+def test_report_of_characters(make):
+    report = report_of(make("char", ["a", "#", " "]), ["a #a ##b"])
+    assert report["pieces_per_word"] == 2.0
+    assert report["unknown_rate"] == pytest.approx(1 / 6)
+    assert report["non_initial_share"] == 0.0
+    assert report["alphabet"] == 3

@@ -1,5 +1,7 @@
 """The stages `tokenizer` and `tokenize` on tiny corpora."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +18,10 @@ from components.tokenization import KINDS, Tokenizer, load_tokenizer
 from components.tokenization.special import END
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TokenizeJob, encode_documents, tokenize
-from components.tokenization.train import TokenizerJob, fit, train_tokenizer
+from components.tokenization.train import TokenizerJob, fit, sample, train_tokenizer
+
+WriteCorpus = Callable[..., Path]
+
 
 MakeTokenizer = Callable[..., Tokenizer]
 
@@ -239,3 +244,30 @@ def test_a_published_vocabulary_is_imported_and_counted(tmp_path, write_corpus):
         train_tokenizer(job("wordpiece", "00"))
     with pytest.raises(ArtifactError, match="its tokenizer is of kind 'wordpiece', not 'bpe'"):
         train_tokenizer(job("bpe", vocabulary_digest(folder)))
+
+
+def test_another_tokenizer_rewrites_all_shards(tmp_path, tokenizer, write_corpus, make):
+    write_corpus(tmp_path / "corpus", train=[FIRST])
+    run(tmp_path, tokenizer)
+    make("word", ["list", "the"]).save(tokenizer)
+    store = run(tmp_path, tokenizer)
+    assert store.document(0).tolist() == [6, 1, 1, 6, 5, 1, 3]
+    assert store.tokenizer_fingerprint == load_tokenizer(tokenizer).fingerprint()
+
+
+def test_thai_corpora_are_segmented(tmp_path, write_corpus):
+    write_corpus(tmp_path / "corpus", train=[["การตัดคำ", "ตัดคำ"]])
+    tokenizer = load_tokenizer(learn(tmp_path, "word", word={"vocabulary": 8, "min_frequency": 1}))
+    assert tokenizer.segmentation.name == "auto"
+    assert tokenizer.pieces[5:] == ["คำ", "ตัด", "การ"]
+    characters = load_tokenizer(learn(tmp_path, "char"))
+    assert characters.pieces[5:] == ["ค", "ด", "ต", "\u0e31", "\u0e33"], "no space was in the text"
+
+
+def test_the_sample_is_evenly_spaced_and_deterministic(tmp_path, write_corpus):
+    shards = [[f"{shard}{row} " + "x" * 1000 for row in range(10)] for shard in "abc"]
+    corpus = write_corpus(tmp_path / "corpus", train=shards, heldout=[["h" * 1000]])
+    taken = [text.split()[0] for text in sample(corpus, megabytes=0.0153)]
+    assert taken == [text.split()[0] for text in sample(corpus, megabytes=0.0153)]
+    assert [sum(name.startswith(shard) for name in taken) for shard in "abc"] == [5, 5, 5]
+    assert len(list(sample(corpus, megabytes=64))) == 30

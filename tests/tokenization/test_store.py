@@ -1,5 +1,7 @@
 """Token shards and the memory-mapped store."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 
@@ -163,3 +165,10 @@ def test_a_corpus_of_documents_has_no_pairs(store):
     assert store.predicted == store.tokens == 13
     with pytest.raises(DataError, match=r"tokens: has no pairs; a translation family needs data\.parallel"):
         store.pair_lengths()
+
+
+def test_an_empty_split_has_no_span(tmp_path):
+    store = TokenStore(write_store(tmp_path / "tokens", {"train-a.arrow": [documents([[9]])]}), "heldout")
+    assert (store.documents, store.tokens, store.offsets.tolist()) == (0, 0, [0])
+    with pytest.raises(DataError, match="the heldout split has no tokens; add text to the corpus"):
+        store.span(0, 1)

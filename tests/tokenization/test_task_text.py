@@ -1,5 +1,7 @@
 """The stage `task-tokens`: the texts of a task for task-adaptive pretraining."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
@@ -64,3 +66,14 @@ def test_a_damaged_table_is_an_error(tmp_path):
     (broken.examples / "train.parquet").write_bytes(b"no table")
     with pytest.raises(ArtifactError, match="train.parquet"):
         task_tokens(broken)
+
+
+def test_without_dev_no_text_is_held_out(tmp_path):
+    output = task_tokens(job(tmp_path, "classification", train=[["red apple"], ["old iron"]], dev=[], test=[["test"]]))
+    assert documents(output, "train") == [ids("red", "apple"), ids("old", "iron")]
+    assert documents(output, "heldout") == []
+
+
+def test_the_words_of_a_sentence_are_one_text(tmp_path):
+    output = task_tokens(job(tmp_path, "tagging", train=[["red", "apple"], ["old", "iron"]], dev=[["red"]]))
+    assert documents(output, "train") == [ids("red", "apple"), ids("old", "iron")]

@@ -1,5 +1,7 @@
 """Unigram: EM compared with enumeration, the library's ids, round trips, Thai."""
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from components.tokenization.unigram import (
     _lattices,
     _pruned,
     learn_unigram,
+    normalization,
 )
 
 PIECES = ["a", "b", "ab", "ba", "aba"]
@@ -136,3 +139,24 @@ def test_scores_of_another_vocabulary_are_an_error(tmp_path):
             normalizer=None,
             pre_tokenizer=WORDS,
         )
+
+
+def test_decoded_text_is_normalised():
+    cased = learn(lowercase=False)
+    assert PLAIN.decode(PLAIN.encode_batch(["  The  Names,\nthe list "])[0]) == "the names, the list"
+    assert cased.decode(cased.encode_batch(["The names"])[0]) == "The names"
+    assert PLAIN.decode([2, *PLAIN.encode_batch(["names"])[0], 3, 0]) == "names"
+    assert PLAIN.decode(PLAIN.encode_batch(["中 list"])[0]).endswith("\ufffd list")
+
+
+def test_surface_and_continuation():
+    tokenizer = UnigramTokenizer(
+        [*SPECIAL_PIECES, "▁the", "s", "▁", " <s>"],
+        scores=[0.0] * 9,
+        segmentation=Segmentation("none"),
+        normalizer=normalization(lowercase=False),
+        pre_tokenizer=WORDS,
+    )
+    assert [tokenizer.surface(id_) for id_ in range(5, 9)] == ["the", "s", "", "<s>"]
+    assert [tokenizer.continues(id_) for id_ in range(5, 9)] == [False, True, False, True]
+    assert 8 not in tokenizer.encode_batch(["<s> the <s>"])[0]

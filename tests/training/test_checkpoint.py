@@ -15,7 +15,7 @@ from components.cluster.distributed import World
 from components.core.artifacts import partial_path
 from components.core.errors import TrainingError
 from components.training import checkpoint as module
-from components.training.checkpoint import CheckpointStore
+from components.training.checkpoint import CheckpointStore, fingerprint
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "half": torch.ones(2, dtype=torch.bfloat16)}
 
@@ -132,3 +132,17 @@ def test_a_full_disk_leaves_the_last_one_intact(tmp_path, monkeypatch, number):
     assert store.steps() == [4]
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["step-000000004"]
     assert store.latest() is not None
+
+
+def test_a_complete_checkpoint_of_the_same_step_stays(tmp_path):
+    store_with(tmp_path, 2)
+    file = tmp_path / "run" / "step-000000002" / module.TENSORS
+    inode = file.stat().st_ino
+    assert store_with(tmp_path, 2).steps() == [2]
+    assert file.stat().st_ino == inode
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["step-000000002"]
+
+
+def test_the_key_depends_on_every_part_and_not_on_their_order():
+    assert fingerprint(a=1, b={"c": 2}) == fingerprint(b={"c": 2}, a=1)
+    assert fingerprint(a=1) != fingerprint(a=2)

@@ -27,10 +27,10 @@ def test_checkpoints_work_as_in_a_folder(storage):
     for step in (1, 5, 20):
         store.save(step, {"weight": STATE["weight"] + step}, {"step": step})
     assert store.steps() == [5, 20]
-    found = CheckpointStore(storage, key="run").latest()
-    assert found is not None
-    assert (found.step, found.numbers) == (20, {"step": 20})
-    assert torch.equal(found.tensors["weight"], STATE["weight"] + 20)
+    actual = CheckpointStore(storage, key="run").latest()
+    assert actual is not None
+    assert (actual.step, actual.numbers) == (20, {"step": 20})
+    assert torch.equal(actual.tensors["weight"], STATE["weight"] + 20)
     # Damaged, or without its last file: the previous one is used.
     root = "training/checkpoints/run"
     with store.files.open_output_stream(f"{root}/step-000000020/{TENSORS}") as file:

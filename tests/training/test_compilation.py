@@ -1,5 +1,7 @@
 """Compilation: which runs are compiled (on a GPU), and for how many graphs (counted on the CPU)."""
 
+from __future__ import annotations
+
 from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ from components.models import FAMILIES
 from components.models.base import LanguageModel
 from components.models.encoder import build_model
 from components.settings.training import LanguageModelTraining
-from components.training.loop import LEAST_STEPS, StepReport, is_compiled
+from components.training.loop import LEAST_SECONDS, LEAST_STEPS, StepReport, is_compiled
 from components.training.pretraining import language_model
 from components.training.pretraining.samplers import WindowSampler, sampler_for
 from tests.training.helpers import lm_settings, numbered_store, tiny_model
@@ -96,3 +98,8 @@ def test_a_budget_in_seconds_begins_after_the_warm_up(monkeypatch):
     settings: LanguageModelTraining = lm_settings(tokens=None, seconds=60.0)
     run = language_model.LanguageModelRun.model_construct(training=settings, seed=0)
     assert language_model._steps_in_time(run, None, "float32", World()) == 600
+
+
+def test_budgets_in_seconds_are_decided_by_the_budget():
+    assert decided("bert", steps=None, tokens=None, seconds=LEAST_SECONDS)
+    assert not decided("bert", steps=None, tokens=None, seconds=LEAST_SECONDS - 1)

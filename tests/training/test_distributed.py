@@ -106,7 +106,7 @@ def exchanging(rank: int, folder: Path) -> None:
     loss.backward()
     loss = loss.detach()
     World(rank, 2).average_gradients(list(model.parameters()), loss)
-    held = {name: one.grad.to_dense() for name, one in model.named_parameters() if one.grad is not None}
+    held = {name: single.grad.to_dense() for name, single in model.named_parameters() if single.grad is not None}
     save_file(held | {"loss": loss}, folder / f"{rank}.safetensors")
     dist.destroy_process_group()
 
@@ -118,5 +118,5 @@ def test_gradients_are_means_over_the_workers(tmp_path):
     model = Branches()
     loss = torch.stack([model(torch.tensor([rank, 2])) for rank in range(2)]).mean()
     loss.backward()
-    expected = {name: one.grad.to_dense() for name, one in model.named_parameters() if one.grad is not None}
+    expected = {name: single.grad.to_dense() for name, single in model.named_parameters() if single.grad is not None}
     torch.testing.assert_close(actual[0], expected | {"loss": loss.detach()})

@@ -1,5 +1,7 @@
 """Parameter groups: rates, decay and unfreezing."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 from torch import nn
@@ -44,3 +46,20 @@ def test_discriminative_rates_and_gradual_unfreezing():
     for everything in ({}, {"unfreezing": "none", "unfreeze_every": 10}, {"unfreezing": "chain_thaw"}):
         groups = discriminative([low, top], head=head, **everything)
         assert {group.spans for group in groups} == {ALWAYS}
+
+
+def test_chain_thaw_trains_the_head_then_each_group_from_the_bottom_then_all():
+    low, middle, top, head = members = layers(4)
+    groups = discriminative([low, middle, top], head=head, factor=2.0, unfreezing="chain_thaw", unfreeze_every=10)
+    assert table(groups, members) == [
+        (3, 1.0, ((0, 10), (40, None))),
+        (2, 1.0, ((30, 40), (40, None))),
+        (1, 0.5, ((20, 30), (40, None))),
+        (0, 0.25, ((10, 20), (40, None))),
+    ]
+    order = [
+        [place for place, _, _ in table([g for g in groups if g.learns(step)], members)] for step in range(0, 50, 10)
+    ]
+    assert order == [[3], [0], [1], [2], [3, 2, 1, 0]]
+    without = discriminative([low, top], unfreezing="chain_thaw", unfreeze_every=5)
+    assert [group.spans for group in without] == [((5, 10), (10, None)), ((0, 5), (10, None))]

@@ -1,5 +1,7 @@
 """The training loop: the computation of a step, and bit-identical training from a stored state."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import numpy as np
@@ -197,3 +199,15 @@ def test_the_non_monotone_trigger_is_that_of_the_paper():
         assert (actual[0] if actual else None) == expected
         began.append(expected)
     assert None in began and len(set(began)) > 8
+
+
+def test_an_average_includes_the_weights_of_its_first_step():
+    weight = torch.nn.Parameter(torch.tensor([1.0]))
+    average = WeightAverage([weight])
+    for step, value in enumerate([2.0, 4.0, 9.0, 11.0], start=1):
+        weight.data.fill_(value)
+        average.update(step)
+        if step == 2:
+            average.begin(step)
+    # Sum of w_T .. w_K over K - T + 1, with T = 2 and K = 4.
+    assert average.tensors[0].item() == pytest.approx((4 + 9 + 11) / 3)

@@ -1,10 +1,18 @@
 """Masking: whole words, the published fractions, exact values on tiny rows."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 
-from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, START
+from components.tokenization.special import END, FIRST_ORDINARY, MASK, SPECIAL_PIECES, START
 from components.training.pretraining.rows import Masking, inside_words
+
+PLAY, ING, GROUND, A, THE, HASHES = range(5, 11)
+
+
+ROW = np.array([[START, PLAY, ING, A, PLAY, GROUND, ING, END]])
+
 
 WORDPIECE = [*SPECIAL_PIECES, "play", "##ing", "##ground", "a", "the", "##"]
 PLAY, ING, GROUND, A, THE = range(5, 10)
@@ -63,3 +71,12 @@ def test_special_pieces_are_predicted_only_without_others():
         for seed in range(10):
             noise = np.random.default_rng(seed).random((1, masking.samples))
             assert masking(row, noise)[1].tolist() == [[3]]
+
+
+def test_fractions_of_masked_replaced_and_kept_pieces():
+    masking = Masking(8, vocabulary=len(WORDPIECE))
+    order = [0, 0.9, 0.8, 0.1, 0.7, 0.6, 0.5, 0]
+    for fate, replacement, shown in ((0.79, 0.0, MASK), (0.81, 0.0, PLAY), (0.89, 0.99, HASHES), (0.91, 0.0, A)):
+        tokens, _, targets = masking(ROW, noise_of(masking, order, fate, replacement))
+        assert (int(tokens[0, 3]), targets.tolist()) == (shown, [[A]])
+        assert ROW[0, 3] == A

@@ -1,10 +1,12 @@
 """Exact values of the learning-rate schedules."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 from torch import nn
 
-from components.training.loop import SCHEDULES, stage_at, stages_of
+from components.training.loop import SCHEDULES, slanted_triangular, stage_at, stages_of
 from components.training.optim import discriminative
 
 
@@ -37,3 +39,14 @@ def test_the_schedule_starts_anew_with_each_unfrozen_group():
     ]  # fmt: skip
     # Groups that the training does not reach begin no stage.
     assert stages_of(groups, 40) == [0, 20]
+
+
+def test_slanted_triangular_follows_the_formula():
+    # T = 20, cut_frac = 0.1: cut = 2, then 18 steps of decay; ratio 32.
+    def expected(step):
+        p = step / 2 if step < 2 else 1 - (step - 2) / (2 * (1 / 0.1 - 1))
+        return (1 + p * 31) / 32
+
+    assert rates("slanted_triangular", 20, warmup=0.1) == pytest.approx([expected(step) for step in range(20)])
+    assert slanted_triangular(0, 20, warmup=0.1, final=0) == pytest.approx(1 / 32)
+    assert slanted_triangular(2, 20, warmup=0.1, final=0) == 1

@@ -1,5 +1,7 @@
 """Self-training: regression on soft targets against scikit-learn, calibration and selection by hand, and the rounds."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from scipy.special import logit
@@ -13,6 +15,7 @@ from components.learners.unlabelled.self_training import (
     probabilities,
     rounds,
     select,
+    teach,
 )
 
 
@@ -25,27 +28,27 @@ def test_exclusive_labels_with_weights_are_those_of_scikit_learn():
     x, y = data(3)
     weights = np.linspace(0.1, 2, 60)
     expected = LogisticRegression(C=1 / 0.7, tol=1e-10, max_iter=5000).fit(x, y, sample_weight=weights)
-    found = fit(x, np.eye(3)[y], weights, penalty=0.7, exclusive=True, steps=2000)
-    np.testing.assert_allclose(probabilities(found.logits(x), exclusive=True), expected.predict_proba(x), atol=1e-4)
+    actual = fit(x, np.eye(3)[y], weights, penalty=0.7, exclusive=True, steps=2000)
+    np.testing.assert_allclose(probabilities(actual.logits(x), exclusive=True), expected.predict_proba(x), atol=1e-4)
 
 
 def test_independent_labels_are_one_regression_each():
     x, y = data(4)
     targets = np.stack([y % 2, y // 2], axis=1).astype(float)
-    found = probabilities(
+    actual = probabilities(
         fit(x, targets, np.ones(60), penalty=0.5, exclusive=False, steps=2000).logits(x), exclusive=False
     )
     for label in range(2):
-        one = LogisticRegression(C=1 / 0.5, tol=1e-10, max_iter=5000).fit(x, targets[:, label])
-        np.testing.assert_allclose(found[:, label], one.predict_proba(x)[:, 1], atol=1e-4)
+        single = LogisticRegression(C=1 / 0.5, tol=1e-10, max_iter=5000).fit(x, targets[:, label])
+        np.testing.assert_allclose(actual[:, label], single.predict_proba(x)[:, 1], atol=1e-4)
 
 
 def test_soft_targets_without_features_are_their_weighted_mean():
     x, targets = np.zeros((2, 1)), np.array([[0.9, 0.1], [0.3, 0.7]])
-    found = fit(x, targets, np.array([1.0, 3.0]), penalty=1, exclusive=True, steps=100)
-    np.testing.assert_allclose(probabilities(found.logits(x[:1]), exclusive=True), [[0.45, 0.55]], atol=1e-5)
-    found = fit(x, targets, np.array([1.0, 3.0]), penalty=1, exclusive=False, steps=100)
-    assert found.bias == pytest.approx(logit([0.45, 0.55]), abs=1e-4)
+    actual = fit(x, targets, np.array([1.0, 3.0]), penalty=1, exclusive=True, steps=100)
+    np.testing.assert_allclose(probabilities(actual.logits(x[:1]), exclusive=True), [[0.45, 0.55]], atol=1e-5)
+    actual = fit(x, targets, np.array([1.0, 3.0]), penalty=1, exclusive=False, steps=100)
+    assert actual.bias == pytest.approx(logit([0.45, 0.55]), abs=1e-4)
 
 
 def test_every_class_gets_its_most_confident_rows_and_the_weight_of_its_labelled_rows():
@@ -85,12 +88,12 @@ def test_clusters_are_found_from_few_labels():
     x, y = clusters(600, spread=1.5)
     targets, free = np.eye(2)[y[:6]], x[6:]
     alone = fit(x[:6], targets, np.ones(6), penalty=1.0, exclusive=True, steps=50)
-    start, *found = rounds([View(x[:6], free, [1.0])], targets, exclusive=True)
+    start, *actual = rounds([View(x[:6], free, [1.0])], targets, exclusive=True)
     np.testing.assert_allclose(start.models[0].weight, alone.weight)
-    assert len(found) == 3
+    assert len(actual) == 3
     before = (alone.logits(free).argmax(1) == y[6:]).mean()
-    assert accuracy(found[-1], free, y[6:]) > before + 0.02
-    sizes = [one.pseudo_labels for one in found]
+    assert accuracy(actual[-1], free, y[6:]) > before + 0.02
+    sizes = [single.pseudo_labels for single in actual]
     assert sizes == sorted(sizes) and sizes[0] <= 200
 
 
@@ -106,8 +109,8 @@ def test_views_teach_each_other_and_the_same_rounds_come_again(exclusive):
     first, second = (list(rounds(views, targets, exclusive=exclusive)) for _ in range(2))
     # The first view knows nothing of the classes, and the second keeps what it knows.
     assert accuracy(first[-1], other[8:], y[8:], view=1) > 0.9
-    for one, two in zip(first, second, strict=True):
-        for left, right in zip(one.models, two.models, strict=True):
+    for single, two in zip(first, second, strict=True):
+        for left, right in zip(single.models, two.models, strict=True):
             np.testing.assert_array_equal(left.weight, right.weight)
 
 
@@ -115,7 +118,25 @@ def test_without_pseudo_labels_a_round_is_the_fit_of_the_labelled_rows(monkeypat
     x, y = clusters(40)
     targets = np.eye(2)[y[:10]]
     monkeypatch.setattr(self_training, "CONFIDENCE", 1.0)
-    _, found, *_ = rounds([View(x[:10], x[10:] * 0, [1.0])], targets, exclusive=True)
+    _, actual, *_ = rounds([View(x[:10], x[10:] * 0, [1.0])], targets, exclusive=True)
     alone = fit(x[:10], targets, np.ones(10), penalty=1.0, exclusive=True, steps=50)
-    assert found.pseudo_labels == 0
-    np.testing.assert_allclose(found.models[0].weight, alone.weight, atol=1e-3)
+    assert actual.pseudo_labels == 0
+    np.testing.assert_allclose(actual.models[0].weight, alone.weight, atol=1e-3)
+
+
+def test_two_labels_have_the_penalty_of_scikit_learn():
+    x, y = data(2)
+    expected = LogisticRegression(C=1 / 3, tol=1e-10, max_iter=5000).fit(x, y)
+    actual = fit(x, np.eye(2)[y], np.ones(60), penalty=3, exclusive=True, steps=2000)
+    np.testing.assert_allclose(probabilities(actual.logits(x), exclusive=True), expected.predict_proba(x), atol=1e-4)
+
+
+def test_the_teacher_is_the_mean_of_calibrated_probabilities():
+    first, second = np.array([[2 * logit(0.8)]]), np.array([[logit(0.6)]])
+    np.testing.assert_allclose(teach([first, second], [2.0, 1.0], exclusive=False), [[0.7]])
+
+
+def test_no_row_is_sure_enough():
+    for exclusive in (True, False):
+        rows, targets, weights = select(np.full((4, 2), 0.5), np.eye(2), exclusive=exclusive, share=1)
+        assert len(rows) == len(weights) == 0 and targets.shape == (0, 2)

@@ -1,5 +1,7 @@
 """Words models as directories: the same bits when served, whatever the batch; damaged directories are refused."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
@@ -178,3 +180,27 @@ def test_a_words_model_is_not_exported(tmp_path):
     saved("tfidf-words", tmp_path / "classifier")
     with pytest.raises(ConfigError, match="is a words model, which has no encoder to export"):
         export_encoder(tmp_path / "classifier", output=tmp_path / "out", form="onnx")
+
+
+def test_the_files_of_a_words_model(tmp_path):
+    saved("tfidf-words-pairs", tmp_path / "classifier")
+    files = sorted(path.name for path in (tmp_path / "classifier").iterdir())
+    assert files == ["config.json", "labels.json", "manifest.json", "words.json", "words.safetensors"]
+    stored = json.loads((tmp_path / "classifier" / "words.json").read_text())
+    assert stored["form"] == "text"
+    terms = stored["vectorizers"][0]["terms"]
+    assert {"an", "old", "apple", "an old", "old apple"} <= set(terms) and terms == sorted(terms)
+    again = tmp_path / "again"
+    saved("tfidf-words-pairs", again)
+    assert all((again / name).read_bytes() == (tmp_path / "classifier" / name).read_bytes() for name in files)
+
+
+def test_tfidf_of_a_row_by_hand():
+    features = WordFeatures("text", (Tfidf.fit(["a b", "b c"]),))
+    # idf = ln((1 + N) / (1 + n)) + 1 with N = 2 texts, of which n have the word; tf = 1 + ln(count).
+    once, twice = np.log(3 / 2) + 1, np.log(3 / 3) + 1
+    result = np.asarray([(1 + np.log(2)) * once, twice, 0.0])
+    np.testing.assert_allclose(
+        features.matrix([("A b a d",)]).toarray()[0], result / np.linalg.norm(result), rtol=1e-12
+    )
+    assert features.words(("A b a d",)) == (4, 1)

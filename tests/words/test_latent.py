@@ -14,8 +14,8 @@ def test_texts_of_a_topic_are_near_without_common_words():
         LatentSemantics.fit(COOKING + SAILING, dimensions=2),
         WordMeans.fit(COOKING + SAILING, dimensions=2),
     ):
-        found = fitted.vectors(["boil", "salt", "boat", "home"])
-        cosines = found @ found.T
+        actual = fitted.vectors(["boil", "salt", "boat", "home"])
+        cosines = actual @ actual.T
         assert cosines[0, 1] > 0.8 and cosines[2, 3] > 0.8
         assert abs(cosines[:2, 2:]).max() < cosines[0, 1] or cosines[:2, 2:].max() < 0
 

@@ -1,5 +1,7 @@
 """Linear models: the probabilities of scikit-learn, stored and loaded without a changed bit."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -40,22 +42,22 @@ def test_few_rows_of_many_features_have_the_weights_of_all_features(classes):
 
 def test_labels_without_rows_have_probability_zero():
     x, labels = made(40, 12), np.asarray([1, 3])[np.arange(40) % 2]
-    found = fit_exclusive(x, labels, 5, c=1.0).probabilities(x)
-    assert not found[:, [0, 2, 4]].any()
-    np.testing.assert_allclose(found.sum(1), 1, rtol=1e-6)
+    actual = fit_exclusive(x, labels, 5, c=1.0).probabilities(x)
+    assert not actual[:, [0, 2, 4]].any()
+    np.testing.assert_allclose(actual.sum(1), 1, rtol=1e-6)
 
 
 def test_independent_labels_are_one_regression_each():
     x = made(30, 8)
     targets = [np.asarray([row % 2, 3] if row % 3 else [3], dtype=np.float64) for row in range(30)]
     model = fit_independent(x, targets, 5, c=100.0)
-    found = model.probabilities(x)
+    actual = model.probabilities(x)
     for label in (0, 1):
         given = [label in target for target in targets]
         alone = LogisticRegression(C=100.0, max_iter=1000).fit(x, given).predict_proba(x)[:, 1]
-        np.testing.assert_array_equal(found[:, label], alone.astype(np.float32))
-    assert found[:, 3].tolist() == [1.0] * 30, "all training rows have it"
-    assert not found[:, [2, 4]].any(), "none has it"
+        np.testing.assert_array_equal(actual[:, label], alone.astype(np.float32))
+    assert actual[:, 3].tolist() == [1.0] * 30, "all training rows have it"
+    assert not actual[:, [2, 4]].any(), "none has it"
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -81,17 +83,17 @@ def test_stored_and_loaded(labels):
 
 def test_ridge_regression_solves_its_normal_equations():
     x, y = made(20, 30), np.random.default_rng(0).normal(5, 2, 20)
-    found = fit_ridge(x, y[:, None], penalty=0.5)
+    actual = fit_ridge(x, y[:, None], penalty=0.5)
     centred = x.toarray() - x.toarray().mean(0)
     weights = np.linalg.solve(centred.T @ centred + 0.5 * np.eye(30), centred.T @ (y - y.mean()))
-    np.testing.assert_allclose(found.weights[0], weights, rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(actual.weights[0], weights, rtol=1e-5, atol=1e-8)
     expected = y.mean() + centred @ weights
-    np.testing.assert_allclose(found.answers(x)[:, 0], expected, rtol=1e-5)
-    again = load_linear(found.dump(), features=30, labels=0)
+    np.testing.assert_allclose(actual.answers(x)[:, 0], expected, rtol=1e-5)
+    again = load_linear(actual.dump(), features=30, labels=0)
     assert isinstance(again, LinearFunction)
-    np.testing.assert_array_equal(again.answers(x), found.answers(x))
+    np.testing.assert_array_equal(again.answers(x), actual.answers(x))
     with pytest.raises(ValueError, match=r"weights of shape \(1, 30\) for 1 functions of 29 features"):
-        load_linear(found.dump(), features=29, labels=0)
+        load_linear(actual.dump(), features=29, labels=0)
 
 
 def test_the_slope_is_that_on_the_predictions_of_rows_that_are_left_out():
@@ -109,3 +111,21 @@ def test_the_slope_is_that_on_the_predictions_of_rows_that_are_left_out():
     np.testing.assert_allclose(scaled.weights, slope * plain.weights)
     assert scaled.answers(x).mean() == pytest.approx(y.mean()) == plain.answers(x).mean()
     assert left_out_slope(x[:2], y[:2], penalty=0.5) == left_out_slope(x, np.ones(12), penalty=0.5) == 1
+
+
+def test_one_label_in_training_is_always_predicted():
+    model = fit_exclusive(made(4, 3), np.full(4, 2), 3, c=1.0)
+    assert model.probabilities(made(2, 3)).tolist() == [[0, 0, 1], [0, 0, 1]]
+
+
+def test_probabilities_by_hand():
+    model = LinearModel(
+        weights=np.asarray([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]),
+        intercepts=np.asarray([0.0, 0.0, 1.0]),
+        classes=np.asarray([0, 1, 3]),
+        usual=np.zeros(4, dtype=np.float32),
+        exclusive=True,
+    )
+    expected = np.exp([1.0, 4.0, 1.0]) / np.exp([1.0, 4.0, 1.0]).sum()
+    actual = model.probabilities(sparse.csr_matrix([[1.0, 2.0]]))
+    np.testing.assert_allclose(actual, [[expected[0], expected[1], 0, expected[2]]], rtol=1e-6)

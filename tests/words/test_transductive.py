@@ -30,7 +30,7 @@ def split(per_topic: int, *, seed: int, topics: int = 3, several: bool = False) 
     for number in range(per_topic):
         for label in range(topics):
             labels = [label, (label + 1) % topics] if several and number % 3 == 0 else [label]
-            text = [word for one in labels for word in rng.choice(words[one], size=4, replace=False)]
+            text = [word for single in labels for word in rng.choice(words[single], size=4, replace=False)]
             fields.append((" ".join(text),))
             targets.append(np.sort(np.asarray(labels, dtype=np.float64)))
     return Split(fields, targets, [None] * len(fields))
@@ -46,40 +46,40 @@ def training(kind: str, *, topics: int = 3, several: bool = False) -> tuple[Trai
 
 @pytest.mark.parametrize("topics", [2, 3])
 def test_a_topic_is_learned_from_one_label_and_texts_without_labels(topics):
-    known, test = training("classification", topics=topics)
-    found = transductive.exclusive(known)
-    assert [candidate.details["round"] for candidate in found] == [0, 1, 2, 3]
-    answers = [np.stack(candidate.model.answers(test.fields)) for candidate in found]
+    learned, test = training("classification", topics=topics)
+    actual = transductive.exclusive(learned)
+    assert [candidate.details["round"] for candidate in actual] == [0, 1, 2, 3]
+    answers = [np.stack(candidate.model.answers(test.fields)) for candidate in actual]
     accuracies = [(answer.argmax(1) == test.labels).mean() for answer in answers]
     assert accuracies[-1] > 0.95 and accuracies[-1] >= accuracies[0]
-    for answer in found[-1].model.answers(test.fields[:3]):
+    for answer in actual[-1].model.answers(test.fields[:3]):
         assert answer.sum() == pytest.approx(1, abs=1e-5)
 
 
 def test_texts_with_several_labels():
-    known, test = training("multilabel", several=True)
-    answers = np.stack(transductive.independent(known)[-1].model.answers(test.fields))
+    learned, test = training("multilabel", several=True)
+    answers = np.stack(transductive.independent(learned)[-1].model.answers(test.fields))
     assert (answers.argmax(1) == test.labels).mean() > 0.9
 
 
 def test_the_model_is_the_mean_of_the_calibrated_logits(monkeypatch):
-    known, test = training("classification")
+    learned, test = training("classification")
     seen = []
     real = transductive.rounds
 
     def kept(*arguments, **named):
-        for one in real(*arguments, **named):
-            seen.append(one)
-            yield one
+        for single in real(*arguments, **named):
+            seen.append(single)
+            yield single
 
     monkeypatch.setattr(transductive, "rounds", kept)
-    model = transductive.exclusive(known)[2].model
+    model = transductive.exclusive(learned)[2].model
     assert isinstance(model, WordsModel)
     parts = model.features.parts([fields[0] for fields in test.fields])
     logits = np.mean(
         [
-            one.logits(part) / temperature
-            for one, part, temperature in zip(seen[2].models, parts, seen[2].temperatures, strict=True)
+            single.logits(part) / temperature
+            for single, part, temperature in zip(seen[2].models, parts, seen[2].temperatures, strict=True)
         ],
         axis=0,
     )
@@ -87,18 +87,18 @@ def test_the_model_is_the_mean_of_the_calibrated_logits(monkeypatch):
 
 
 def test_labels_without_rows_and_a_single_label():
-    known, test = training("classification")
-    two = transductive.exclusive(replace(known, rows=known.rows.take([0, 2])))[-1].model.answers(test.fields)
+    learned, test = training("classification")
+    two = transductive.exclusive(replace(learned, rows=learned.rows.take([0, 2])))[-1].model.answers(test.fields)
     assert all(answer[1] == 0 for answer in two)
-    one = transductive.exclusive(replace(known, rows=known.rows.take([1])))
-    assert len(one) == 4 and one[0].model.answers(test.fields)[0].tolist() == [0, 1, 0]
+    single = transductive.exclusive(replace(learned, rows=learned.rows.take([1])))
+    assert len(single) == 4 and single[0].model.answers(test.fields)[0].tolist() == [0, 1, 0]
 
 
 def test_a_stored_model_is_the_same(tmp_path):
-    known, test = training("classification")
-    model = transductive.exclusive(known)[-1].model
+    learned, test = training("classification")
+    model = transductive.exclusive(learned)[-1].model
     assert isinstance(model, WordsModel)
-    save_words(tmp_path / "model", models=[model], kind="classification", labels=known.labels, facts={})
+    save_words(tmp_path / "model", models=[model], kind="classification", labels=learned.labels, facts={})
     stored = load_words(tmp_path / "model")
     np.testing.assert_array_equal(stored.answer(test.fields), model.answers(test.fields))
     # A row does not depend on the others.
@@ -108,8 +108,8 @@ def test_a_stored_model_is_the_same(tmp_path):
 
 
 def test_a_damaged_model_is_refused(tmp_path):
-    known, _ = training("classification")
-    model = transductive.exclusive(known)[0].model
+    learned, _ = training("classification")
+    model = transductive.exclusive(learned)[0].model
     assert isinstance(model, WordsModel) and isinstance(model.linear, LinearModel)
     model.write(tmp_path)
     described = json.loads((tmp_path / DESCRIPTION).read_text())

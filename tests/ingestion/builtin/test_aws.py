@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import gzip
 import json
 from collections import Counter
@@ -11,6 +13,12 @@ from components.data.ingestion.builtin import aws, operations, tasks
 from components.data.ingestion.builtin import services as services_task
 from components.data.ingestion.builtin.services import mask, maskers, service_of_documents
 from components.data.ingestion.dedup import Shingles
+
+
+def service(key: str, members: list[tuple[str, str]]) -> aws.Service:
+    shape = aws.Shape("S", "", tuple(aws.Member(f"M{n}", kind, html) for n, (kind, html) in enumerate(members)))
+    return aws.Service(key, {}, "", (), {"S": shape})
+
 
 MODEL = {
     "metadata": {
@@ -160,3 +168,39 @@ def test_services_of_real_documents(services, monkeypatch):
     for left, right in (("test", "train"), ("dev", "train"), ("dev", "test")):
         most = max((row == sketches[right]).mean(axis=1).max() for row in sketches[left])
         assert most < 0.7, (left, right)
+
+
+def test_a_service_model_has_names_types_and_html(toy):
+    assert [operation.name for operation in toy.operations] == ["GetToy", "Ping"]
+    assert toy.operations[0].html == "<p>Gets a <code>Toy</code>.</p> <p>Once.</p>"
+    assert toy.shapes["Out"].members[1] == aws.Member("Kind", "enum", "<p>The kind.</p>")
+    assert toy.shapes["Toy"].members[0].type == "long"
+
+
+def test_parameter_types(monkeypatch):
+    monkeypatch.setattr(tasks, "service_split", lambda key: key.split("-")[0])
+    monkeypatch.setattr(tasks, "TYPE_ROWS", {"dev": 1, "test": 1})
+    services = [
+        service("train-a", [("long", "<p>A number</p>"), ("string", "A name"), ("string", "both"), ("blob", "bytes")]),
+        service("train-b", [("integer", "a NUMBER."), ("enum", "both"), ("float", ""), ("string", "x" * 501)]),
+        service("dev-a", [("float", "A share"), ("string", "A name"), ("double", "Another share"), ("map", "Tags")]),
+        service("test-a", [("map", "tags."), ("map", "Pairs"), ("list", "Things")]),
+    ]
+    splits = tasks.parameter_types(services)
+    actual = {split: {(row["label"], row["text"], row["service"]) for row in rows} for split, rows in splits.items()}
+    # "Tags" occurs in dev and test and is dropped; "A name" is kept in train only; "both" has two types.
+    assert actual["train"] == {("integer", "A number", "train-a"), ("string", "A name", "train-a")}
+    assert actual["dev"] in ({("double", "A share", "dev-a")}, {("double", "Another share", "dev-a")})
+    assert actual["test"] == {("map", "Pairs", "test-a"), ("list", "Things", "test-a")}
+    assert [row["id"] for row in splits["train"] if row["label"] == "integer"] == ["train-a/S/M0"]
+
+
+def test_balanced_rows_prefer_several_services():
+    rows = [{"label": "a", "service": "big", "text": str(n)} for n in range(20)]
+    rows += [{"label": "a", "service": f"s{n}", "text": "x"} for n in range(10)]
+    rows += [{"label": "b", "service": "big", "text": str(n)} for n in range(16)]
+    kept = tasks.balanced(rows, 16)
+    assert Counter(row["label"] for row in kept) == {"a": 16, "b": 16}
+    assert Counter(row["service"] for row in kept if row["label"] == "a")["big"] == 6
+    assert [row for row in rows if row in kept] == kept
+    assert len(tasks.balanced(rows, 100)) == 32

@@ -78,8 +78,8 @@ def test_transformers_gives_the_same_output(family, save, tmp_path):
             segments = {"token_type_ids": torch.zeros_like(tokens)} if family != "gpt" else {}
             if family == "xlnet":
                 segments = {"token_type_ids": (tokens == 2).long() * 2}
-            found = model(input_ids=tokens, output_hidden_states=True, **segments).hidden_states
-        for ours, other in zip(expected, found, strict=True):
+            actual = model(input_ids=tokens, output_hidden_states=True, **segments).hidden_states
+        for ours, other in zip(expected, actual, strict=True):
             torch.testing.assert_close(other, ours, atol=1e-5, rtol=1e-5)
 
 
@@ -147,9 +147,9 @@ def test_onnxruntime_gives_the_same_output(family, save, tmp_path):
         with torch.no_grad():
             layers = encoder.model.hidden_states(tokens, lengths)
             summary = encoder.model.summary(layers[-1], lengths)
-        found = session.run(None, {"tokens": tokens.numpy(), "lengths": lengths.numpy()})
-        np.testing.assert_allclose(found[0], summary.numpy(), atol=1e-5, rtol=1e-4)
-        for ours, other in zip(layers, found[1:], strict=True):
+        actual = session.run(None, {"tokens": tokens.numpy(), "lengths": lengths.numpy()})
+        np.testing.assert_allclose(actual[0], summary.numpy(), atol=1e-5, rtol=1e-4)
+        for ours, other in zip(layers, actual[1:], strict=True):
             np.testing.assert_allclose(other[inside.numpy()], ours.numpy()[inside.numpy()], atol=1e-5, rtol=1e-4)
 
 

@@ -1,5 +1,7 @@
 """Import of flair's character models."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from components.core.errors import ArtifactError, ConfigError
 from components.interchange.importing import import_encoder, read_published
 from components.models.encoder import load_encoder
+from components.serving.generation import fill_between
 
 ITEMS = ["<unk>", "a", "b", "\n", "ab", " "]
 
@@ -87,3 +90,10 @@ def test_directions_of_different_sizes_and_another_family(folder):
     save_file({key: value for key, value in state.items() if not key.endswith("_l1")}, folder / "forward.safetensors")
     with pytest.raises(ArtifactError, match="the sizes of the two directions differ"):
         read_published(folder)
+
+
+def test_a_gap_is_filled_without_frequencies(folder):
+    published = read_published(folder)
+    candidates = fill_between(published.model, published.tokenizer, "a ___ b", count=9)
+    assert sorted(piece for piece, _ in candidates) == [" ", "a", "b"]
+    assert sum(probability for _, probability in candidates) == pytest.approx(1)

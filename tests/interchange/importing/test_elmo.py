@@ -1,5 +1,7 @@
 """Import of ELMo's weights, against the published computation by loops over words and gates."""
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from components.interchange import elmo
 from components.interchange.importing import import_encoder, read_published
 from components.models.elmo import ELMo
 from components.models.encoder import load_encoder
+from components.serving.generation import Sampling, try_model
 
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[np.float32]]
@@ -187,3 +190,14 @@ def test_files_that_are_missing_or_damaged(weights, tmp_path):
     message = "its options are missing; put small_options.json or options.json beside it"
     with pytest.raises(ArtifactError, match=message):
         read_published(weights)
+
+
+def test_there_is_no_output_layer_until_adaptation(weights, tmp_path):
+    imported = read_published(weights)
+    assert not imported.learned_output
+    import_encoder(weights, output=tmp_path / "encoder")
+    with pytest.raises(ConfigError, match="imported without its output layer"):
+        try_model(tmp_path / "encoder", "a ___ b", length=1, count=1, sampling=Sampling(), seed=0)
+    imported.model.remap_vocabulary(torch.tensor([*range(5), -1, -1]))
+    logits, _ = imported.model.predict(torch.tensor([[2, 3]]))
+    assert torch.equal(logits, torch.zeros(1, 2, 7))

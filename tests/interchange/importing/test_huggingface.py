@@ -1,5 +1,7 @@
 """Import of Hugging Face folders: same output, same tokenization, use in later stages; errors."""
 
+from __future__ import annotations
+
 import json
 import shutil
 from pathlib import Path
@@ -10,14 +12,28 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
+from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError
+from components.interchange.huggingface import MODEL_TYPES
 from components.interchange.importing import import_encoder, read_published, source_digest
 from components.interchange.tokenizer_json import write_tokenizer
 from components.models.encoder import Encoder, load_encoder
+from components.serving.generation import Sampling, try_model
 from components.tokenization import load_tokenizer
 from components.tokenization.published import read_vocabulary
-from components.tokenization.special import FIRST_ORDINARY
+from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from tests.interchange.importing.conftest import TEXTS
+
+NAMED = {
+    "bert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+    "distilbert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+    "xlm-roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
+    "albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+    "roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
+    "gpt": [None, None, None, "<|endoftext|>", None],
+    "openai-gpt": [None, "<unk>", None, "\n</w>", None],
+    "xlnet": ["<pad>", "<unk>", "<cls>", "<sep>", "<mask>"],
+}
 
 
 def imported(folder: Path) -> Encoder:
@@ -46,10 +62,10 @@ def test_hidden_states_equal_those_of_transformers(family, save_folder):
     pad = max(0, int(rows[0]))
     expected = theirs(folder, rows[tokens].masked_fill(~inside, pad), lengths)
     with torch.no_grad():
-        found = encoder.model.hidden_states(tokens.masked_fill(~inside, 0), lengths)
+        actual = encoder.model.hidden_states(tokens.masked_fill(~inside, 0), lengths)
     # What ours calls the last state of GPT-2 and XLNet is theirs, too.
-    assert len(found) == len(expected)
-    for ours, other in zip(found, expected, strict=True):
+    assert len(actual) == len(expected)
+    for ours, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(ours[inside], other[inside], atol=1e-5, rtol=1e-5)
 
 
@@ -199,3 +215,31 @@ def test_a_file_of_an_unknown_format(tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"")
     with pytest.raises(ArtifactError, match="unknown format; give a Hugging Face folder, a fastai file"):
         read_published(tmp_path / "model.onnx")
+
+
+def test_special_pieces_are_first(family, save_folder):
+    folder = save_folder(family)
+    encoder = imported(folder)
+    vocabulary = read_vocabulary(folder)
+    assert encoder.tokenizer.pieces[:FIRST_ORDINARY] == list(SPECIAL_PIECES)
+    assert [vocabulary.named.get(piece) for piece in SPECIAL_PIECES] == NAMED[family]
+    learned = [row for row in vocabulary.rows if row >= 0]
+    assert sorted(learned) == list(range(vocabulary.size))
+    facts = encoder.manifest.facts if encoder.manifest else {}
+    assert (facts["trained"], facts["family"], facts["source"]) == (True, MODEL_TYPES.get(family, family), str(folder))
+    assert facts["source_digest"] == source_digest(folder)
+    log = (folder.parent / "encoder" / "import.log").read_text()
+    assert all(f"{name!r}" in log for name in NAMED[family] if name)
+    if family == "gpt":
+        assert "[MASK] (id 4): not in the published vocabulary, initialised with the mean of all rows" in log
+
+
+def test_a_folder_of_the_bare_encoder(save_folder):
+    folder = save_folder("bert")
+    AutoModel.from_pretrained(folder).save_pretrained(folder)
+    log = import_encoder(folder, output=folder.parent / "encoder")
+    assert "initialised as in a new model: " in log[-1] and "cls.predictions.bias" in log[-1]
+    fresh = read_manifest(folder.parent / "encoder").facts["fresh"]
+    assert "cls.predictions.transform.dense.weight" in fresh
+    with pytest.raises(ConfigError, match="imported without its output layer .* adapt it first, which trains that"):
+        try_model(folder.parent / "encoder", "a [MASK]", length=1, count=1, sampling=Sampling(), seed=0)

@@ -1,5 +1,7 @@
 """The tied vocabulary and its clusters against the definition and torch's adaptive softmax."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -110,3 +112,16 @@ def test_logits_of_the_first_cluster_with_an_output_projection_survive_another_v
     targets = torch.tensor([0, 3, 5, after - 1])
     loss = nn.functional.cross_entropy(new.logits(x), targets, reduction="sum")
     torch.testing.assert_close(new.loss_sum(x, targets), loss)
+
+
+@pytest.mark.parametrize("divide", [1, 2])
+def test_probabilities_by_the_definition(divide):
+    module = wild(divide=divide)
+    x = torch.randn(WIDTH)
+    embedded = rows(module)
+    # The rows of the output layer are the embeddings in model width.
+    scores = embedded @ x + module.bias
+    first = module.projections[0] if divide > 1 else torch.eye(WIDTH)
+    head = torch.cat([scores[:6], module.cluster @ first @ x + module.cluster_bias]).softmax(0)
+    expected = torch.cat([head[:6], head[6] * scores[6:11].softmax(0), head[7] * scores[11:].softmax(0)])
+    torch.testing.assert_close(module.logits(x).exp(), expected)

@@ -1,5 +1,7 @@
 """Dropout layers: rates, scale, and the shape of their masks."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 
@@ -36,3 +38,9 @@ def test_scale_and_evaluation(kind):
     assert torch.equal(layer(x), x)
     layer.scale = 1
     assert torch.equal(layer.eval()(x), x)
+
+
+def test_locked_dropout_holds_its_mask_over_time():
+    dropped = LockedDropout(0.5)(torch.ones(20, 4, 30))
+    assert torch.equal(dropped, dropped[:1].expand(20, -1, -1))
+    assert not torch.equal(dropped[0, 0], dropped[0, 1])

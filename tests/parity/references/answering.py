@@ -13,5 +13,5 @@ import numpy as np
 def answer(*functions: Callable[..., dict[str, Any]]) -> None:
     """Call the function of the request (JSON: function, arguments, output) and write its arrays to the output."""
     request = json.loads(sys.argv[1])
-    known = {function.__name__: function for function in functions}
-    np.savez(request["output"], **known[request["function"]](**request["arguments"]))
+    learned = {function.__name__: function for function in functions}
+    np.savez(request["output"], **learned[request["function"]](**request["arguments"]))

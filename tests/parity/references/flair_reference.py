@@ -22,7 +22,7 @@ def language_models(characters: int, sizes: dict[str, int], texts: list[list[lis
     dictionary = Dictionary(add_unk=False)
     for index in range(characters):
         dictionary.add_item(chr(0x100 + index))
-    found: dict[str, Any] = {}
+    actual: dict[str, Any] = {}
     for ahead, text in zip((True, False), texts, strict=True):
         name = "forwards" if ahead else "backwards"
         torch.manual_seed(int(ahead))
@@ -32,14 +32,14 @@ def language_models(characters: int, sizes: dict[str, int], texts: list[list[lis
         ids = torch.tensor(text)
         logits, states, carry = model(ids[:, :-1].t(), model.init_hidden(len(ids)))
         loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].t().flatten())
-        found |= {f"{name}/weights/{key}": value.detach().numpy() for key, value in model.state_dict().items()}
-        found |= {
+        actual |= {f"{name}/weights/{key}": value.detach().numpy() for key, value in model.state_dict().items()}
+        actual |= {
             f"{name}/states": states.detach().transpose(0, 1).numpy(),
             f"{name}/loss": loss.detach().numpy(),
             f"{name}/h": carry[0].detach().numpy(),
             f"{name}/c": carry[1].detach().numpy(),
         }
-    return found
+    return actual
 
 
 if __name__ == "__main__":
