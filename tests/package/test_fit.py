@@ -20,6 +20,7 @@ from components.core.clock import OutOfTimeError
 from components.core.errors import ArtifactError, HeadstartError
 from components.data.guesses import guess
 from components.data.sampling import read_rows
+from components.interchange.vectors_text import write_vectors
 from components.learners.abstention import threshold_of
 from components.learners.finetuning.runs import Forecast
 from components.learners.loading import load_model
@@ -161,6 +162,16 @@ def test_start_with_an_encoder(
     # A repeated call continues an interrupted one, and ends with the same model.
     again = fit(frame, start=make_encoder("bert"), minutes=1, folds=2, folder=tmp_path / "work", verbose=False)
     pd.testing.assert_frame_equal(again.predict(later), model.predict(later), check_exact=True)
+
+
+def test_start_with_word_vectors(frame: pd.DataFrame, later: pd.DataFrame, in_process: None, tmp_path: Path) -> None:
+    words = sorted({word for text in [*frame["text"], *later["text"]] for word in text.lower().split()})
+    write_vectors(tmp_path / "words.txt", words, np.eye(len(words), dtype=np.float32))
+    model = fit(frame, start=tmp_path / "words.txt", minutes=1, folds=2, verbose=False)
+    assert model.report is not None
+    # A table of vectors is all that contrastive training can train.
+    assert {each.way for each in model.report.tried if each.score is not None} >= {"features", "contrastive"}
+    assert (model.predict(later)["label"] == later["label"]).mean() >= 0.9
 
 
 def test_the_report_names_shortened_training() -> None:
