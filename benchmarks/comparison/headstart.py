@@ -60,7 +60,7 @@ def settings_of(system: str, name: str, prepared: Prepared, *, data: Path, encod
     }
     task |= {"first": "first", "second": "second"} if kind == "pair" else {"text": "text"}
     imported = system != "headstart-own"
-    family, pretrain = ("minilm", {"family": "bert", "source": str(encoder)}) if imported else ("ulmfit", {})
+    family, pretrain = ("minilm", {"source": str(encoder)}) if imported else ("ulmfit", {})
     finetune: dict[str, Any] = {"method": HEADSTART[system], "max_length": chosen.max_length}
     if imported:
         # Words models are separate candidates.
@@ -175,7 +175,7 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     encoder = out(params, "encoder", family, start)
     if params.pretrain[family].source is not None:
         if not (encoder / "manifest.json").is_file():
-            import_encoder(Path(str(params.pretrain[family].source)), output=encoder, family="bert")
+            import_encoder(Path(str(params.pretrain[family].source)), output=encoder)
     else:
         assert params.data.general is not None
         take_general_model(params, Path("..") / Path(params.data.general.path).name)

@@ -61,6 +61,14 @@ def test_texts_of_one_label_become_similar(make_job, in_process, monkeypatch):
     assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
+def test_the_vectors_of_a_model_without_layers_are_trained_whatever_the_settings(make_job, in_process):
+    few = ContrastiveSettings(epochs=1, embeddings=False)
+    job = make_job("word2vec", "classification", source=BUDGET, method="contrastive", contrastive=few)
+    classifier = load_classifier(finetune(job) / "classifier")
+    before = load_encoder(job.encoder).model.vectors()
+    assert not torch.equal(before, classifier.model.encoder.vectors())
+
+
 def test_within_a_budget_the_head_is_fitted_at_the_chosen_point(make_job, in_process):
     changes = {"contrastive": ContrastiveSettings(epochs=20), "evaluations": 3, "head_penalties": [1.0]}
     job = make_job("bert", "classification", source=BUDGET, method="contrastive", **changes)

@@ -19,6 +19,7 @@ from components.core.clock import OutOfTimeError
 from components.core.errors import ArtifactError, HeadstartError
 from components.data.guesses import guess
 from components.data.sampling import read_rows
+from components.interchange.vectors_text import write_vectors
 from components.learners.abstention import threshold_of
 from components.learners.finetuning.runs import Forecast
 from components.learners.loading import load_model
@@ -153,6 +154,28 @@ def test_start_with_an_encoder(
     # A repeated call continues an interrupted one, and ends with the same model.
     again = fit(frame, start=make_encoder("bert"), minutes=1, folds=2, folder=tmp_path / "work", verbose=False)
     pd.testing.assert_frame_equal(again.predict(later), model.predict(later), check_exact=True)
+
+
+def test_start_with_word_vectors(frame, later, in_process, tmp_path):
+    words = sorted({word for text in [*frame["text"], *later["text"]] for word in text.lower().split()})
+    write_vectors(tmp_path / "words.txt", words, np.eye(len(words), dtype=np.float32))
+    model = fit(frame, start=tmp_path / "words.txt", minutes=1, folds=2, verbose=False)
+    assert model.report is not None
+    # A table of vectors is all that contrastive training can train.
+    assert {each.way for each in model.report.tried if each.score is not None} >= {"features", "contrastive"}
+    assert (model.predict(later)["label"] == later["label"]).mean() >= 0.9
+
+
+def test_the_report_names_shortened_training():
+    tried = [
+        Tried("bert", "contrastive", 0.8, 0.7, 0.9, share=0.4),
+        Tried("bert", "features", 0.7),
+        Tried("bert", "finetune"),
+    ]
+    report = Report("classification", "macro_f1", 20, 5, "bert", "contrastive", tried)
+    notes = [line for line in str(report).splitlines() if "steps" in line]
+    assert notes == ["bert contrastive: trained for 40% of its steps; raise `minutes` to train for all"]
+    assert Report.of(report.as_dict()) == report
 
 
 @pytest.mark.parametrize("kind", ["classification", "multilabel", "regression", "pair"])
@@ -387,65 +410,6 @@ def chance(count: int = 30) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     texts = [f"{' '.join(rng.choice(list('abcdefgh'), 5))} word{number}" for number in range(count)]
     return pd.DataFrame({"text": texts, "label": rng.choice(["x", "y"], count)})
-
-
-def test_copies_of_random_rows_have_the_score_of_chance():
-    once = chance()
-    copies = [once, once.assign(text=once.text.str.upper() + "!"), once.assign(text="\u200b" + once.text)]
-    report = fit(pd.concat(copies, ignore_index=True), verbose=False).report
-    assert report is not None and report.selected is not None
-    assert report.selected[0] < 0.75
-    assert all(single.score < 0.75 for single in report.tried)
-    assert "60 rows repeat an earlier text; copies of a text are in one fold." in str(report)
-    assert Report.of(report.as_dict()).selected == list(report.selected) or report.selected
-
-
-def test_groups_are_in_one_fold():
-    """The group determines the label and has a word of its own: only rows of the same group tell the label."""
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        [
-            {"text": f"customer{group} {' '.join(rng.choice(list('abcdefgh'), 4))} n{row}", "label": "xy"[group % 2]}
-            for group in range(20)
-            for row in range(4)
-        ]
-    )
-    groups = [f"c{number // 4}" for number in range(len(frame))]
-    alone = fit(frame, verbose=False).report
-    by_list = fit(frame, group=groups, verbose=False).report
-    by_column = fit(frame.assign(customer=groups), group="customer", verbose=False).report
-    assert alone.selected[0] > 0.9
-    assert by_list.selected == by_column.selected and by_list.selected[0] < 0.75
-    assert "The 80 rows are in 20 groups, whose rows are in one fold." in by_list.notes
-
-
-def test_a_rare_class_has_fewer_folds():
-    frame = pd.DataFrame(rows(6))[["text", "label"]]
-    rare = frame[(frame.label != "fruit") | (frame.groupby("label").cumcount() < 3)]
-    report = fit(rare, verbose=False).report
-    assert report.folds == 3 and "3-fold cross-validation" in str(report)
-
-
-def test_wrong_groups_are_refused():
-    frame = pd.DataFrame(rows(3))[["text", "label"]]
-    with pytest.raises(InputError, match="no column 'author'"):
-        fit(frame, group="author", verbose=False)
-    with pytest.raises(InputError, match="one group for each of the 9 rows"):
-        fit(frame, group=["a", "b"], verbose=False)
-    with pytest.raises(Exception, match="9 training row.* one group"):
-        fit(frame, group=["a"] * 9, verbose=False)
-
-
-def test_the_report_names_shortened_training():
-    tried = [
-        Tried("bert", "contrastive", 0.8, 0.7, 0.9, share=0.4),
-        Tried("bert", "features", 0.7),
-        Tried("bert", "finetune"),
-    ]
-    report = Report("classification", "macro_f1", 20, 5, "bert", "contrastive", tried)
-    notes = [line for line in str(report).splitlines() if "steps" in line]
-    assert notes == ["bert contrastive: trained for 40% of its steps; raise `minutes` to train for all"]
-    assert Report.of(report.as_dict()) == report
 
 
 def test_a_limit_that_is_not_reached_changes_nothing(frame, later, make_encoder, in_process):

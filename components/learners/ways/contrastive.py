@@ -68,12 +68,12 @@ class Contrastive(Way):
     def groups(
         self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
     ) -> list[ParameterGroup]:
-        """As in fine-tuning; without the embeddings if they stay frozen."""
+        """As in fine-tuning; without the embeddings if they stay frozen, unless the model has nothing else."""
         groups = super().groups(models, settings, unfreeze_every=unfreeze_every)
         if settings.contrastive.embeddings:
             return groups
         fixed = set(map(id, models[0].encoder.layer_groups()[0]))
-        return [group for group in groups if id(group.parameters[0]) not in fixed]
+        return [group for group in groups if id(group.parameters[0]) not in fixed] or groups
 
     def sampler(self, rows: TrainingRows) -> Sampler:
         """Batches with balanced classes."""
