@@ -119,37 +119,31 @@ def read_task(
     table = read_table(data)
     if not len(table):
         raise InputError(f"{table.source}: holds no rows")
-    if table.kind == "tagging" and kind in (None, "tagging") and text is None and label is None:
-        # Words and tags of an annotation tool or a CoNLL file stand beside the columns of its records.
-        text, label = "words", "tags"
     kind = kind or table.kind
     if kind is not None and kind not in COLUMNS:
         raise InputError(f"kind: {kind!r} cannot be fitted from a table{nearest(kind, COLUMNS)}; see `headstart init`")
+    if table.kind == kind == "tagging" and text is None and label is None:
+        # Words and tags of an annotation tool or a CoNLL file stand beside the columns of its records.
+        text, label = "words", "tags"
     groups, table = _groups(table, group)
     names = [text] if isinstance(text, str) else list(text or ())
     labels, column, flags = _labels(table, label, names, kind)
     if len(labels) != len(table):
         raise InputError(f"label: {len(labels)} labels for {len(table)} rows; give one per row")
     names = names or (_texts(table, column) if table.is_named else [])
-    if column in names:
-        raise InputError(f"text: {column!r} is the column of the label; name the column of the text")
     kind = kind or ("multilabel" if flags else _kind(table, names, labels))
-    columns = _columns(table, names, kind)
+    columns = _columns(table, names, kind, label=column)
     inputs = parsed(table, find_kind(kind).io, columns)
     labelled, unlabelled = _inputs(inputs, labels, kind)
     if len(labelled) < 2:
         raise InputError(f"{table.source}: {len(labelled)} labelled row(s); two or more are needed")
     numbers, fields = list(labelled), list(labelled.values())
     target = {"labels": [*map(str, flags)]} if flags else {COLUMNS[kind][1]: column} if column else {}
-    why = []
-    if group is None and table.is_named and (proposed := group_column(table.columns, columns | target)) is not None:
-        groups, table = _groups(table, proposed[0])
-        why = [f"{proposed[1]} (group= names another column; without the column, rows are independent)"]
-    notes = _notes(table, columns | target, inputs) + why
+    proposed = group_column(table.columns, columns | target) if group is None and table.is_named else None
+    groups, table = (groups, table) if proposed is None else _groups(table, proposed[0])
+    notes = _notes(table, columns | target, inputs, proposed)
     places = [table.place(number) + (f", column {column!r}" if column else "") for number in numbers]
-    classes: dict[str, Value] = {}
-    labels = _normal(labels, kind)
-    targets = [_target(kind, labels[number], place, classes) for number, place in zip(numbers, places, strict=True)]
+    targets, classes = _targets(kind, _normal(labels, kind), numbers, places)
     _check(kind, fields, targets, classes, places)
     return TaskRows(
         kind,
@@ -164,8 +158,10 @@ def read_task(
     )
 
 
-def _columns(table: Table, names: Sequence[str], kind: str) -> dict[str, str]:
+def _columns(table: Table, names: Sequence[str], kind: str, *, label: str | None) -> dict[str, str]:
     """Input of the task -> column of the table."""
+    if label in names:
+        raise InputError(f"text: {label!r} is the column of the label; name the column of the text")
     inputs, _ = COLUMNS[kind]
     if table.is_named and len(names) != len(inputs):
         raise InputError(f"text: a task of kind {kind} has {len(inputs)} column(s) of text, found {', '.join(names)}")
@@ -188,13 +184,17 @@ def _inputs(
     return labelled, unlabelled
 
 
-def _notes(table: Table, keys: Mapping[str, Any], inputs: Sequence[Fields | None]) -> list[str]:
-    """How the data were read, and what was left out."""
+def _notes(
+    table: Table, keys: Mapping[str, Any], inputs: Sequence[Fields | None], group: tuple[str, str] | None
+) -> list[str]:
+    """How the data were read, and what was left out. `group`: as of `group_column`."""
     notes = list(table.notes)
     if table.is_named and {*keys.get("labels", ())} <= table.columns.keys():
         notes += columns_in_words(table.columns, keys)
     if missing := [number for number, parts in enumerate(inputs) if parts is None]:
         notes.append(f"{len(missing)} row(s) have no text and are left out, the first: {table.place(missing[0])}")
+    if group is not None:
+        notes.append(f"{group[1]} (group= names another column; without the column, rows are independent)")
     return notes
 
 
@@ -380,6 +380,14 @@ def _class(value: Any, where: str, classes: dict[str, Value]) -> str:
     if classes.setdefault(name, value) != value and not isinstance(value, str):
         raise InputError(f"{where}: {value!r} and {classes[name]!r} are the same label as text; use one type")
     return name
+
+
+def _targets(
+    kind: str, labels: Sequence[Any], numbers: Sequence[int], places: Sequence[str]
+) -> tuple[list[Any], dict[str, Value]]:
+    """The targets of these rows, and name of a class -> its value."""
+    classes: dict[str, Value] = {}
+    return [_target(kind, labels[row], place, classes) for row, place in zip(numbers, places, strict=True)], classes
 
 
 def _check(
