@@ -68,9 +68,9 @@ class Domain:
         # Some of the rows may have equal texts.
         texts = list(dict.fromkeys(_text(rows[index]) for index in spaced(len(rows), 4 * TEXTS)))
         terms = [_blocks(texts[index]) for index in spaced(len(texts), TEXTS)]
-        frequencies = np.bincount(
-            np.concatenate([block.hashes for blocks in terms for block in blocks]), minlength=HASHES
-        )
+        # A word and an n-gram of one text may have the same hash.
+        hashes = [np.unique(np.concatenate([block.hashes for block in blocks])) for blocks in terms]
+        frequencies = np.bincount(np.concatenate(hashes), minlength=HASHES)
         idf = _idf(frequencies, len(terms))
         vectors = sparse.vstack([_vector(blocks, idf) for blocks in terms], format="csr")
         # A text that is compared with the others has not been counted, as a new one has not.
