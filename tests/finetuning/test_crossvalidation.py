@@ -137,7 +137,7 @@ def test_an_interrupted_run_ends_bit_identical(kind, head, make_job, in_process,
         return with_checkpoints(made)
 
     unbroken, broken = finetune(job("unbroken")), job("broken")
-    assert finish_interrupted(broken, monkeypatch, every=5) > 1
+    assert finish_interrupted(broken, monkeypatch, every=2) > 1
     assert contents(broken.output) == contents(unbroken)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +23,12 @@ from components.settings.section import Section
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])
+
+
+class Work(SimpleNamespace):
+    """The job of a stage of the tests."""
+
+    model_fields: Mapping[str, Any] = {}
 
 
 @pytest.fixture
@@ -320,7 +326,7 @@ def test_wrong_settings_are_reported_before_a_run(raw: dict[str, Any], edit: Edi
 def test_metrics_and_curve_are_copied_to_the_paths_in_dvc_yaml(raw, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
-    def work(job):
+    def work(job: Work):
         output = tmp_path / "written"
         output.mkdir()
         (output / "metrics.json").write_text(json.dumps({"loss": job.loss}))

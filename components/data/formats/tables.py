@@ -79,7 +79,9 @@ def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Read
             for line, row in _objects(path, block, number, reading):
                 if not names and not row.keys() >= {*columns}:
                     names = dict.fromkeys(name for _, each in json_objects(path, Reading()) for name in each)
-                yield line, picked(names | row, columns, layout, f"{path}, line {line}")
+                # An object without any of the columns has other names for them.
+                whole = names | row if row.keys() & {*columns} else row
+                yield line, picked(whole, columns, layout, f"{path}, line {line}")
         number += block.count(b"\n") + 1
 
 

@@ -83,7 +83,8 @@ def _questions(file: SplitFile, counts: Counter[str]) -> Iterator[tuple[Question
             title = question.title if source.group not in (None, AUTO) else None
             origin = Origin(Position(str(file.path), number, "question"), part, question.id, title)
             for text, what in ((question.question, "question"), (question.context, "context")):
-                filled(text, f"the {what}", what, origin)
+                # Invisible characters are no part of an answer.
+                filled(text.replace("\0", ""), f"the {what}", what, origin)
             yield question, origin
         return
     columns = [source.question, source.context, source.answers]
