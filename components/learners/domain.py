@@ -32,7 +32,7 @@ from components.data.tasks.data import Fields, spaced
 from components.data.tasks.members import DOMAIN
 from components.learners.words.text import terms_of
 
-#: Highest p-value of a text that is flagged, so the share of texts of the domain that are flagged.
+#: Highest p-value of a flagged text: about this share of the domain's own texts is flagged.
 LEVEL: Final = 0.05
 NEAREST: Final = 10
 #: Maximum number of training texts, evenly spaced, and of characters of a text that are read.
@@ -73,15 +73,15 @@ class Domain:
         frequencies = np.bincount(np.concatenate(hashes), minlength=HASHES)
         idf = _idf(frequencies, len(terms))
         vectors = sparse.vstack([_vector(blocks, idf) for blocks in terms], format="csr")
-        # A text that is compared with the others has not been counted, as a new one has not.
+        # As for a new text, the document frequencies of a training text's own vector leave it out.
         without = _idf(np.maximum(frequencies - 1, 0), len(terms) - 1)
         cosines = (sparse.vstack([_vector(blocks, without) for blocks in terms], format="csr") @ vectors.T).toarray()
         np.fill_diagonal(cosines, -np.inf)
         return cls(vectors, np.sort([_similarity(row, others=len(terms) - 1) for row in cosines]), idf)
 
     def p_value(self, row: Fields) -> float:
-        """The share of the training texts and this one that are at most as similar to the training texts as this one
-        is. The value of a text does not depend on other texts."""
+        """The conformal p-value of a text: (1 + the number of training texts that are at most as similar) / (1 + N).
+        It does not depend on the other texts that are predicted."""
         vector = _vector(_blocks(_text(row)), self.idf).toarray()[0]
         similarity = _similarity(self.vectors @ vector, others=len(self.similarities))
         count = len(self.similarities)

@@ -76,8 +76,7 @@ class Statistics:
         duplicates: labelled rows whose text occurs in an earlier row. The stage `ingest` drops and counts the
             duplicates in a corpus.
         conflicts: rows whose text also occurs with other labels.
-        classes: labels in the data files -> rows. Answers of people are not counted, since who gives one has confirmed
-            that it is intended.
+        classes: labels in the data files -> rows. Labels given by `headstart label` are not counted: they are intended.
         lengths: interval of half an octave of the characters -> rows.
         scripts: writing system of most letters of a row -> rows; `none`: no letters.
         columns: names of the columns of the files, if they have any.

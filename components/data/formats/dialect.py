@@ -17,8 +17,8 @@ from typing import Final
 from components.data.formats.column_names import USUAL
 from components.data.formats.delimited import Dialect, strict_rows
 
-#: Candidates for the delimiter; where several split all rows alike, the earlier one is taken, because commas are also
-#: punctuation and decimal commas.
+#: Candidates for the delimiter. If several give all rows the same number of fields, the first is taken; the comma is
+#: last, because it also occurs in texts and numbers.
 DELIMITERS: Final = ("\t", ";", "|", ",")
 #: Characters and rows from which a dialect is guessed.
 SAMPLE: Final = 50_000

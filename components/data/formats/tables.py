@@ -64,10 +64,11 @@ FEW_BAD: Final = 2
 
 
 def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """One JSON object per line; empty lines are skipped. A member that other objects have may be missing: it is null.
+    """One JSON object per line; empty lines are skipped. A missing member is null if other objects have it.
 
     Raises:
-        DataError: a line is not a JSON object, no line has a column, or a value has another type.
+        DataError: a line is not a JSON object or has none of the columns, no line has one of them, or a value has
+            another type.
     """
     number = 0
     names: dict[str, Any] = {}
@@ -79,7 +80,7 @@ def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Read
             for line, row in _objects(path, block, number, reading):
                 if not names and not row.keys() >= {*columns}:
                     names = dict.fromkeys(name for _, each in json_objects(path, Reading()) for name in each)
-                # An object without any of the columns has other names for them.
+                # An object without any of the columns has wrong names, not missing values.
                 whole = names | row if row.keys() & {*columns} else row
                 yield line, picked(whole, columns, layout, f"{path}, line {line}")
         number += block.count(b"\n") + 1

@@ -364,8 +364,7 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
 
 
 def _on_one_thread(function: Callable[[Item], Result], job: Item) -> Result:
-    """A thread takes torch's number of the process when it first asks for its own, which may be after the end of the
-    call that has started it; therefore the number is set for each job."""
+    # A pool thread may first read the process-wide number after it was reset, so an initializer does not suffice.
     if torch.get_num_threads() != 1:
         torch.set_num_threads(1)
     return function(job)

@@ -131,8 +131,8 @@ def _fitted(fit: Callable[..., Any], features: Any, labels: Labels, count: int) 
 
 
 def _regression(features: Any, labels: Any, *, c: float) -> Any:
-    """Logistic regression. The weights are sums of the rows, so with few rows it is fitted in an orthonormal basis of
-    the rows: L-BFGS takes the same steps up to rounding, on vectors of N instead of F numbers."""
+    """Logistic regression. The weights are linear combinations of the rows. With few rows it is fitted in an
+    orthonormal basis of their span: L-BFGS takes the same steps up to rounding, in N instead of F dimensions."""
     estimator, count = LogisticRegression(C=c, max_iter=ITERATIONS), len(labels)
     if count > MOST_ROTATED or features.shape[1] < 3 * count:
         return _fit(estimator, features, labels)
