@@ -3,8 +3,9 @@
 The systems are the same as in a run of the pipeline: words models and, with a start, a head on the frozen encoder and
 the encoder's ways to learn (`method: auto`). All are compared by cross-validation within the labels, whose folds keep
 copies and groups together. The first system is kept that is not worse than the best one by more than one standard
-error: the fine-tuned encoder, then words models and the frozen encoder, the simplest first. The score of the report
-comes from predictions by systems that were chosen without the row's fold.
+error: the fine-tuned encoder, then words models and the frozen encoder, the simplest first. A sentence encoder whose
+vocabulary suits the language may be worse by two. The score of the report comes from predictions by systems that were
+chosen without the row's fold.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from components.settings.names import WITH_WORDS
 from components.settings.systems import System
 from components.settings.tasks import TaskSource
 from headstart.model import Model
-from headstart.recipes import finetuning_of
+from headstart.recipes import finetuning_of, is_sentence_encoder
 from headstart.report import Report, Tried, bounds_of, dependent, tried_of
 from headstart.tables import Data, InputError
 from headstart.tasks import GROUP, TaskRows, read_task, read_unlabelled
@@ -49,6 +50,9 @@ TASK: Final = "task"
 START: Final = "pretrained"
 #: Folder of the chosen model in the working folder.
 CHOSEN: Final = "chosen"
+#: Standard errors by which a system has to be better than a fine-tuned sentence encoder that suits the language, which
+#: is better than words models in nearly every cell of `benchmarks/few_labels.py`.
+ENCODER_ERRORS: Final = 2.0
 #: Texts without labels that words models are fitted on.
 FOR_WORDS = 25_000
 #: Seconds below which a limit of time leaves out the start: importing what trains it takes some.
@@ -230,13 +234,16 @@ class _Work:
         folds = run_folds(facts, train, np.arange(len(train)), seed=facts.seeds[0])
         collected: list[tuple[_Candidate, Vectors]] = []
         tried: list[Tried] = []
-        stages = [self._baseline()]
+        stages, errors = [self._baseline()], 1.0
         if start is not None:
             try:
                 if facts.kind in WITH_WORDS and seconds_left() < LEAST_SECONDS:
                     raise OutOfTimeError
                 stages.append(self._finetune(start, minutes=minutes))
-                notes = [*notes, *self._warnings(start)]
+                warnings = self._warnings(start)
+                notes = [*notes, *warnings]
+                if not warnings and is_sentence_encoder(self._encoder(start)[1]):
+                    errors = ENCODER_ERRORS
             except OutOfTimeError:
                 clock().left_out.append(f"the start {Path(start).name}")
         for output in stages:
@@ -247,7 +254,7 @@ class _Work:
                 several = [predicted[(name, *candidate.run[1:])] for name in candidate.systems]
                 collected.append((candidate, choose(scoring, train, several, folds=folds).answers))
         collected.sort(key=lambda entry: entry[0].cost != FINE_TUNED)
-        choice = choose(scoring, train, [answers for _, answers in collected], folds=folds)
+        choice = choose(scoring, train, [answers for _, answers in collected], folds=folds, errors=errors)
         best, _ = collected[choice.index]
         report = Report(
             kind=facts.kind,
@@ -269,11 +276,15 @@ class _Work:
         output = self.folder / "finetuned" / TASK / "baselines"
         return baseline(BaselineJob(examples=self.examples, output=output, unlabelled=self.free))
 
+    def _encoder(self, start: str | Path) -> tuple[str, Path]:
+        from headstart.starts import encoder_of  # imports torch
+
+        return encoder_of(start, folder=self.folder / "encoder")
+
     def _finetune(self, start: str | Path, *, minutes: float | None) -> Path:
         from components.learners.finetuning.stage import FinetuneJob, finetune  # imports torch
-        from headstart.starts import encoder_of
 
-        name, encoder = encoder_of(start, folder=self.folder / "encoder")
+        name, encoder = self._encoder(start)
         task = self.task
         nominal = None if minutes == math.inf else max(minutes or 0.0, FIRST_MINUTES)
         settings = finetuning_of(encoder, task.fields, kind=task.kind, minutes=nominal)
@@ -295,9 +306,8 @@ class _Work:
         from components.interchange.starts.language import other_language
         from components.models.encoder import TOKENIZER  # imports torch
         from components.tokenization import load_tokenizer
-        from headstart.starts import encoder_of
 
-        _, encoder = encoder_of(start, folder=self.folder / "encoder")
+        _, encoder = self._encoder(start)
         texts = (text for fields in self.task.fields for text in fields)
         warning = other_language(
             Path(start).name, load_tokenizer(encoder / TOKENIZER), texts, language=self.task.language

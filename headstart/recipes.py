@@ -30,14 +30,18 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
         "auto": {"minutes": minutes, **({"ways": ["features"]} if _is_large(encoder) else {})},
         "training": training,
     }
-    # A model of sentence embeddings has no output layer over the vocabulary.
-    if any(name.endswith(OUTPUT_BIASES) for name in facts.get("fresh", [])) and not tags:
+    if is_sentence_encoder(encoder) and not tags:
         settings["unit_length"] = True
     if tags:
         # With few steps, slots are learned only at a higher rate.
         settings |= {"epochs": 12, "training": {**training, "rate": 4 * training["rate"]}, "words": "none"}
     chosen = FinetuneSettings.model_validate(settings)
     return chosen.model_copy(update=_reading(encoder, rows, chosen, kind=kind))
+
+
+def is_sentence_encoder(encoder: Path) -> bool:
+    """Whether an encoder directory holds a model of sentence embeddings: it has no output layer over the vocabulary."""
+    return any(name.endswith(OUTPUT_BIASES) for name in read_manifest(encoder).facts.get("fresh", []))
 
 
 def _is_large(encoder: Path) -> bool:
