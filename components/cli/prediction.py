@@ -60,7 +60,7 @@ class PredictFlags:
 @app.command()
 @flags
 def predict(options: PredictFlags) -> None:
-    """Predict every row of a file (csv, tsv, jsonl, parquet) with the champion.
+    """Predict every row of a file (csv, tsv, jsonl, parquet, or txt: a text a line) with the champion.
 
     The input has the columns of the labelled data, or `text`; --column names others. OUTPUT without a suffix is a
     folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a kill the same command

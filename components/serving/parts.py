@@ -40,7 +40,7 @@ from components.learners.prediction import (
     predict_table,
     schema_of,
 )
-from components.learners.writing import Rejects, write_errors
+from components.learners.writing import WRITTEN, Rejects, write_errors
 from components.settings.cluster import ClusterSettings
 
 #: Sizes of parts: minutes of work for a small model, so that an interruption loses little.
@@ -115,7 +115,7 @@ def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: 
     """
     source, output, rejects = Path(source), Path(output), options.rejects
     task_io = find_kind(model.kind).io
-    suffix = output.suffix or source.suffix
+    suffix = output.suffix or (source.suffix if source.suffix in WRITTEN else ".csv")
     check_files(source, output.with_suffix(suffix), task_io=task_io, columns=options.columns)
     work = output.with_name(f".{output.name}.parts")
     with _owned(work, output):

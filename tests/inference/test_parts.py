@@ -149,6 +149,22 @@ def test_a_path_without_suffix_is_a_folder_of_parts(tmp_path, cluster):
         assert sum(map(len, lines)) - len(lines) == done.rows + 1, "one value contains a line break"
 
 
+def test_a_text_file_has_a_text_in_every_line(tmp_path, cluster):
+    source = tmp_path / "in.txt"
+    source.write_text("abc\n\nwith, a comma, and more\nthe end of it all\n")
+    assert predicted(source, tmp_path / "out.csv", cluster).rows == 4
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert lines == [
+        "text,prediction,confidence",
+        "abc,short,1.0",
+        ",,",
+        '"with, a comma, and more",long,1.0',
+        "the end of it all,long,1.0",
+    ]
+    predicted(source, tmp_path / "folder", cluster)
+    assert [path.suffix for path in (tmp_path / "folder").glob("part-*")] == [".csv"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_relative_paths_are_those_of_the_driver_on_ray(tmp_path, monkeypatch):

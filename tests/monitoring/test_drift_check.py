@@ -120,7 +120,8 @@ def test_bad_rows_of_a_file_are_left_out(tmp_path):
     for name, content, message in (
         ("none.jsonl", '{"text": ""}\n', "no row has the task's input"),
         ("batch.csv", "body\na\n", "has no column 'text'; found: body"),
-        ("batch.txt", "a", "the format is not recognised"),
+        ("batch.bin", "a", "the format is not recognised"),
+        ("batch.txt", "\n\n", "no row has the task's input"),
     ):
         (tmp_path / name).write_text(content)
         with pytest.raises(DataError, match=message):

@@ -55,8 +55,8 @@ _MAGIC: Final = {
 
 
 def form_of(path: Path) -> str:
-    """The format of a file: `csv`, `tsv`, `jsonl`, `json`, `parquet`, `workbook`, `conll`, `conllu` or `label-first`;
-    of a folder or pattern `parallel` or `classes`.
+    """The format of a file: `csv`, `tsv`, `jsonl`, `json`, `parquet`, `workbook`, `conll`, `conllu`, `label-first`
+    or `texts` (one text a line, without labels); of a folder or pattern `parallel` or `classes`.
 
     Raises:
         DataError: the file does not exist, or its format is not read; what it is, and what to do.
@@ -205,6 +205,8 @@ def _sniffed(path: Path) -> str:
             return "tsv" if delimiter == "\t" else "csv"
     if label_first:
         return "label-first"
+    if Path(inner_name(path)).suffix == ".txt":
+        return "texts"
     raise DataError(
         f"{path}: the format is not recognised; save it as csv, tsv, jsonl, json, parquet, xlsx, ods or conll, with a "
         "suffix that says so"

@@ -39,6 +39,12 @@ def read_label_first(path: Path, columns: Sequence[str], layout: Layout, reading
             yield number, tuple(values[name] for name in columns)
 
 
+def read_texts(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+    """One text per line, the column `text`. An empty line is an empty text, so that row n is line n."""
+    for number, line in lines(path, reading, encoding=layout.encoding):
+        yield number, (line.strip(),) * len(columns)
+
+
 def parallel_files(path: Path) -> dict[str, Path]:
     """Column -> file: the files of a folder by their names, or the files of a pattern such as `train_*.txt` by what
     stands for the asterisk."""

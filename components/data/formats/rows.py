@@ -28,7 +28,7 @@ from components.data.formats.conll import Sentence, read_conll, read_conllu
 from components.data.formats.delimited import Bad
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading, lines
-from components.data.formats.plain import parallel_files, read_classes, read_label_first, read_parallel
+from components.data.formats.plain import parallel_files, read_classes, read_label_first, read_parallel, read_texts
 from components.data.formats.spreadsheet import restored
 from components.data.formats.squad import is_squad, read_squad
 from components.data.formats.tables import PLAIN, Layout, Table, json_rows, open_delimited, parse_object
@@ -273,6 +273,7 @@ _OPENERS: dict[str, Callable[[Path, Layout, Rejected], Rows]] = {
     "squad": _open_squad,
     "parallel": lambda path, layout, _: _open_columns(path, read_parallel, list(parallel_files(path)), layout),
     "label-first": lambda path, layout, _: _open_columns(path, read_label_first, _LABEL_FIRST, layout),
+    "texts": lambda path, layout, _: _open_columns(path, read_texts, ["text"], layout),
     "classes": lambda path, layout, _: _open_columns(
         path, read_classes, _LABEL_FIRST, layout, unit="text", kind="classification"
     ),
