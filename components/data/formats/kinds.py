@@ -46,6 +46,7 @@ _MAGIC: Final = {
     b"{\\rtf": "an RTF document; save it as text",
     b"SQLite format 3": "an SQLite database; export the table as csv",
     b"ARROW1": "an Arrow file; save it as parquet",
+    b"\xff\xff\xff\xff": "an Arrow file; save it as parquet",
     b"\x28\xb5\x2f\xfd": "compressed with zstd; name it .zst",
     b"\x1f\x8b": "compressed with gzip; name it .gz",
     b"BZh": "compressed with bzip2; unpack it first",
@@ -103,6 +104,8 @@ def _form_of_folder(path: Path) -> str:
     holds labels."""
     if "*" in path.name:
         return "parallel"
+    if any((path / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")):
+        raise DataError(f"{path}: was written by save_to_disk of `datasets`; write each split with to_parquet instead")
     folders = [folder for folder in path.iterdir() if folder.is_dir() and not NO_DATA.search(folder.name)]
     if len([folder for folder in folders if any(folder.rglob("*"))]) > 1:
         return "classes"

@@ -24,6 +24,7 @@ from components.core.errors import DataError, nearest
 from components.data.formats.annotations.records import Annotated, control_of
 from components.data.formats.annotations.tables import READERS as ANNOTATED
 from components.data.formats.annotations.tables import UNITS
+from components.data.formats.class_names import class_names, named
 from components.data.formats.conll import Sentence, read_conll, read_conllu
 from components.data.formats.delimited import Bad
 from components.data.formats.kinds import form_of
@@ -172,12 +173,15 @@ def _open_parquet(path: Path, layout: Layout, rejected: Rejected) -> Rows:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise DataError(f"{path}: has two columns {twice!r}; rename one of them")
 
+    classes = class_names(file.schema_arrow)
+    schema = named(pa.RecordBatch.from_pylist([], schema=file.schema_arrow), classes).schema
+
     def rows() -> Iterator[tuple[str, Row]]:
         number = 0
         try:
             with file:
                 for batch in file.iter_batches(_PARQUET_ROWS):
-                    for row in batch.to_pylist():
+                    for row in named(batch, classes).to_pylist():
                         number += 1
                         yield f"{path}, row {number}", row
         except UnicodeDecodeError as error:
@@ -185,7 +189,7 @@ def _open_parquet(path: Path, layout: Layout, rejected: Rejected) -> Rows:
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(f"{path}: damaged ({error})") from error
 
-    return Rows(names, True, file.schema_arrow, rows(), Reading())
+    return Rows(names, True, schema, rows(), Reading())
 
 
 def _open_annotated(path: Path, tool: str) -> Rows | None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.core.errors import DataError, nearest
+from components.data.formats.class_names import class_names, named
 from components.data.formats.column_names import USUAL
 from components.data.formats.delimited import Bad, Delimited, opened
 from components.data.formats.dialect import SAMPLE, detect_dialect, is_header
@@ -342,7 +343,9 @@ def read_parquet(path: Path, columns: Sequence[str], layout: Layout, reading: Re
                     raise _no_column(str(path), name, names)
             refuse_ambiguous(path, columns, names)
             number, before, size = 0, reading.consumed, path.stat().st_size
+            classes = class_names(file.schema_arrow)
             for batch in file.iter_batches(batch_size=_rows_at_a_time(file), columns=list(dict.fromkeys(columns))):
+                batch = named(batch, classes)
                 reading.text_bytes += batch.nbytes
                 reading.consumed = before + size * (number + batch.num_rows) // file.metadata.num_rows
                 values = [_values(path, name, batch.column(name), layout.nested, reading) for name in columns]

@@ -1,0 +1,43 @@
+"""Names of classes in a Parquet file that `datasets` has written: its columns hold the numbers of the classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+#: Key of the schema's metadata.
+KEY = b"huggingface"
+#: Column -> names of its classes.
+Names = Mapping[str, Sequence[str]]
+
+
+def class_names(schema: pa.Schema) -> Names:
+    """The columns of a schema whose values, or whose lists of values, are numbers of classes."""
+    try:
+        features = json.loads((schema.metadata or {})[KEY])["info"]["features"]
+        features = {name: feature.get("feature", feature) for name, feature in features.items()}
+        return {name: each["names"] for name, each in features.items() if each.get("_type") == "ClassLabel"}
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def named(batch: pa.RecordBatch, names: Names) -> pa.RecordBatch:
+    """The batch with the names of classes instead of their numbers; -1, of a row without a label, is null."""
+    for place, column in enumerate(batch.schema.names):
+        if column in names:
+            values = [_named(value, names[column]) for value in batch.column(place).to_pylist()]
+            text = pa.string()
+            kind = pa.list_(text) if pa.types.is_nested(batch.schema.types[place]) else text
+            batch = batch.set_column(place, column, pa.array(values, kind))
+    return batch
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(each, names) for each in value]
+    if not isinstance(value, int):
+        return value
+    return None if value < 0 else names[value] if value < len(names) else str(value)
