@@ -40,6 +40,7 @@ from components.data.tasks.reading.records import (
     labels_in,
     merged_numbers,
     number_of,
+    split_labels,
 )
 from headstart.tables import INPUT, Data, InputError, Table, parsed, read_table
 
@@ -346,7 +347,7 @@ def _separated(labels: Sequence[Any]) -> list[Any]:
     return [
         several
         if several is not None
-        else [part.strip() for part in value.split(separator) if part.strip()]
+        else [part for part in split_labels(value.strip(), separator) if part]
         if isinstance(value, str)
         else value
         for value, several in zip(labels, listed, strict=True)

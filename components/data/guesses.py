@@ -15,7 +15,15 @@ from components.core.errors import DataError
 from components.data.formats.column_names import GROUPS, LABELS, LABELS_TOO, TEXTS
 from components.data.formats.words import UNSPACED
 from components.data.sampling import Rows
-from components.data.tasks.reading.records import are_thousands, flag_of, is_no_number, label_text, labels_in, number_of
+from components.data.tasks.reading.records import (
+    are_thousands,
+    flag_of,
+    is_no_number,
+    label_text,
+    labels_in,
+    number_of,
+    split_labels,
+)
 
 #: Names of the columns of two texts.
 PAIRS: Final = (
@@ -32,7 +40,7 @@ _CLASSES: Final = 500
 _NUMBERS: Final = 20
 #: Share of the parts of texts with several labels that other texts have, too.
 _AGAIN: Final = 0.9
-_SEPARATORS: Final = (",", ";", "|", "\n", "#", "/", "+")
+_SEPARATORS: Final = (",", ";", "|", "><", "\n", "#", "/", "+", " ")
 
 
 def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind: str | None = None) -> dict[str, Any]:
@@ -92,6 +100,8 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
 
 
+#: Words in the names of columns that have few values and are a label only if there is no other column.
+_NO_LABELS: Final = frozenset(("lang", "language", "locale", "split"))
 #: Values of a column that names the split of each row.
 _SPLITS: Final = {"train", "training", "dev", "valid", "validation", "val", "test", "testing", "eval", "unsup", ""}
 #: Columns that a message lists.
@@ -367,6 +377,7 @@ def _label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) ->
     if named is not None:
         return named
     suited = with_few_values(columns, names.values())
+    suited = {name: count for name, count in suited.items() if not words_of(name) & _NO_LABELS} or suited
     by_word = [name for name in suited if words_of(name) & {*LABELS, *LABELS_TOO}]
     if by_word:
         return min(
@@ -440,8 +451,12 @@ def separator_of(values: Sequence[Any]) -> str | None:
     if all(_number(text) is not None for text in texts):
         return None
     for separator in _SEPARATORS:
-        split = [[part.strip() for part in value.split(separator)] for value in texts]
+        split = [split_labels(value.strip(), separator) for value in texts]
         joined = [parts for parts in split if len(parts) > 1]
+        # A name may have several words; labels that spaces separate are also alone.
+        alone = {parts[0] for parts in split if len(parts) == 1}
+        if separator == " " and (len(alone) < 3 or not alone.issuperset(part for parts in joined for part in parts)):
+            continue
         if not joined or any(not part or len(part) > 40 for parts in joined for part in parts):
             continue
         uses = Counter(part for parts in split for part in set(parts))

@@ -13,7 +13,15 @@ from components.data.formats.lines import Reading
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, labels_file
-from components.data.tasks.reading.records import READERS, flag_of, label_text, labels_in, layout_of, merged_numbers
+from components.data.tasks.reading.records import (
+    READERS,
+    flag_of,
+    label_text,
+    labels_in,
+    layout_of,
+    merged_numbers,
+    split_labels,
+)
 from components.settings.detection import exists
 from components.settings.params import Params
 from components.settings.tasks import SPLITS, TaskSource
@@ -132,7 +140,7 @@ def named(text: str, source: TaskSource) -> Names:
     """The labels in one text of `multilabel`."""
     if text.strip() == NO_LABELS:
         return ()
-    return tuple(sorted({name for part in text.split(source.label_separator) if (name := label_text(part))}))
+    return tuple(sorted({name for part in split_labels(text, source.label_separator) if (name := label_text(part))}))
 
 
 def shown(labels: Names, source: TaskSource) -> str:

@@ -126,6 +126,26 @@ def test_splits_of_a_folder(tmp_path):
             rows(*({"text": f"t {n}", "label": ["x;y", "x", "y", "y;x"][n % 4]} for n in range(8))),
             CLASSES | {"kind": "multilabel", "label_separator": ";"},
         ),
+        (
+            rows(*({"text": f"t {n}", "label": ["<x><y>", "<x>", "<y>", "<y><x>"][n % 4]} for n in range(8))),
+            CLASSES | {"kind": "multilabel", "label_separator": "><"},
+        ),
+        (
+            rows(*({"text": f"t {n}", "label": ["|x|y|", "|x|", "|y|", "|y|x|"][n % 4]} for n in range(8))),
+            CLASSES | {"kind": "multilabel", "label_separator": "|"},
+        ),
+        # Labels that spaces separate are also alone; names of several words are not.
+        (
+            rows(*({"text": f"t {n}", "label": ["x y", "x", "y", "z", "z y"][n % 5]} for n in range(10))),
+            CLASSES | {"kind": "multilabel", "label_separator": " "},
+        ),
+        (rows(*({"text": f"t {n}", "label": ["new york", "york", "rome"][n % 3]} for n in range(9))), CLASSES),
+        # A column of languages is a label if there is no other one.
+        (
+            table("text queue lang", *((f"a b {n}", "xyz"[n % 3], "ab"[n % 2]) for n in range(9))),
+            CLASSES | {"label": "queue"},
+        ),
+        (table("text lang", *((f"a b {n}", "ab"[n % 2]) for n in range(9))), CLASSES | {"label": "lang"}),
         # A label of one row is no reason to take the labels of a row for one.
         (
             rows(

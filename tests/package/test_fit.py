@@ -310,6 +310,11 @@ def test_a_file_and_a_dataframe_are_guessed_alike(tmp_path):
     assert guessed(path, each.assign(stars=[n % 30 for n in range(60)])) == ("classification", "note", "stars")
     assert guessed(path, each.assign(stars=[3 * (n % 30) for n in range(60)])) == ("regression", "note", "stars")
     assert guessed(path, each.assign(labels=["x;y", "x", "y", "y;x"] * 15)) == ("multilabel", "note", "labels")
+    assert guessed(path, each.assign(labels=["<x><y>", "<x>", "<y>"] * 20)) == ("multilabel", "note", "labels")
+    angled = read_task(
+        each.assign(labels=["<x><y>", "<x>", "<y>"] * 20), text=None, label=None, kind=None, language=None
+    )
+    assert angled.targets[:3] == [["x", "y"], ["x"], ["y"]]
     long = each.assign(label=["a long name of a class", "another long name"] * 30)
     assert guessed(path, long) == ("classification", "note", "label")
     flags = pd.DataFrame({"text": texts, "rude": [0, 1] * 30, "toxic": [1, 0, 0] * 20})

@@ -22,6 +22,7 @@ from components.data.tasks.reading.records import (
     label_text,
     labels_in,
     read_labelled,
+    split_labels,
 )
 from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts, probabilities
@@ -71,7 +72,7 @@ def _labels(record: Record, source: TaskSource) -> list[str]:
 def _named(value: Any, source: TaskSource, origin: Origin) -> list[str]:
     if (labels := labels_in(value)) is not None:
         return [label_of(label, source.label, origin) for label in labels]
-    parts = (as_text(value, origin) or "").split(source.label_separator)
+    parts = split_labels(as_text(value, origin) or "", source.label_separator)
     return [label for part in parts if (label := label_text(part))]
 
 

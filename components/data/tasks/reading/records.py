@@ -348,6 +348,12 @@ def labels_in(value: Any) -> list[Any] | None:
     return None
 
 
+def split_labels(text: str, separator: str) -> list[str]:
+    """The labels of a text with separators; `|` and `><` may also stand around them (`|a|b|`, `<a><b>`)."""
+    text = text.strip(separator) if separator in ("|", "><") else text
+    return [part.strip() for part in text.split(separator)]
+
+
 _BRACKETS = frozenset((("[", "]"), ("{", "}"), ("(", ")")))
 _INVISIBLE = re.compile("[\u200b\u2060\ufeff\u00ad]")
 #: A list as numpy writes it: values without commas between them.
