@@ -50,22 +50,14 @@ def write_domain(directory: Path, kind: str, rows: Sequence[Fields]) -> None:
 
 
 def abstention_facts(kind: str, runs: Sequence[tuple[Vectors, Vectors]]) -> dict[str, Any]:
-    """The entry of a classifier's manifest; empty for kinds of task whose models cannot abstain.
-
-    Args:
-        kind: of the task.
-        runs: for each seed the targets of the held-out rows and the answers to them.
-    """
+    """The entry of a classifier's manifest from the held-out rows of each seed (targets, answers); empty for kinds of
+    task whose models cannot abstain."""
     return {FACT: thresholds_of(runs)} if abstains(kind) else {}
 
 
 def thresholds_of(runs: Sequence[tuple[Vectors, Vectors]]) -> list[tuple[float, float]]:
-    """The thresholds at which the share of errors falls, and these shares.
-
-    Args:
-        runs: for each seed the targets (N,) of held-out rows and the probabilities (N, C). Seeds may have the same
-            rows, so that a row counts 1 / seeds.
-    """
+    """The thresholds at which the share of errors falls, and these shares, from targets (N,) and probabilities (N, C)
+    of each seed. Seeds may have the same rows, so that a row counts 1 / seeds."""
     confidence = np.concatenate([[answer.max() for answer in answers] for _, answers in runs])
     right = [[answer.argmax() for answer in answers] == numbers(targets) for targets, answers in runs]
     order = np.argsort(-confidence, kind="stable")
@@ -81,13 +73,7 @@ def thresholds_of(runs: Sequence[tuple[Vectors, Vectors]]) -> list[tuple[float, 
 
 
 class AbstainingClassifier(WrappedClassifier):
-    """A classifier with the columns `out_of_domain` and `abstained` in its predictions; its answers are the same.
-
-    Args:
-        inner: the classifier.
-        threshold: of the confidence.
-        domain: of its training texts; None: no text is out of it.
-    """
+    """A classifier with the columns `out_of_domain` and `abstained` in its predictions; its answers are the same."""
 
     def __init__(self, inner: Classifier, threshold: float, domain: Domain | None = None) -> None:
         super().__init__(inner)
@@ -114,26 +100,15 @@ class AbstainingClassifier(WrappedClassifier):
 
 
 def abstaining(inner: Classifier, directory: Path, threshold: float) -> AbstainingClassifier:
-    """A classifier that abstains below a threshold, and outside of the domain that its directory has.
-
-    Raises:
-        ArtifactError: the file of the domain is damaged.
-    """
+    """A classifier that abstains below a threshold, and outside of the domain that its directory has (ArtifactError:
+    its file is damaged)."""
     return AbstainingClassifier(inner, threshold, Domain.read(directory))
 
 
 def threshold_of(directory: Path, error: float, *, what: str) -> float:
-    """The lowest threshold of a classifier with at most this share of errors; infinite, with a message, if there is
-    none.
-
-    Args:
-        directory: of the classifier.
-        error: between 0 and 1.
-        what: name of the model, for messages.
-
-    Raises:
-        ConfigError: the share is not between 0 and 1, or the model has no thresholds.
-    """
+    """The lowest threshold of a classifier with at most this share of errors; infinite, with a message about the model
+    `what`, if there is none.
+    Raises ConfigError: the share is not between 0 and 1, or the model has no thresholds."""
     if not 0 < error < 1:
         raise ConfigError(f"share of errors {error:g}: give a number above 0 and below 1, such as 0.05")
     facts = read_manifest(directory).facts

@@ -50,13 +50,8 @@ class _Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class Domain:
-    """The training texts of a model as vectors.
-
-    Attributes:
-        vectors: (N, V) of norm 1.
-        similarities: (N,) of the training texts to the other ones, ascending.
-        idf: (V,).
-    """
+    """N training texts as vectors (N, V) of norm 1, with `idf` (V,), and their similarities (N,) to the other ones,
+    ascending."""
 
     vectors: sparse.csr_matrix
     similarities: NDArray[np.float32]
@@ -80,8 +75,7 @@ class Domain:
         return cls(vectors, np.sort([_similarity(row, others=len(terms) - 1) for row in cosines]), idf)
 
     def p_value(self, row: Fields) -> float:
-        """The conformal p-value of a text: (1 + the number of training texts that are at most as similar) / (1 + N).
-        It does not depend on the other texts that are predicted."""
+        """The conformal p-value of a text: (1 + the number of training texts that are at most as similar) / (1 + N)."""
         vector = _vector(_blocks(_text(row)), self.idf).toarray()[0]
         similarity = _similarity(self.vectors @ vector, others=len(self.similarities))
         count = len(self.similarities)
@@ -107,11 +101,8 @@ class Domain:
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """The domain of a classifier; None if an earlier version has written it.
-
-        Raises:
-            ArtifactError: the file is damaged.
-        """
+        """The domain of a classifier; None if an earlier version has written it. Raises ArtifactError: the file is
+        damaged."""
         path = directory / DOMAIN
         if not path.is_file():
             return None

@@ -10,20 +10,16 @@ from components.learners.prediction import Classifier
 
 
 def load_model(directory: Path, *, int8: bool = False, what: str = "", error: float | None = None) -> Classifier:
-    """The classifier in a directory: a words model, without importing torch, or a model with an encoder, on the first
-    GPU if there is one.
+    """The classifier in a directory: a words model, without importing torch, or a model with an encoder.
 
     Args:
-        int8: quantise the matrices of a Transformer; it is computed on the processor. Other models are loaded as they
-            are stored, and a message says so.
-        what: name of the model for the message; empty: the directory.
-        error: allowed share of wrong answers; predictions have the columns `out_of_domain` and `abstained`
-            (`abstention`). None: no such columns.
+        int8: quantise the matrices of a Transformer, which is then computed on the processor. Others stay as they are.
+        what: name of the model for messages; empty: the directory.
+        error: allowed share of wrong answers, with columns of `abstention`; None: no such columns.
 
     Raises:
         ArtifactError: the directory is incomplete or altered.
-        ConfigError: the model has no thresholds for `error`.
-    """
+        ConfigError: the model has no thresholds for `error`."""
     classifier = _loaded(directory, int8=int8, what=what or str(directory))
     if error is None:
         return classifier

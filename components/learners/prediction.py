@@ -1,9 +1,7 @@
-"""Predict the rows of a file with a classifier, batch by batch.
+"""Predict the rows of a file with a classifier, one batch in memory.
 
-Reads and writes csv, tsv, jsonl and parquet with one batch in memory. Every output row has the columns of its input row
-and of the task's answers (`components.data.tasks.task_io`), such as `prediction` and `confidence`. Answers are empty
-if a part of the input is missing. The output is a partial file that is renamed at the end, so it is complete or absent.
-"""
+Every output row has the columns of its input row and of the task's answers (`components.data.tasks.task_io`). Answers
+are empty if a part of the input is missing. The output is renamed at the end, so it is complete or absent."""
 
 from __future__ import annotations
 
@@ -77,8 +75,7 @@ def io_of(classifier: Classifier) -> TaskIO:
 
 @dataclass(frozen=True)
 class Predicted:
-    """Number of rows written, how many of them were skipped because a part of the input is missing, and number of rows
-    that were rejected."""
+    """Number of rows written, of those skipped because a part of the input is missing, and of those rejected."""
 
     rows: int
     empty: int
@@ -88,15 +85,8 @@ class Predicted:
 def predict_rows(
     classifier: Classifier, rows: Sequence[Fields | None], *, batch_size: int = ROWS
 ) -> list[dict[str, Any] | None]:
-    """The formatted answers to N inputs, in their order.
-
-    Args:
-        rows: N inputs. None: a part of the input is missing.
-        batch_size: maximum number of rows of a batch.
-
-    Returns:
-        N times the columns and outputs of the kind's `TaskIO`; None for an input that is None.
-    """
+    """The formatted answers to N inputs, in their order: the columns and outputs of the kind's `TaskIO`, or None for an
+    input that is None because a part of it is missing."""
     task_io = io_of(classifier)
     answers: list[dict[str, Any] | None] = [None] * len(rows)
     indices = [index for index, fields in enumerate(rows) if fields is not None]
@@ -113,8 +103,7 @@ def check_files(source: Path, output: Path, *, task_io: TaskIO, columns: Mapping
 
     Raises:
         ConfigError: `columns` names an input that the task does not have.
-        DataError: a format is unknown, or the input is missing or empty.
-    """
+        DataError: a format is unknown, or the input is missing or empty."""
     if output.suffix not in WRITTEN:
         suffixes = ", ".join(WRITTEN)
         raise DataError(f"{output}: is written in no format {output.suffix or '(no suffix)'!r}; known: {suffixes}")
@@ -144,9 +133,7 @@ class Part:
         columns: input of the task -> column of the file.
         schema: types of a parquet output; None: the types of the table, or of its first batch.
         header: whether a csv or tsv begins with its header.
-        batch_size: maximum number of rows of a batch.
-        every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
-    """
+        every_output: whether rows of jsonl also have what a served model answers, such as probabilities."""
 
     source: Path
     name: str
@@ -181,16 +168,10 @@ def predict_table(
     bad: Rejects | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Predicted:
-    """Predict the rows of a part and write them with their predictions.
-
-    Args:
-        bad: receives bad rows; None: they are raised.
-        progress: called with the number of rows of each finished batch.
-
-    Raises:
-        DataError: the file is damaged; a column is missing or ambiguous; the output cannot be written. The message
-            names the line.
-    """
+    """Predict the rows of a part and write them with their predictions; `bad` receives rejected rows, `progress` the
+    number of rows of each finished batch.
+    Raises DataError, with the line: the file is damaged; a column is missing or ambiguous; the output cannot be
+    written."""
     task_io = io_of(classifier)
     inputs = _inputs(task_io, part.columns)
     rows = empty = 0
@@ -229,11 +210,8 @@ def _inputs(task_io: TaskIO, columns: Mapping[str, str] | None) -> _Inputs:
 
 
 def named_columns(pairs: Sequence[str]) -> dict[str, str]:
-    """Parse `["first=one", "second=two"]` to input -> column. A name without `=` is the column of the input `text`.
-
-    Raises:
-        ConfigError: a side of a pair is empty, or an input is named twice.
-    """
+    """Parse `["first=one", "second=two"]` to input -> column; a name without `=` is the column of the input `text`.
+    Raises ConfigError: a side of a pair is empty, or an input is named twice."""
     columns: dict[str, str] = {}
     for pair in pairs:
         name, separator, column = pair.partition("=")
@@ -246,11 +224,8 @@ def named_columns(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def columns_of_data(path: Path, *, kind: str, source: TaskSource) -> dict[str, str]:
-    """The inputs that a table names as the labelled data do: input -> column.
-
-    Only inputs without a column of their own name are in it. The errors of a table that cannot be read are left to its
-    prediction.
-    """
+    """The inputs that a table names as the labelled data do, and not by their own name: input -> column. The errors of
+    a table that cannot be read are left to its prediction."""
     try:
         names = open_rows(path, rejected=_ignore).names
     except DataError:
@@ -267,11 +242,7 @@ class _Inputs:
     columns: Mapping[str, str]
 
     def parse(self, row: Row, location: str) -> Fields | None:
-        """The input's parts in a row; None if one is missing.
-
-        Raises:
-            DataError: a value has the wrong type; the message begins with `location`.
-        """
+        """The input's parts in a row; None if one is missing. Raises DataError: a value has the wrong type."""
         try:
             return self.task_io.parse({name: row[column] for name, column in self.columns.items()})
         except ValueError as error:
@@ -281,11 +252,7 @@ class _Inputs:
             raise DataError(f"{location}: {message}") from error
 
     def check_text(self, fields: Fields | None, location: str) -> None:
-        """Check for what no text of a person contains.
-
-        Raises:
-            DataError: a part contains a NUL character or is longer than `LONGEST`; the message begins with `location`.
-        """
+        """Raise DataError if a part contains a NUL character or is longer than `LONGEST`."""
         for part in fields or ():
             if "\0" in part:
                 raise DataError(f"{location}: contains a NUL character; remove it")
@@ -293,11 +260,7 @@ class _Inputs:
                 raise DataError(f"{location}: {len(part):,} characters, more than {LONGEST:,}; cut the text")
 
     def check_columns(self, where: str, names: Sequence[str], *, whole: bool = False) -> None:
-        """Check the column names of a row, or of a whole file.
-
-        Raises:
-            DataError: an input is missing, or a column of the predictions exists; the message begins with `where`.
-        """
+        """Raise DataError if an input is missing, or a column of the predictions exists."""
         if missing := [(name, column) for name, column in self.columns.items() if column not in names]:
             name, column = missing[0]
             hint = f"; name the column with --column {name}=COLUMN" if whole else ""

@@ -69,14 +69,9 @@ class Rejects:
 def open_output(
     path: Path, names: Sequence[str], task_io: TaskIO, schema: pa.Schema | None, *, header: bool
 ) -> Iterator[Callable[[list[Row]], None]]:
-    """A function that writes rows with the columns `names` and the task's columns. The file is renamed to `path` at
-    the end of the block.
-
-    Only errors of writing are converted: an error of the block, such as one of the classifier, is not about `path`.
-
-    Raises:
-        DataError: the file cannot be written, or its format cannot represent a row.
-    """
+    """A function that writes rows with the columns `names` and the task's columns. The file is renamed to `path` at the
+    end of the block. Only errors of writing are converted: an error of the block is not about `path`.
+    Raises DataError: the file cannot be written, or its format cannot represent a row."""
     added = pa.schema([pa.field(name, _TYPES[value]) for name, value in task_io.columns.items()])
     with ExitStack() as outer:
         with write_errors(path):
@@ -99,11 +94,7 @@ def open_output(
 
 @contextmanager
 def write_errors(path: Path) -> Iterator[None]:
-    """A block whose errors of writing are about `path`.
-
-    Raises:
-        DataError: `path` cannot be written, or its format cannot represent a row.
-    """
+    """A block whose errors of writing are DataErrors about `path`."""
     try:
         yield
     except OSError as error:
@@ -157,8 +148,8 @@ def _write_jsonl(
 
 
 class _ParquetWriter:
-    """Writes rows to a parquet file. The types come from the source, or from the first batch if the source has none. A
-    file without rows is an empty table; its columns are text if the source has no types."""
+    """Writes a parquet file with the types of the source, or of the first batch; without rows or types, columns are
+    text."""
 
     def __init__(self, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None) -> None:
         self._path = path

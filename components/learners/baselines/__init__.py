@@ -28,13 +28,7 @@ BASELINES: LazyTable[Systems] = LazyTable(
 
 
 def baselines_of(kind: str, *, language: str, which: str) -> Mapping[str, System]:
-    """Name -> system of a kind of task; the constant system is the last.
-
-    Args:
-        kind: name of the kind.
-        language: `data.tasks.<name>.language`.
-        which: `data.tasks.<name>.baselines`, `auto` or `all`.
-    """
+    """Name -> system of a kind of task, the constant system last; `language` and `which` as in `data.tasks.<name>`."""
     systems = BASELINES.get(kind, Systems())
     further = systems.characters if with_characters(language=language, which=which) else {}
     return {**further, **systems.usual, MOST_FREQUENT: systems.constant}

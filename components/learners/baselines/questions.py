@@ -85,11 +85,8 @@ def words_of(text: str, segmentation: Segmentation) -> Words:
 
 
 class SlidingWindow:
-    """The baseline of question answering.
-
-    Args:
-        contexts: of the train split; frequent words of these, and English stop words, delimit candidates.
-    """
+    """The baseline of question answering. Frequent words of the contexts, and English stop words, delimit
+    candidates."""
 
     def __init__(self, contexts: Iterable[str]) -> None:
         self.segmentation = Segmentation("auto")
@@ -100,12 +97,7 @@ class SlidingWindow:
         self.threshold = NEVER
 
     def fit(self, fields: Sequence[Fields], score: Callable[[list[Answer]], NDArray[np.float64]]) -> None:
-        """Select the minimum score of an answer.
-
-        Args:
-            fields: N inputs.
-            score: answers to them -> (N,) primary metric of each row.
-        """
+        """Select the minimum score of an answer; `score`: answers -> (N,) primary metric of each row."""
         self.threshold = NEVER
         raw = np.stack(self.answers(fields))
         refused = [np.asarray([0, 0, *row[2:]], dtype=np.float32) for row in raw]
@@ -162,7 +154,7 @@ def candidates_of(context: Words, common: frozenset[str]) -> list[tuple[int, int
 
 class _Overlap:
     """Number of distinct words and word pairs that a candidate's sentence, without the candidate, shares with the
-    question. The counts of a sentence are computed once for all of its candidates."""
+    question."""
 
     def __init__(self, context: Words, query: set[str], pairs: set[tuple[str, str]]) -> None:
         words, self.sentences = context.words, context.sentences
@@ -185,11 +177,7 @@ class _Overlap:
 
 
 class _Windows:
-    """The maximum over windows of the weighted count of words of question and candidate.
-
-    Attributes:
-        query: indices of the question's words in the context, ascending.
-    """
+    """The maximum over windows of the weighted count of words of question and candidate."""
 
     def __init__(self, context: Words, query: set[str]) -> None:
         self.words, self.question = context.words, query
@@ -212,14 +200,8 @@ class _Windows:
 
 
 def _distance(a: int, b: int, query: Sequence[int], words: int) -> float:
-    """Distance of the candidate to the nearest word of the question outside of it, as a fraction of the context; 1 if
-    there is no such word.
-
-    Args:
-        a, b: indices of the candidate's words, end exclusive.
-        query: indices of the question's words, ascending.
-        words: number of words of the context.
-    """
+    """Distance of the candidate [a, b) to the nearest word of the question outside of it, as a fraction of the
+    context."""
     before, behind = bisect_left(query, a), bisect_left(query, b)
     apart = [a - query[before - 1]] if before else []
     apart += [query[behind] - (b - 1)] if behind < len(query) else []
@@ -227,8 +209,7 @@ def _distance(a: int, b: int, query: Sequence[int], words: int) -> float:
 
 
 def by_overlap(training: Training) -> list[Candidate]:
-    """The sliding window; stop words are counted in all contexts of the train split. Labels decide the threshold
-    only."""
+    """The sliding window; labels decide the threshold only."""
     baseline = SlidingWindow(context for _, context in training.inputs)
     rows, scoring = training.held_out, training.scoring
 

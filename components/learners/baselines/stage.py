@@ -1,9 +1,4 @@
-"""Stage `baseline`: systems without a language model.
-
-Every system of `components.learners.baselines` is trained on the same rows as the fine-tuned systems, and writes the
-same output format. The best one that can be served is written as a classifier, which is a candidate for promotion as
-any other.
-"""
+"""Stage `baseline`: systems without a language model, on the same rows and with the same output as fine-tuned ones."""
 
 from __future__ import annotations
 
@@ -44,13 +39,7 @@ Best = dict[int, tuple[Data, dict[str, tuple[WordsModel, list[Answer]]]]]
 
 
 class BaselineJob(Section):
-    """Inputs of the stage.
-
-    Attributes:
-        examples: output directory of the stage `examples`.
-        output: directory to write.
-        unlabelled: output directory of the stage `unlabelled`, whose texts are used beside the train split.
-    """
+    """Inputs of the stage; texts of the directory `unlabelled` are used beside the train split."""
 
     examples: Path
     output: Path
@@ -60,15 +49,11 @@ class BaselineJob(Section):
 def baseline(job: BaselineJob) -> Path:
     """Train the baselines at every budget and seed; write the files of `components.data.tasks.results`.
 
-    These systems are deterministic: seeds with the same training rows, as with the budget `all`, have the
-    result of the first of them. If the task has words models (`components.learners.words`), the one that is chosen
-    (`components.data.tasks.choice`) for most draws of rows at the largest budget is written to `classifier/`: the
-    average over the draws.
+    These systems are deterministic: seeds with the same training rows have the result of the first of them. The words
+    model that is chosen (`components.data.tasks.choice`) for most draws of rows at the largest budget is written to
+    `classifier/`: the average over the draws.
 
-    Raises:
-        ArtifactError: the examples are incomplete.
-        ConfigError: a budget has too few rows for a cross-validation.
-    """
+    Raises ArtifactError: the examples are incomplete; ConfigError: a budget has too few rows for a cross-validation."""
     baselines = _Baselines(job)
     facts = baselines.facts
     with writing(job.output, kind=KIND) as draft:

@@ -43,8 +43,7 @@ Floats = NDArray[np.float64]
 
 
 def most_frequent_tags(train: Split, fields: Sequence[Fields]) -> list[Answer]:
-    """The most frequent tag of each word in train (the lowest index at a tie); for unseen words the most frequent tag
-    of all words."""
+    """The most frequent tag of each word in train (the lowest index at a tie); for unseen words that of all words."""
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     overall: Counter[int] = Counter()
     for words, tags in zip(train.fields, train.targets, strict=True):
@@ -61,11 +60,7 @@ def _most(counts: Counter[int]) -> int:
 
 
 class FeatureTagger:
-    """The CRF on features.
-
-    Args:
-        labels: C names of tags; they determine the legal transitions.
-    """
+    """The CRF on features; the names of the tags determine the legal transitions."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = labels
@@ -74,12 +69,7 @@ class FeatureTagger:
         self._number: dict[str, int] = {}
 
     def fit(self, train: Split, *, penalties: Sequence[float] = PENALTIES) -> Iterator[tuple[float, FeatureTagger]]:
-        """Train on labelled sentences; yields each penalty with the tagger that it gives.
-
-        Args:
-            train: R sentences.
-            penalties: candidates, in order.
-        """
+        """Train on R labelled sentences; yields each penalty, in order, with the tagger that it gives."""
         result = [_features(words) for words in train.fields]
         present = sorted({name for sentence in result for names in sentence for name in names})
         self._number = {name: index for index, name in enumerate(present)}
@@ -171,8 +161,8 @@ def _gradient(part: Tensor) -> Floats:
 
 
 def _batches(lengths: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], Tensor, Tensor]]:
-    """Batches of sentences of similar length: indices of the sentences (B,), mask of the words (B, W), and the indices
-    of these words among all N words."""
+    """Batches of sentences of similar length: their indices (B,), the mask of their words (B, W), and the words'
+    indices."""
     starts = np.cumsum(lengths) - lengths
     order = np.argsort(lengths, kind="stable")
     result = []

@@ -30,13 +30,9 @@ PREFERRED: WayName | None = "contrastive"
 
 
 def ways_of(settings: FinetuneSettings, task: Task) -> dict[WayName, FinetuneSettings]:
-    """Way to learn -> settings of its runs, in the order in which they are tried.
-
-    With `method: auto`, ways that do not suit the kind of task are left out.
-
-    Raises:
-        ConfigError: no way is left, or the method of the settings does not suit the kind.
-    """
+    """Way to learn -> settings of its runs, in the order in which they are tried; `method: auto` leaves out ways that
+    do not suit the kind of task.
+    Raises ConfigError: no way is left, or the method of the settings does not suit the kind."""
     if settings.method != "auto":
         if problem := refuse(task, settings):
             raise ConfigError(problem)
@@ -55,12 +51,10 @@ class Attempt:
     """What one way to learn has brought in one run.
 
     Attributes:
-        way: the way.
         minutes: estimated cost (`Cost`); of the whole way if it was left out.
         score: of selection, mean over the members; None if the way was left out (`auto.minutes`, `Way.least_rows`).
         tokens, seconds: of training, before the final run of the way that is kept.
-        share: of the steps of the settings; below 1 where `auto.minutes` has shortened the training.
-    """
+        share: of the steps of the settings; below 1 where `auto.minutes` has shortened the training."""
 
     way: WayName
     minutes: float
@@ -76,13 +70,9 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Cost:
-    """Estimated cost of a run with its cross-validation, in minutes at `OPERATIONS`.
-
-    Attributes:
-        fixed: what does not depend on the number of steps: features of all rows, evaluations.
-        step: of one step of the final run and the corresponding steps in the folds' runs.
-        steps: of the final run.
-    """
+    """Estimated cost of a run with its cross-validation, in minutes at `OPERATIONS`: `fixed` for features and
+    evaluations, `step` for one step of the final run and the corresponding ones in the folds, and the number of
+    `steps` of the final run."""
 
     fixed: float
     step: float = 0.0
@@ -95,11 +85,8 @@ class Cost:
 
 
 def cost_of(spec: GroupSpec) -> Cost:
-    """Estimated cost of a run.
-
-    A forward pass takes 2 operations per parameter and piece, a training step 6 (Kaplan et al. 2020, section 2.1);
-    parameters of the embeddings are not counted.
-    """
+    """Estimated cost of a run: 2 operations per parameter and piece in a forward pass, 6 in a training step (Kaplan et
+    al. 2020, section 2.1), without the parameters of the embeddings."""
     fixed = step = 0.0
     steps = 0
     for member in spec.members:
@@ -127,14 +114,9 @@ def cost_of(spec: GroupSpec) -> Cost:
 
 
 def share_left(spec: GroupSpec, cost: Cost, attempts: Sequence[Attempt], *, ways: Sequence[WayName]) -> float:
-    """The share of its steps that a run is trained for; 0: the way is left out.
-
-    Args:
-        spec: of the run.
-        cost: of the run.
-        attempts: with earlier ways. The first way has no limit, and no way with teachers.
-        ways: of this run in order; what is left of `auto.minutes` is divided equally among those still to be tried.
-    """
+    """The share of its steps that a run is trained for after earlier attempts; 0: the way is left out. What is left of
+    `auto.minutes` is divided equally among the `ways` still to be tried; the first one, and one with teachers, has
+    no limit."""
     settings = spec.settings
     if settings.method not in ways:
         return 0.0
@@ -164,12 +146,8 @@ def shortened(spec: GroupSpec, cost: Cost, share: float) -> GroupSpec:
 
 
 def suited_ways(specs: Mapping[WayName, GroupSpec]) -> list[WayName]:
-    """The ways that a run tries. A way that needs more labelled rows (`Way.least_rows`) is left out if the run has a
-    cheaper way.
-
-    Args:
-        specs: way to learn -> the run.
-    """
+    """The ways that a run tries: not one that needs more labelled rows (`Way.least_rows`), if the run has a cheaper
+    one."""
     if all(WAYS[name].least_rows or WAYS[name].has_teachers for name in specs):
         return list(specs)
     spec = next(iter(specs.values()))
@@ -179,14 +157,8 @@ def suited_ways(specs: Mapping[WayName, GroupSpec]) -> list[WayName]:
 
 
 def notes(settings: FinetuneSettings, costs: Sequence[Cost], shares: Sequence[float], *, few: Set[int]) -> list[str]:
-    """Messages about the runs in which a way to learn is shortened or not tried, and the reason.
-
-    Args:
-        settings: of the runs.
-        costs: of the runs.
-        shares: of their steps that are trained; 0: the way is left out.
-        few: indices of runs in which it is left out because they have too few rows.
-    """
+    """Messages about the runs in which a way to learn is shortened or not tried, and the reason: their cost, or, for
+    the indices in `few`, too few rows."""
     count = len(costs)
     out = [cost.minutes for run, cost in enumerate(costs) if not shares[run] and run not in few]
     short = [cost.minutes for run, cost in enumerate(costs) if 0 < shares[run] < 1]

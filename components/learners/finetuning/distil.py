@@ -1,13 +1,10 @@
 """Stages `teach` and `distil`: a student learns the predictions of teachers (Hinton et al. 2015).
 
-`teach` labels the texts of a group of `distil` with the runs of a fine-tuned system: the run of every label budget and
-seed, and with `selection: budget` the runs of its folds. The weights of most runs are not stored, so each run is
-trained again up to the point that was chosen for it, without evaluations. A words model beside the encoder is left out.
-`distil` trains the students. A student's run learns from the teachers' runs of the same budget, seed and fold.
-
-The penalty and the end of a teacher's run were chosen on the rows of all folds. The student's are chosen in the same
-way.
-"""
+`teach` labels the texts of a group of `distil` with the runs of a fine-tuned system: of every label budget and seed,
+and with `selection: budget` of its folds. The weights of most runs are not stored, so each run is trained again up to
+the point that was chosen for it, without evaluations. A student's run learns from the teachers' runs of the same
+budget, seed and fold; its penalty and end are chosen as the teacher's, on the rows of all folds. A words model beside
+the encoder is left out."""
 
 from __future__ import annotations
 
@@ -41,14 +38,8 @@ from components.training.checkpoint import fingerprint
 
 
 class TeachJob(FinetuneJob):
-    """Inputs of the stage `teach`.
-
-    Attributes:
-        group: block of `distil`.
-        distil: its settings.
-        texts: texts without labels of the group.
-        finetuned: output directory of the stage `finetune` for this system.
-    """
+    """Inputs of the stage `teach`: a group (block of `distil`), its settings and texts, and the output of
+    `finetune`."""
 
     group: str
     distil: DistilSettings
@@ -61,12 +52,9 @@ class DistilJob(FinetuneJob):
 
     Attributes:
         start: initialisation of the student, and the name of the group.
-        group: block of `distil`.
-        distil: its settings.
         student: system that the student is without teachers.
         texts: texts without labels of the group.
-        taught: folder with the predictions of the teachers.
-    """
+        taught: folder with the predictions of the teachers."""
 
     start: str  # type: ignore[assignment]
     group: str
@@ -84,8 +72,7 @@ def teach(job: TeachJob) -> Path:
     Raises:
         ArtifactError: an input is incomplete, altered, or belongs to another version of the task's data.
         ConfigError: the kind of task has no predictions that a student learns.
-        TrainingError: the loss is not finite, or there is no space for a checkpoint.
-    """
+        TrainingError: the loss is not finite, or there is no space for a checkpoint."""
     if job.system not in job.distil.teachers:
         with writing(job.output, kind=SOFT_LABELS) as draft:
             draft.facts["teacher"] = ""
@@ -109,14 +96,10 @@ def teach(job: TeachJob) -> Path:
 
 
 def distil(job: DistilJob) -> Path:
-    """Train a student for every budget and seed; returns the output directory, which has the files of `finetune`.
+    """Train a student for every budget and seed; writes the files of `finetune`, and raises as `teach`.
 
     The student's own ways to learn, without teachers, are candidates, and win ties. The directory of a system that is
-    no student of the group holds only its manifest.
-
-    Raises:
-        As `teach`.
-    """
+    no student of the group holds only its manifest."""
     if job.student not in job.distil.students:
         with writing(job.output, kind=FINETUNED):
             pass

@@ -52,12 +52,7 @@ class FeatureTable:
 
     @classmethod
     def of_texts(cls, vectors: Tensor, counts: NDArray[np.int64] | None = None) -> FeatureTable:
-        """One vector (S, F) per sequence.
-
-        Args:
-            vectors: (S, F).
-            counts: (N,) number of sequences of each row; None: one.
-        """
+        """One vector (S, F) per sequence, and (N,) sequences of each row; None: one."""
         each = np.ones(len(vectors), dtype=np.int64) if counts is None else counts
         return cls(vectors, np.arange(len(vectors)), None, each, np.zeros((0, 2), dtype=np.int64))
 
@@ -100,13 +95,7 @@ class FeatureTable:
         return self.vectors[torch.from_numpy(indices)]
 
     def batch(self, rows: NDArray[np.int64], targets: Sequence[Target] | None = None) -> Batch:
-        """Rows as a batch of `components.learners.task_models.sampler` with `features` (S, F) or (S, U, F) instead of
-        tokens.
-
-        Args:
-            rows: B row indices.
-            targets: B vectors, or None.
-        """
+        """B rows as a batch of `task_models.sampler` with `features` (S, F) or (S, U, F) instead of tokens."""
         chosen = self.sequences_of(rows)
         whose = np.repeat(np.arange(len(rows)), self.counts[rows])
         batch = target_batch(targets) | {"rows": torch.from_numpy(whose)}
@@ -158,17 +147,8 @@ class FeatureTable:
 def extract(
     model: TaskModel, encoded: Sequence[Encoded], *, precision: str = "float32", file: Path | None = None
 ) -> FeatureTable:
-    """The features of N >= 1 rows by the current encoder.
-
-    Args:
-        model: encoder and head.
-        encoded: N rows.
-        precision: `float32` or `bf16`.
-        file: where the vectors are written batch by batch; None: in memory.
-
-    Raises:
-        OutOfTimeError: the limit of time has passed (`components.core.clock`).
-    """
+    """The features of N >= 1 rows by the current encoder, in memory or written to `file` batch by batch.
+    Raises OutOfTimeError: the limit of time has passed (`components.core.clock`)."""
     # Allocated outside of inference mode, so that the vectors can be inputs of training.
     table = _empty(model, encoded, file=file)
     with predicting(model, precision=precision):
@@ -218,17 +198,10 @@ def _empty(model: TaskModel, encoded: Sequence[Encoded], *, file: Path | None) -
 
 
 def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> FeatureTable:
-    """The table with this key, read from the cache, or computed and written. If two processes compute it at the same
-    time, the first result is kept. A table whose files were altered is computed again.
-
-    Args:
-        folder: of the cache.
-        key: of the table's content.
-        compute: (file for the vectors) -> table.
-
-    Raises:
-        ArtifactError: the table cannot be written.
-    """
+    """The table with this key, read from the cache, or computed (`compute`: file for the vectors -> table) and written.
+    If two processes compute it at the same time, the first result is kept. A table whose files were altered is
+    computed again.
+    Raises ArtifactError: the table cannot be written."""
     directory = Path(folder) / key
     if not is_intact(directory, kind=KIND):
         if is_complete(directory, kind=KIND):
@@ -278,13 +251,7 @@ def read_by_head(model: TaskModel, table: FeatureTable) -> FeatureTable:
 def head_answers(
     head: Head, table: FeatureTable, *, answer: Callable[[Tensor, Batch], list[Answer]] | None = None
 ) -> list[Answer]:
-    """The answers of a head to the rows of a table, computed on the head's device.
-
-    Args:
-        head: the head.
-        table: N rows.
-        answer: computes the answers from the head's outputs; None: `Head.answers`.
-    """
+    """The answers of a head to N rows, computed on its device, by `Head.answers` or another function of its outputs."""
     answer = answer or head.answers
     device = next(head.parameters()).device
     results: dict[int, Answer] = {}

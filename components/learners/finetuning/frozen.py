@@ -31,8 +31,7 @@ LABELS, NAMES = "labels", "names"
 
 
 def fields_of(spec: RunSpec, split: str) -> list[Fields]:
-    """The rows of a split whose features runs read: of train the rows of `all_training_rows`, of `names` one for each
-    label."""
+    """The rows of a split whose features runs read: `all_training_rows` of train; one for each label of `names`."""
     facts = read_facts(spec.examples)
     if split == NAMES:
         return label_fields(facts)
@@ -45,10 +44,7 @@ def fields_of(spec: RunSpec, split: str) -> list[Fields]:
 
 def features(spec: RunSpec, split: str) -> FeatureTable:
     """The features of `fields_of` by the encoder before training.
-
-    Raises:
-        ArtifactError: encoder or examples are incomplete, or the features cannot be written.
-    """
+    Raises ArtifactError: encoder or examples are incomplete, or the features cannot be written."""
     fields = fields_of(spec, split)
     # As in prediction, where the features of a row do not depend on the other rows.
     fixed = split == "test"

@@ -1,9 +1,6 @@
-"""Stage `intermediate`: the encoder of a model that was fine-tuned on another task, as an initialisation.
-
-Supplementary training on an intermediate task with many labels, before the task of interest (Phang et al. 2018,
-"Sentence encoders on STILTs"). The encoder comes from the stored classifier of the largest label
-budget, and of its first seed.
-"""
+"""Stage `intermediate`: the encoder of a model that was fine-tuned on another task with many labels, as an
+initialisation (Phang et al. 2018, "Sentence encoders on STILTs"): of the largest label budget, and of its first
+seed."""
 
 from __future__ import annotations
 
@@ -20,13 +17,7 @@ from components.settings.section import Section
 
 
 class IntermediateJob(Section):
-    """Inputs of the stage.
-
-    Attributes:
-        source: name of the intermediate task.
-        finetuned: output directory of the stage `finetune` on that task.
-        output: encoder directory.
-    """
+    """Inputs of the stage: the name of the intermediate task, the output of `finetune` on it, and where to write."""
 
     source: str
     finetuned: Path
@@ -34,12 +25,7 @@ class IntermediateJob(Section):
 
 
 class FinetuneAfterJob(FinetuneJob):
-    """Inputs of the stage `finetune-after`.
-
-    Attributes:
-        start: initialisation of the model that was fine-tuned on the intermediate task, and the task's name.
-        source: name of the intermediate task.
-    """
+    """Inputs of the stage `finetune-after`; `start` is also the name of the intermediate task."""
 
     start: str  # type: ignore[assignment]
     source: str
@@ -47,10 +33,7 @@ class FinetuneAfterJob(FinetuneJob):
 
 def intermediate(job: IntermediateJob) -> Path:
     """Write the encoder directory of a fine-tuned model; returns it.
-
-    Raises:
-        ArtifactError: the output of fine-tuning is incomplete or altered.
-    """
+    Raises ArtifactError: the output of fine-tuning is incomplete or altered."""
     manifest = read_manifest(job.finetuned, kind=KIND, verify=True)
     folder = encoder_of(members_of(job.finetuned / "classifier")[0])
     encoder = load_encoder(folder, part=True)
@@ -68,13 +51,9 @@ def intermediate(job: IntermediateJob) -> Path:
 
 
 def finetune_after(job: FinetuneAfterJob) -> Path:
-    """Fine-tune from the encoder of an intermediate task; returns the output directory.
+    """Fine-tune from the encoder of an intermediate task; returns the output directory, and raises as `finetune`.
 
-    A task does not start from itself: its labels would be used twice. The directory then holds only its manifest.
-
-    Raises:
-        As `finetune`.
-    """
+    A task does not start from itself: its labels would be used twice. The directory then holds only its manifest."""
     if job.task != job.source:
         return finetune(job)
     with writing(job.output, kind=KIND):

@@ -1,8 +1,4 @@
-"""One task in a fine-tuning run: its model, its metrics on dev, and its best weights.
-
-A member trains its head on frozen-encoder features. The run (`components.learners.finetuning.runs`) then trains the
-weights, and the member evaluates them and predicts.
-"""
+"""One task in a fine-tuning run: its model, its metrics on dev, and its best weights."""
 
 from __future__ import annotations
 
@@ -51,13 +47,7 @@ class Member:
 
     Where the run chooses on dev, its best weights are kept. In a fold of a cross-validation, dev is the rows of the
     fold, and the predictions at every evaluation are kept. After a cross-validation there is no dev, and the weights at
-    the chosen evaluation are kept.
-
-    Args:
-        spec: of the member.
-        encoder: the run's encoder.
-        tokenizer: the encoder's.
-    """
+    the chosen evaluation are kept."""
 
     def __init__(self, spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> None:
         self.spec = spec
@@ -149,8 +139,8 @@ class Member:
 
     @property
     def _norms(self) -> Sequence[Statistics | None]:
-        """The candidates of the head's normalisation (`head_norm: auto`); one, if it is chosen. [None] if the settings
-        name it."""
+        """Candidates of the head's normalisation: with `head_norm: auto` all that are not ruled out by a choice; else
+        [None]."""
         head, chosen = self.model.head, self.spec.chosen
         if not isinstance(head, TextHead) or not head.norm_kinds:
             return [None]
@@ -159,8 +149,8 @@ class Member:
 
     @property
     def _names(self) -> Sequence[bool | None]:
-        """Whether the names of the labels are training texts, as `names_of`; one candidate, if it is chosen, or if the
-        head is not solved."""
+        """Whether the names of the labels are training texts (`names_of`); one candidate if chosen, or if no head is
+        solved."""
         chosen = self.spec.chosen
         recorded = self.record.get("label_names", None if chosen is None else chosen.names)
         if recorded is not None:
@@ -169,7 +159,7 @@ class Member:
         return candidates if self.is_solved or len(candidates) == 1 else [None]
 
     def training_rows(self) -> TrainingRows:
-        """The rows that the run learns from; after the head has been fitted, with the names of the labels if they are
+        """The rows that the run learns from, once the head is fitted with the names of the labels if they are
         chosen."""
         return self.rows.of_training(names=bool(self._names[0]))
 
@@ -180,8 +170,8 @@ class Member:
         return self.spec.settings.head_penalties if chosen is None or chosen.penalty is None else [chosen.penalty]
 
     def refit_head(self) -> FeatureTable | None:
-        """Fit the head to the current encoder's features of the training rows, with the penalty that was chosen on the
-        frozen encoder's; returns the features of dev, None without dev."""
+        """Fit the head to the current encoder's features, with the penalty chosen on the frozen encoder's; returns
+        dev's features."""
         dev = self.rows.current_inputs("dev") if self.is_scored else None
         recorded = self.record.get("penalty")
         self._fit_head(self.rows.current_inputs, dev, penalties=self._penalties if recorded is None else [recorded])
@@ -191,13 +181,8 @@ class Member:
     def _fit_head(
         self, inputs: Callable[[str], FeatureTable], dev: FeatureTable | None, *, penalties: Sequence[float]
     ) -> None:
-        """Fit the head to the features of the training rows.
-
-        Args:
-            inputs: split -> inputs of the head.
-            dev: features of dev, on which the penalty is chosen; None with a single candidate.
-            penalties: candidates; the first choice is recorded.
-        """
+        """Fit the head to `inputs` of the training rows; the penalty is chosen on dev, and the first choice is
+        recorded."""
         settings, head = self.spec.settings, self.model.head
         rows = self.rows.of_head(inputs, names=self._names)
         head.cpu()
@@ -229,14 +214,9 @@ class Member:
             self.record |= {} if best.names is None else {"label_names": best.names}
 
     def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
-        """Evaluate the current weights on dev; without dev, keep them at the chosen evaluation.
-
-        Args:
-            state: of the run.
-            numbers: of the evaluation, from 1; several if there are fewer steps than evaluations.
-            epoch: steps per epoch of the run.
-            loss: training loss of the step.
-        """
+        """Evaluate the current weights on dev; without dev, keep them at the chosen evaluation. `numbers` of the
+        evaluation are from 1, several if there are fewer steps than evaluations; `epoch` is steps per epoch of the
+        run."""
         if self.is_scored:
             dev = self.refit_head() if self.way.refits_head else None
             head = self.model.head
@@ -254,8 +234,8 @@ class Member:
         epoch: int,
         loss: float | None = None,
     ) -> None:
-        """Add the metrics of predictions on dev to the curve; keep the weights if their primary metric is the highest
-        so far (the earlier weights at a tie). In a fold, keep the predictions instead."""
+        """Add the metrics on dev to the curve; keep the weights if their primary metric is the highest so far (the
+        earlier ones at a tie). In a fold, keep the predictions instead."""
         scores = self._scores(result)
         step = state.step
         curve = self.record["curve"]
@@ -281,8 +261,8 @@ class Member:
 
     def result(self) -> dict[str, Tensor]:
         """Predictions on dev and test by the best weights, which the model then holds, and the weights (`model.`); of a
-        fold, the predictions on its rows at every evaluation (`held.NUMBER`); of a run that labels texts, what students
-        learn of them (`LABELS`)."""
+        fold, the predictions at every evaluation (`held.NUMBER`); of a run that labels texts, what students learn
+        (`LABELS`)."""
         if self.spec.labels is not None:
             return pack(LABELS, self._labels_for_students())
         if self.spec.fold is not None:
@@ -348,11 +328,8 @@ class Member:
         return head_answers(self.model.head, self.rows.head_inputs(split))
 
     def test_answers(self, *, trained: bool) -> list[Answer]:
-        """Predictions of the best weights on test, which the stored classifier repeats to the last bit.
-
-        Args:
-            trained: whether the encoder was trained; else its features are cached.
-        """
+        """Predictions of the best weights on test, which the stored classifier repeats to the last bit. The features of
+        an encoder that was not trained are cached."""
         batches = FixedBatches(
             self.model,
             precision=self.spec.precision,

@@ -1,11 +1,8 @@
 """Training of a head on frozen-encoder features.
 
-A linear head on one vector per row is fitted to its optimum: multinomial logistic regression for classification, L-BFGS
-on the task's loss otherwise. All other heads are trained by gradient steps.
-
-Fine-tuning that starts from a fitted head distorts the features less than from a random head (Kumar et al. 2022,
-"Fine-tuning can distort pretrained features and underperform out-of-distribution").
-"""
+A linear head on one vector per row is fitted to its optimum, all others are trained by gradient steps. Fine-tuning that
+starts from a fitted head distorts the features less than from a random head (Kumar et al. 2022, "Fine-tuning can
+distort pretrained features and underperform out-of-distribution")."""
 
 from __future__ import annotations
 
@@ -35,13 +32,8 @@ MOST_ROWS = 20_000
 
 
 class HeadCandidate(NamedTuple):
-    """A candidate of the search.
-
-    Attributes:
-        norm: normalisation of the head's inputs; None: `head_norm` of the settings.
-        penalty: L2 penalty.
-        names: whether the names of the labels are training texts; None: the run does not use them.
-    """
+    """A candidate of the search: normalisation of the head's inputs (None: `head_norm`), L2 penalty, and whether the
+    names of the labels are training texts (None: not used)."""
 
     norm: Statistics | None
     penalty: float
@@ -68,11 +60,8 @@ def search_head(
     candidates: Sequence[HeadCandidate],
     steps: int,
 ) -> tuple[HeadCandidate, dict[HeadCandidate, float]]:
-    """Fit a linear head of any task to the optimum of its loss with the best candidate on dev. At a tie, the larger
-    penalty is better, then the first candidate.
-
-    Minimises the loss with the penalty (`TextHead.penalty_of`) by L-BFGS in float64 on the normalised features, without
-    dropout.
+    """Fit a linear head of any task to the optimum of its loss with the best candidate on dev; at a tie, the larger
+    penalty is better, then the first candidate. The loss with the penalty (`TextHead.penalty_of`) has no dropout.
 
     Args:
         head: its normalisation, output layer and penalty are set.
@@ -80,11 +69,8 @@ def search_head(
         dev: features of dev; None with one candidate.
         score: answers on dev -> metric, higher is better.
         candidates: those that differ only in the penalty next to each other.
-        steps: maximum number of iterations.
 
-    Returns:
-        The best candidate, and the metric of each; no metrics without dev.
-    """
+    Returns the best candidate, and the metric of each; no metrics without dev."""
     solved: list[tuple[float, HeadCandidate, dict[str, Tensor], float]] = []
     head.eval()
     for (names, norm), group in itertools.groupby(candidates, key=lambda candidate: (candidate.names, candidate.norm)):
@@ -154,11 +140,7 @@ def _descent(head: TextHead, rows: HeadRows, penalty: float, steps: int) -> None
 class HeadAlone(nn.Module):
     """A head as a model of the training loop, on batches of `FeatureSampler`.
 
-    Args:
-        head: the head.
-        above: (features, rows) -> inputs of the head.
-        mix: module with the parameters of `above`, if any.
-    """
+    `above`: (features, rows) -> inputs of the head; `mix`: module with its parameters, if any."""
 
     def __init__(self, head: Head, *, above: Callable[[Tensor, Tensor], Tensor], mix: nn.Module | None = None) -> None:
         super().__init__()
@@ -177,12 +159,7 @@ class HeadAlone(nn.Module):
 
 
 class FeatureSampler(EpochSampler):
-    """Batches of a table's rows; rows of similar length together if the head reads units.
-
-    Args:
-        table: features of N rows.
-        targets: N vectors.
-    """
+    """Batches of a table's N rows; rows of similar length together if the head reads units."""
 
     def __init__(self, table: FeatureTable, targets: Sequence[Target], *, batch_size: int, seed: int) -> None:
         # No tokens are encoded; a row counts as one.
@@ -205,11 +182,7 @@ def train_head(
     steps: int,
     seed: int,
 ) -> None:
-    """Train a head on frozen-encoder features with the training loop.
-
-    Raises:
-        TrainingError: the loss is not finite.
-    """
+    """Train a head on frozen-encoder features with the training loop. Raises TrainingError: the loss is not finite."""
     head.fit_norm(table.matrix())
     alone = HeadAlone(head, above=lambda vectors, rows: vectors)
     state = TrainingState.fresh(alone, decayed(head.parameters()), settings=settings)

@@ -24,13 +24,7 @@ from components.training.rng import counter_rng
 
 
 class RunRows:
-    """The rows of one task in a run.
-
-    Args:
-        spec: of the run.
-        model: encoder and head.
-        tokenizer: the encoder's.
-    """
+    """The rows of one task in a run."""
 
     def __init__(self, spec: RunSpec, model: TaskModel, tokenizer: Tokenizer) -> None:
         self.spec, self._model, self._tokenizer = spec, model, tokenizer
@@ -75,12 +69,8 @@ class RunRows:
     def of_head(
         self, inputs: Callable[[str], FeatureTable], *, names: Iterable[bool | None]
     ) -> dict[bool | None, HeadRows]:
-        """The rows on which the head is trained alone: a sample of more than `MOST_ROWS`.
-
-        Args:
-            inputs: split -> inputs of the head.
-            names: with or without the names of the labels; one result each.
-        """
+        """The rows on which the head is trained alone, a sample of more than `MOST_ROWS`, with or without the names of
+        the labels; `inputs`: split -> inputs of the head."""
         rows = np.arange(len(self))
         if len(rows) > MOST_ROWS:
             rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])

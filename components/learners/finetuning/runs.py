@@ -1,13 +1,9 @@
 """One fine-tuning run: one seed, and one label budget of each task, from encoder to predictions.
 
-A run has one member per task; the members share an encoder, and most runs have one. The head of each member is first
-trained on features of the frozen encoder. The way to learn (`components.learners.ways`) decides what is trained after
-that. The metrics on dev are computed repeatedly, and each member keeps the weights with its highest primary metric. The
-head on the frozen encoder is one of the candidates.
-
-A run is a function of its `GroupSpec`. Its state is under `cluster.storage`: a killed run resumes from its last
-checkpoint, and a finished one is not repeated.
-"""
+A run has one member per task; the members share an encoder. The head of each member is first trained on features of the
+frozen encoder. The way to learn (`components.learners.ways`) decides what is trained after that. The metrics on dev are
+computed repeatedly, and each member keeps the weights with its highest primary metric. A run is a function of its
+`GroupSpec`; a killed one resumes from its last checkpoint, and a finished one is not repeated."""
 
 from __future__ import annotations
 
@@ -48,11 +44,8 @@ CURVE_POINTS = 60
 class GroupSpec:
     """All inputs of a run; plain values, to be sent to another process.
 
-    Attributes:
-        members: one per task; of the same encoder, settings, seed and precision.
-        key: of the run's checkpoints.
-        temperature: of the sampling of tasks.
-    """
+    Members have the same encoder, settings, seed and precision. `key`: of the checkpoints; `temperature`: of the
+    sampling of tasks."""
 
     members: tuple[RunSpec, ...]
     key: str
@@ -93,13 +86,10 @@ def finished(spec: GroupSpec) -> bool:
 
 
 def result(spec: GroupSpec, member: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The result of a finished run for one of its members.
+    """The result of a finished run for one of its members: tensors and the record.
 
-    Returns:
-        Tensors: predictions on `dev` and `test` (`packing.unpack`); predictions of the head on the frozen encoder under
-        `frozen.dev` and `frozen.test`, and its weights under `frozen.model.`, if the settings ask for them; weights
-        under `model.`; and the record.
-    """
+    Tensors are the predictions on `dev` and `test` (`packing.unpack`), the weights under `model.`, and of the head on
+    the frozen encoder, if the settings ask for it, under `frozen.dev`, `frozen.test` and `frozen.model.`."""
     stored = spec.store.latest()
     assert stored is not None, f"run {spec.key} is not finished"
     return below(_prefix(member), stored.tensors), dict(stored.numbers["records"][member])
@@ -119,8 +109,7 @@ def execute(spec: GroupSpec) -> list[dict[str, Any]]:
 
     Raises:
         TrainingError: the loss is not finite, or a checkpoint cannot be written.
-        ArtifactError: encoder or examples are incomplete, or do not fit.
-    """
+        ArtifactError: encoder or examples are incomplete, or do not fit."""
     store = spec.store
     stored = store.latest()
     if stored is not None and stored.numbers.get("done"):
@@ -146,12 +135,7 @@ def execute(spec: GroupSpec) -> list[dict[str, Any]]:
 
 
 class Run:
-    """The state of a run: its members, the model that is trained, its batches, and the optimizer.
-
-    Args:
-        spec: of the run.
-        members: one per task, around one encoder.
-    """
+    """The state of a run: its members around one encoder, the model that is trained, its batches, and the optimizer."""
 
     def __init__(self, spec: GroupSpec, members: Sequence[Member]) -> None:
         self.spec = spec
@@ -283,12 +267,8 @@ class Run:
 
 
 class Forecast:
-    """The seconds of training, from the seconds of its steps, against a limit of time (`components.core.clock`).
-
-    Args:
-        rounds: as of `RunSpec`; the time is divided equally among them.
-        steps: that are left.
-    """
+    """The seconds of training, from the seconds of its steps, against the limit of time, divided equally among `rounds`
+    of runs."""
 
     #: Steps after which seconds are forecast; the first one, which also prepares tensors, is not counted.
     AFTER: ClassVar = 4
@@ -298,11 +278,7 @@ class Forecast:
         self._began = 0.0
 
     def check(self, left: int) -> None:
-        """Check after a step that the remaining ones end in time.
-
-        Raises:
-            OutOfTimeError: they do not.
-        """
+        """Raise OutOfTimeError after a step if the remaining ones do not end in time."""
         if (seconds := seconds_left()) == math.inf:
             return
         taken = self.steps - left - 1
@@ -321,14 +297,8 @@ def shares(sizes: Sequence[int], temperature: float) -> NDArray[np.float64]:
 class TaskMixture(Sampler):
     """Batches of several tasks, one task per step; `task` in a batch is its index.
 
-    The task of a step is a function of (seed, step); its batch is the next one of the task's own sampler.
-
-    Args:
-        samplers: one per task.
-        probabilities: one per task.
-        steps: number of steps; with fewer steps, the sequence of tasks is a prefix of the same sequence.
-        seed: of the sequence of tasks.
-    """
+    The task of a step is a function of (seed, step); its batch is the next one of the task's own sampler. With fewer
+    steps, the sequence of tasks is a prefix of the same sequence."""
 
     def __init__(
         self, samplers: Sequence[Sampler], probabilities: NDArray[np.float64], *, steps: int, seed: int
@@ -378,12 +348,7 @@ def dev_scores(records: Sequence[Mapping[str, Any]], tasks: Sequence[str], *, po
 
 
 def schedule_of(spec: GroupSpec, *, epoch: int) -> tuple[int, int]:
-    """Number of steps of a run, and of its evaluations.
-
-    Args:
-        spec: of the run.
-        epoch: steps per epoch, over all members.
-    """
+    """Number of steps of a run, and of its evaluations; `epoch`: steps per epoch, over all members."""
     taught = 0
     if (distillation := spec.members[0].distillation) is not None:
         taught = int(read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"])
@@ -400,10 +365,6 @@ def evaluations_at(steps: int, *, count: int) -> dict[int, list[int]]:
 
 
 def steps_between(epochs: float, *, epoch: int) -> int:
-    """Steps between the unfreezing of two layer groups.
-
-    Args:
-        epochs: `unfreeze_epochs`; 0 gives 0.
-        epoch: steps per epoch. With few labels a fraction of an epoch is still one step.
-    """
+    """Steps between the unfreezing of two layer groups, from a number of epochs; a fraction of one is at least one
+    step."""
     return max(1, round(epochs * epoch)) if epochs else 0

@@ -1,10 +1,8 @@
 """Predictions of a teacher for texts without labels, for every label budget, seed and fold.
 
 `labels.safetensors` holds (`packing.pack`) the predictions of all texts: under `BUDGET.SEED.FOLD` by the run that has
-learned from the rows outside a fold, and under `BUDGET.SEED.all` by the run that has learned from all rows of the
-budget. With them, a student that is cross-validated never learns the labels of the rows on which it is scored: neither
-itself nor through its teacher.
-"""
+learned from the rows outside a fold, and under `BUDGET.SEED.all` by the run that has learned from all rows. So a
+student never learns the labels of the rows on which it is scored: neither itself nor through its teacher."""
 
 from __future__ import annotations
 
@@ -33,15 +31,8 @@ def name_of(spec: RunSpec) -> str:
 
 
 def read_soft_labels(files: Sequence[Path], name: str) -> list[Target]:
-    """The mean of the teachers' predictions for every text.
-
-    Args:
-        files: of the teachers.
-        name: of the run (`name_of`).
-
-    Raises:
-        ArtifactError: an output is incomplete, or has no predictions of this run.
-    """
+    """The mean of the predictions in the teachers' files for every text, under the name of a run.
+    Raises ArtifactError: an output is incomplete, or has no predictions of this run."""
     result = []
     for file in files:
         read_manifest(file.parent, kind=KIND)
@@ -54,17 +45,11 @@ def read_soft_labels(files: Sequence[Path], name: str) -> list[Target]:
 
 
 def soft_labels_of(spec: RunSpec, held: Split, left_out: frozenset[bytes]) -> tuple[NDArray[np.int64], list[Target]]:
-    """What a run learns from its teachers: indices of the texts, and the predictions.
+    """What a run learns from the teachers of its fold: indices of the texts, and the predictions.
 
-    The teachers belong to the run's own fold. Texts of the rows that the run is scored on, and what belongs to them,
-    are left out, although they have no labels here: a served model has not learned from the texts of its requests, and
-    the score has to predict that case.
-
-    Args:
-        spec: of the run.
-        held: the rows that the run is scored on.
-        left_out: digests of what belongs to them.
-    """
+    Texts of the rows that the run is scored on (`held`), and what belongs to them (`left_out`), are left out, although
+    they have no labels here: a served model has not learned from the texts of its requests, and the score has to
+    predict that case."""
     assert spec.distillation is not None
     texts = read_unlabelled(spec.distillation.texts)
     if not texts:

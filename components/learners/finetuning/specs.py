@@ -56,13 +56,8 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Distillation:
-    """What a student learns from.
-
-    Attributes:
-        settings: of the group.
-        texts: texts without labels.
-        teachers: files with the teachers' predictions for these texts (`components.learners.finetuning.soft_labels`).
-    """
+    """What a student learns from: texts without labels, and the files with the teachers' predictions
+    (`soft_labels`)."""
 
     settings: DistilSettings
     texts: Path
@@ -75,29 +70,21 @@ class RunSpec:
 
     Attributes:
         examples: output directory of the stage `examples`.
-        encoder: encoder directory.
-        settings: of the run (`stage.for_start`).
         budget: rows per stratum; -1 for all.
-        seed: of the run.
-        precision: of training and prediction.
         trained: whether the encoder's weights are read from its directory; else they are initialised with the seed.
         storage, checkpoint_seconds: of `cluster`.
         key: of the checkpoints.
         tables: `cluster.features`.
         features: key of the frozen-encoder features; equal for runs with the same encoder weights.
-        fold: of a cross-validation: the run learns from the budget's rows outside the fold, and predicts those inside.
-            None: the run learns from all rows of the budget.
-        folds: number of folds of that cross-validation.
+        fold: of a cross-validation with this number of folds: the run learns from the budget's rows outside the fold,
+        and
+            predicts those inside. None: the run learns from all rows.
         chosen: what cross-validation has chosen; None in a run that chooses on dev.
-        distillation: of a run with method `distil`.
-        labels: texts that the finished run labels for students, in place of the rows of dev and test; None: the run
-            labels no texts.
+        labels: texts that the finished run labels for students, in place of dev and test.
         left_out: digests of inputs that the run does not read, because another task of the run is scored on them.
-        words: output directory of the stage `unlabelled`, whose texts words models read, as in the stage `baseline`;
-            None: they read the train split only.
+        words: output of the stage `unlabelled`, whose texts words models read beside the train split.
         rounds: number of runs of the same length, one after another and this one included, for which a limit of time
-            has to suffice (`components.core.clock`).
-    """
+            has to suffice (`components.core.clock`)."""
 
     examples: Path
     encoder: Path
@@ -139,8 +126,7 @@ def load_initial_encoder(spec: RunSpec) -> tuple[LanguageModel, Tokenizer]:
 
 
 def fresh_encoder(spec: RunSpec, encoder: LanguageModel, *, purpose: str) -> LanguageModel:
-    """A model of the same architecture with random weights from the run's seed, and the same static channel, on the
-    CPU."""
+    """A model of the same architecture with random weights from the run's seed, and the same static channel."""
     torch.manual_seed(counter_seed(spec.seed, purpose))
     sizes = encoder.config.model_dump(mode="json", exclude={"vocabulary"})
     fresh = build_model(family_of(spec.encoder), vocabulary=encoder.config.vocabulary, settings=sizes)
@@ -171,8 +157,8 @@ def label_fields(facts: TaskFacts) -> list[Fields]:
 
 
 def names_of(spec: RunSpec) -> Sequence[bool | None]:
-    """Whether a run learns from the names of the labels (`label_names`): [True], or [True, False] if both are compared.
-    [None]: the settings ask for no names, or the run cannot use them: a name such as `HUM` says little."""
+    """Whether a run learns from the names of the labels (`label_names`): [True], or [True, False] if both are compared,
+    or [None] if the settings ask for no names or the run cannot use them: a name such as `HUM` says little."""
     facts, asked = read_facts(spec.examples), spec.settings.label_names
     task = find_task(facts.kind)
     if asked == "none" or not (task.single and task.labels_rows):
@@ -183,12 +169,10 @@ def names_of(spec: RunSpec) -> Sequence[bool | None]:
 
 
 def gpu_bytes(specs: Iterable[RunSpec]) -> int:
-    """Estimated bytes that the largest of these runs needs on a GPU, for its placement; 0 without runs. No result
-    depends on it.
+    """Estimated bytes that the largest of these runs needs on a GPU, for its placement only; 0 without runs.
 
     A layer of width h stores h (34 + 5 a T / h) bytes per position for the backward pass, with activations of 16 bits,
-    T positions and a attention heads (Korthikanti et al. 2022, equation 1). A Transformer layer has 12 h^2 parameters;
-    a recurrent layer of as many parameters stores less.
+    T positions and a attention heads (Korthikanti et al. 2022, equation 1). A Transformer layer has 12 h^2 parameters.
     """
     distinct = {
         (spec.encoder, spec.precision, spec.settings.step_rows, spec.settings.max_length): spec for spec in specs
@@ -214,9 +198,7 @@ class Rows:
         learned: rows that the run learns from.
         held: rows of the fold, which the run predicts; None in runs without a fold.
         short: stratum -> number of its rows, where there are fewer than the budget.
-        left_out: digests of everything that belongs to the rows of the fold (`Split.belonging`); the run reads no text
-            with such a digest, with or without a label. Empty in runs without a fold.
-    """
+        left_out: digests of everything that belongs to the fold (`Split.belonging`), which the run does not read."""
 
     learned: NDArray[np.int64]
     held: NDArray[np.int64] | None
@@ -238,19 +220,15 @@ def rows_of(spec: RunSpec, train: Split) -> Rows:
 
 
 def number_of_folds(spec: RunSpec) -> int:
-    """Number of folds of the cross-validation within the run's label budget.
-
-    Raises:
-        ConfigError: the budget has too few rows.
-    """
+    """Number of folds within the run's label budget. Raises ConfigError: the budget has too few rows."""
     train = read_split(spec.examples, "train")
     rows = rows_of(replace(spec, fold=None), train).learned
     return int(run_folds(read_facts(spec.examples), train, rows, seed=spec.seed).max()) + 1
 
 
 def all_training_rows(spec: RunSpec, train: Split, facts: TaskFacts) -> NDArray[np.int64]:
-    """Indices, ascending, of the training rows of all runs with the same encoder weights: of all budgets, and of all
-    seeds unless the weights depend on the seed."""
+    """Indices, ascending, of the training rows of all budgets, and of all seeds unless the encoder's weights depend on
+    them."""
     strata = strata_of(train, facts.kind)
     seeds = facts.seeds if spec.trained else [spec.seed]
     return np.unique(

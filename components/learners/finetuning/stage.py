@@ -1,9 +1,5 @@
-"""Stage `finetune`: every label budget and seed of one (task, family, start).
-
-The runs are independent and are distributed over single-threaded processes, one per core. Their state is under
-`cluster.storage`: after a kill, the stage computes only what is missing, with the same weights and predictions
-as an uninterrupted one.
-"""
+"""Stage `finetune`: every label budget and seed of one (task, family, start), in single-threaded processes, one per
+core. After a kill, the stage computes only what is missing, with the same weights and predictions."""
 
 from __future__ import annotations
 
@@ -53,10 +49,8 @@ class FinetuneJob(Section):
         family: block of `pretrain` that the encoder comes from.
         start: initialisation of the encoder.
         examples: output directory of the stage `examples`.
-        encoder: encoder directory.
         settings: `finetune.<family>`.
-        words: output directory of the stage `unlabelled`, whose texts the stage `baseline` reads; words models read the
-            same texts.
+        words: output of the stage `unlabelled`, whose texts words models read, as in the stage `baseline`.
         code: digest of the code and libraries that the stage can reach; part of the keys of checkpoints and features.
     """
 
@@ -108,13 +102,7 @@ def is_trained(encoder: Path) -> bool:
 def train_and_write(
     job: FinetuneJob, ways: Mapping[Way, FinetuneSettings], *, distillation: Distillation | None = None
 ) -> Path:
-    """Train in several ways, keep the best one of each budget and seed, and write the output of `finetune`.
-
-    Args:
-        job: of the task.
-        ways: way to learn -> settings of its runs.
-        distillation: of the way `distil`.
-    """
+    """Train in several ways, keep the best one of each budget and seed, and write the output of `finetune`."""
     facts = read_facts(job.examples)
     specs = {
         way: [GroupSpec((spec,), key=spec.key) for spec in specs_of(job, changed, distillation=distillation)]
@@ -136,13 +124,8 @@ def train_and_write(
 def write_member(
     directory: Path, runs: Sequence[TrainedRun], member: int, *, job: FinetuneJob, start: str
 ) -> dict[str, Any]:
-    """Write the results and the classifiers of one member of finished runs; returns the facts of the manifest.
-
-    Args:
-        member: its index in the runs.
-        job: of the member's task.
-        start: name of the initialisation in results.
-    """
+    """Write the results and classifiers of one member (its index) of finished runs; returns the facts of the
+    manifest."""
     facts, system = read_facts(job.examples), f"{job.family}-{start}"
     named = ("dev", "test") if facts.selection == "dev" else ("test",)
     splits = {name: read_split(job.examples, name) for name in named}
@@ -182,8 +165,7 @@ def write_member(
 
 
 def _write_classifier(directory: Path, outputs: Sequence[_Output], *, job: FinetuneJob, start: str) -> None:
-    """Write the average of the models of one budget, or with `frozen` in the directory's name of their heads on the
-    frozen encoder."""
+    """Write the average of the models of one budget, or of their heads on the frozen encoder."""
     kind, spec, frozen = read_facts(job.examples).kind, outputs[0].spec, directory.name.endswith(FROZEN)
     save_members(
         directory,
@@ -302,12 +284,7 @@ def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
 def spec_maker(
     job: FinetuneJob, settings: FinetuneSettings, *, distillation: Distillation | None = None
 ) -> Callable[[int, int], RunSpec]:
-    """The inputs of one task in a run, as a function of label budget (rows per stratum; -1 for all) and seed.
-
-    Args:
-        settings: of the runs (`for_start`).
-        distillation: of runs with teachers.
-    """
+    """The inputs of one task in a run, as a function of label budget (rows per stratum; -1 for all) and seed."""
     facts, encoder = read_facts(job.examples), read_manifest(job.encoder, kind=ENCODER).digest
     trained, size = is_trained(job.encoder), product_size(architecture_of(job.encoder))
     # By the architecture without the vocabulary, so that all starts of a family have the same precision.
@@ -364,8 +341,7 @@ def spec_maker(
 def specs_of(
     job: FinetuneJob, settings: FinetuneSettings, *, distillation: Distillation | None = None
 ) -> Iterator[RunSpec]:
-    """The runs of every budget and seed, the longest first, so that no core is idle while the last run finishes.
-    Arguments as of `spec_maker`."""
+    """The runs of every budget and seed, the longest first, so that no core is idle while the last run finishes."""
     facts, spec = read_facts(job.examples), spec_maker(job, settings, distillation=distillation)
     for budget in reversed(facts.budgets):
         for seed in facts.seeds:

@@ -1,11 +1,7 @@
 """Stages `together` and `share`: multi-task learning with one encoder, and its results by task.
 
-`together` executes a run (`components.learners.finetuning.runs`) for every seed that the tasks of a group have in
-common and every label budget. Budgets are paired by rank (each task's smallest with the others' smallest, and so on),
-because their units differ between kinds. The stage writes one folder per task, as the stage `finetune` does. `share`
-copies a task's folder next to the other results of that task, so that single-task and multi-task systems are in one
-folder.
-"""
+`together` executes a run for every seed that the tasks of a group have in common and every label budget. Budgets are
+paired by rank, because their units differ between kinds. `share` copies a task's folder next to its other results."""
 
 from __future__ import annotations
 
@@ -36,19 +32,9 @@ KIND = "together"
 
 
 class TogetherJob(Section):
-    """Inputs of the stage `together`.
+    """Inputs of the stage `together`; fields as of `FinetuneJob`, by task where they depend on it.
 
-    Attributes:
-        group: block of `together`.
-        family: block of `pretrain` that the encoder comes from.
-        start: initialisation of the encoder.
-        examples: task -> output directory of the stage `examples`.
-        words: task -> as in `FinetuneJob`.
-        encoder: encoder directory.
-        settings: `finetune.<family>`.
-        temperature: a step's task is sampled with probability proportional to rows^(1 / temperature).
-        code: as in `FinetuneJob`.
-    """
+    A step's task is sampled with probability proportional to rows^(1 / temperature)."""
 
     group: str
     family: str
@@ -74,12 +60,7 @@ class TogetherJob(Section):
 
 
 class ShareJob(Section):
-    """Inputs of the stage `share`.
-
-    Attributes:
-        task: name of the task.
-        together: output directory of the stage `together`.
-    """
+    """Inputs of the stage `share`: a task, and the output directory of the stage `together`."""
 
     task: str
     together: Path
@@ -145,13 +126,9 @@ def _specs(
 
 
 def share(job: ShareJob) -> Path:
-    """Copy the results of one task from the output of `together` to a directory as `finetune` writes it.
-
-    If the task does not belong to the group, the directory holds only its manifest.
-
-    Raises:
-        ArtifactError: the output of `together` is incomplete or altered.
-    """
+    """Copy the results of one task from the output of `together` to a directory as `finetune` writes it; of a task
+    outside of the group, only a manifest.
+    Raises ArtifactError: the output of `together` is incomplete or altered."""
     manifest = read_manifest(job.together, kind=KIND, verify=True)
     with writing(job.output, kind=FINETUNED) as draft:
         if job.task in manifest.facts["tasks"]:

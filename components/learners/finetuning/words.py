@@ -1,14 +1,12 @@
 """Words beside the encoder (`finetune.<name>.words: auto`).
 
-The words model is one of `components.learners.words.systems`. It is combined with the encoder in one of two ways: a
-mean of the probabilities of both, or one logistic regression on features of the frozen encoder beside the TF-IDF
-weights. These have a scale of their own, because the penalty that suits hundreds of normalised features suppresses
-TF-IDF weights of norm 1. System, weight and scale are chosen (`components.data.tasks.choice`) on the rows that the
-run's other choices are made on: by predictions out of fold of both, or on dev. The predictions that are scored come
-from choices that were made without the row's fold.
+The words model is combined with the encoder by a mean of the probabilities, or by one logistic regression on features
+of the frozen encoder beside the TF-IDF weights. These have a scale of their own, because the penalty that suits
+hundreds of normalised features suppresses weights of norm 1. System, weight and scale are chosen on the rows that the
+run's other choices are made on. The predictions that are scored come from choices that were made without the row's
+fold.
 
-Shapes: N rows, F features of the encoder, V of the words, C labels.
-"""
+Shapes: N rows, F features of the encoder, V of the words, C labels."""
 
 from __future__ import annotations
 
@@ -58,12 +56,9 @@ class Mixed:
 
     Attributes:
         answers: split -> the combined answers.
-        record: entries of the run's record: `words`, and `selected`, or on dev `curve` with the scores at the
-            `chosen` point.
+        record: entries of the run's record: `words`, and `selected`, or on dev `curve` with the scores at `chosen`.
         part: what is served beside the encoder; None if the encoder alone is better.
-        weights: of the model, under `model.`, if they differ from the run's weights: the head of a joint regression on
-            the frozen encoder.
-    """
+        weights: of the model, under `model.`, if they differ from the run's: the head of a joint regression."""
 
     answers: dict[str, list[Answer]]
     record: dict[str, Any]
@@ -76,14 +71,9 @@ Combination = tuple[Sequence[Answer], Callable[[list[Answer]], Mixed]]
 
 
 def with_words(spec: RunSpec, answers: Mapping[str, list[Answer]], record: Mapping[str, Any]) -> Mixed:
-    """Combine a run with words, if `words` is `auto`. Candidates are no words, the weights of a mean, and the strengths
-    of a joint regression, the simplest first. A kind without probabilities of labels has no words.
-
-    Args:
-        spec: of the finished run.
-        answers: split -> its answers: `test`, and `dev` or `oof`.
-        record: of the run.
-    """
+    """Combine a finished run with words, if `words` is `auto`; `answers`: of `test`, and of `dev` or `oof`. Candidates
+    are no words, the weights of a mean, and the strengths of a joint regression, the simplest first. A kind without
+    probabilities of labels has no words."""
     work = None if spec.settings.words == "none" else WordsRows(spec)
     if work is None or not work.systems:
         return Mixed(dict(answers), {})
@@ -137,8 +127,7 @@ class WordsRows:
         return choose(self.data.scoring, self.data.judged[1], candidates, folds=self.data.folds)
 
     def best_words(self) -> tuple[str, Predictions]:
-        """Name and predictions of the chosen words model; predictions out of fold are made by the models that were
-        chosen without the row's fold."""
+        """Name and predictions of the chosen words model; out of fold, by the models chosen without the row's fold."""
         judged, _ = self.data.judged
         tried = {name: predict(system, self.data) for name, system in self.systems.items()}
         choice = self.choose([predictions.answers[judged] for predictions in tried.values()])
@@ -227,16 +216,7 @@ def _joint(work: WordsRows, system: str, *, record: Mapping[str, Any]) -> list[C
 
 
 class JointRegression:
-    """A joint regression on some of the training rows.
-
-    Args:
-        work: of the run.
-        system: whose vocabulary is used.
-        head: whose normalisation is used.
-        vectors: (N, F) features of the run's rows.
-        held: indices of rows that are held out, with all that belongs to them; None: no row is.
-        penalty: on the weights of the encoder's features (1 / C).
-    """
+    """A joint regression on the rows of a run that are not `held`; `penalty`: on the encoder's features (1 / C)."""
 
     def __init__(
         self,

@@ -108,12 +108,10 @@ class TextClassifier:
 
     Attributes:
         precision: of prediction; float32 if the processor has no instructions for bfloat16.
-        head_precision: of the head; None: `precision`. A head that was fitted on features of the frozen encoder is
-            computed in float32.
+        head_precision: of the head (None: `precision`); float32 if it was fitted on features of the frozen encoder.
         temperature: by which the logits of the encoder's probabilities are divided.
         words: a words model that is combined with the encoder; None: there is none.
-        int8: whether the encoder's matrices are quantised for prediction.
-    """
+        int8: whether the encoder's matrices are quantised for prediction."""
 
     model: TaskModel
     tokenizer: Tokenizer
@@ -150,17 +148,14 @@ class TextClassifier:
 
     def quantised(self) -> TextClassifier:
         """This classifier with the encoder's matrices in 8-bit integers; it predicts on a processor.
-
-        Raises:
-            ConfigError: the encoder is not a Transformer, or torch has no oneDNN.
-        """
+        Raises ConfigError: the encoder is not a Transformer, or torch has no oneDNN."""
         if reason := why_not_quantised(self.encoder):
             raise ConfigError(f"the model {reason}")
         return replace(self, int8=True)
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
-        """The answers to N rows; `batch_size` rows are tokenized and sorted by length together. The answer to a row
-        does not depend on the other rows, nor on the number of threads."""
+        """The answers to N rows; `batch_size` rows are tokenized and sorted by length together. An answer depends
+        neither on the other rows nor on the number of threads."""
         answers: list[Answer] = []
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
@@ -195,11 +190,8 @@ class TextClassifier:
     def answer_measured(
         self, rows: Sequence[Fields], projection: Projection
     ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
-        """The answers of `answer`, and the measurements of `components.registry.drift`.
-
-        Returns:
-            N answers; (N, 2) pieces and unknown pieces; (N, S) projections of the features that the head reads.
-        """
+        """N answers, and the measurements of `components.registry.drift`: (N, 2) pieces and unknown pieces, and (N, S)
+        projections of the features that the head reads."""
         encoded = self.encode(rows)
         both = self.batches.observed_answers(encoded, partial(sketches, projection=projection))
         answers = self.with_words(rows, [answer for answer, _ in both])
@@ -261,13 +253,9 @@ def load_classifier(directory: Path) -> TextClassifier | AveragedClassifier:
 
 
 def load_members(directory: Path) -> list[TextClassifier]:
-    """Load the task models of a directory; every file is compared with its digest. An encoder that all have is loaded
-    once.
-
-    Raises:
-        ArtifactError: the directory is incomplete or altered, the tokenizer is not the one of training, or the weights
-            do not fit the config.
-    """
+    """Load the task models of a directory; every file is compared with its digest. A common encoder is loaded once.
+    Raises ArtifactError: the directory is incomplete or altered, the tokenizer is another one, or the weights do not
+    fit."""
     directory = Path(directory)
     read_manifest(directory, kind=KIND, verify=True)
     try:
@@ -349,8 +337,7 @@ class AveragedClassifier:
     def answer_measured(
         self, rows: Sequence[Fields], projection: Projection
     ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
-        """The same answers, with what `components.registry.drift` measures on the first member; see
-        `TextClassifier`."""
+        """As `TextClassifier.answer_measured`, with the measurements of the first member."""
         answers, result = self._answers(rows, partial(sketches, projection=projection))
         return answers, *measured(self.members[0].encode(rows), result)
 

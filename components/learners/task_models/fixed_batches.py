@@ -115,11 +115,8 @@ def power_of_two(number: int) -> int:
 
 
 def whole_vectors(elements: int) -> int:
-    """The smallest number of rows, a power of two, for which the elements of all rows fill whole vectors.
-
-    Elementwise functions (tanh, exp) compute the elements that are left over at the end of a tensor by scalar
-    instructions, which differ in the last bit.
-    """
+    """The smallest number of rows, a power of two, for which the elements of all rows fill whole vectors: elements that
+    are left over are computed by scalar instructions, which differ in the last bit."""
     return VECTOR // math.gcd(VECTOR, elements)
 
 
@@ -135,23 +132,15 @@ def count_rows(batch: Batch) -> int:
 
 @dataclass(frozen=True)
 class RowFeatures:
-    """The inputs of the head for one row.
-
-    Attributes:
-        vectors: (F,) or (U, F) of each of the S sequences; one vector if they are combined without parameters.
-        offsets: (U, 2) of each sequence; see `task_models.base.Encoded`.
-    """
+    """Inputs of the head for one row: a vector (F,) or (U, F) of each sequence, or one if they are combined without
+    parameters; (U, 2) offsets of each sequence (`Encoded`)."""
 
     vectors: list[Tensor]
     offsets: list[NDArray[np.int64]]
 
 
 class FixedBatches:
-    """Answers of a model in batches of fixed shapes.
-
-    Args:
-        head_precision: of the head; None: the precision of the encoder.
-    """
+    """Answers of a model in batches of fixed shapes; `head_precision`: None for that of the encoder."""
 
     def __init__(
         self,
@@ -318,8 +307,8 @@ class FixedBatches:
         rows_of: Callable[[Any], int],
         function: Callable[[Any, Sequence[Item]], Sequence[Result]],
     ) -> list[Result]:
-        """Apply a function to batches of items with the same key, of `rows_of(key)` items; N results in the order of
-        the items."""
+        """Apply a function to batches of items with the same key, of `rows_of(key)` items; results in the order of the
+        items."""
         groups: dict[Any, list[int]] = defaultdict(list)
         for index, key in enumerate(keys):
             groups[key].append(index)

@@ -25,10 +25,8 @@ Statistics = Literal["fixed", "block", "length"]
 
 
 class FixedNorm(nn.Module):
-    """(x - mean) / std with the statistics of the training features; independent of the batch.
-
-    The buffer of the std is named `deviation` in stored heads.
-    """
+    """(x - mean) / std with the statistics of the training features; independent of the batch. Stored as
+    `deviation`."""
 
     mean: Tensor
     deviation: Tensor
@@ -53,14 +51,10 @@ class BlockNorm(FixedNorm):
     """Normalisation by blocks: (x - mean) / std with one std for all features of a block, the root of their mean
     variance; with `length`, each block of a text is then scaled to the length sqrt(D).
 
-    With few rows, the std of a single feature is uncertain. One std for a block does not scale up the features of small
-    variance, which are mostly noise. It also gives blocks of different magnitude, such as layers and the products of
-    two vectors, the same mean variance. With `length`, the vectors of all texts have the same length: differences in
-    length come from properties that say nothing about the class, such as the number of pieces.
-
-    Attributes:
-        kind: what `fit` sets: `fixed` (a std for each feature, as `FixedNorm`), `block` or `length`.
-    """
+    With few rows, the std of a single feature is uncertain; one std does not scale up features of small variance, which
+    are mostly noise, and gives blocks of different magnitude the same mean variance. With `length`, differences in
+    length, which come from properties that say nothing about the class, are removed. `kind` is what `fit` sets: `fixed`
+    (as `FixedNorm`), `block` or `length`."""
 
     unit: Tensor
 
@@ -124,11 +118,8 @@ def precise(outputs: Tensor) -> Tensor:
 
 
 class Head(nn.Module, ABC):
-    """The layers of a task on top of the features of S sequences of B rows, its loss, and its answers.
-
-    Attributes:
-        penalty: weight of the L2 penalty in `loss`, for heads with one; set when the head is fitted on frozen features.
-    """
+    """The layers of a task on top of the features of S sequences of B rows, its loss, and its answers. `penalty`:
+    weight of the L2 penalty in `loss`, for heads with one; set when the head is fitted on frozen features."""
 
     penalty: float = 0.0
 
@@ -140,15 +131,8 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Outputs from which `loss` and `answers` are computed.
-
-        Args:
-            features: (S, F); (S, U, F) for tasks that read units.
-            lengths: (S,) number of units, for these tasks.
-
-        Returns:
-            (S, C), or (S, U, C).
-        """
+        """Outputs (S, C) of features (S, F), or for tasks that read units (S, U, C) of (S, U, F) and (S,) numbers of
+        units."""
 
     def of_batch(self, features: Tensor, batch: Batch) -> Tensor:
         """`forward` with the lengths of a batch; for heads that read more of a batch."""
@@ -157,8 +141,7 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """The loss of a batch of `components.learners.task_models.sampler` with `targets`: a scalar, averaged over the
-        batch."""
+        """The loss of a batch of `components.learners.task_models.sampler`: a scalar, averaged over the batch."""
 
     @abstractmethod
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
@@ -169,14 +152,8 @@ class Head(nn.Module, ABC):
         answer: Callable[[], list[NDArray[np.float32]]],
         score: Callable[[list[NDArray[np.float32]]], NDArray[np.float64]],
     ) -> list[NDArray[np.float32]]:
-        """Fit parameters without gradient (a threshold) on dev; they are stored with the weights.
-
-        Args:
-            score: answers on dev -> (N,) primary metric of each row.
-
-        Returns:
-            The answers on dev with the fitted parameters.
-        """
+        """Fit parameters without gradient (a threshold), stored with the weights, on dev, where `score` gives (N,)
+        primary metric of each row. Returns the answers on dev with them."""
         return answer()
 
 
@@ -256,11 +233,8 @@ class TextHead(Head):
         return strength / len(targets)
 
     def penalised(self, loss: Tensor) -> Tensor:
-        """loss + penalty / 2 * |W|^2, W the weights of the last layer.
-
-        The objective is the same as when the head is fitted on frozen features. If the head starts at its optimum,
-        its gradient is 0 and the first steps change the features only.
-        """
+        """loss + penalty / 2 * |W|^2, W the weights of the last layer, as when the head is fitted on frozen features: a
+        head that starts at the optimum has gradient 0, and the first steps change the features only."""
         return loss + self.penalty / 2 * self.output.weight.square().sum()
 
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -270,11 +244,7 @@ class TextHead(Head):
 
 
 class CalibratedHead(TextHead):
-    """A head with a parameter that `calibrate` fits.
-
-    Attributes:
-        decides: whether `answers` applies the parameter; false gives the answers from which it can be fitted.
-    """
+    """A head with a parameter that `calibrate` fits; `decides`: whether `answers` applies it."""
 
     decides: bool = True
 
@@ -289,10 +259,8 @@ class CalibratedHead(TextHead):
 
 
 class ImitatingHead(TextHead):
-    """A head that can learn the predictions of another model (distillation: Hinton et al. 2015).
-
-    A batch of rows without labels has the teacher's `taught` answers as `targets`, (B, X) padded with nan.
-    """
+    """A head that can learn the predictions of another model (distillation: Hinton et al. 2015). A batch of rows
+    without labels has the teacher's `taught` answers as `targets`, (B, X) padded with nan."""
 
     def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """What a student learns from these outputs, one vector per row: probabilities, or a number."""
@@ -318,11 +286,7 @@ def divergence_at(outputs: Tensor, probabilities: Tensor, temperature: float) ->
 
 
 class LabelHead(ImitatingHead):
-    """A head with one probability per label, which can learn soft targets.
-
-    Attributes:
-        exclusive: whether the probabilities of a row add up to 1.
-    """
+    """A head with one probability per label, which can learn soft targets; `exclusive`: they add up to 1."""
 
     exclusive: ClassVar[bool]
 
@@ -333,8 +297,8 @@ class ClassificationHead(LabelHead):
     exclusive = True
 
     def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
-        """The penalty of any head, doubled for two labels: w is the difference of their weights, and its square is
-        twice the sum of their squares."""
+        """Doubled for two labels: w is the difference of their weights, and its square is twice the sum of their
+        squares."""
         return super().penalty_of(strength, targets) * (2 if len(np.unique(np.concatenate(targets))) == 2 else 1)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
@@ -366,8 +330,7 @@ class RegressionHead(ImitatingHead):
         self.range.fill_(float(values.max() - values.min()) or 1.0)
 
     def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
-        """The penalty of any head, doubled: strength is alpha of scikit-learn's Ridge, whose squared errors have no
-        factor 1 / 2."""
+        """Doubled: strength is alpha of scikit-learn's Ridge, whose squared errors have no factor 1 / 2."""
         return 2 * super().penalty_of(strength, targets)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:

@@ -29,11 +29,8 @@ TINY = 1e-30
 
 
 class CastLinear(nn.Module):
-    """Linear layer for inference: y = x W^T + b in bfloat16.
-
-    On a processor, W is stored in the order in which oneDNN reads it, for which `F.linear` reorders it in every call.
-    The product is the same to the last bit.
-    """
+    """y = x W^T + b in bfloat16. On a processor, W is stored in the order in which oneDNN reads it, for which
+    `F.linear` reorders it in every call; the product is the same to the last bit."""
 
     weight: Tensor
     bias: Tensor | None
@@ -52,12 +49,9 @@ class CastLinear(nn.Module):
 
 
 class Int8Linear(nn.Module):
-    """Linear layer for inference on a processor: y = x W^T + b with products of 8-bit integers.
-
-    Each output channel of W has a scale, and each row of x has one that is computed from this row, so that an output
-    does not depend on the other rows of a batch. Sums of products are exact. This is the vector-wise quantisation of
-    Dettmers et al. 2022 (LLM.int8(), section 3.1) without outlier columns in higher precision.
-    """
+    """y = x W^T + b on a processor with products of 8-bit integers: the vector-wise quantisation of Dettmers et al.
+    2022 (LLM.int8(), section 3.1) without outlier columns. Each output channel of W and each row of x has a scale,
+    so that an output does not depend on the other rows of a batch; sums are exact."""
 
     bias: Tensor | None
     scales: Tensor
@@ -100,13 +94,9 @@ def why_not_quantised(encoder: LanguageModel) -> str:
 
 
 def converted(model: TaskModel, *, bf16: bool = False, int8: bool = False) -> TaskModel:
-    """A copy of the model in evaluation mode that shares all weights which are not converted.
-
-    Args:
-        bf16: convert the weights of all `Linear` and LSTM layers to bfloat16. The copy gives the same answers under
-            `predicting(precision="bf16")`.
-        int8: quantise the `Linear` layers of the encoder, instead of converting these to bfloat16.
-    """
+    """A copy of the model in evaluation mode that shares all weights which are not converted: with `bf16` those of all
+    `Linear` and LSTM layers (same answers under `predicting(precision="bf16")`), with `int8` the `Linear` layers of
+    the encoder."""
     replaced: dict[int, object] = {}
     of_encoder = set(model.encoder.modules()) if int8 else set()
     for module in model.modules():

@@ -1,10 +1,8 @@
 """Encoding of one text or two texts as sequences of piece ids, windows over long texts, and how much of a text is read.
 
-For encoders without recurrent state, a text is split into windows of at most `chunk` pieces, or, if it exceeds the
-encoder's positions, of as many pieces as there are positions. Each window has the family's special pieces and is
-encoded independently; the head reads the pooled vectors. Encoders with a state read the whole text chunk by chunk
-(`LanguageModel.set_chunks`).
-"""
+For encoders without recurrent state, a text is split into windows of at most `chunk` pieces, or the encoder's
+positions. Each window has the special pieces and is encoded independently; the head reads the pooled vectors. Encoders
+with a state read the whole text chunk by chunk (`LanguageModel.set_chunks`)."""
 
 from __future__ import annotations
 
@@ -29,8 +27,8 @@ Ids = list[int]
 
 
 def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, *, most: int | None = None) -> list[Ids]:
-    """The pieces of each text, truncated to `most`, but at least one: a text without pieces (for example control
-    characters) becomes one unknown piece."""
+    """The pieces of each text, truncated to `most`; a text without pieces (control characters) becomes one unknown
+    piece."""
     room = None if most is None else max(1, most)
     return [pieces[:room].tolist() or [UNK] for pieces in tokenizer.encode_batch(texts)]
 
@@ -74,8 +72,8 @@ def encode_pairs(
     *,
     both_orders: bool = False,
 ) -> list[Encoded]:
-    """Pairs of texts: as one sequence with a delimiter, or as two sequences (`reads_apart`). With `both_orders` and a
-    causal encoder: as two sequences with either text first (Radford et al. 2018, section 3.3)."""
+    """Pairs of texts as one sequence with a delimiter, or as two (`reads_apart`); with `both_orders` and a causal
+    encoder as two sequences with either text first (Radford et al. 2018, section 3.3)."""
     most, apart = most_pieces(settings, encoder), reads_apart(settings, encoder)
     turned = both_orders and encoder.attention == "before"
     firsts, seconds = (cut_texts([row[part] for row in rows], tokenizer) for part in (0, 1))
@@ -121,8 +119,8 @@ def combination(apart: Combine, *, turned: Combine | None = None) -> Callable[..
 
 
 def window_size(settings: FinetuneSettings, encoder: LanguageModel) -> int | None:
-    """Maximum number of pieces of a window, special pieces included; None if a text is one sequence. Without `chunk`,
-    a `max_length` above the encoder's positions means windows; `layers: mix` reads one sequence and cuts it."""
+    """Maximum number of pieces of a window, special pieces included; None if a text is one sequence. Without `chunk`, a
+    `max_length` above the encoder's positions means windows; `layers: mix` reads one sequence and cuts it."""
     if encoder.carries_state or (settings.chunk is None and settings.layers == "mix"):
         return None
     chunk = settings.chunk or settings.max_length
@@ -140,9 +138,8 @@ def windows(pieces: Sequence[int], *, size: int, encoder: LanguageModel) -> list
 
 
 class WindowPooling:
-    """Pooling of a row's windows: the maximum of features that are maxima over pieces, the mean of all others, in which
-    a window has the weight of its number of pieces. A text of one window has the same vector as without windows.
-    """
+    """Pooling of a row's windows: the maximum of features that are maxima over pieces, the mean of all others, weighted
+    by their numbers of pieces. A text of one window has the same vector as without windows."""
 
     def __init__(self, settings: FinetuneSettings, *, width: int) -> None:
         self.pooling = settings.pooling
@@ -150,8 +147,8 @@ class WindowPooling:
         self.learned = settings.chunks_learned
 
     def __call__(self, features: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(S, F) vectors of windows, (S,) indices of their rows, ascending, and (S,) lengths, equal ones by default ->
-        (B, F)."""
+        """(S, F) vectors of windows, (S,) indices of their rows, ascending, (S,) lengths (by default equal) -> (B,
+        F)."""
         count = int(on_host(rows)[-1]) + 1
         index = rows[:, None].expand_as(features)
         zeros = features.new_zeros(count, features.shape[1])
@@ -178,16 +175,15 @@ def pooling_of_windows(settings: FinetuneSettings, encoder: LanguageModel) -> Wi
 
 @torch.no_grad()
 def states_of_pieces(pieces: list[int], encoder: LanguageModel) -> tuple[list[Tensor], Tensor]:
-    """Hidden states of one sequence, and its length (1,). They are on the encoder's device: members of a run and folds
-    share an encoder, which is on the GPU from the first of them on."""
+    """Hidden states of one sequence and its length (1,), on the encoder's device, which runs that share it may
+    change."""
     tokens = torch.tensor([encoder.special_tokens(pieces)], device=next(encoder.parameters()).device)
     lengths = tokens.new_full((1,), tokens.shape[1])
     return encoder.hidden_states(tokens, lengths), lengths
 
 
 def states_of_windows(encoder: LanguageModel, batch: Batch, *, learned: int) -> list[Tensor]:
-    """`hidden_states` of a batch; only the last `learned` sequences of each row receive gradients, so that memory does
-    not depend on the number of windows."""
+    """`hidden_states` of a batch; only the last `learned` sequences of each row receive gradients."""
     rows, device = on_host(batch["rows"]), batch["tokens"].device
     behind = rows.bincount().cumsum(0)[rows] - torch.arange(len(rows))
     learns = behind <= learned
@@ -214,8 +210,8 @@ ROWS: Final = 2000
 def sizes_of(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings, *, task: Task
 ) -> NDArray[np.int64]:
-    """(N,) pieces of the longest sequence of each row, special pieces included, if nothing were cut; of at most `ROWS`
-    rows."""
+    """(N,) pieces of the longest sequence of each row, special pieces included, if nothing were cut; N is at most
+    `ROWS`."""
     chosen = [rows[index] for index in np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int))]
     lengths = iter([len(pieces) for pieces in tokenizer.encode_batch([text for fields in chosen for text in fields])])
     counts = [[next(lengths) for _ in fields] for fields in chosen]
@@ -231,8 +227,7 @@ def sizes_of(
 def share_cut(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings, *, task: Task
 ) -> float:
-    """Share of the rows (of at most `ROWS`) of which the model reads a part only; 0 for kinds that read units, in
-    windows of any number."""
+    """Share of the rows (of at most `ROWS`) of which the model reads a part only; 0 for kinds that read units."""
     if task.reads == "units" or not len(rows):
         return 0.0
     windows = task.single and window_size(settings, encoder) is not None

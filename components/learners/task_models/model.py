@@ -42,11 +42,7 @@ VectorLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 class TaskModel(nn.Module):
-    """Encoder, features and head.
-
-    Raises:
-        ConfigError: the settings do not suit the kind or the encoder.
-    """
+    """Encoder, features and head. Raises ConfigError: the settings do not suit the kind or the encoder."""
 
     def __init__(
         self, encoder: LanguageModel, *, task: Task, settings: FinetuneSettings, labels: Sequence[str]
@@ -157,14 +153,8 @@ class TaskModel(nn.Module):
         return outputs
 
     def losses(self, batch: Batch, carry: Carry = (), *, loss_of: VectorLoss | None = None) -> Losses:
-        """Loss on a batch of labelled rows, plus lm_weight * mean negative log-likelihood per piece, plus
-        activation_penalty * the encoder's activation regularisation.
-
-        Args:
-            batch: of labelled rows.
-            carry: not used.
-            loss_of: loss on the inputs of the head; None: the loss of the head.
-        """
+        """Loss on labelled rows (of the head, or `loss_of` its inputs), plus lm_weight * mean negative log-likelihood
+        per piece, plus activation_penalty * the encoder's activation regularisation."""
         hidden = self._states(batch)
         vectors = self.above(self._kept(hidden, batch), batch["rows"])
         if loss_of is None:
@@ -182,8 +172,8 @@ class TaskModel(nn.Module):
         return Losses(loss, sums)
 
     def own_parameters(self, *, head: bool = True) -> list[nn.Parameter]:
-        """Trained parameters outside the encoder's layers: of the mixture of layers, of the head if it is trained, and
-        of the language model's output if it is trained."""
+        """Trained parameters outside the encoder's layers: of the mixture of layers, the head, and the language model's
+        output."""
         ours = [*self.features.parameters(), *(self.head.parameters() if head else ())]
         if self.lm_weight:
             inside = {id(parameter) for group in self.encoder.layer_groups() for parameter in group}
@@ -196,9 +186,8 @@ def batches_by_length(
 ) -> Iterator[NDArray[np.int64]]:
     """Row indices in batches of similar length, the shortest first; every row once.
 
-    A batch has at most `budget` pieces, padding included. Once it has a quarter of the budget, it ends before a row
-    that would raise the share of padding above `PADDING`; small batches may have more padding.
-    """
+    A batch has at most `budget` pieces, padding included. Above a quarter of the budget, it ends before a row that
+    would raise the share of padding above `PADDING`."""
     order = np.argsort(lengths, kind="stable")
     start = held = real = 0
     for end, (length, count) in enumerate(zip(lengths[order].tolist(), counts[order].tolist(), strict=True)):
@@ -213,8 +202,8 @@ def batches_by_length(
 
 
 def states_by_length(encoder: LanguageModel, batch: Batch) -> list[Tensor]:
-    """`hidden_states` of a batch. On a CPU, Transformers process windows, choices and training batches in groups of
-    sequences of similar length, whose activations fit the cache."""
+    """`hidden_states` of a batch. On a CPU, Transformers process groups of sequences of similar length that fit the
+    cache."""
     tokens, lengths, segments = batch["tokens"], batch["lengths"], batch.get("segments")
     # In prediction, batches with one sequence per row already have similar lengths.
     grouped = not torch.is_grad_enabled() and bool((on_host(batch["rows"]).diff() > 0).all())

@@ -67,13 +67,8 @@ def masked_max(hidden: Tensor, lengths: Tensor) -> Tensor:
 
 
 class ScalarMix(nn.Module):
-    """gamma * sum_j softmax(s)_j h_j over the embedding and all layers (Peters et al. 2018, equation 1).
-
-    Args:
-        static: width of the word vectors at the beginning of every layer's state. They are equal in all layers, so the
-            weights leave them as they are; gamma does not scale them.
-        width: D, the width of a layer's state.
-    """
+    """gamma * sum_j softmax(s)_j h_j over the embedding and all layers of width D (Peters et al. 2018, equation 1).
+    `static`: width of the word vectors at the beginning of every layer's state, which are left as they are."""
 
     def __init__(self, layers: int, *, static: int = 0, width: int = 0) -> None:
         super().__init__()
@@ -165,8 +160,8 @@ class Features(nn.Module):
         return mixed
 
     def pooled(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
-        """L + 1 tensors (S, T, D_l) -> (S, F) float32; with `mix` (S, (L + 1) F), one part per layer, so that
-        frozen-encoder features do not depend on the weights of the mix."""
+        """L + 1 tensors (S, T, D_l) -> (S, F) float32; with `mix` (S, (L + 1) F), so that features do not depend on its
+        weights."""
         pools: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
             "summary": self._summary,
             "max": masked_max,

@@ -78,8 +78,7 @@ def sequences(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
 
 
 def some_windows(row: Encoded, target: Target, *, most: int, rng: np.random.Generator) -> Encoded:
-    """A sample of at most `most` windows of a row, in order. One of the windows that contain the first answer, if any,
-    is included."""
+    """A sample of at most `most` windows of a row, in order, with one that contains the first answer, if any."""
     held: list[int] = []
     if len(target):
         # Unit 0 is the whole sequence.
@@ -100,15 +99,10 @@ class EpochSampler(Sampler):
     """Every row once per epoch, in an order that is a function of (seed, epoch).
 
     The rows of an epoch are shuffled; the rows of each `BUCKET` batches are sorted by length and split into batches,
-    and the batches are shuffled. This bounds padding without an order by length. If the rows do not fill the batches of
-    a bucket, the batch sizes differ by at most one row: a small last batch would always contain the longest rows and
-    weight them more.
-
-    Args:
-        lengths: (N,) length of each row's longest sequence; None: rows need no padding, so they are not sorted, and the
-            last batch of an epoch may be smaller.
-        sizes: (N,) tokens of each row.
-    """
+    and the batches are shuffled. If the rows do not fill the batches of a bucket, their sizes differ by at most one
+    row: a small last batch would always contain the longest rows and weight them more. `lengths`: (N,) of each row's
+    longest sequence; None: no padding, so rows are not sorted and the last batch may be smaller. `sizes`: (N,) tokens
+    of each row."""
 
     def __init__(
         self,
@@ -157,11 +151,7 @@ class EpochSampler(Sampler):
 
 
 class ExampleSampler(EpochSampler):
-    """Batches of labelled rows as piece ids.
-
-    Args:
-        windows: maximum number of windows of a row in a batch; None: all.
-    """
+    """Batches of labelled rows as piece ids, with at most `windows` of a row."""
 
     def __init__(
         self,

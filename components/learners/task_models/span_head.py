@@ -35,11 +35,7 @@ LONGEST_ANSWER: Final = 160
 
 
 class Answering(CalibratedHead):
-    """Scores of starts and ends.
-
-    Args:
-        settings: normalisation, dropout and hidden layer of `TextHead`.
-    """
+    """Scores of starts and ends."""
 
     threshold: Tensor
 
@@ -111,17 +107,8 @@ class Answering(CalibratedHead):
 
 
 def best_spans(outputs: Tensor, offsets: Tensor, lengths: Tensor, *, longest: int) -> Tensor:
-    """The best span of each sequence, without unit 0.
-
-    Args:
-        outputs: (S, U, 2) scores of starts and ends.
-        offsets: (S, U, 2) character offsets of each unit; starts and ends are non-decreasing.
-        lengths: (S,) number of units.
-        longest: maximum length of an answer in characters; a single unit may exceed it.
-
-    Returns:
-        (S, 3) float64: start and end in characters (end exclusive), score; 0, 0, `NEVER` without units.
-    """
+    """(S, 3) float64: start and end in characters (end exclusive) and score of the best span of each sequence, without
+    unit 0; 0, 0, `NEVER` without units. An answer is at most `longest` characters or one unit."""
     count, units = outputs.shape[:2]
     inside_SU = mask(lengths, units)
     inside_SU[:, 0] = False
@@ -145,14 +132,9 @@ def best_spans(outputs: Tensor, offsets: Tensor, lengths: Tensor, *, longest: in
 
 
 def best_threshold(margin: NDArray[np.float64], given: NDArray[np.float64], refused: NDArray[np.float64]) -> float:
-    """The minimum margin of the best span over no answer that maximises the sum of scores: the midpoint between two
-    rows, at a tie the one closest to 0; `NEVER` if answering always is optimal.
-
-    Args:
-        margin: (N,) score of the span - score of no answer.
-        given: (N,) metric of a row if its span is predicted.
-        refused: (N,) metric of a row if no answer is predicted.
-    """
+    """The minimum margin (N,) of the best span over no answer that maximises the sum of scores, from the metric of each
+    row with the span (`given`) and without (`refused`): the midpoint between two rows, at a tie the closest to 0;
+    `NEVER` if answering always is optimal."""
     order = np.argsort(margin)
     sorted_margin = margin[order]
     # totals[k]: no answer for the k rows with the lowest margins.

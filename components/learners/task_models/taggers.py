@@ -112,11 +112,8 @@ class Tagger(ImitatingHead):
         return outputs
 
     def forward(self, features: Tensor, lengths: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
-        """(S, U, F) and (S,) numbers of units -> scores (S, U, C), 0 at padding.
-
-        Args:
-            rows: (S,) row of each sequence, ascending; None: each sequence is a row.
-        """
+        """(S, U, F) and (S,) numbers of units -> scores (S, U, C), 0 at padding; `rows`: (S,) row of each sequence,
+        ascending."""
         assert lengths is not None, "a tagger reads units"
         if is_fixed():
             inside_SU = mask(lengths, features.shape[1])

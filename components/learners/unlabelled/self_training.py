@@ -1,12 +1,9 @@
-"""Co-training of linear models on fixed features.
+"""Co-training of linear models on fixed features (Blum and Mitchell 1998, with averaged teachers).
 
-A view is a set of features of the same rows. One linear model is fitted per view. In each round, the models of the last
-round, calibrated on labelled rows that they have not learned from, label the unlabelled rows together, and every model
-is fitted again to the labelled rows and to the pseudo-labels (co-training with averaged teachers: Blum and Mitchell
-1998).
+One linear model is fitted per view (set of features). In each round, the models of the last round, calibrated on
+labelled rows that they have not learned from, label the unlabelled rows together, and every model is fitted again.
 
-Shapes: N labelled rows, U unlabelled rows, M rows, F features, C labels.
-"""
+Shapes: N labelled rows, U unlabelled rows, M rows, F features, C labels."""
 
 from __future__ import annotations
 
@@ -33,12 +30,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear model of C logits.
-
-    Attributes:
-        weight: (C, F).
-        bias: (C,).
-    """
+    """A linear model of C logits: weights (C, F) and bias (C,)."""
 
     weight: Array
     bias: Array
@@ -50,14 +42,8 @@ class Linear:
 
 @dataclass(frozen=True)
 class View:
-    """Features of the same rows.
-
-    Attributes:
-        labelled: (N, F).
-        unlabelled: (U, F).
-        penalties: candidates of the L2 penalty of the model; the one with the highest likelihood of labelled rows by
-            cross-validation is used, the largest at a tie.
-    """
+    """Features of the same rows, labelled (N, F) and unlabelled (U, F). Of the candidates for the L2 penalty, the one
+    with the highest likelihood by cross-validation is used, the largest at a tie."""
 
     labelled: NDArray[Any]
     unlabelled: NDArray[Any]
@@ -66,13 +52,7 @@ class View:
 
 @dataclass(frozen=True)
 class Round:
-    """A round of co-training.
-
-    Attributes:
-        models: one per view.
-        pseudo_labels: number of unlabelled rows with a pseudo-label.
-        temperatures: of the teachers, one per view.
-    """
+    """A round of co-training: the models and temperatures of the views, and the number of rows with a pseudo-label."""
 
     models: list[Linear]
     pseudo_labels: int
@@ -84,12 +64,7 @@ def rounds(views: Sequence[View], targets: Array, *, exclusive: bool, units: Any
     `ROUNDS`, at most r / `ROUNDS` of the unlabelled rows have a pseudo-label, the most confident ones of each class
     (`select`).
 
-    Args:
-        views: at least one.
-        targets: (N, C) of 0 and 1.
-        exclusive: whether a row has one label.
-        units: (N,) unit of each labelled row, whose rows are in one fold; None: each row is one.
-    """
+    `targets`: (N, C) of 0 and 1. `exclusive`: a row has one label. `units`: (N,) units that folds keep together."""
     strata = targets.argmax(axis=1) if exclusive else np.zeros(len(targets), dtype=np.int64)
     several = units is None or len(np.unique(units)) > 1
     folds = folds_of(strata, FOLDS, seed=0, units=units if several else None)
@@ -151,15 +126,8 @@ def select(teacher: Array, labelled: Array, *, exclusive: bool, share: float) ->
     weights of a class add up to `WEIGHT` times its number of labelled rows. Independent labels: the `share` of all rows
     with the highest confidence, the mean over the labels of max(p, 1 - p); the weights add up to `WEIGHT` N.
 
-    Args:
-        teacher: (U, C) calibrated probabilities.
-        labelled: (N, C) of 0 and 1.
-        exclusive: whether a row has one label.
-        share: between 0 and 1.
-
-    Returns:
-        (K,) indices of rows, ascending; (K, C) their labels, of 0 and 1; (K,) their weights.
-    """
+    Args: `teacher` (U, C) calibrated probabilities; `labelled` (N, C) of 0 and 1.
+    Returns (K,) indices of rows, ascending; (K, C) their labels, of 0 and 1; (K,) their weights."""
     count, labels = teacher.shape
     if not exclusive:
         sure = np.maximum(teacher, 1 - teacher).mean(axis=1)
@@ -194,17 +162,8 @@ def fit(
     with C = 1 / penalty: of two exclusive labels, W is the difference of their weights.
 
     The loss of a row is the cross entropy of its targets with a softmax of the logits, or the sum of the C binary cross
-    entropies. Products with float32 features are in float32.
-
-    Args:
-        x: (M, F).
-        targets: (M, C) probabilities.
-        weights: (M,), at least 0.
-        penalty: of the squared weights of a label.
-        exclusive: whether a row has one label.
-        steps: maximum number of iterations.
-        start: where to start; None: at 0.
-    """
+    entropies. Products with float32 features are in float32. `x`: (M, F); `targets`: (M, C) probabilities; `weights`:
+    (M,), at least 0; `start`: None for 0."""
     labels, features = targets.shape[1], x.shape[1]
     scale = weights[:, None]
     weighted = scale * targets

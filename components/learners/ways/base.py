@@ -1,9 +1,5 @@
-"""What a way to learn from labels decides about a fine-tuning run.
-
-Every run trains its head on the frozen encoder's features first, evaluates at points of its schedule, and keeps the
-weights of the best one (`components.learners.finetuning.runs`). A way decides what is trained after that, on which
-batches, and for how many steps.
-"""
+"""What a way to learn from labels decides about a fine-tuning run after its head is trained on the frozen encoder: what
+is trained, on which batches, and for how many steps (`components.learners.finetuning.runs`)."""
 
 from __future__ import annotations
 
@@ -30,15 +26,8 @@ from components.training.windows import Sampler
 class TrainingRows:
     """The rows that a run learns from; what is not needed is not computed.
 
-    Attributes:
-        model: encoder and head.
-        seed: of the run.
-        targets: of the labelled rows, then of the names of the labels if they are training texts.
-        encoded: the same rows as piece ids.
-        features: their features by the encoder before training.
-        taught: predictions of teachers for further texts; empty without teachers.
-        taught_encoded: these texts as piece ids.
-    """
+    `targets`, `encoded` (piece ids) and `features` (before training) are of the labelled rows, then of the names of the
+    labels if they are training texts. `taught`: predictions of teachers for further texts, `taught_encoded`."""
 
     model: TaskModel
     seed: int
@@ -81,13 +70,7 @@ class Way:
         return settings.training
 
     def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
-        """Number of steps of a run.
-
-        Args:
-            settings: of the run.
-            epoch: steps per epoch, over all tasks.
-            taught: number of texts of teachers.
-        """
+        """Number of steps of a run, from steps per epoch over all tasks and the number of texts of teachers."""
         return max(settings.min_steps, math.ceil(settings.epochs * epoch))
 
     def evaluations(self, settings: FinetuneSettings) -> int:
@@ -114,13 +97,8 @@ class Way:
     def groups(
         self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
     ) -> list[ParameterGroup]:
-        """The trained parameters with their rates; parameters in no group are frozen.
-
-        Args:
-            models: one per task, around one encoder.
-            settings: of the run.
-            unfreeze_every: steps between the unfreezing of two layer groups.
-        """
+        """The trained parameters with their rates, `unfreeze_every` steps between layer groups; others are frozen.
+        `models`: one per task, around one encoder."""
         return discriminative(
             models[0].encoder.layer_groups(),
             head=[parameter for model in models for parameter in model.own_parameters(head=not self.refits_head)],
@@ -142,10 +120,6 @@ class Way:
         )
 
     def penalty_factor(self, *, labelled: int, taught: int) -> float:
-        """Factor on the head's L2 penalty after the head was trained on the frozen encoder.
-
-        Args:
-            labelled: number of labelled rows.
-            taught: number of texts of teachers.
-        """
+        """Factor on the head's L2 penalty after training on the frozen encoder, from numbers of labelled and taught
+        texts."""
         return 1.0

@@ -95,14 +95,8 @@ class PairModel(nn.Module):
 
 
 def label_overlap(targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Overlap of the labels of all pairs of rows: |A and B| / |A or B|, which is 1 or 0 for rows with one label.
-
-    Args:
-        targets: (B, X) label indices, padded with nan.
-
-    Returns:
-        (B, B) overlap, and (B, B) whether the pair counts: not a row with itself, and not two rows without labels.
-    """
+    """(B, B) |A and B| / |A or B| for the labels (B, X), padded with nan, of all pairs of rows, and (B, B) whether the
+    pair counts: not a row with itself, and not two rows without labels."""
     # nan is not equal to itself.
     both = (targets[:, None, :, None] == targets[None, :, None, :]).sum((2, 3))
     count = (~targets.isnan()).sum(1)
@@ -114,13 +108,8 @@ def label_overlap(targets: Tensor) -> tuple[Tensor, Tensor]:
 def pair_loss(vectors: Tensor, targets: Tensor) -> Tensor:
     """(cosine similarity - label overlap)^2 over all pairs of a batch (SetFit; Reimers and Gurevych 2019).
 
-    The mean over pairs with a common label and the mean over pairs without have the same weight, as in SetFit, which
-    samples both equally often.
-
-    Args:
-        vectors: (B, F).
-        targets: (B, X) label indices, padded with nan.
-    """
+    The means over pairs with and without a common label have the same weight, as in SetFit, which samples both equally
+    often. `vectors`: (B, F); `targets`: (B, X) label indices, padded with nan."""
     with torch.autocast(vectors.device.type, enabled=False):
         overlap, counts = label_overlap(targets)
         unit = F.normalize(precise(vectors), dim=1)
@@ -132,14 +121,12 @@ def pair_loss(vectors: Tensor, targets: Tensor) -> Tensor:
 
 
 class ContrastiveSampler(Sampler):
-    """The same number of rows of each class in every step; if there are too many classes for two rows each, the
-    classes take turns.
+    """The same number of rows of each class in every step; if there are too many classes for two rows each, the classes
+    take turns.
 
-    Classes and the rows of a class are each read in a sequence of random permutations, so that the rows of a class are
-    used equally often; rows that do not fill the last step of a permutation are left out of it. A row with several
-    labels belongs to the class of each, a row without labels to a class of its own. A row that is due twice in a step
-    is in its batch once.
-    """
+    Classes and the rows of a class are each read in a sequence of random permutations; rows that do not fill the last
+    step of a permutation are left out of it. A row with several labels belongs to the class of each, a row without
+    labels to a class of its own. A row that is due twice in a step is in its batch once."""
 
     def __init__(
         self,

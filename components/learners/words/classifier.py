@@ -38,12 +38,7 @@ ROWS: Final = 4096
 
 @dataclass(frozen=True)
 class WordsModel:
-    """Word features and the linear model on them.
-
-    Attributes:
-        features: of a row.
-        linear: on these features.
-    """
+    """Word features and the linear model on them."""
 
     features: RowFeatures
     linear: LinearModel | LinearFunction
@@ -66,11 +61,8 @@ class WordsModel:
 
     @classmethod
     def read(cls, directory: Path, *, labels: int) -> WordsModel:
-        """Read what `write` has written.
-
-        Raises:
-            ArtifactError: a file is missing or damaged, or they do not fit each other.
-        """
+        """Read what `write` has written. Raises ArtifactError: a file is missing or damaged, or they do not fit each
+        other."""
         try:
             described = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
             arrays = load_file(directory / WEIGHTS)
@@ -85,14 +77,8 @@ class WordsModel:
 
 @dataclass(frozen=True)
 class WordsClassifier:
-    """A trained words model as it is served (`components.learners.prediction.Classifier`).
-
-    Attributes:
-        kind: of the task.
-        labels: C names.
-        models: features and weights; the answers of several are averaged.
-        quick: whether a batch of few short texts takes less than a millisecond, for the server.
-    """
+    """A trained words model as it is served (`components.learners.prediction.Classifier`); the answers of several are
+    averaged. `quick`: a batch of few short texts takes less than a millisecond."""
 
     kind: str
     labels: Sequence[str]
@@ -110,16 +96,8 @@ class WordsClassifier:
     def answer_measured(
         self, rows: Sequence[Fields], projection: Callable[[int], NDArray[np.float32]]
     ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
-        """The same answers, with what `components.registry.drift` measures on the first model.
-
-        Args:
-            rows: N inputs.
-            projection: number of features F -> (F, S) random numbers with variance 1 / F.
-
-        Returns:
-            N answers; (N, 2) words and unknown words; (N, S) projections of the features. Rows of TF-IDF have norm 1,
-            so they are scaled by sqrt(F), as features of variance 1 are.
-        """
+        """N answers, and what `components.registry.drift` measures on the first model: (N, 2) words and unknown words,
+        and (N, S) projections of the features, scaled by sqrt(F) from TF-IDF's norm 1 to variance 1."""
         first = self.models[0]
         counts = np.asarray([first.features.words(row) for row in rows], dtype=np.int64).reshape(-1, 2)
         features = first.features.matrix(rows)
@@ -138,16 +116,8 @@ def save_words(
     facts: dict[str, Any],
     beside: Callable[[Path], None] = lambda folder: None,
 ) -> None:
-    """Write words models as a directory, which may be part of another draft.
-
-    Args:
-        directory: to write.
-        models: features and weights; several are averaged.
-        kind: of the task.
-        labels: C names.
-        facts: of the manifest.
-        beside: as of `save_members`.
-    """
+    """Write words models, of which several are averaged, as a directory, which may be part of another draft. `facts`:
+    of the manifest; `beside`: as of `save_members`."""
 
     def write(model: WordsModel, path: Path) -> None:
         config = {"form": FORM, "kind": kind}
@@ -160,10 +130,7 @@ def save_words(
 
 def load_words(directory: Path) -> WordsClassifier:
     """Load words models; every file is compared with its digest.
-
-    Raises:
-        ArtifactError: the directory is incomplete, altered, or not a words model.
-    """
+    Raises ArtifactError: the directory is incomplete, altered, or not a words model."""
     directory = Path(directory)
     read_manifest(directory, kind=KIND, verify=True)
     if form_of(directory) != FORM:
@@ -180,11 +147,8 @@ def load_words(directory: Path) -> WordsClassifier:
 
 
 def form_of(directory: Path) -> str:
-    """The form of a classifier's directory: `words`, or `encoder`.
-
-    Raises:
-        ArtifactError: config.json is missing or damaged.
-    """
+    """The form of a classifier's directory: `words`, or `encoder`. Raises ArtifactError: config.json is missing or
+    damaged."""
     path = Path(directory) / "config.json"
     try:
         return str(json.loads(path.read_text(encoding="utf-8")).get("form", "encoder"))

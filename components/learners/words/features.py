@@ -24,12 +24,7 @@ Form = Literal["text", "cosine", "pair"]
 
 @dataclass(frozen=True)
 class WordFeatures:
-    """The features of a words model.
-
-    Attributes:
-        form: which features of the TF-IDF vectors.
-        vectorizers: fitted, the first on words; `cosine` and `pair` have one.
-    """
+    """The features of a words model: fitted vectorizers, the first on words; the forms `cosine` and `pair` have one."""
 
     form: Form
     vectorizers: tuple[Tfidf, ...]
@@ -60,8 +55,8 @@ class WordFeatures:
         return sparse.hstack(parts, format="csr")
 
     def words(self, row: Fields) -> tuple[int, int]:
-        """Number of words of the row's texts, and how many of them are not in the vocabulary of the first vectorizer,
-        whose terms are words."""
+        """Number of words of the row's texts, and how many of them the first vectorizer, whose terms are words, does
+        not have."""
         result = [word for text in (row[:1] if self.form == "text" else row[:2]) for word in split_words(text)]
         return len(result), sum(word not in self.vectorizers[0].vocabulary for word in result)
 
@@ -76,11 +71,8 @@ class WordFeatures:
 
     @classmethod
     def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[np.float64]]) -> WordFeatures:
-        """The features that `dump` has described.
-
-        Raises:
-            ValueError, KeyError, TypeError: they do not fit each other.
-        """
+        """The features that `dump` has described. Raises ValueError, KeyError, TypeError: they do not fit each
+        other."""
         if described["form"] not in get_args(Form):
             raise ValueError(f"unknown features {described['form']!r}")
         result = (
@@ -92,12 +84,7 @@ class WordFeatures:
 
 @dataclass(frozen=True)
 class LatentFeatures:
-    """Dense features of one text.
-
-    Attributes:
-        semantics: fitted.
-        means: fitted.
-    """
+    """Dense features of one text."""
 
     semantics: LatentSemantics
     means: WordMeans
@@ -141,11 +128,8 @@ class LatentFeatures:
 
     @classmethod
     def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LatentFeatures:
-        """The features that `dump` has described.
-
-        Raises:
-            ValueError, KeyError, TypeError: they do not fit each other.
-        """
+        """The features that `dump` has described. Raises ValueError, KeyError, TypeError: they do not fit each
+        other."""
         return cls(LatentSemantics.load(described["semantics"], arrays), WordMeans.load(described["means"], arrays))
 
 
@@ -156,12 +140,8 @@ RowFeatures = WordFeatures | LatentFeatures
 def fit_text(
     rows: Sequence[Fields], *, ngrams: tuple[int, int], characters: tuple[int, int] | None = None
 ) -> tuple[WordFeatures, Any]:
-    """Features of one text with the vocabulary of `rows`, and their matrix (N, F).
-
-    Args:
-        ngrams: smallest and largest number of words of a term.
-        characters: the same for n-grams of characters, as further features.
-    """
+    """Features of one text with the vocabulary of `rows`, and their matrix (N, F); `ngrams` of words, and of
+    `characters`."""
     texts = [row[0] for row in rows]
     parts = [Tfidf.fit_matrix(texts, ngrams=ngrams)]
     if characters is not None:

@@ -31,14 +31,8 @@ EIGENVALUE: Final = 1e-12
 
 
 def fit_ridge(features: Any, targets: Sequence[Target], *, penalty: float, scaled: bool = False) -> LinearFunction:
-    """Ridge regression: the minimum of sum (w x + b - y)^2 + penalty |w|^2.
-
-    Args:
-        features: (N, F), sparse.
-        targets: N vectors [value].
-        penalty: strength of the L2 penalty.
-        scaled: whether the weights are multiplied by `left_out_slope`.
-    """
+    """Ridge regression: the minimum of sum (w x + b - y)^2 + penalty |w|^2, on sparse features (N, F). With `scaled`,
+    the weights are multiplied by `left_out_slope`."""
     values = np.asarray([target[0] for target in targets], dtype=np.float64)
     # Conjugate gradients on sparse features; the features are not centred, which would make them dense.
     estimator = Ridge(alpha=penalty, solver="sparse_cg", tol=RESIDUAL, max_iter=ITERATIONS)
@@ -54,13 +48,7 @@ def left_out_slope(features: Any, values: NDArray[np.float64], *, penalty: float
     other rows; at least 0, and 1 with fewer than 3 rows.
 
     Texts have few words in common, so predictions for other texts lie too close to the mean, whatever the penalty is.
-    The residual of a row that is left out is its residual in the fit with it, divided by 1 - its leverage.
-
-    Args:
-        features: (N, F), sparse.
-        values: (N,).
-        penalty: strength of the L2 penalty.
-    """
+    The residual of a row that is left out is its residual in the fit with it, divided by 1 - its leverage."""
     count = len(values)
     if count < 3:
         return 1.0
@@ -76,14 +64,8 @@ def left_out_slope(features: Any, values: NDArray[np.float64], *, penalty: float
 
 
 def fit_exclusive(features: Any, labels: Labels, count: int, *, c: float) -> LinearModel:
-    """Fit a multinomial logistic regression.
-
-    Args:
-        features: (N, F).
-        labels: (N,) indices; labels without rows have probability 0.
-        count: C.
-        c: inverse strength of the L2 penalty.
-    """
+    """Multinomial logistic regression on (N, F) with (N,) labels of `count`; `c`: inverse strength of the L2 penalty.
+    Labels without rows have probability 0."""
     return _fitted(partial(_regression, c=c), features, labels, count)
 
 
@@ -94,14 +76,8 @@ def fit_margin(features: Any, labels: Labels, count: int, *, c: float) -> Linear
 
 
 def fit_independent(features: Any, targets: Sequence[Target], count: int, *, c: float) -> LinearModel:
-    """One logistic regression per label, with the same strength of the penalty.
-
-    Args:
-        features: (N, F).
-        targets: N vectors of label indices.
-        count: C.
-        c: inverse strength of the L2 penalty.
-    """
+    """One logistic regression per label, with the same strength of the penalty; `targets`: N vectors of label
+    indices."""
     given = one_hot(targets, labels=count) > 0
     varies = np.flatnonzero(given.any(0) & ~given.all(0))
     models = [_regression(features, given[:, label], c=c) for label in varies]
@@ -131,8 +107,8 @@ def _fitted(fit: Callable[..., Any], features: Any, labels: Labels, count: int) 
 
 
 def _regression(features: Any, labels: Any, *, c: float) -> Any:
-    """Logistic regression. The weights are linear combinations of the rows. With few rows it is fitted in an
-    orthonormal basis of their span: L-BFGS takes the same steps up to rounding, in N instead of F dimensions."""
+    """Logistic regression; with few rows in an orthonormal basis of their span, where L-BFGS takes the same steps up to
+    rounding."""
     estimator, count = LogisticRegression(C=c, max_iter=ITERATIONS), len(labels)
     if count > MOST_ROTATED or features.shape[1] < 3 * count:
         return _fit(estimator, features, labels)

@@ -44,12 +44,7 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class LatentSemantics:
-    """TF-IDF vectors of words and word pairs, projected.
-
-    Attributes:
-        vectorizer: fitted.
-        components: (D, V).
-    """
+    """TF-IDF vectors of words and word pairs, projected by `components` (D, V)."""
 
     vectorizer: Tfidf
     components: Vectors
@@ -70,11 +65,7 @@ class LatentSemantics:
 
     @classmethod
     def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LatentSemantics:
-        """What `dump` has described.
-
-        Raises:
-            ValueError, KeyError, TypeError: they do not fit each other.
-        """
+        """What `dump` has described. Raises ValueError, KeyError, TypeError: they do not fit each other."""
         terms = described["terms"]
         vectorizer = Tfidf.of(terms, arrays["idf"], "word", (1, 2))
         if arrays["components"].shape[1] != len(terms):
@@ -88,13 +79,8 @@ class LatentSemantics:
 
 @dataclass(frozen=True)
 class WordMeans:
-    """Weighted means of word vectors.
-
-    Attributes:
-        words: V words, the most frequent first.
-        table: (V, D) vectors, times the words' weights.
-        centre: (D,) mean over the texts.
-    """
+    """Weighted means of word vectors: V words, the most frequent first, a `table` (V, D) of vectors times the words'
+    weights, and the mean `centre` (D,) over the texts."""
 
     words: list[str]
     table: Vectors
@@ -137,11 +123,7 @@ class WordMeans:
 
     @classmethod
     def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> WordMeans:
-        """What `dump` has described.
-
-        Raises:
-            ValueError, KeyError, TypeError: they do not fit each other.
-        """
+        """What `dump` has described. Raises ValueError, KeyError, TypeError: they do not fit each other."""
         if len(described["words"]) != len(arrays["table"]):
             raise ValueError(f"{len(arrays['table'])} vectors for {len(described['words'])} words")
         return cls([str(word) for word in described["words"]], arrays["table"], arrays["centre"])

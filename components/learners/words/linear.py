@@ -18,13 +18,11 @@ class LinearModel:
     """Probabilities of C labels.
 
     Attributes:
-        weights: (K, F).
-        intercepts: (K,).
-        classes: indices of the labels that the functions are about. Exclusive labels: ascending, K of them, or two if
-            K = 1, the second of which the function is about. Independent labels: K of them.
+        weights, intercepts: (K, F) and (K,).
+        classes: indices of the labels that the functions are about, ascending if exclusive; two if K = 1, the second of
+            which the function is about.
         usual: (C,) probabilities of the other labels: 1 for one that all training rows have, otherwise 0.
-        exclusive: whether a row has one label: softmax over the functions, otherwise a sigmoid of each.
-    """
+        exclusive: whether a row has one label: softmax over the functions, otherwise a sigmoid of each."""
 
     weights: NDArray[np.float64]
     intercepts: NDArray[np.float64]
@@ -51,8 +49,8 @@ class LinearModel:
     answers = probabilities
 
     def logits(self, features: Any) -> NDArray[np.float64]:
-        """(N, F) features -> (N, C) logits; 0 for labels without a function. Of two exclusive labels, the first has
-        logit 0."""
+        """(N, F) features -> (N, C) logits; 0 for labels without a function, and for the first of two exclusive
+        labels."""
         result = np.zeros((features.shape[0], len(self.usual)))
         if len(self.classes):
             values = np.asarray(features @ self.weights.T) + self.intercepts
@@ -77,12 +75,7 @@ class LinearModel:
 
 @dataclass(frozen=True)
 class LinearFunction:
-    """A linear function to a number.
-
-    Attributes:
-        weights: (1, F).
-        intercepts: (1,).
-    """
+    """A linear function to a number: weights (1, F) and intercepts (1,)."""
 
     weights: NDArray[np.float64]
     intercepts: NDArray[np.float64]
@@ -99,10 +92,7 @@ class LinearFunction:
 
 def load_linear(arrays: dict[str, NDArray[Any]], *, features: int, labels: int) -> LinearModel | LinearFunction:
     """The linear model whose arrays these are: a function has no classes.
-
-    Raises:
-        KeyError, ValueError: an array is missing, or has the wrong shape.
-    """
+    Raises KeyError, ValueError: an array is missing, or has the wrong shape."""
     weights, intercepts, functions = arrays["weights"], arrays["intercepts"], 1
     model: LinearModel | LinearFunction = LinearFunction(weights, intercepts)
     if "classes" in arrays:

@@ -67,8 +67,7 @@ def linear(
     fit: Callable[..., LinearModel] = fit_exclusive,
     grid: Sequence[float] = C_GRID,
 ) -> list[Candidate]:
-    """A linear model of labels on some features. The candidates, one per inverse strength of the penalty, are fitted
-    when they are needed."""
+    """A linear model of labels on some features, fitted, when needed, for each inverse strength of the penalty."""
     features, x = read(training)
     targets: Any = training.rows.targets if fit is fit_independent else training.rows.labels
     details = {} if features.form == "cosine" else {"vocabulary": features.vocabulary}
@@ -133,12 +132,7 @@ SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
 
 
 def with_characters(*, language: str, which: str) -> bool:
-    """Whether the systems on characters are used too.
-
-    Args:
-        language: `data.tasks.<name>.language`.
-        which: `data.tasks.<name>.baselines`, `auto` or `all`.
-    """
+    """Whether the systems on characters are used too; `language` and `which` as in `data.tasks.<name>`."""
     return which == "all" or language in UNSPACED
 
 

@@ -1,10 +1,5 @@
-"""Words of a text, and TF-IDF vectors of texts.
-
-scikit-learn's TfidfVectorizer computes the same values. Its import takes longer than a prediction, and a vector of one
-text a third of the time here.
-
-Shapes: N texts, V terms.
-"""
+"""Words of a text, and TF-IDF vectors of texts, equal to those of scikit-learn's TfidfVectorizer, whose import takes
+longer than a prediction. Shapes: N texts, V terms."""
 
 from __future__ import annotations
 
@@ -30,13 +25,8 @@ _SEGMENTATION = Segmentation("auto")
 @dataclass(frozen=True)
 class Tfidf:
     """Vectors of norm 1 with (1 + log tf) idf for each term of a text, idf = 1 + log((1 + N) / (1 + df)) (Salton and
-    Buckley 1988; as TfidfVectorizer with sublinear_tf).
-
-    Attributes:
-        vocabulary: term -> column.
-        idf: (V,).
-        ngrams: smallest and largest number of words or characters of a term.
-    """
+    Buckley 1988; as TfidfVectorizer with sublinear_tf). `ngrams`: smallest and largest number of words or
+    characters."""
 
     vocabulary: Mapping[str, int]
     idf: NDArray[Any]
@@ -59,13 +49,8 @@ class Tfidf:
         most: int | None = None,
         dtype: type[np.floating] = np.float64,
     ) -> tuple[Self, sparse.csr_matrix]:
-        """The terms of the texts in alphabetical order with their inverse document frequencies, and `matrix(texts)`.
-
-        Args:
-            least: minimum number of texts with a term.
-            most: maximum number of terms, the most frequent ones.
-            dtype: of the vectors.
-        """
+        """The terms of at least `least` texts, at most the `most` frequent, in alphabetical order with their inverse
+        document frequencies, and `matrix(texts)`."""
         numbers: defaultdict[str, int] = defaultdict()
         numbers.default_factory = numbers.__len__
         split = terms_of(analyzer, ngrams)
@@ -84,11 +69,7 @@ class Tfidf:
 
     @classmethod
     def of(cls, terms: Sequence[str], idf: NDArray[Any], analyzer: Analyzer, ngrams: tuple[int, int]) -> Self:
-        """Vectors of these terms, in the order of their columns.
-
-        Raises:
-            ValueError: their number is not the one of the inverse document frequencies.
-        """
+        """Vectors of these terms, in the order of their columns. Raises ValueError: `idf` has another length."""
         vocabulary = {term: column for column, term in enumerate(terms)}
         if len(vocabulary) != len(idf):
             raise ValueError(f"{len(idf)} frequencies for {len(vocabulary)} terms")
@@ -120,8 +101,8 @@ def split_words(text: str) -> list[str]:
 
 
 def spaced(text: str) -> str:
-    """Lower-case text in NFC with spaces between words of Thai. A text without words (`:-)`, an emoji) becomes one word
-    per character: its code point."""
+    """Lower-case text in NFC with spaces between words of Thai; a text without words (`:-)`) becomes its code
+    points."""
     result = _SEGMENTATION.spaced(unicodedata.normalize("NFC", text)).lower()
     if words(result):
         return result
@@ -151,8 +132,7 @@ def _ngrams_within(word: str, low: int, high: int) -> Iterable[str]:
 
 
 class Counts(NamedTuple):
-    """How often each term occurs in each text: the columns of a text's terms, ascending, and their numbers, from
-    `ends[i]` to `ends[i + 1]`."""
+    """The columns of each text's terms, ascending, and how often they occur, from `ends[i]` to `ends[i + 1]`."""
 
     columns: NDArray[np.int64]
     values: NDArray[np.int64]

@@ -1,11 +1,8 @@
 """Words models that also learn from texts without labels: the train split and `data.unlabelled`.
 
-The features of a text are its latent semantic vector and the mean of its word vectors
-(`components.learners.words.latent`), both fitted on all of these texts. A logistic regression on each learns from the
-labelled rows, and then in rounds from the pseudo-labels that both give to the other texts
-(`components.learners.unlabelled.self_training`). The model is the mean of their calibrated logits, which is linear in
-both vectors.
-"""
+The features of a text are its latent semantic vector and the mean of its word vectors, both fitted on all of these
+texts. A logistic regression on each learns from the labelled rows, and then in rounds from the pseudo-labels that both
+give to the other texts. The model is the mean of their calibrated logits, which is linear in both vectors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How models learn each kind of task: encoding of rows, head, loss. A kind is a `Task` of one of the files and one line
-here."""
+"""How models learn each kind of task. A kind is a `Task` of one of the files and one line here."""
 
 from __future__ import annotations
 
@@ -22,11 +21,7 @@ TASKS: LazyTable[Task] = LazyTable(
 
 
 def find_task(kind: str) -> Task:
-    """The entry of a kind of task.
-
-    Raises:
-        ConfigError: no model can learn this kind.
-    """
+    """The entry of a kind of task. Raises ConfigError: no model can learn this kind."""
     if kind not in TASKS:
         raise ConfigError(f"kind: unknown task kind {kind!r}{nearest(kind, TASKS)}")
     return TASKS[kind]

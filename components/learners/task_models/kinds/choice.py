@@ -1,8 +1,5 @@
-"""Multiple choice: a text and several continuations or answers, one of them correct.
-
-Each choice is one sequence with the text (Radford et al. 2018, section 3.3); the head gives it a score, and a softmax
-over the row's choices gives probabilities.
-"""
+"""Multiple choice: a text and several continuations or answers, one of them correct. Each choice is one sequence with
+the text (Radford et al. 2018, section 3.3) and has a score; a softmax over the row's choices gives probabilities."""
 
 from __future__ import annotations
 
@@ -46,10 +43,8 @@ class ChoiceHead(ImitatingHead):
 
 
 def _log_probabilities(scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """(S,) log-softmax of the scores within each row, and (B,) number of choices.
-
-    With targets, B is their number, which avoids a device synchronisation.
-    """
+    """(S,) log-softmax of the scores within each row, and (B,) number of choices; targets avoid a device
+    synchronisation."""
     rows = batch["rows"]
     size = len(batch["targets"]) if "targets" in batch else int(rows[-1]) + 1
     counts = rows.new_zeros(size).index_add(0, rows, rows.new_ones(len(rows)))

@@ -1,9 +1,4 @@
-"""Classification: one label per text, or per pair of texts.
-
-A text is encoded with the family's special pieces ([CLS] text [SEP] for BERT); the head reads the pooled hidden
-states. BERT reads a pair as [CLS] first [SEP] second [SEP] with segments, causal Transformers read both texts with a
-delimiter; encoders without attention read them as two sequences (see `inputs`).
-"""
+"""Classification: one label per text, or per pair of texts, from the pooled hidden states (encoding: see `inputs`)."""
 
 from __future__ import annotations
 

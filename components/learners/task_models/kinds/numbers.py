@@ -1,9 +1,5 @@
-"""Regression: a number for one text, or the similarity of two texts.
-
-One text is encoded as in classification. The similarity must be symmetric: a causal Transformer reads both orders, and
-their representations are added (Radford et al. 2018, section 3.3); encoders without attention read the texts as two
-sequences (see `inputs`).
-"""
+"""Regression: a number for one text, or the similarity of two texts, which is symmetric: a causal Transformer reads
+both orders, and their representations are added (Radford et al. 2018, section 3.3)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Extractive question answering: the answer is a span of the context.
 
-The sequence is [CLS] question [SEP] context [SEP], or the family's encoding of two texts. A context that exceeds the
-rest of `max_length` is encoded in windows that begin half a window apart. Questions are truncated to half of the
-maximum number of pieces.
-"""
+The sequence is [CLS] question [SEP] context [SEP], or the family's encoding of two texts; longer contexts are encoded
+in windows that begin half a window apart. Questions are truncated to half of the maximum number of pieces."""
 
 from __future__ import annotations
 
@@ -25,12 +23,8 @@ from components.tokenization.words import columns, cut
 
 @dataclass(frozen=True)
 class _Context:
-    """A context's pieces, and its units: the pieces that contain more than white space.
-
-    Attributes:
-        columns: (U, 2) index of the unit's piece, twice: a unit is one piece.
-        offsets: (U, 2) character offsets of the units, without surrounding white space.
-    """
+    """A context's pieces; `columns` (U, 2) twice the index and `offsets` (U, 2) of those that are more than white
+    space."""
 
     ids: list[int]
     columns: NDArray[np.int64]
@@ -40,8 +34,8 @@ class _Context:
 def encode(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
 ) -> list[Encoded]:
-    """One sequence per window. Its first unit is the whole sequence, with offsets 0, 0; the others are the pieces of
-    the context. A context without pieces is one sequence with the first unit only."""
+    """One sequence per window. Its first unit is the whole sequence, with offsets 0, 0; the others are pieces of the
+    context."""
     most = most_pieces(settings, encoder)
     around, _ = encoder.pair_tokens([], [-1])
     longest = max(1, (most - len(around) + 1) // 2)
