@@ -53,14 +53,11 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Tokenizer(ABC):
-    """A vocabulary, and the rule that splits text into its pieces.
+    """A vocabulary of V pieces, and the rule that splits text into them.
 
     Ids are indices into `pieces`; the first five are the special pieces of `components.tokenization.special`. Text is
-    never encoded to a special id other than UNK: "[MASK]" in a document is ordinary text.
-
-    Shapes: V pieces. `frequencies`: (V,) int64 counts of the ids in the training sample, END once per document; None
-    without a sample.
-    """
+    never encoded to a special id other than UNK: "[MASK]" in a document is ordinary text. `frequencies`: (V,) int64
+    counts of the ids in the training sample, END once per document; None without a sample."""
 
     kind: ClassVar[str]
     #: Whether the ids depend on the segmentation; otherwise it is only used to count words.
@@ -89,8 +86,8 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
-        """The concatenated ids of all texts, without special pieces and without segmentation. Returns ids (N,) int32
-        and offsets (len(texts) + 1,) int64; text i is `ids[offsets[i]:offsets[i + 1]]`."""
+        """Ids (N,) int32 of all texts, without special pieces and segmentation, and offsets (len(texts) + 1,) int64;
+        text i is `ids[offsets[i]:offsets[i + 1]]`."""
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
@@ -142,10 +139,7 @@ class Tokenizer(ABC):
 
     def log_frequencies(self) -> NDArray[np.float32]:
         """Log unigram probabilities (V,) with add-one smoothing, the initial output bias of language models.
-
-        Raises:
-            ArtifactError: the tokenizer has no frequencies.
-        """
+        Raises ArtifactError: the tokenizer has no frequencies."""
         if self.frequencies is None:
             raise ArtifactError("the tokenizer has no frequencies of its pieces; run the tokenizer stage again")
         raised = self.frequencies.astype(np.float64) + 1
@@ -153,10 +147,8 @@ class Tokenizer(ABC):
         return logarithms
 
     def fingerprint(self) -> str:
-        """SHA-256 over the kind, the pieces, the rules (merges, scores) and the ids of the texts in `PROBES`.
-
-        It changes with the vocabulary, and with settings or library behaviour that change the ids of a probe text.
-        """
+        """SHA-256 over the kind, the pieces, the rules (merges, scores) and the ids of the texts in `PROBES`, so that
+        it changes with settings or library behaviour that change them."""
         digest = hashlib.sha256(self.kind.encode())
         digest.update(json.dumps(self.pieces).encode())
         if (rules := self._rules()) is not None:
@@ -187,10 +179,7 @@ class Tokenizer(ABC):
 
 def load_tokenizer(directory: Path) -> Tokenizer:
     """Read a saved tokenizer, and verify by its fingerprint that it gives the same ids as when it was saved.
-
-    Raises:
-        ArtifactError: a file is missing or damaged, the kind is unknown, or the fingerprint differs.
-    """
+    Raises ArtifactError: a file is missing or damaged, the kind is unknown, or the fingerprint differs."""
     directory = Path(directory)
     try:
         config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))

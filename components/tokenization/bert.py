@@ -47,10 +47,8 @@ class BertWordsTokenizer(LibraryTokenizer):
     """Base class of tokenizers that split words like BERT.
 
     `decode` joins pieces into words with English spacing. Encoding the result gives the same ids if none is UNK or
-    special and there is no segmentation. Case, control characters and the original white space are lost.
-    `strip_accents`: whether combining marks are removed ("é" becomes "e"). BERT does so whenever it lower-cases, which
-    destroys scripts whose vowels are combining marks, such as Thai.
-    """
+    special and there is no segmentation. `strip_accents`: whether combining marks are removed ("é" becomes "e"). BERT
+    does so whenever it lower-cases, which destroys scripts whose vowels are combining marks, such as Thai."""
 
     def __init__(
         self,
@@ -115,10 +113,8 @@ def count_words(texts: Sequence[str], cutter: Backend) -> Counter[str]:
 
 
 def marks_are_letters(texts: Iterable[str]) -> bool:
-    """Whether combining marks are letters of the sample's script, so that they must not be stripped.
-
-    Composed (NFC) text in Latin, Greek or Cyrillic script has almost none.
-    """
+    """Whether combining marks are letters of the sample's script and must not be stripped: NFC text in Latin, Greek or
+    Cyrillic script has almost none."""
     counts: Counter[str] = Counter()
     characters = 0
     for text in texts:

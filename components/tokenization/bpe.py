@@ -67,13 +67,11 @@ class _Merging(LibraryTokenizer):
 class BytePairTokenizer(_Merging):
     """Pieces are byte sequences in GPT-2's notation ("Ġthe" is " the"); there are no unknown pieces.
 
-    `decode` is the exact inverse for every text, with two exceptions: a lone surrogate becomes U+FFFD, and with
-    segmentation the noncharacter U+FDD0 is removed. Bytes that are not UTF-8 (a truncated character) decode as U+FFFD.
-
-    Special pieces have no merges, so text is never encoded to them. Spans of `encode_with_offsets` include the leading
-    space of a word; all pieces of one character have the span of the character. `marks`: whether combining marks are
-    part of words, as Thai, Arabic and Hindi need; GPT-2 and RoBERTa treat them as punctuation.
-    """
+    `decode` is the exact inverse, but for lone surrogates (U+FFFD) and, with segmentation, the noncharacter U+FDD0.
+    Bytes that are not UTF-8 decode as U+FFFD. Special pieces have no merges, so text is never encoded to them. Spans of
+    `encode_with_offsets` include the leading space of a word; all pieces of one character have its span. `marks`:
+    whether combining marks are part of words, as Thai, Arabic and Hindi need; GPT-2 and RoBERTa treat them as
+    punctuation."""
 
     kind = "bpe"
     separator = SEPARATOR
@@ -124,10 +122,8 @@ WORD_END: Final = "</w>"
 
 
 class WordPairTokenizer(_Merging, BertWordsTokenizer):
-    """BPE over the characters of BERT's words, as GPT has it: the last piece of a word ends with `WORD_END`.
-
-    Characters without a piece are UNK. `continues` is true of pieces without the mark, which are never a whole word.
-    """
+    """BPE over the characters of BERT's words, as GPT has it: the last piece of a word ends with `WORD_END`, and only
+    other pieces are continued. Characters without a piece are UNK."""
 
     kind = "bpe"
 
@@ -161,13 +157,8 @@ LEAST_COUNT: Final = 2
 
 
 def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation: Segmentation) -> BytePairTokenizer:
-    """Learn merges of the most frequent pairs until the vocabulary is full.
-
-    Only word counts matter, so the library receives every word, already split, as often as it occurs.
-
-    Raises:
-        DataError: the texts yield too few pieces, or the vocabulary is smaller than the special pieces and the bytes.
-    """
+    """Learn merges of the most frequent pairs until the vocabulary is full, from every word as often as it occurs.
+    Raises DataError: too few pieces, or the vocabulary is smaller than the special pieces and the bytes."""
     cutter = pre_tokenizer(marks=True, segmentation=segmentation)
     words = count_distinct(
         texts,

@@ -23,11 +23,8 @@ _CODE_POINTS: Final = 0x110000
 
 
 class CharTokenizer(Tokenizer):
-    """One piece per code point, including white space; case is kept.
-
-    `decode` is the exact inverse except for characters outside the vocabulary (UNK), which become U+FFFD. Segmentation
-    does not affect the ids.
-    """
+    """One piece per code point, including white space; case is kept. `decode` is the exact inverse except for
+    characters outside the vocabulary, which become U+FFFD. Segmentation does not affect the ids."""
 
     kind = "char"
     segmented = False
@@ -75,11 +72,7 @@ LEAST_COUNT: Final = 2
 
 
 def train_char(texts: Sequence[str], *, settings: CharSettings, segmentation: Segmentation) -> CharTokenizer:
-    """Learn a vocabulary of the most frequent characters; `segmentation` is for word counts.
-
-    Raises:
-        DataError: no character is frequent enough.
-    """
+    """Learn a vocabulary of the most frequent characters. Raises DataError: no character is frequent enough."""
     counts = np.zeros(_CODE_POINTS, dtype=np.int64)
     for run in chunks(texts):
         counts += np.bincount(code_points(well_formed("".join(run))), minlength=_CODE_POINTS)

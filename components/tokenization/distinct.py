@@ -78,8 +78,8 @@ def starts_of_texts_too(start: NDArray[np.bool_], ends: NDArray[np.int32]) -> ND
 
 
 class DistinctWordEncoder:
-    """Encodes texts through `encode_words`, which is called once per distinct word. `lowercase`: whether `encode_words`
-    ignores the case of ASCII letters. `stripped`: whether `encode_words` ignores surrounding ASCII white space."""
+    """Encodes texts through `encode_words`, which is called once per distinct word. `lowercase`: it ignores the case of
+    ASCII letters; `stripped`: it ignores surrounding ASCII white space."""
 
     def __init__(
         self,
@@ -223,8 +223,8 @@ def chunks(texts: Sequence[str]) -> list[Sequence[str]]:
 
 
 class LibraryTokenizer(Tokenizer):
-    """Base class of tokenizers whose pieces are found by `backend`, a tokenizer of the `tokenizers` library without
-    added tokens; each distinct word is encoded once."""
+    """Base class of tokenizers whose pieces are found, once per distinct word, by `backend` of the library
+    `tokenizers`."""
 
     backend: Backend
     _distinct: DistinctWordEncoder

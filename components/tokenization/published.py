@@ -42,12 +42,8 @@ FILES: Final = (
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The vocabulary of an imported tokenizer.
-
-    Attributes:
-        rows: id -> published id; -1 for a special piece without a counterpart.
-        named: special piece -> name of its published counterpart, for the log.
-    """
+    """The vocabulary of an imported tokenizer; `rows`: id -> published id, -1 for a special piece without a
+    counterpart; `named`: special piece -> name of its published counterpart."""
 
     tokenizer: Tokenizer
     rows: list[int]
@@ -57,10 +53,7 @@ class Vocabulary:
 
 def read_vocabulary(folder: Path) -> Vocabulary:
     """Import the tokenizer of a Hugging Face folder.
-
-    Raises:
-        ArtifactError: there is no tokenizer, it is damaged, or its rules are not supported.
-    """
+    Raises ArtifactError: there is no tokenizer, it is damaged, or its rules are not supported."""
     settings = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
     if (folder / "tokenizer.json").is_file():
         return _from_library(folder / "tokenizer.json", settings)
@@ -97,11 +90,7 @@ def vocabulary_digest(folder: Path) -> str:
 
 
 def published_tokenizer(folder: Path, *, kind: str, digest: str | None) -> Tokenizer:
-    """Import the tokenizer of a Hugging Face folder and verify its kind and digest.
-
-    Raises:
-        ArtifactError: see `read_vocabulary`; or the kind or the digest differs.
-    """
+    """Import the tokenizer of a folder as `read_vocabulary`. Raises ArtifactError also: other kind or digest."""
     tokenizer = read_vocabulary(folder).tokenizer
     if tokenizer.kind != kind:
         raise ArtifactError(f"{folder}: its tokenizer is of kind {tokenizer.kind!r}, not {kind!r}")
@@ -152,10 +141,7 @@ def _from_library(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
 
 
 def _marks(cutter: Mapping[str, Any] | None) -> bool | None:
-    """The value of `BytePairTokenizer.marks` that is equivalent to a pre-tokenizer; None: it is not supported.
-
-    Supported are GPT-2's built-in pattern, and the explicit patterns of exported tokenizers.
-    """
+    """The value of `BytePairTokenizer.marks` that is equivalent to a pre-tokenizer; None: it is not supported."""
     parts = (cutter or {}).get("pretokenizers", [cutter])
     if parts[-1] is None or parts[-1].get("type") != "ByteLevel" or parts[-1].get("add_prefix_space", True):
         return None

@@ -50,9 +50,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class EncodedDocuments:
-    """Encoded documents: the columns of one record batch in ragged form.
-
-    Shapes: D documents, N tokens, S sentences.
+    """D encoded documents: the columns of one record batch in ragged form.
 
     Attributes:
         ids: (N,) concatenated ids; each document ends with END.
@@ -60,8 +58,7 @@ class EncodedDocuments:
         sentences: (S,) start of each sentence within its document.
         sentence_offsets: (D + 1,) int64 start of each document in `sentences`.
         words, chars: (D,) counts of the raw text; in a corpus of pairs, of the targets.
-        targets, target_offsets: translations, like `ids` and `offsets`; None without pairs.
-    """
+        targets, target_offsets: translations, like `ids` and `offsets`; None without pairs."""
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
@@ -122,9 +119,7 @@ def _lists(ids: NDArray[np.int32], offsets: NDArray[np.int64], ids_type: pa.Data
 
 
 class TokenStore:
-    """One split of a directory of token shards, memory-mapped.
-
-    Documents are numbered over all shards in corpus order; the concatenation of their tokens is the flat stream.
+    """One split of a directory of token shards, memory-mapped; the tokens of its documents are the flat stream.
 
     Attributes:
         predicted: number of tokens that a model predicts: all tokens, or only the targets in a corpus of pairs.
@@ -134,8 +129,7 @@ class TokenStore:
 
     Raises:
         ArtifactError: the directory is incomplete or of another kind, or a shard cannot be read.
-        DataError: there is no such split.
-    """
+        DataError: there is no such split."""
 
     def __init__(self, directory: Path, split: str = "train") -> None:
         directory = Path(directory)
@@ -182,11 +176,8 @@ class TokenStore:
         self._first_document = np.cumsum([0, *(len(starts) - 1 for starts, _ in self._sentences)], dtype=np.int64)
 
     def span(self, start: int, length: int) -> NDArray[np.int64]:
-        """`length` tokens of the flat stream from position `start`, int64, wrapping around at its end.
-
-        Raises:
-            DataError: the split is empty.
-        """
+        """`length` tokens of the flat stream from `start`, int64, wrapping around. Raises DataError: the split is
+        empty."""
         if self.tokens == 0:
             raise DataError(f"{self.directory}: the {self.split} split has no tokens; add text to the corpus")
         out = np.empty(length, dtype=np.int64)
@@ -218,11 +209,8 @@ class TokenStore:
         return starts[offsets[inside] : offsets[inside + 1]]
 
     def pair_lengths(self) -> NDArray[np.int64]:
-        """(documents, 2) numbers of ids of each document and of its target, END included.
-
-        Raises:
-            DataError: the documents have no targets.
-        """
+        """(documents, 2) numbers of ids of each document and of its target, END included. Raises DataError: no
+        targets."""
         if len(self._targets) < len(self._tokens):
             raise DataError(
                 f"{self.directory}: has no pairs; a translation family needs data.parallel and tokenizer: parallel"
@@ -263,13 +251,8 @@ def join_sentences(
     words: Sequence[int],
     chars: Sequence[int],
 ) -> EncodedDocuments:
-    """Join encoded sentences to documents: END is appended to each document, sentences without pieces are dropped.
-
-    Args:
-        ids, offsets: the sentences of all documents in order, ragged.
-        sentences: (D,) number of sentences of each document.
-        words, chars: (D,) counts of the raw text.
-    """
+    """Join ragged sentences to D documents of (D,) `sentences` each: END is appended to each document, sentences
+    without pieces are dropped."""
     last = np.cumsum(sentences)
     document_ends = offsets[last]
     # The END of document d is inserted before position `document_ends[d]`.
@@ -309,13 +292,8 @@ def measure(shard: Path) -> Size:
 
 
 class Selection:
-    """A view of chosen documents, with the interface of `components.training.windows.Tokens`; nothing is copied.
-    `chosen`: numbers of documents in `store`, in the order of the view; `documents`, `tokens` and `offsets` are of the
-    view.
-
-    Raises:
-        DataError: the chosen documents have no tokens.
-    """
+    """A view of the documents `chosen` of a store, in this order, with the interface of
+    `components.training.windows.Tokens`; nothing is copied. Raises DataError: they have no tokens."""
 
     def __init__(self, store: TokenStore, chosen: NDArray[np.int64]) -> None:
         self._store, self.chosen = store, chosen

@@ -39,10 +39,8 @@ _THAI_SPACE = re.compile(r"(?<=[\u0e01-\u0e5b])\s++(?=[\u0e01-\u0e5b])")
 
 
 def sentence_starts(text: str, *, thai: bool = False) -> list[int]:
-    """Character positions at which the sentences of `text` start, ascending, beginning with 0.
-
-    A sentence extends to the next start; white space between two sentences is part of the first.
-    """
+    """Character positions at which the sentences of `text` start, ascending, beginning with 0; white space between two
+    sentences is part of the first."""
     starts = {0}
     for match in _BREAK.finditer(text):
         end = match.end()
@@ -73,10 +71,7 @@ class TokenizeJob(Section):
 
 def tokenize(job: TokenizeJob) -> Path:
     """Tokenize the shards of `job.corpus` that are not in `job.output` yet; returns `job.output`.
-
-    Raises:
-        ArtifactError: the corpus or the tokenizer is incomplete or damaged.
-        DataError: the corpus has no documents.
+    Raises ArtifactError: the corpus or the tokenizer is incomplete or damaged; DataError: the corpus has no documents.
     """
     tokenizer = load_tokenizer(job.tokenizer)
     fingerprint = tokenizer.fingerprint()
@@ -266,10 +261,7 @@ class TaskTokensJob(Section):
 
 def task_tokens(job: TaskTokensJob) -> Path:
     """Tokenize the distinct texts of train, and of dev to measure the perplexity; returns `job.output`.
-
-    Raises:
-        ArtifactError: the examples or the tokenizer are incomplete or damaged.
-    """
+    Raises ArtifactError: the examples or the tokenizer are incomplete or damaged."""
     tokenizer = load_tokenizer(job.tokenizer)
     examples = read_manifest(job.examples, kind="examples")
     with writing(job.output, kind=KIND) as draft:

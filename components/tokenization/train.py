@@ -47,18 +47,8 @@ def count_words(spaced: Iterable[str]) -> Counter[str]:
 
 
 def report_on_words(tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any]:
-    """How well `tokenizer` fits a text.
-
-    Args:
-        counts: of the words between white space, after segmentation of languages without spaces. A word has
-            the script of its first letter.
-
-    Returns:
-        kind; vocabulary, number of pieces including special ones; alphabet, number of distinct characters of the
-        pieces; non_initial_share, share of the ordinary pieces that continue a word; words; pieces_per_word;
-        characters_per_piece; unknown_rate, share of UNK among the pieces of the text; and scripts: script -> words,
-        share_of_words, pieces_per_word, unknown_rate, vocabulary (number of pieces of the script).
-    """
+    """How well `tokenizer` fits a text, from counts of the words between white space, after segmentation of languages
+    without spaces. A word has the script of its first letter; `vocabulary` of a script is its number of pieces."""
     words = list(counts)
     times = np.fromiter(counts.values(), dtype=np.int64, count=len(words))
     # In running text most words follow a space.
@@ -99,10 +89,8 @@ def report_on_words(tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any
 
 
 def script_of(word: str) -> str:
-    """The script of the first letter of `word` in lower case ("latin", "thai", "cjk"); "none" without a letter.
-
-    Python has no script property; the first word of a letter's Unicode name is the name of its script.
-    """
+    """The script of the first letter of `word` in lower case ("latin", "thai", "cjk"), from its Unicode name; else
+    "none"."""
     return next((_script(character) for character in word if character.isalpha()), NO_LETTERS)
 
 
@@ -126,13 +114,8 @@ SEGMENTED_SHARE: Final = 0.001
 
 
 class TokenizerJob(Section):
-    """Inputs and output of the stage.
-
-    Attributes:
-        corpus: output directory of the stage `ingest`; its train split is read.
-        pairs: a corpus of pairs, both sides of which are also read; the pieces of the targets are counted, and from
-            their counts a translation model initialises its output bias. None: no pairs.
-    """
+    """Inputs and output of the stage. Both sides of the corpus of `pairs`, if any, are also read; the pieces of the
+    targets are counted, and from their counts a translation model initialises its output bias."""
 
     corpus: Path
     pairs: Path | None = None
@@ -142,12 +125,11 @@ class TokenizerJob(Section):
 
 
 def train_tokenizer(job: TokenizerJob) -> Path:
-    """Learn the vocabulary of `job.kind` from `job.corpus`, or import a published one; returns `job.output`.
+    """Learn the vocabulary of `job.kind` from the train split of `job.corpus`, or import a published one.
 
     Raises:
         ArtifactError: the corpus is incomplete or damaged, or a published vocabulary has another kind or digest.
-        DataError: the corpus is empty or yields fewer pieces than requested.
-    """
+        DataError: the corpus is empty or yields fewer pieces than requested."""
     source = read_manifest(job.corpus, kind=corpus.KIND)
     settings = job.settings
     texts = list(sample(job.corpus, megabytes=settings.sample_megabytes))
@@ -196,10 +178,7 @@ def choose_segmentation(texts: list[str]) -> Segmentation:
 
 def fit(texts: list[str], *, kind: str, settings: TokenizerSettings, segmentation: Segmentation) -> Tokenizer:
     """Learn a tokenizer and its frequencies from `texts`, which are segmented unless the kind ignores segmentation.
-
-    Raises:
-        DataError: the texts yield fewer pieces than requested.
-    """
+    Raises DataError: the texts yield fewer pieces than requested."""
     trainers: dict[str, tuple[Callable[..., Tokenizer], Section]] = {
         "wordpiece": (train_wordpiece, settings.wordpiece),
         "word": (train_word, settings.word),
@@ -263,11 +242,7 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
     """Learn the vocabulary of a corpus, or keep the one of the last run; returns the directory of the record.
 
     It is learned again if there is none, if settings, code or libraries have changed, if text was removed, or if its
-    fit on new text is out of bounds.
-
-    Raises:
-        ArtifactError, DataError: as in `train_tokenizer`.
-    """
+    fit on new text is out of bounds. Raises as `train_tokenizer`."""
     texts = read_manifest(job.corpus, kind=corpus.KIND)
     settings = job.settings.model_dump(mode="json")
     recipe = {"kind": job.kind, "settings": settings, "code": job.code}

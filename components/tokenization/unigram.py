@@ -64,23 +64,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Group:
-    """Lattices of the words of one length.
-
-    Attributes:
-        rows: (W,) indices into the list of all words.
-        ending: for each end j = 1 .. length, (W, K) ids of the pieces with start j - K .. j - 1; the number of pieces
-            if there is no such piece.
-    """
+    """Lattices of the words of one length; `ending`: for each end j = 1 .. length, (W, K) ids of the pieces with start
+    j - K .. j - 1; the number of pieces if there is no such piece."""
 
     rows: NDArray[np.int64]
     ending: list[NDArray[np.int64]]
 
 
 def learn_unigram(words: Mapping[str, int], *, size: int) -> list[tuple[str, float]]:
-    """At most `size` (piece, log probability), most probable first; deterministic for given counts.
-
-    Every character of `words` is a piece; if there are more than `size` characters, only these are pieces.
-    """
+    """At most `size` (piece, log probability), most probable first; deterministic for given counts. Every character of
+    `words` is a piece; if there are more than `size` characters, only these are pieces."""
     counted = _word_parts(words)
     characters = sorted({character for word in counted for character in word})
     pieces, weights = _seeds(counted, characters, limit=max(LEAST_SEEDS, SEEDS * size))
@@ -113,9 +106,7 @@ def _word_parts(words: Mapping[str, int]) -> dict[str, int]:
 def _seeds(words: Mapping[str, int], characters: list[str], *, limit: int) -> tuple[list[str], Floats]:
     """All characters and the best substrings by frequency times length, at most `limit`, and their weights.
 
-    Substrings occur at least twice. As in SentencePiece, the characters of a piece after "▁" are of one kind: letters,
-    digits or others.
-    """
+    Substrings occur at least twice. As in SentencePiece, the characters of a piece after "▁" are of one kind."""
     counts: dict[str, int] = defaultdict(int)
     for word, times in words.items():
         kinds = [_kind(character) for character in word]
@@ -180,11 +171,8 @@ def _expected(groups: list[_Group], times: Floats, scores: Floats) -> Floats:
 
 
 def _pruned(pieces: list[str], counts: Floats, scores: Floats, *, room: int) -> tuple[list[str], Floats]:
-    """The `room` pieces whose removal would reduce the likelihood most; single characters are always kept.
-
-    Without a piece, its text is segmented by the best sequence of other pieces, so the log likelihood decreases by the
-    expected count times the difference of the scores.
-    """
+    """The `room` pieces whose removal would reduce the likelihood most, by the expected count times the difference of
+    the scores to the best other segmentation; single characters are always kept."""
     without = np.full(len(pieces), -np.inf)
     padded = np.append(scores, -np.inf)
     for group in _lattices(pieces, pieces):
@@ -223,10 +211,8 @@ WORDS: Final[dict[str, Any]] = {
 
 
 def normalization(*, lowercase: bool) -> dict[str, Any]:
-    """NFKC, SentencePiece's default normalisation, in the notation of the library.
-
-    NFKC decomposes the Thai and Lao vowel sign AM, which is always composed in text; two rules compose it again.
-    """
+    """NFKC, SentencePiece's default, in the notation of the library. NFKC decomposes the Thai and Lao vowel sign AM,
+    which is always composed in text; two rules compose it again."""
     composed = {"\u0e4d\u0e32": "\u0e33", "\u0ecd\u0eb2": "\u0eb3"}
     steps: list[dict[str, Any]] = [{"type": "Nmt"}, {"type": "NFKC"}]
     steps += [{"type": "Replace", "pattern": {"String": two}, "content": sign} for two, sign in composed.items()]
@@ -234,16 +220,11 @@ def normalization(*, lowercase: bool) -> dict[str, Any]:
 
 
 class UnigramTokenizer(LibraryTokenizer):
-    """Pieces with probabilities; the first piece of a word begins with "▁".
+    """Pieces with log probabilities `scores`; the first piece of a word begins with "▁".
 
     `decode` returns the normalised text: words separated by single spaces, each run of unknown characters (UNK) as
-    U+FFFD. Encoding it again gives the same ids if none is UNK or special and there is no segmentation.
-
-    Args:
-        scores: log probability of each piece; the scores of special pieces are not used.
-        normalizer, pre_tokenizer: in the notation of the `tokenizers` library (tokenizer.json). Learned vocabularies
-            use `normalization` and `WORDS`; published ones have their own.
-    """
+    U+FFFD. Encoding it again gives the same ids if none is UNK or special and there is no segmentation. `normalizer`
+    and `pre_tokenizer` of published vocabularies are in the notation of tokenizer.json."""
 
     kind = "unigram"
     leads_with_space = True
@@ -330,13 +311,8 @@ class UnigramTokenizer(LibraryTokenizer):
 
 
 def train_unigram(texts: Sequence[str], *, settings: UnigramSettings, segmentation: Segmentation) -> UnigramTokenizer:
-    """Learn pieces and their probabilities from word counts.
-
-    As for WordPiece, the alphabet is limited; words with rarer characters are not trained on.
-
-    Raises:
-        DataError: the texts yield too few pieces, or the vocabulary is smaller than special pieces and alphabet.
-    """
+    """Learn pieces and their probabilities from word counts; words with rare characters are not trained on.
+    Raises DataError: too few pieces, or the vocabulary is smaller than special pieces and alphabet."""
     rules = normalization(lowercase=settings.lowercase)
     cutter = UnigramTokenizer(
         SPECIAL_PIECES, scores=[0.0] * FIRST_ORDINARY, segmentation=segmentation, normalizer=rules, pre_tokenizer=WORDS

@@ -31,11 +31,7 @@ class WordTokenizer(BertWordsTokenizer):
 
 
 def train_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation) -> WordTokenizer:
-    """A vocabulary of the most frequent words; ties are broken alphabetically.
-
-    Raises:
-        DataError: too few words are frequent enough.
-    """
+    """A vocabulary of the most frequent words, ties alphabetically. Raises DataError: too few are frequent enough."""
     most = max(0, settings.size - len(SPECIAL_PIECES))
     tokenizer = frequent_words(texts, settings=settings, segmentation=segmentation, most=most)
     check_size(tokenizer.vocab_size, settings, kind="word")
@@ -69,10 +65,9 @@ LONGEST_UNSEEN: Final = 256
 class OpenWordTokenizer(WordTokenizer):
     """A `WordTokenizer` that assigns a new id, `vocab_size` or higher, to each word outside the vocabulary.
 
-    `spelling(id)` is the word of any id. Ids of unseen words are assigned in order of occurrence and never change;
-    they are valid for this object and its models, and must not be stored. `encode_batch` and `encode_with_offsets`
-    return them; in `encode_ragged`, which fills token stores, unseen words are UNK.
-    """
+    `spelling(id)` is the word of any id. Ids of unseen words are assigned in order of occurrence and never change; they
+    are valid for this object and its models, and must not be stored. `encode_batch` and `encode_with_offsets` return
+    them; in `encode_ragged`, which fills token stores, unseen words are UNK."""
 
     kind = "open_word"
 
@@ -122,11 +117,7 @@ class OpenWordTokenizer(WordTokenizer):
 
 
 def train_open_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation) -> OpenWordTokenizer:
-    """`train_word` with an open vocabulary; `texts` are segmented.
-
-    Raises:
-        DataError: too few words are frequent enough.
-    """
+    """`train_word` with an open vocabulary; `texts` are segmented. Raises DataError as `train_word`."""
     closed = train_word(texts, settings=settings, segmentation=segmentation)
     return OpenWordTokenizer(
         closed.pieces, segmentation=segmentation, lowercase=closed.lowercase, strip_accents=closed.strip_accents

@@ -45,15 +45,12 @@ class WordPieceTokenizer(BertWordsTokenizer):
 def train_wordpiece(
     texts: Sequence[str], *, settings: WordPieceSettings, segmentation: Segmentation
 ) -> WordPieceTokenizer:
-    """Learn a vocabulary by merging the most frequent pairs of pieces.
+    """Learn a vocabulary by merging the most frequent pairs of pieces, from every word as often as it occurs.
 
-    The library assigns ids to continuing characters in the order of a hash table, which breaks ties between equally
-    frequent pairs at random. Passing the alphabet and the continuing characters makes training deterministic. Only word
-    counts matter, so the library receives every word, already split, as often as it occurs.
+    The library assigns ids to continuing characters in the order of a hash table, which breaks ties at random; passing
+    the alphabet and the continuing characters makes training deterministic.
 
-    Raises:
-        DataError: the texts yield too few pieces, or the vocabulary is smaller than special pieces and alphabet.
-    """
+    Raises DataError: too few pieces, or the vocabulary is smaller than special pieces and alphabet."""
     strip_accents = settings.lowercase and not marks_are_letters(texts)
     cutter = backend(models.WordPiece(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)
     words = count_words(texts, cutter)
@@ -101,10 +98,7 @@ def frequent_characters(words: Counter[str], *, limit: int) -> tuple[list[str], 
 
 def check_size(given: int, settings: SubwordSettings | WordSettings, *, kind: str) -> None:
     """Verify the size of a learned vocabulary. If no size was set, a smaller one is reported, and accepted.
-
-    Raises:
-        DataError: there are fewer pieces than requested (too little text) or more (the alphabet is larger).
-    """
+    Raises DataError: there are fewer pieces than requested (too little text) or more (the alphabet is larger)."""
     asked, key = settings.size, f"tokenizer.{kind}.vocabulary"
     if given < asked and settings.vocabulary is None:
         print(f"{key}: {given:,} pieces, which is all that the corpus yields; the default is {asked:,}", flush=True)

@@ -23,8 +23,8 @@ _UNKNOWN: Final = np.asarray([UNK], dtype=np.int64)
 
 @dataclass(frozen=True)
 class WordPieces:
-    """A text of W words as P pieces, without special pieces. `ids`: (P,) int64. `spans`: (W, 2) int64, indices of the
-    first and the last piece of each word. A piece in no span is a space between words (character vocabularies)."""
+    """A text of W words as P pieces, without special pieces: `ids` (P,) int64, and `spans` (W, 2) int64 of the first
+    and last piece of each word. A piece in no span is a space between words (character vocabularies)."""
 
     ids: NDArray[np.int64]
     spans: NDArray[np.int64]
@@ -34,9 +34,8 @@ def encode_words(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[W
     """Encode pre-split texts; every distinct word is encoded once.
 
     Words are encoded as in the middle of a text: with a leading space if it is part of the word (byte-level BPE,
-    unigram), or separated by a space piece (characters). Words of languages without spaces (Thai) are not separated,
-    unless the tokenizer's segmentation inserts spaces. A word without pieces (control characters) becomes UNK.
-    """
+    unigram), or separated by a space piece (characters). Words of languages without spaces are not separated, unless
+    the tokenizer's segmentation inserts spaces. A word without pieces (control characters) becomes UNK."""
     adjacent = [_without_space(tokenizer, words) for words in texts]
     forms = [
         [word if joined or not tokenizer.leads_with_space else f" {word}" for word, joined in zip(*row, strict=True)]
@@ -85,8 +84,7 @@ class Window:
         start, end: the units in the window, end exclusive.
         first, last: the units that are predicted in this window, end exclusive. Each unit is predicted in one window,
             the one with the most context on both sides.
-        pieces: range of the text's pieces in the window, end exclusive.
-    """
+        pieces: range of the text's pieces in the window, end exclusive."""
 
     start: int
     end: int
@@ -96,13 +94,9 @@ class Window:
 
 
 def cut(spans: NDArray[np.int64], *, room: int, stride: int) -> list[Window]:
-    """Windows that cover all units of a text.
-
-    Args:
-        spans: (U, 2) indices of each unit's first and last piece, ascending; U >= 1.
-        room: maximum number of pieces of a window. A longer unit is a window of its own, with its first pieces.
-        stride: minimum number of pieces between the starts of two windows; less only if a unit would be skipped.
-    """
+    """Windows that cover all U >= 1 units of a text, (U, 2) indices of first and last pieces, ascending. `room`:
+    maximum number of pieces; a longer unit is a window of its own, with its first pieces. `stride`: minimum number
+    of pieces between the starts of two windows; less only if a unit would be skipped."""
     firsts, ends = spans[:, 0], spans[:, 1] + 1
     starts, stops = [0], []
     while True:
@@ -122,7 +116,7 @@ def cut(spans: NDArray[np.int64], *, room: int, stride: int) -> list[Window]:
 
 
 def columns(spans: NDArray[np.int64], window: Window, *, units: tuple[int, int]) -> NDArray[np.int64]:
-    """(u, 2) indices of the first and last piece, relative to the window, of the units from `units[0]` to `units[1]`
-    (exclusive); units that exceed the window are truncated."""
+    """(u, 2) first and last piece, relative to the window, of the units from `units[0]` to `units[1]` (exclusive),
+    truncated."""
     begin, end = window.pieces
     return np.minimum(spans[slice(*units)], end - 1) - begin

@@ -65,20 +65,13 @@ class Checkpoint:
 
 
 class CheckpointStore:
-    """The checkpoints of one run, in a folder or an S3 store.
+    """The checkpoints of one run, in a folder or an S3 store; opening removes partial ones of workers that were killed.
 
     Args:
         storage: a folder, or s3://bucket/prefix (endpoint from AWS_ENDPOINT_URL).
         key: identifies the run; another configuration, tokenizer, corpus or code has another key (`fingerprint`).
 
-    Opening a local store removes the partial checkpoints of workers that were killed.
-
-    Attributes:
-        storage: the argument, as an absolute path if it is local.
-
-    Raises:
-        TrainingError: the storage cannot be reached.
-    """
+    Raises TrainingError: the storage cannot be reached."""
 
     def __init__(self, storage: str, *, key: str) -> None:
         self.remote = "://" in storage
@@ -97,10 +90,7 @@ class CheckpointStore:
 
     def save(self, step: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
         """Write a checkpoint, then remove all but the newest two.
-
-        Raises:
-            TrainingError: no space, or no access. Earlier checkpoints are unchanged.
-        """
+        Raises TrainingError: no space, or no access. Earlier checkpoints are unchanged."""
         with self._reporting(step):
             if self.remote:
                 with tempfile.TemporaryDirectory() as folder:
@@ -145,11 +135,8 @@ class CheckpointStore:
             ) from error
 
     def steps(self) -> list[int]:
-        """Steps with a complete checkpoint, ascending. Their contents are not verified.
-
-        Raises:
-            TrainingError: the storage cannot be read.
-        """
+        """Steps with a complete checkpoint, ascending; contents are not verified. Raises TrainingError: cannot be
+        read."""
         results = []
         listing = pyarrow.fs.FileSelector(self.root, recursive=True, allow_not_found=True)
         try:
@@ -164,11 +151,7 @@ class CheckpointStore:
         return sorted(results)
 
     def latest(self) -> Checkpoint | None:
-        """The newest undamaged checkpoint; None without checkpoints.
-
-        Raises:
-            TrainingError: all checkpoints are damaged.
-        """
+        """The newest undamaged checkpoint; None without checkpoints. Raises TrainingError: all are damaged."""
         steps = self.steps()
         for step in reversed(steps):
             if (checkpoint := self._load(step)) is not None:
@@ -178,13 +161,9 @@ class CheckpointStore:
         return None
 
     def latest_for_all(self, world: World) -> Checkpoint | None:
-        """`latest` of rank 0, on every rank. Each rank must call it.
-
-        Ranks must not choose for themselves: on shared storage one may see a checkpoint that another does not see yet.
-
-        Raises:
-            TrainingError: all checkpoints are damaged, or a rank cannot read the one of rank 0.
-        """
+        """`latest` of rank 0, on every rank. Each rank must call it, and must not choose for itself: on shared storage
+        one may see a checkpoint that another does not see yet.
+        Raises TrainingError: all checkpoints are damaged, or a rank cannot read the one of rank 0."""
         checkpoint: Checkpoint | None = None
         failure: TrainingError | None = None
         if world.is_main:
@@ -208,11 +187,7 @@ class CheckpointStore:
         )
 
     def clear(self) -> None:
-        """Remove all checkpoints of this run, once its output is written.
-
-        Raises:
-            TrainingError: the storage cannot be reached.
-        """
+        """Remove all checkpoints of this run, once its output is written. Raises TrainingError: no access."""
         try:
             if self.files.get_file_info(self.root).type == pyarrow.fs.FileType.Directory:
                 self.files.delete_dir(self.root)
@@ -281,11 +256,8 @@ class Saver:
 
     @torch.no_grad()
     def save(self, state: TrainingState, numbers: Mapping[str, Any]) -> None:
-        """Begin to write a checkpoint: `state`, and `numbers` as JSON values.
-
-        Raises:
-            TrainingError: the preceding checkpoint could not be written.
-        """
+        """Begin to write a checkpoint: `state`, and `numbers` as JSON values. Raises TrainingError: the preceding one
+        failed."""
         self.wait()
         tensors = state.tensors(self.world)
         if not self.world.is_main:
@@ -295,11 +267,7 @@ class Saver:
         self._writing = self._thread.submit(self.store.save, state.step, copied, content)
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is written.
-
-        Raises:
-            TrainingError: it could not be written; on every worker.
-        """
+        """Wait until the last checkpoint is written. Raises TrainingError, on every worker: it could not be written."""
         failure: TrainingError | None = None
         if self._writing is not None:
             try:

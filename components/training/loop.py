@@ -50,10 +50,9 @@ def cosine(step: int, total: int, *, warmup: float, final: float) -> float:
 def slanted_triangular(step: int, total: int, *, warmup: float, final: float) -> float:
     """ULMFiT's schedule (Howard and Ruder 2018, section 3.2, equation 3), with cut_frac = `warmup`.
 
-    cut = floor(T * cut_frac); p = t / cut if t < cut, else 1 - (t - cut) / (cut * (1 / cut_frac - 1));
-    rate = (1 + p * (ratio - 1)) / ratio with ratio 32. `final` has no effect. The paper's p is negative in the last
-    steps if T * cut_frac is not an integer; here it is at least 0.
-    """
+    cut = floor(T * cut_frac); p = t / cut if t < cut, else 1 - (t - cut) / (cut * (1 / cut_frac - 1)); rate = (1 + p *
+    (ratio - 1)) / ratio with ratio 32. `final` has no effect. The paper's p may be negative in the last steps; here it
+    is at least 0."""
     cut = max(1, math.floor(total * warmup))
     # With a warm-up of 0 or 1 the formula for the fall would divide by zero.
     falls = cut * (1 / warmup - 1) if 0 < warmup < 1 else total
@@ -102,11 +101,7 @@ class Trainable(Protocol):
 
 @dataclass
 class StepReport:
-    """Result of a step.
-
-    Attributes:
-        gradient_norm: L2 norm of all gradients before clipping; None in steps in which it is not read.
-    """
+    """Result of a step; `gradient_norm` (L2, all gradients, before clipping) is None where it is not read."""
 
     step: int
     loss: float | None
@@ -166,11 +161,8 @@ class TrainingState:
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], numbers: dict[str, int | str | None], *, world: World) -> None:
-        """Set the state to stored `tensors` and `numbers`, bit-identically.
-
-        Raises:
-            TrainingError: the tensors do not fit the model.
-        """
+        """Set the state bit-identically to stored `tensors` and `numbers`. Raises TrainingError: they do not fit the
+        model."""
         named = _named(self.model)
         stored = {name.removeprefix("model."): tensor for name, tensor in tensors.items() if name.startswith("model.")}
         if stored.keys() != named.keys() or any(stored[name].shape != named[name].shape for name in named):
@@ -218,9 +210,7 @@ def train(
         compiled: whether the loss is compiled (`is_compiled`).
         in_stages: whether the schedule starts anew whenever the trained groups change (`stages_of`).
 
-    Raises:
-        TrainingError: the loss or the gradient is no longer finite.
-    """
+    Raises TrainingError: the loss or the gradient is no longer finite."""
     world = world or World()
     device, model = world.device, state.model
     losses_of = cast(Trainable, model).losses
@@ -330,8 +320,8 @@ def _batches(sampler: Sampler, step: int, total_steps: int, world: World) -> Ite
 
 
 def _reseed(seed: int, device: torch.device) -> None:
-    """`torch.manual_seed` for one device. torch's function also queues a call, with its stack trace, for every type of
-    device that is not initialised."""
+    """`torch.manual_seed` for one device, without the call that torch queues for every device that is not
+    initialised."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
@@ -357,11 +347,8 @@ def refuse_tf32(device: torch.device) -> None:
 
 
 def be_deterministic(device: torch.device) -> None:
-    """Use deterministic algorithms, so that repetitions are bit-identical.
-
-    On a GPU, operators without one raise an error (tests/gpu_simulation lists the operators of all families). With
-    warnings instead, torch would also use the non-deterministic backward pass of fused attention.
-    """
+    """Use deterministic algorithms. On a GPU, operators without one raise an error: with warnings instead, torch would
+    also use the non-deterministic backward pass of fused attention."""
     if device.type == "cuda":
         # torch requires this setting of cuBLAS's work space; it must be set before the first matrix product.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -375,14 +362,11 @@ def is_compiled(
 ) -> bool:
     """Whether a run is compiled (torch.compile), which fuses the operators between matrix products.
 
-    Compilation takes about as long as some hundred steps, and is repeated for batches of other shapes and for other
-    sets of trained parameters. So only long runs with constant shapes on a GPU are compiled: pretraining and adaptation
-    of Transformers. A recurrent layer is not: torch would replace cuDNN's kernel by one operator per step. The decision
-    depends on settings alone, because compiled and uncompiled steps differ in the last bits.
-
-    Args:
-        steps: of the budget; None for a budget in seconds.
-    """
+    Compilation takes about as long as some hundred steps, and is repeated for other shapes and sets of trained
+    parameters. So only long runs with constant shapes on a GPU are compiled: pretraining and adaptation of
+    Transformers. In a recurrent layer, torch would replace cuDNN's kernel by one operator per step. The decision
+    depends on settings alone, because compiled and uncompiled steps differ in the last bits. `steps` is None for a
+    budget in seconds."""
     if device.type != "cuda" or not isinstance(model, LanguageModel) or not model.compiles:
         return False
     long = (settings.seconds or 0) >= LEAST_SECONDS if steps is None else steps >= LEAST_STEPS

@@ -35,8 +35,7 @@ class ParameterGroup:
     Attributes:
         scale: factor of the learning rate.
         spans: steps in which the group is trained; otherwise it is frozen and no gradient is computed for it.
-        weight_decay: decoupled weight decay (AdamW) or L2 penalty (other optimizers); None: as in the settings.
-    """
+        weight_decay: decoupled (AdamW) or L2 penalty (other optimizers); None: as in the settings."""
 
     parameters: Sequence[nn.Parameter]
     scale: float = 1.0
@@ -78,19 +77,12 @@ def discriminative(
     The top layer group has the full learning rate, each lower group the rate of the group above it divided by `factor`
     (Howard and Ruder 2018, section 3.2), and the head the full rate times `head_scale`. With `below_head` the head is
     the group above the top layer group, whose rate is then the full rate divided by `factor` (train_clas.py of the
-    published code, and fastai). For the first `unfreeze_every` steps only the head, if there is one, is trained; then
+    published code, and fastai). For the first `unfreeze_every` steps only the head, if there is one, is trained; then,
+    with `gradual`, every `unfreeze_every` steps one more group from the top (section 3.3); with `chain_thaw`, each
+    group separately for `unfreeze_every` steps, from the lowest, and then all (Felbo et al. 2017, section 3.3, who
+    train each until dev stops improving). With `none`, or 0 steps, all groups are trained from the first step.
 
-        gradual     every `unfreeze_every` steps one more group is unfrozen, from the top (Howard and Ruder 2018,
-                    section 3.3)
-        chain_thaw  each group is trained separately for `unfreeze_every` steps, from the lowest, all others frozen;
-                    then all are trained (Felbo et al. 2017, section 3.3, who train each until dev stops improving)
-
-    With `none`, or 0 steps, all groups are trained from the first step.
-
-    Args:
-        layers: parameters of the layer groups, lowest (the embeddings) first, as `LanguageModel.layer_groups` returns.
-        head_scale: below 1 for a head with many inputs that is trained already.
-    """
+    `layers`: parameters of the layer groups, lowest (the embeddings) first, as `LanguageModel.layer_groups` returns."""
     every = 0 if unfreezing == "none" else unfreeze_every
     whole = (len(layers) + bool(head)) * every
     alone = unfreezing == "chain_thaw" and every > 0
@@ -104,11 +96,8 @@ def discriminative(
 
 
 class RowAdamW(torch.optim.AdamW):
-    """AdamW that also trains tables with sparse gradients.
-
-    A row is updated in the steps that read it, as if it were a parameter of its own that is trained in these steps
-    only: moments, bias corrections and weight decay follow from the row's own updates.
-    """
+    """AdamW that also trains tables with sparse gradients: a row is updated in the steps that read it, with moments,
+    bias corrections and weight decay from its own updates."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -142,11 +131,8 @@ EPSILON: Final = 1e-8
 
 
 def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> torch.optim.Optimizer:
-    """AdamW, AdaGrad (Duchi et al. 2011) or SGD, each a fused kernel over all parameters.
-
-    `asgd` is SGD; `average_of` averages its weights. Weight decay is an L2 penalty in AdaGrad and SGD,
-    decoupled in the others. Only AdamW trains tables with sparse gradients.
-    """
+    """AdamW, AdaGrad (Duchi et al. 2011) or SGD, each a fused kernel; `asgd` is SGD, whose weights `average_of`
+    averages. Weight decay is an L2 penalty in AdaGrad and SGD. Only AdamW trains tables with sparse gradients."""
     options = [
         {
             "params": list(group.parameters),
@@ -162,15 +148,10 @@ def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> t
 
 
 class WeightAverage:
-    """The mean of the weights after each step later than `begins` (Polyak and Juditsky 1992).
+    """The mean of the weights after each step later than `begins` (Polyak and Juditsky 1992); `count` updates so far.
 
     While `begins` is None there is no average and `swap` has no effect; the non-monotone trigger of NT-ASGD (Merity et
-    al. 2018) sets it.
-
-    Attributes:
-        tensors: the averages, in the order of the parameters.
-        count: number of updates of the average; 0 before it begins.
-    """
+    al. 2018) sets it."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, begins: int | None = None) -> None:
         self.parameters = list(parameters)
@@ -193,10 +174,8 @@ class WeightAverage:
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Exchange weights and average: once before the average is evaluated or saved, again before training continues.
-
-        Nothing is exchanged before the average has begun.
-        """
+        """Exchange weights and average, if it has begun: before it is evaluated or saved, and again before training
+        continues."""
         if self.count:
             for parameter, average in zip(self.parameters, self.tensors, strict=True):
                 held = parameter.detach().clone()
@@ -205,8 +184,8 @@ class WeightAverage:
 
 
 def non_monotone(losses: Sequence[float]) -> bool:
-    """Whether the last held-out loss v_t is worse than the best of v_0 .. v_{t-n-1}, for t > n = 5: the trigger of
-    NT-ASGD (Merity et al. 2018, algorithm 1)."""
+    """Whether the last held-out loss v_t is worse than the best of v_0 .. v_{t-n-1}, for t > n = 5 (Merity et al. 2018,
+    algorithm 1)."""
     *earlier, last = losses or [0.0]
     return len(earlier) > 5 and last > min(earlier[:-5])
 

@@ -38,20 +38,15 @@ def has_bf16(device: torch.device) -> bool:
 
 
 def product_size(model: LanguageModel) -> int:
-    """Number of parameters in the matrices of all layers above the embeddings.
-
-    Embedding tables and output layers do not count, so the size of an architecture does not depend on the vocabulary.
-    """
+    """Number of parameters in the matrices of all layers above the embeddings, independent of the vocabulary."""
     return sum(
         parameter.numel() for layer in model.layer_groups()[1:] for parameter in layer if parameter.ndim > 1
     )  # fmt: skip
 
 
 def choose(requested: Literal["auto", "float32", "bf16"], *, device: torch.device, size: int) -> Precision:
-    """The precision to train in: the requested one, or for `auto` the one that suits device and model.
-
-    `auto` is bf16 on a GPU with bf16 instructions, and on a CPU with them if the model is large enough; else float32.
-    """
+    """The precision to train in: the requested one; `auto` is bf16 on a GPU with bf16 instructions, and on a CPU with
+    them if the model is large enough; else float32."""
     if requested != "auto":
         return requested
     return "bf16" if has_bf16(device) and (device.type == "cuda" or size >= BF16_SIZE) else "float32"

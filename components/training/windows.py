@@ -69,12 +69,10 @@ class WindowSampler(Sampler):
         seed: of the order of documents, windows and masks.
         vocabulary: number of pieces, for random replacements.
         jitter: standard deviation of the window length, in tokens; 0: constant length.
-        config: config of the model, which contains the settings of some samplers (negatives, masks).
+        config: of the model, which contains the settings of some samplers (negatives, masks).
         pieces: id -> piece, for whole-word masking.
 
-    Raises:
-        DataError: the store contains fewer than two tokens per row of a batch.
-    """
+    Raises DataError: the store contains fewer than two tokens per row of a batch."""
 
     def __init__(
         self,
@@ -106,8 +104,7 @@ class WindowSampler(Sampler):
         return step * self.batch_size * self.window
 
     def scores(self, model: LanguageModel, tokenizer: Tokenizer) -> dict[str, float]:
-        """Further scores, by name, of a model in evaluation mode on documents of the store; empty if the objective has
-        only a loss."""
+        """Further scores, by name, of a model in evaluation mode on documents of the store."""
         return {}
 
     def _rows(self, rank: int, world: int) -> range:

@@ -1,7 +1,5 @@
-"""The stage `adapt`: continued pretraining on the domain corpus, and the forgetting that it causes.
-
-Text that is added to the corpus is learned by an increment (`components.training.pretraining.increments`).
-"""
+"""The stage `adapt`: continued pretraining on the domain corpus (of added text: `increments`), and the forgetting that
+it causes."""
 
 from __future__ import annotations
 
@@ -43,20 +41,15 @@ class AdaptJob(Section):
 
     Attributes:
         name: of the block in `adapt`, for progress lines and checkpoints; default: the family.
-        pretrained: encoder directory with the initial weights. If its vocabulary differs from `tokenizer`'s,
-            shared pieces keep their embeddings and the others are initialised with the mean.
-        tokens, tokenizer: token shards of the domain corpus and the directory of their tokenizer; for a translation
-            family, made from the domain's pairs, because text alone has no translations.
-        general_tokens: token shards of the general corpus; None, as `general_corpus`: there is none, and forgetting is
-            not measured.
-        general_corpus: the general corpus; forgetting is measured on its held-out documents.
+        pretrained: encoder directory with the initial weights. Pieces of `tokenizer` that its vocabulary lacks are
+            initialised with the mean of the embeddings.
+        tokens, tokenizer: token shards of the domain corpus (or pairs) and the directory of their tokenizer.
+        general_tokens, general_corpus: the general corpus, on whose held-out documents forgetting is measured, or None.
         output: encoder directory. The model in it, if there is one, is the start of an increment.
-        vectors, vectors_digest: a file of word vectors that fills the static channel, as in pretraining, and its
-            expected SHA-256.
+        vectors, vectors_digest: a file of word vectors that fills the static channel, and its expected SHA-256.
         increment: how new text is learned; None: every adaptation starts from `pretrained`.
         rebuild: why a rebuild was requested; empty: it was not.
-        epochs: number of passes over the tokens, which replaces the budget of `training`; None: the budget applies.
-    """
+        epochs: number of passes over the tokens, which replaces the budget of `training`; None: the budget applies."""
 
     name: str = ""
     family: str
@@ -86,8 +79,7 @@ def adapt(job: AdaptJob) -> Path:
 
     Raises:
         ArtifactError: an input is incomplete or belongs to another tokenizer.
-        TrainingError: the loss is not finite, no space for a checkpoint, or workers died repeatedly.
-    """
+        TrainingError: the loss is not finite, no space for a checkpoint, or workers died repeatedly."""
     name = job.name or job.family
     before = _previous(job.output)
     recipe, store = _recipe(job), TokenStore(job.tokens, "train")

@@ -39,12 +39,7 @@ WORSE = 0.02
 
 
 class IncrementText(Section):
-    """The text of an increment: the new shards, and a sample of documents of the learned ones.
-
-    Attributes:
-        learned: names of the shards that the initial weights have learned.
-        replay: number of their tokens that are repeated; the last document is not cut.
-    """
+    """The text of an increment: new shards, and `replay` tokens of a sample of documents of the `learned` shards."""
 
     learned: tuple[str, ...]
     replay: int
@@ -70,8 +65,7 @@ class Decision:
         number: increments since the last rebuild; 0: a rebuild.
         text: of an increment; None: the whole corpus.
         new_tokens: tokens that the initial weights have not learned.
-        idle: whether the last adapted model has learned all text already.
-    """
+        idle: whether the last adapted model has learned all text already."""
 
     number: int
     reason: str
@@ -90,13 +84,8 @@ def decide(
     step_tokens: int,
     requested: str = "",
 ) -> Decision:
-    """Continue from the last adapted model, or rebuild.
-
-    Args:
-        settings: None: always rebuild.
-        step_tokens: tokens per step; an increment reads at least as many.
-        requested: why a rebuild was requested; empty: it was not.
-    """
+    """Continue from the last adapted model, or rebuild: without `settings`, or for a `requested` reason. An increment
+    reads at least the `step_tokens` of a step."""
     chain = None if before is None else before.facts.get("chain")
     if chain is None:
         return _rebuild(store, "first run" if before is None else "the last model was written by an earlier version")

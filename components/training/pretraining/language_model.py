@@ -69,8 +69,7 @@ class LanguageModelRun(Section):
             embeddings of a new model without channel start; and its expected SHA-256.
         vectors: output of `word_vectors.prepare_vectors` for the file; set by `vectors_ready`.
         increment: the part of the train split that is read; None: all of it.
-        storage, key, checkpoint_seconds: of the checkpoints; set by `train_encoder`.
-    """
+        storage, key, checkpoint_seconds: of the checkpoints; set by `train_encoder`."""
 
     name: str
     family: str
@@ -118,12 +117,10 @@ class TrainingHistory:
     """Record of a run so far, stored in every checkpoint.
 
     Attributes:
-        compilation: seconds of the first step of every start of a compiled run, which is mostly compilation; they are
-            not part of `seconds`.
+        compilation: seconds of the first step of every start of a compiled run, which are not part of `seconds`.
         gradient_norm: the last one that was read, before clipping.
         losses: training losses that were read since the last row of the curve.
-        before, after: measurements on held-out text before and after training.
-    """
+        before, after: measurements on held-out text before and after training."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -304,8 +301,8 @@ class _Heldout:
         )
 
     def measure(self, state: TrainingState, *, pieces: int, scored: bool = False) -> dict[str, float]:
-        """Perplexity with the current (averaged) weights, and further scores of the objective if they are to be
-        computed (`scored`); empty if there is too little held-out text."""
+        """Perplexity with the current (averaged) weights, and with `scored` further scores; empty with too little
+        text."""
         if self.sampler is None:
             return {}
         model = state.model
@@ -335,8 +332,8 @@ def _add_point(history: TrainingHistory, report: StepReport, measured: dict[str,
 
 
 def _due(report: StepReport, overdue: bool, world: World) -> bool:
-    """Whether a checkpoint is due, by the clock of rank 0; never after a step whose loss has not been read, because it
-    may not be finite."""
+    """Whether a checkpoint is due, by the clock of rank 0; never after a step whose loss, which may not be finite, is
+    not read."""
     if report.loss is None:
         return False
     if world.size == 1:
@@ -346,13 +343,7 @@ def _due(report: StepReport, overdue: bool, world: World) -> bool:
 
 @dataclass(frozen=True)
 class VectorsFile:
-    """A file of word vectors in a job.
-
-    Attributes:
-        digest: its SHA-256.
-        matched: see `Matched`.
-        ready: output of `prepare_vectors`.
-    """
+    """A file of word vectors in a job, its SHA-256, what it matched, and the output of `prepare_vectors`."""
 
     digest: str
     matched: Matched
@@ -362,11 +353,7 @@ class VectorsFile:
 @contextmanager
 def vectors_ready(run: LanguageModelRun, model: LanguageModel) -> Iterator[VectorsFile | None]:
     """The file of word vectors of a run, prepared for a model in a temporary directory; None without a file.
-
-    Raises:
-        DataError, ArtifactError, ConfigError: as `prepare_vectors`; or a new model of characters has a static channel,
-            but there is no file.
-    """
+    Raises as `prepare_vectors`; ConfigError: a new model of characters has a static channel, but there is no file."""
     if run.vectors_file is None:
         if model.static_words() is not None and run.parent is None:
             raise ConfigError(f"{run.name}: model.static needs a file of words; set vectors")
@@ -386,10 +373,9 @@ def vectors_ready(run: LanguageModelRun, model: LanguageModel) -> Iterator[Vecto
 
 
 def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
-    """Set the embeddings and the static channel of `initial_model` to word vectors of a file or of the run's text, as
-    the settings ask. A file fills the channel of a model that has one, else the embeddings. An increment keeps the
-    channel of the whole text.
-    """
+    """Set the embeddings and the static channel of `initial_model` to word vectors of a file or of the run's text. A
+    file fills the channel of a model that has one, else the embeddings. An increment keeps the channel of the whole
+    text."""
     table, channel, trained = model.piece_embedding(), model.static_vectors(), None
     if table is not None and run.vectors is not None and channel is None:
         # Static vectors are the model; other models expect the scale that their layers are initialised for.
@@ -409,8 +395,8 @@ def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
 
 
 def initial_model(run: LanguageModelRun) -> LanguageModel:
-    """The model before the first step: random weights from the run's seed, or the parent's weights with embeddings
-    re-mapped to the run's vocabulary."""
+    """The model before the first step: random weights from the run's seed, or the parent's with embeddings re-
+    mapped."""
     tokenizer = load_tokenizer(run.tokenizer)
     if run.parent is None:
         torch.manual_seed(counter_seed(run.seed, "weights"))

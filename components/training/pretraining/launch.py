@@ -45,13 +45,8 @@ RISE = 0.1
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished run.
-
-    Attributes:
-        model: with the averaged weights, if the settings name an average; in evaluation mode, on the CPU.
-        checkpoints: the run's checkpoints, which the caller clears after writing the output.
-        vectors: the file of word vectors, if there is one.
-    """
+    """A finished run: the model with the averaged weights, if there are, in evaluation mode on the CPU; and the
+    checkpoints, which the caller clears after writing the output."""
 
     model: LanguageModel
     precision: Precision
@@ -65,10 +60,8 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
 
     Raises:
         ArtifactError: an input is incomplete, or the tokens belong to another tokenizer.
-        ConfigError: invalid sizes of the model, a window longer than its number of positions, or word vectors that do
-            not suit the model.
-        TrainingError: training cannot continue.
-    """
+        ConfigError: invalid sizes of the model, a window longer than its positions, or unsuitable word vectors.
+        TrainingError: training cannot continue."""
     rows, sizes = _checked(run)
     with vectors_ready(run, sizes) as vectors:
         run = run.model_copy(update={"vectors": vectors and vectors.ready})

@@ -32,10 +32,7 @@ def piece_counts(store: Tokens, vocabulary: int) -> Ids:
 
 def keep_probabilities(counts: Ids, threshold: float) -> NDArray[np.float64]:
     """Probability (V,) of keeping a word in sub-sampling: min(1, sqrt(t / f) + t / f), f its relative frequency; 1 for
-    t = 0.
-
-    As in the published code (word2vec.c); Mikolov et al. 2013b write sqrt(t / f), nearly the same for frequent words.
-    """
+    t = 0. As in word2vec.c; Mikolov et al. 2013b write sqrt(t / f), nearly the same for frequent words."""
     if threshold == 0:
         return np.ones(len(counts))
     ratio = threshold * counts.sum() / np.maximum(counts, 1)
@@ -62,9 +59,7 @@ class NegativeSampler(WindowSampler):
         pairs (B,) float64, the number of pairs of the global batch (at least 1) divided by B. A worker divides its
             summed loss by the sum over its rows, so that all pairs have the same weight on every worker.
 
-    Raises:
-        DataError: the store contains no words.
-    """
+    Raises DataError: the store contains no words."""
 
     def __init__(self, store: Tokens, **options: Any) -> None:
         super().__init__(store, **options)

@@ -26,16 +26,13 @@ class Perplexity:
     """Measurements on held-out text.
 
     Attributes:
-        loss: mean negative log-likelihood of a predicted piece, in nats. A masked model predicts the masked pieces, a
-            translation model the pieces of the translation (words and characters below are then counted in the
-            translation). For a static family, which has no likelihood, the mean of its objective; the perplexities are
-            then None.
-        perplexity: e^loss.
+        loss: mean negative log-likelihood in nats of a predicted piece: the masked pieces, or those of the translation,
+            whose words and characters are then counted below. For a static family, which has no likelihood, the mean
+            of its objective; the perplexities are then None.
         perplexity_per_word: e^(loss * P / W), with P pieces and W words in the whole held-out text; comparable between
             tokenizers. For a masked model, comparable with other masked models only.
         bits_per_character: loss * P / C / ln 2, with C characters in the whole held-out text.
-        further: mean loss per target of each further objective: `next_sentence`, `sentence_order`.
-    """
+        further: mean loss per target of each further objective: `next_sentence`, `sentence_order`."""
 
     loss: float
     pieces: int
@@ -81,10 +78,8 @@ def measure(
     precision: Precision,
     world: World,
 ) -> Perplexity:
-    """Measure on batches of about `pieces` held-out pieces (all, if there are fewer), the same in every call.
-
-    The model remains in evaluation mode. All workers must call it; each computes its own rows.
-    """
+    """Measure on batches of about `pieces` held-out pieces (all, if there are fewer), the same in every call. The model
+    remains in evaluation mode. All workers must call it; each computes its own rows."""
     model.eval()
     sums: dict[str, torch.Tensor] = {}
     carry: Carry = ()

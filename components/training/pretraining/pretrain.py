@@ -32,11 +32,9 @@ class ModelJob(Section):
     Attributes:
         name: of the block in `pretrain`, for progress lines and checkpoints; default: the family.
         family, preset, model: the model; `model` holds keys of the family's config class, which override the preset.
-        source, digest: a published model, and its expected SHA-256; `model` then has dropout rates and penalties
-            only.
+        source, digest: a published model, and its expected SHA-256; `model` then has dropout rates and penalties only.
         vectors, vectors_digest: a file of word vectors, and its expected SHA-256. It fills the static channel, or the
-            embedding table of a model without one starts from it.
-    """
+            embedding table of a model without one starts from it."""
 
     name: str = ""
     family: str
@@ -51,12 +49,8 @@ class ModelJob(Section):
 
 
 class PretrainJob(ModelJob):
-    """Inputs and output of pretraining; a published model is imported instead.
-
-    Attributes:
-        tokens, tokenizer: token shards of the corpus of pretraining and the directory of their tokenizer; None if there
-            is no corpus and the model is imported.
-    """
+    """Inputs and output of pretraining. `tokens` and `tokenizer` of the corpus are None if the model is imported
+    instead."""
 
     tokens: Path | None
     tokenizer: Path | None
@@ -70,13 +64,11 @@ class ScratchJob(ModelJob):
 
     Attributes:
         tokenizer: directory of the tokenizer of downstream texts; None: the tokenizer of the published model.
-        pretraining: settings of the pretraining of the same model, of which only the windows matter: they limit its
-            positions.
+        pretraining: of the same model; only the windows matter: they limit its positions.
         tokens, training: token shards of the text of the word vectors, and settings of the language model on it; None:
             the model has no word vectors.
         start: `scratch`: all weights but the static channel are random, new ones for each seed of fine-tuning;
-            `vectors`: the language model before its first step.
-    """
+            `vectors`: the language model before its first step."""
 
     tokenizer: Path | None
     pretraining: LanguageModelTraining | None = None
@@ -86,15 +78,13 @@ class ScratchJob(ModelJob):
 
 
 def pretrain(job: PretrainJob) -> Path:
-    """Train a language model from random weights, or import a published one; returns the encoder directory.
-
-    An interrupted run resumes from its last checkpoint.
+    """Train a language model from random weights, resuming an interrupted run, or import a published one; returns the
+    encoder directory.
 
     Raises:
         ArtifactError: an input is incomplete or belongs to another tokenizer; the source has another digest.
         ConfigError: invalid sizes of the model, or word vectors for a model without a table of pieces.
-        TrainingError: the loss is not finite, no space for a checkpoint, or workers died repeatedly.
-    """
+        TrainingError: the loss is not finite, no space for a checkpoint, or workers died repeatedly."""
     if job.source is not None:
         from components.interchange.importing import write_imported
 
@@ -138,14 +128,12 @@ def published_training(training: LanguageModelTraining, *, family: str, preset: 
 
 
 def scratch(job: ScratchJob) -> Path:
-    """Write an encoder without a step of language modelling; returns its directory.
-
-    The manifest of random weights has the fact `trained: false`, so fine-tuning samples new ones for each of its seeds.
+    """Write an encoder without a step of language modelling; returns its directory. The manifest of random weights has
+    the fact `trained: false`, so fine-tuning samples new ones for each of its seeds.
 
     Raises:
         ArtifactError: the tokenizer or the tokens are incomplete.
-        ConfigError: invalid sizes of the model.
-    """
+        ConfigError: invalid sizes of the model."""
     settings, imported = job.model, None
     if job.source is not None:
         imported = _published(job, job.source)

@@ -33,14 +33,9 @@ Uniform = NDArray[np.float64]
 class Masking:
     """Masks K = round(0.15 window) pieces of each row, so that all rows have the same weight.
 
-    Special pieces are predicted only if a row has fewer than K others. With whole-word masking, all pieces of a word
-    are predicted (each is masked, replaced or kept separately); one word is predicted in part if the remaining words do
-    not add up to K.
-
-    Args:
-        window: pieces per row.
-        pieces: id -> piece for whole-word masking; empty: pieces are masked independently.
-    """
+    Special pieces are predicted only if a row has fewer than K others. With whole-word masking (`pieces`: id -> piece),
+    all pieces of a word are predicted (each is masked, replaced or kept separately), of the last word perhaps only a
+    part."""
 
     def __init__(self, window: int, *, vocabulary: int, pieces: Sequence[str] = ()) -> None:
         self.window, self.vocabulary = window, vocabulary
@@ -53,15 +48,8 @@ class Masking:
         return self.window + 2 * self.predicted
 
     def __call__(self, tokens: Ids, noise: Uniform) -> tuple[Ids, Ids, Ids]:
-        """Select the predicted pieces and mask them.
-
-        Args:
-            tokens: (B, window).
-            noise: (B, samples), uniform in [0, 1).
-
-        Returns:
-            masked tokens (B, window); positions (B, K) of the predicted pieces, sorted; these pieces (B, K).
-        """
+        """tokens (B, window), noise (B, samples) uniform in [0, 1) -> masked tokens (B, window); positions (B, K) of
+        the predicted pieces, sorted; these pieces (B, K)."""
         order, chance, replacement = np.split(noise, [self.window, self.window + self.predicted], axis=1)
         order = order + (tokens < FIRST_ORDINARY)
         if self.inside is not None:
@@ -99,11 +87,8 @@ def _masked(targets: Ids, chance: Uniform, replacement: Uniform, *, vocabulary: 
 
 
 def inside_words(pieces: Sequence[str]) -> NDArray[np.bool_]:
-    """(V,) whether a piece continues the word of the previous piece.
-
-    The most frequent mark in the vocabulary decides: `##` inside a word, `Ġ` or `▁` at its beginning. Without any mark,
-    every piece is a word.
-    """
+    """(V,) whether a piece continues the word of the previous piece. The most frequent mark in the vocabulary decides:
+    `##` inside a word, `Ġ` or `▁` at its beginning. Without any mark, every piece is a word."""
     marks = {mark: sum(piece.startswith(mark) and len(piece) > len(mark) for piece in pieces) for mark in BEGINNINGS}
     mark = max(marks, key=marks.__getitem__)
     continued = np.array([piece.startswith(INSIDE) and len(piece) > len(INSIDE) for piece in pieces])
@@ -117,14 +102,10 @@ class RowSampler(WindowSampler):
 
     An epoch covers the whole stream: rows begin at intervals of a row's length without special pieces, in an order
     sampled for the epoch. A document that ends within a row is followed by END and the next document. Masks are sampled
-    for each row of each step (dynamic masking).
+    for each row of each step (dynamic masking), of whole words if the model's config has `whole_words`.
 
-    Batch: `tokens` (B, window), `positions`, `targets` (B, K) of `Masking`, and the additions of a subclass. The
-    model's config says whether whole words are masked (`whole_words`).
-
-    Raises:
-        DataError: the window is too small for special pieces and text.
-    """
+    Batch: `tokens` (B, window), `positions`, `targets` (B, K) of `Masking`, and the additions of a subclass.
+    Raises DataError: the window is too small for special pieces and text."""
 
     #: Number of special pieces per row.
     frame: ClassVar[int]
@@ -175,10 +156,8 @@ class RowSampler(WindowSampler):
 
 
 class FullSentencesSampler(RowSampler):
-    """[CLS] text [SEP] of consecutive sentences, across documents (FULL-SENTENCES of Liu et al. 2019, section 4.2).
-
-    The last sentence is truncated at the end of the row, so that rows need no padding.
-    """
+    """[CLS] text [SEP] of consecutive sentences, across documents (FULL-SENTENCES of Liu et al. 2019, section 4.2). The
+    last sentence is truncated at the end of the row, so that rows need no padding."""
 
     frame = 2
 
@@ -194,11 +173,8 @@ LEAST_SHARE = 1 / 8
 
 
 class PairSampler(RowSampler):
-    """[CLS] A [SEP] B [SEP]; A and B have `window` - 3 pieces together. If the row's text contains a pair, both begin
-    with a sentence.
-
-    Batch: as of `RowSampler`, and `segments` (B, window), 0 for [CLS] A [SEP] and 1 for B [SEP].
-    """
+    """[CLS] A [SEP] B [SEP] with `segments` (B, window) 0 up to the first [SEP], then 1; A and B have `window` - 3
+    pieces together. If the row's text contains a pair, both begin with a sentence."""
 
     frame = 3
 
@@ -209,8 +185,8 @@ class PairSampler(RowSampler):
         return tokens, {"segments": torch.from_numpy(segments)}
 
     def _sentences(self, start: int, document: int) -> tuple[Ids, NDArray[np.bool_]]:
-        """Sentences of the documents that the row's text overlaps: their positions in the stream, and whether each is
-        the first of its document."""
+        """Positions in the stream of the sentences of the row's documents, and whether each is the first of its
+        document."""
         end = min(start + self.text, self.store.tokens)
         begins, firsts = [], []
         while document < self.store.documents and (offset := int(self.store.offsets[document])) < end:
@@ -228,10 +204,7 @@ class SentencePairSampler(PairSampler):
     these rows train the masked pieces only.
 
     Batch: as of `PairSampler`, and `next_sentence` (B,), 0 if B follows A, 1 if it is random, `NO_PAIR` otherwise.
-
-    Raises:
-        DataError: the store contains only one document.
-    """
+    Raises DataError: the store contains only one document."""
 
     choices = 4
 
@@ -279,7 +252,7 @@ class SentenceOrderSampler(PairSampler):
 
     The form of the parts must not reveal their order: both begin with a sentence and have the same distribution of
     lengths. So the earlier part ends at a random position, and the later part begins with the next sentence of the same
-    document; the pieces between them are skipped. Rows without a pair train the masked pieces only.
+    document. Rows without a pair train the masked pieces only.
 
     Batch: as of `PairSampler`, and `sentence_order` (B,), 0 if A is first in the text, 1 if B is, `NO_PAIR` otherwise.
     """

@@ -79,8 +79,7 @@ class StaticJob(Section):
         corpus: output directory of the stage `ingest`: text for the frequencies of pieces, and the words.
         word: `tokenizer.word`, for a vocabulary of words.
         sample_megabytes: of `tokenizer`.
-        seed: of random vectors, if the teacher is not trained.
-    """
+        seed: of random vectors, if the teacher is not trained."""
 
     name: str = ""
     teacher: Path
@@ -93,15 +92,13 @@ class StaticJob(Section):
 
 
 def static(job: StaticJob) -> Path:
-    """Write an encoder directory with the word vectors of an encoder; returns it.
-
-    An encoder with random weights gives random vectors, and the fact `trained: false`.
+    """Write an encoder directory with the word vectors of an encoder; returns it. An encoder with random weights gives
+    random vectors, and the fact `trained: false`.
 
     Raises:
         ArtifactError: the encoder or the corpus is incomplete.
         ConfigError: the encoder reads characters, and no words are requested.
-        DataError: the corpus has too few words.
-    """
+        DataError: the corpus has too few words."""
     teacher = load_encoder(job.teacher)
     if teacher.tokenizer.kind == "char" and not job.settings.words:
         raise ConfigError(
@@ -145,8 +142,8 @@ def static(job: StaticJob) -> Path:
 
 
 def _vocabulary(job: StaticJob, teacher: Tokenizer, texts: Sequence[str]) -> Tokenizer:
-    """The tokenizer of the vectors, with its frequencies in the texts: the teacher's; with `words` and WordPiece, that
-    with the words as further pieces; with `words` and another kind, a vocabulary of words."""
+    """The tokenizer of the vectors, with its frequencies: the teacher's; with `words` and WordPiece, with words as
+    further pieces; with `words` and another kind, a vocabulary of words."""
     if not job.settings.words:
         tokenizer = teacher
     elif isinstance(teacher, WordPieceTokenizer):
@@ -159,10 +156,8 @@ def _vocabulary(job: StaticJob, teacher: Tokenizer, texts: Sequence[str]) -> Tok
 
 
 def with_words(teacher: WordPieceTokenizer, texts: Sequence[str], *, count: int) -> WordPieceTokenizer:
-    """A WordPiece vocabulary with the `count` most frequent words of the texts as further pieces.
-
-    WordPiece takes the longest piece that matches, so these words are no longer split.
-    """
+    """A WordPiece vocabulary with the `count` most frequent words of the texts as further pieces, which are no longer
+    split, because WordPiece takes the longest piece that matches."""
     words = count_words([teacher.segmentation.spaced(text) for text in texts], teacher.backend)
     for piece in teacher.pieces:
         del words[piece]
@@ -175,11 +170,7 @@ def with_words(teacher: WordPieceTokenizer, texts: Sequence[str], *, count: int)
 
 
 def word_vocabulary(job: StaticJob, texts: Sequence[str]) -> WordTokenizer:
-    """A vocabulary of the `job.settings.words` most frequent words, by the rules of `tokenizer.word`.
-
-    Raises:
-        DataError: no word is frequent enough.
-    """
+    """A vocabulary of the `job.settings.words` most frequent words, by the rules of `tokenizer.word`."""
     segmentation = choose_segmentation(list(texts))
     spaced = [segmentation.spaced(text) for text in texts]
     tokenizer = frequent_words(spaced, settings=job.word, segmentation=segmentation, most=job.settings.words or 0)
@@ -191,11 +182,8 @@ def word_vocabulary(job: StaticJob, texts: Sequence[str]) -> WordTokenizer:
 
 
 def encode_pieces(teacher: Encoder, tokenizer: Tokenizer, *, name: str) -> Tensor:
-    """(V, E) float32: the mean of the last layer over a piece alone, the special pieces of the family included.
-
-    Pieces that the teacher's vocabulary has too are read as they are, the others as words. The vectors of the special
-    pieces other than UNK are 0.
-    """
+    """(V, E) float32: the mean of the last layer over a piece alone, the special pieces of the family included. Pieces
+    that the teacher lacks are read as words. The vectors of the special pieces other than UNK are 0."""
     ids = {piece: index for index, piece in enumerate(teacher.tokenizer.pieces)}
     others = [piece for piece in tokenizer.pieces[FIRST_ORDINARY:] if piece not in ids]
     spelt = dict(zip(others, encode_words(teacher.tokenizer, [[piece] for piece in others]), strict=True))
@@ -300,10 +288,8 @@ def _ridge(x: sparse.csr_array, y: NDArray[np.float64], start: NDArray[np.float6
 @threads.limited(1)
 def reduce(vectors_VE: Tensor, *, width: int) -> Tensor:
     """(V, D) float32: the first D principal components of the vectors, D at most `width`, E and the number of pieces.
-
     The directions follow from the ordinary pieces; the sign of each makes its largest coordinate positive. Special
-    pieces other than UNK, whose vectors are 0, stay 0. One thread, because rounding depends on the number of threads.
-    """
+    pieces other than UNK stay 0. One thread, because rounding depends on the number of threads."""
     ordinary = vectors_VE[FIRST_ORDINARY:].double()
     mean_E = ordinary.mean(0)
     centred = ordinary - mean_E
@@ -314,11 +300,8 @@ def reduce(vectors_VE: Tensor, *, width: int) -> Tensor:
 
 
 def piece_weights(frequencies: NDArray[np.int64], *, smoothing: float) -> NDArray[np.float64]:
-    """(V,) a / (a + p), with a the smoothing and p the relative frequency of a piece among all; 1 for special pieces.
-
-    Args:
-        frequencies: (V,) counts; the special pieces do not count.
-    """
+    """(V,) a / (a + p), with a the smoothing and p the relative frequency of an ordinary piece; 1 for special
+    pieces."""
     counts = frequencies[FIRST_ORDINARY:].astype(np.float64)
     weights = smoothing / (smoothing + counts / max(counts.sum(), 1e-12))
     return np.concatenate([np.ones(min(FIRST_ORDINARY, len(frequencies))), weights])

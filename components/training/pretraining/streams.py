@@ -24,14 +24,12 @@ class StreamSampler(WindowSampler):
 
     The documents of an epoch, in an order sampled for the epoch, are concatenated and divided into `batch_size` streams
     of equal length. Row b of a batch continues stream b where row b of the previous batch ended; each epoch continues
-    the streams of the previous one. Batch: `tokens` (B, T) and `targets` (B, T), shifted by one piece.
-
-    With `direction: backward` in the model's config, the text is read in reverse.
+    the streams of the previous one. Batch: `tokens` (B, T) and `targets` (B, T), shifted by one piece. With `direction:
+    backward` in the model's config, the text is read in reverse.
 
     With `jitter`, T varies as in AWD-LSTM: around `window`, sometimes around half of it, with the learning rate scaled
-    by T / `window`. Lengths are sampled in pairs, `window` + d and `window` - d, so step 2k begins at position
-    2k * `window`.
-    """
+    by T / `window`. Lengths are sampled in pairs, `window` + d and `window` - d, so step 2k begins at position 2k *
+    `window`."""
 
     def __init__(self, store: Tokens, *, batch_size: int, **options: Any) -> None:
         super().__init__(store, batch_size=batch_size, **options)
@@ -117,19 +115,15 @@ class StreamSampler(WindowSampler):
 
 
 class PackedSampler(StreamSampler):
-    """`StreamSampler` with windows of constant length (`jitter` is ignored), for models without a state that have a
-    maximum length."""
+    """`StreamSampler` with windows of constant length, for models without a state that have a maximum length."""
 
     def __init__(self, store: Tokens, *, jitter: float = 0, **options: Any) -> None:
         super().__init__(store, **options)
 
 
 class BidirectionalStreamSampler(StreamSampler):
-    """`StreamSampler` in both directions.
-
-    Batch: `tokens`, `targets` (B, T) of `StreamSampler`; `backward_tokens`, `backward_targets` (B, T) from the text in
-    reverse, in which the target of a piece is the previous piece of the text.
-    """
+    """`StreamSampler` in both directions: `backward_tokens`, `backward_targets` (B, T) are from the text in reverse, in
+    which the target of a piece is the previous piece of the text."""
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         tokens, targets = self._windows(step, rank, world, backward=True)

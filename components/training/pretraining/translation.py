@@ -54,10 +54,7 @@ class TranslationSampler(WindowSampler):
     target without its last piece, padded; `targets` (N,), the pieces to predict, row by row; `places` (N,), their
     indices in the flattened (B, U) of the global batch; `whole` (B, 2), in every row the numbers of targets and of rows
     of the global batch, over which the loss is averaged.
-
-    Raises:
-        DataError: the store contains no pairs.
-    """
+    Raises DataError: the store contains no pairs."""
 
     def __init__(self, store: Tokens, *, batch_size: int, window: int, **options: Any) -> None:
         super().__init__(store, batch_size=batch_size, window=window, **options)
@@ -112,8 +109,8 @@ class TranslationSampler(WindowSampler):
         }
 
     def scores(self, model: LanguageModel, tokenizer: Tokenizer) -> dict[str, float]:
-        """BLEU, in percent, of greedy translations of the first SCORED pairs. Sources and translations have at most
-        `window` pieces, references all of theirs; every worker computes the same."""
+        """BLEU, in percent, of greedy translations of the first SCORED pairs, the same on every worker. Sources and
+        translations have at most `window` pieces, references all of theirs."""
         assert isinstance(model, TranslationModel)
         references = [tokenizer.decode(self.pairs.target(pair).tolist()) for pair in range(len(self.lengths[:SCORED]))]
         return {"bleu": bleu(self.translations(model, tokenizer), references, tokenizer)}
@@ -133,10 +130,8 @@ class TranslationSampler(WindowSampler):
         return [texts[pair] for pair in range(len(texts))]
 
     def _cuts(self, longest: Ids) -> Ids:
-        """Boundaries of the batches in the pairs sorted by length.
-
-        The size of a batch is the multiple of `batch_size` rows whose padded size is nearest to `batch_size` windows.
-        """
+        """Boundaries of the batches in the pairs sorted by length: multiples of `batch_size` rows nearest to that many
+        windows."""
         wanted, cuts = self.batch_size * self.window, [0]
         while cuts[-1] < len(longest):
             start, end = cuts[-1], cuts[-1] + self.batch_size
@@ -148,8 +143,8 @@ class TranslationSampler(WindowSampler):
         return np.array(cuts)
 
     def _plan(self, epoch: int) -> tuple[Ids, Ids, Ids]:
-        """The pairs of an epoch sorted by length, the order of the batches, and the cumulative number of source pieces
-        after each batch."""
+        """The pairs of an epoch sorted by length, the order of the batches, and the cumulative number of their source
+        pieces."""
         if epoch not in self._plans:
             rng = counter_rng(self.seed, "translation", epoch)
             noisy = self.longest * (1 + LENGTH_NOISE * rng.random(len(self.longest)))
@@ -163,10 +158,7 @@ class TranslationSampler(WindowSampler):
 
 
 def bleu(translations: Sequence[str], references: Sequence[str], tokenizer: Tokenizer) -> float:
-    """BLEU in percent of a corpus (`components.data.scoring.bleu`).
-
-    Words of scripts without spaces are separated first. Unknown words of the references match nothing.
-    """
+    """BLEU in percent of a corpus. Words of scripts without spaces are separated first. Unknown words match nothing."""
     spaced = tokenizer.segmentation.spaced
     whole = [[spaced(text.replace(tokenizer.pieces[UNK], "\ufffd"))] for text in references]
     return 100 * float(scoring.bleu(scoring.statistics([spaced(text) for text in translations], whole).sum(0)))

@@ -49,11 +49,9 @@ class Matched:
     """The vectors of a file that belong to pieces.
 
     Attributes:
-        rows: (V,) index of each piece's word in the file; -1: none. For the channel of a model of characters, (R,)
-            index of each row's word.
+        rows: (V,) index of each piece's word in the file; -1: none. Of a model of characters (R,), for each row's word.
         pieces: number of ordinary pieces (or words of the text) with a vector, as a share of all.
-        occurrences: the same share of their occurrences in the corpus; None if they were not counted.
-    """
+        occurrences: the same share of their occurrences in the corpus; None if they were not counted."""
 
     rows: NDArray[np.int64]
     pieces: float
@@ -66,11 +64,8 @@ class Matched:
 
 
 def match(tokenizer: Tokenizer, read: WordVectors) -> Matched:
-    """Match the pieces of a tokenizer with the words of a file.
-
-    A piece is matched as it is written, and a piece that begins a word also by its text, as it is and in lower case.
-    The first match counts. UNK is matched with the names that published files use.
-    """
+    """Match the pieces of a tokenizer with the words of a file: as written, and a piece that begins a word also by its
+    text, as it is and in lower case. The first match counts. UNK has the names that published files use."""
     row_of = {word: row for row, word in enumerate(read.words)}
     rows = np.full(tokenizer.vocab_size, -1, dtype=np.int64)
     rows[UNK] = next((row_of[name] for name in UNKNOWN if name in row_of), -1)
@@ -101,17 +96,13 @@ def prepare_vectors(
     text: Tokens | None = None,
 ) -> Matched:
     """Match a file of vectors with a tokenizer, and write the matching vectors as the directory `output`, which a
-    worker on another node can read.
-
-    Args:
-        model: whose static channel is filled, if it has one; only its sizes are read.
-        text: in which the coverage of a channel of words is counted.
+    worker on another node can read. The sizes of `model` say whether a channel is filled; coverage is counted in
+    `text`.
 
     Raises:
         DataError: the file is damaged.
         ArtifactError: it has another digest.
-        ConfigError: no piece has a vector, or the channel has another width.
-    """
+        ConfigError: no piece has a vector, or the channel has another width."""
     actual = digest_files([path])
     if digest is not None and actual != digest:
         raise ArtifactError(
@@ -183,12 +174,8 @@ def start_from_vectors(table: nn.Parameter, directory: Path, *, keep_scale: bool
     """Copy vectors of `prepare_vectors` into an embedding table (V, D); returns (V,) bool, the rows that have one.
 
     Wider vectors are reduced to their first D principal directions, through the origin; narrower ones fill the first E
-    columns, and the others keep their initial values. One thread, because rounding depends on the number of threads.
-
-    Args:
-        keep_scale: whether the vectors keep their length; otherwise they get the standard deviation of the table, for
-            which the layers above are initialised.
-    """
+    columns. Without `keep_scale` they get the standard deviation of the table, for which the layers above are
+    initialised. One thread, because rounding depends on the number of threads."""
     read_manifest(directory, kind=KIND)
     stored = load_file(directory / FILE)
     vectors_NE, pieces_N = stored["vectors"], stored["pieces"]
@@ -230,11 +217,8 @@ RIDGE: Final = 10.0
 # One thread, because the rounding of products and decompositions depends on the number of threads.
 @threads.limited(1)
 def cooccurrence_vectors(store: Tokens, *, vocabulary: int, width: int) -> Tensor:
-    """(V, width) float32: vectors normalised to unit length, then centred; the same for any number of threads.
-
-    Pieces that do not occur in the text have the zero vector before centring. Dimensions beyond the vocabulary size are
-    zero.
-    """
+    """(V, width) float32: vectors normalised to unit length, then centred; the same for any number of threads. Pieces
+    that do not occur have the zero vector before centring; dimensions beyond the vocabulary size are zero."""
     counts = _counts(store, vocabulary)
     totals = counts.sum(1).to_dense()
     context = totals.pow(0.75)
@@ -266,15 +250,10 @@ def cooccurrence_vectors(store: Tokens, *, vocabulary: int, width: int) -> Tenso
 
 @threads.limited(1)
 def initialise_embeddings(table: nn.Parameter, vectors: Tensor, *, trained: NDArray[np.bool_] | None = None) -> None:
-    """Initialise an embedding table (V, D) with vectors (V, D). The scale of the table does not change.
+    """Initialise an embedding table (V, D) with vectors (V, D), on the CPU; its scale does not change.
 
-    Computed on the CPU, so that the result does not depend on the device of the table.
-
-    Args:
-        trained: (V,) bool, rows that are trained already and remain unchanged. The vectors of the other rows are mapped
-            to the table's space by a linear map, fitted to the trained rows by ridge regression (after Mikolov, Le and
-            Sutskever 2013). None: no row is trained.
-    """
+    `trained`: (V,) bool, rows that remain unchanged; the vectors of the others are mapped to the table's space by a
+    linear map, fitted to the trained rows by ridge regression (after Mikolov, Le and Sutskever 2013)."""
     with torch.no_grad():
         if trained is None:
             table.copy_(vectors * (table.cpu().std() / vectors.std()))
