@@ -70,12 +70,7 @@ def from_elmo_file(weights: Path, *, family: str | None, digest: str) -> Importe
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
-    """The arrays of an HDF5 file by the paths of their groups.
-
-    Raises:
-        ArtifactError: the file is damaged.
-        ConfigError: h5py is not installed.
-    """
+    """The arrays of an HDF5 file by path. Raises ArtifactError: it is damaged; ConfigError: h5py is not installed."""
     try:
         import h5py
     except ImportError as error:
@@ -96,10 +91,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
 
 def from_elmo(options: Any, arrays: Mapping[str, NDArray[np.float32]]) -> Restored:
     """Convert options and arrays; the settings have a vocabulary of the special pieces.
-
-    Raises:
-        ArtifactError: an option is missing or not supported, or arrays are missing, surplus or misshapen.
-    """
+    Raises ArtifactError: an option is missing or not supported, or arrays are missing, surplus or misshapen."""
     try:
         lstm, characters = options["lstm"], options["char_cnn"]
         settings = {

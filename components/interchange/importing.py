@@ -1,7 +1,4 @@
-"""`headstart import`: conversion of a published model to an encoder directory.
-
-A Hugging Face folder has config.json, and safetensors in one file or in shards.
-"""
+"""`headstart import`: conversion of a published model to an encoder directory."""
 
 from __future__ import annotations
 
@@ -70,11 +67,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_tensors(files: list[Path]) -> dict[str, Tensor]:
-    """All tensors of safetensors files, or of one file of `torch.save`, by name.
-
-    Raises:
-        ArtifactError: a file is damaged.
-    """
+    """All tensors of safetensors files, or of one file of `torch.save`. Raises ArtifactError: a file is damaged."""
     tensors: dict[str, Tensor] = {}
     for path in files:
         try:
@@ -98,14 +91,12 @@ def import_encoder(
         source: a Hugging Face folder (BERT, DistilBERT, RoBERTa, XLM-RoBERTa, CamemBERT, ALBERT, GPT, GPT-2, XLNet,
             Transformer-XL), a folder of flair's models, a fastai weight file (.pth), ELMo's weights (.hdf5), or word
             vectors (.txt, .vec, .gz; .bin of word2vec or fastText).
-        family: of the result; None: determined from config.json, `ulmfit` for .pth, `elmo` for .hdf5, `word2vec` for
-            vectors.
+        family: of the result; None: from config.json, `ulmfit` for .pth, `elmo` for .hdf5, `word2vec` for vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
 
     Raises:
         ArtifactError: the format is unknown, the source is damaged or inconsistent, or the output exists.
-        ConfigError: the family does not exist or does not support the source.
-    """
+        ConfigError: the family does not exist or does not support the source."""
     with named_output(output, kind=KIND, overwrite=overwrite) as draft:
         imported = read_published(Path(source), family=family, vocabulary=vocabulary)
         write_imported(imported, source=source, draft=draft)
@@ -139,12 +130,8 @@ def read_published(
     digest: str | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Imported:
-    """Convert a published model of any format; arguments and errors as in `import_encoder`.
-
-    Args:
-        digest: expected SHA-256 of the source; None: not verified.
-        settings: dropout rates and penalties of the model (`with_settings`).
-    """
+    """Convert a published model of any format, as `import_encoder`; `digest`: expected SHA-256 of the source;
+    `settings`: dropout rates and penalties of the model."""
     if family is not None:
         family_named(family)
     result, files = _recognised(source, vocabulary)
@@ -170,11 +157,7 @@ def read_published(
 
 
 def source_digest(source: Path) -> str:
-    """SHA-256 over all files that importing `source` reads.
-
-    Raises:
-        ArtifactError: the source cannot be imported.
-    """
+    """SHA-256 over all files that importing `source` reads. Raises ArtifactError: it cannot be imported."""
     return digest_files(_recognised(source, None)[1])
 
 

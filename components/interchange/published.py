@@ -25,12 +25,8 @@ OUTPUT_BIASES: Final = ("predictions.bias", "lm_head.bias", "lm_loss.bias", "voc
 
 @dataclass(frozen=True)
 class Imported:
-    """The result of an import.
-
-    Attributes:
-        model: embedding rows in the order of the tokenizer's pieces.
-        fresh: names of tensors that the source lacks; they are initialised as in a new model.
-    """
+    """The result of an import: a model with embedding rows in the order of the tokenizer's pieces, and the names of
+    tensors that the source lacks (`fresh`), initialised as in a new model."""
 
     family: str
     model: LanguageModel
@@ -53,11 +49,8 @@ def chosen_rows(table: Tensor, rows: Tensor, missing: float) -> Tensor:
 
 
 def plain_tensors(path: Path, *, remedy: str = "download it again") -> dict[str, Tensor]:
-    """The tensors by name in a file of `torch.save`, which may be nested in an entry `model`.
-
-    Raises:
-        ArtifactError: as of `plain_content`, or the file has other content.
-    """
+    """The tensors by name in a file of `torch.save`, which may be nested in an entry `model`. Raises as
+    `plain_content`."""
     content = plain_content(path, remedy=remedy)
     state = content.get("model", content) if isinstance(content, dict) else content
     if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
@@ -67,10 +60,7 @@ def plain_tensors(path: Path, *, remedy: str = "download it again") -> dict[str,
 
 def plain_content(path: Path, *, remedy: str) -> Any:
     """The content of a file of `torch.save`: only tensors and plain containers are unpickled.
-
-    Raises:
-        ArtifactError: the file is damaged or has other content; the message ends with the remedy.
-    """
+    Raises ArtifactError: the file is damaged or has other content; the message ends with the remedy."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
@@ -88,10 +78,7 @@ def fixed_keys(family: str, settings: Mapping[str, Any]) -> list[str]:
 
 def with_settings(imported: Imported, settings: Mapping[str, Any], *, source: Path) -> Imported:
     """The imported model with other dropout rates and penalties, and the same weights.
-
-    Raises:
-        ConfigError: the source determines a key, or a value is invalid.
-    """
+    Raises ConfigError: the source determines a key, or a value is invalid."""
     if not settings:
         return imported
     if fixed := fixed_keys(imported.family, settings):

@@ -30,12 +30,7 @@ LONGEST: Final = 10_000
 
 @dataclass(frozen=True)
 class FastTextVectors(WordVectors):
-    """Words of a file of fastText: `vectors` are the rows of the words alone, without their n-grams.
-
-    Attributes:
-        grams: (buckets, D), rows of the n-grams; empty without n-grams.
-        config: lengths and buckets of the n-grams.
-    """
+    """Words of a file of fastText without their n-grams, rows of the n-grams (buckets, D), and their `config`."""
 
     grams: Vectors = field(default_factory=lambda: np.empty((0, 0), np.float32))
     config: FastTextConfig = field(default_factory=lambda: FastTextConfig(vocabulary=1))
@@ -55,10 +50,7 @@ class FastTextVectors(WordVectors):
 
 def read_any(path: Path) -> WordVectors:
     """Read word vectors: a .bin file of word2vec or fastText, or text (`read_vectors`).
-
-    Raises:
-        DataError: the file is missing, damaged, or of a quantised model.
-    """
+    Raises DataError: the file is missing, damaged, or of a quantised model."""
     if path.suffix != SUFFIX:
         return read_vectors(path)
     try:

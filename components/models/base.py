@@ -1,8 +1,4 @@
-"""The interface of a language-model family.
-
-A family is a module that defines `FAMILY = ModelFamily(...)`. The training loop, adaptation, heads and registry use a
-model only through the interface `LanguageModel`.
-"""
+"""The interface of a language-model family, through which training, adaptation, heads and registry use a model."""
 
 from __future__ import annotations
 
@@ -60,11 +56,10 @@ class Losses:
 
     Attributes:
         loss: scalar to minimise: the mean over the batch's targets, summed over objectives.
-        sums: objective -> (summed negative log-likelihood in nats, number of targets), detached. `"tokens"` is the
-            language-model objective, from which perplexity is computed.
+        sums: objective -> (summed negative log-likelihood in nats, number of targets), detached; of the language model
+            `"tokens"`.
         carry: recurrent state or memory for the next window, detached; () for none. Dimension 0 of every tensor is the
-            batch row, so rows can be split among workers and gathered again.
-    """
+            batch row, so rows can be split among workers and gathered again."""
 
     loss: Tensor
     sums: dict[str, tuple[Tensor, Tensor]]
@@ -77,8 +72,7 @@ def counted(total: Tensor, *targets: Tensor) -> Sum:
 
 
 def count_tensor(count: int, like: Tensor) -> Tensor:
-    """A number as an int64 scalar on the device of `like`. On a GPU, `torch.tensor` would copy it from the host and
-    wait for the device."""
+    """A number as an int64 scalar on the device of `like`; `torch.tensor` on a GPU would wait for the device."""
     return torch.full((), count, dtype=torch.int64, device=like.device)
 
 
@@ -105,40 +99,27 @@ class LanguageModel(nn.Module, ABC):
 
     @abstractmethod
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        """Outputs of the embedding and of every layer for whole texts.
+        """Outputs of the embedding and of every layer for whole texts: L + 1 tensors (B, T, D_l), lowest first.
 
         Args:
-            tokens: (B, T) int64, with the special pieces of `special_tokens`, padded with id 0.
+            tokens: (B, T) int64, with the special pieces of `special_tokens`, padded with id 0; values at real
+            positions
+                do not depend on padding.
             lengths: (B,) int64, number of tokens in each row, without padding.
             segments: (B, T) int64, 0 in the first of two texts and 1 in the second, as `pair_tokens` returns them;
                 None: all 0. Ignored by families without segments.
 
-        Returns:
-            L + 1 tensors (B, T, D_l), lowest layer first. Values at real positions do not depend on padding.
-
-        Raises:
-            ConfigError: T is more than `max_tokens`.
-        """
+        Raises ConfigError: T is more than `max_tokens`."""
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         """The language-model objective on labelled texts, an auxiliary loss of fine-tuning (Radford et al. 2018,
         section 3.2): summed negative log-likelihood in nats, and the number of targets.
-
-        Raises:
-            ConfigError: the family does not predict the next piece of a text in one direction.
-        """
+        Raises ConfigError: the family does not predict the next piece of a text in one direction."""
         raise ConfigError(f"{type(self).__name__} has no causal language model of whole texts; set lm_weight to 0")
 
     def activation_penalty(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
-        """The regularisation of activations that the config sets, a scalar, of whole texts.
-
-        Args:
-            hidden: what `hidden_states` returned.
-            lengths: (B,) tokens of each text, without padding.
-
-        Raises:
-            ConfigError: the family has no such regularisation.
-        """
+        """The regularisation of activations that the config sets, a scalar, of `hidden_states` of whole texts.
+        Raises ConfigError: the family has no such regularisation."""
         raise ConfigError(f"{type(self).__name__} has no activation regularisation; set activation_penalty to 0")
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
@@ -147,28 +128,20 @@ class LanguageModel(nn.Module, ABC):
         return last_states(hidden, lengths)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
-        """One vector per unit, such as a word: the state at its first piece (Devlin et al. 2019, section 5.3), or for a
-        recurrent or causal model the state after it has read the whole unit.
-
-        Args:
-            hidden: (B, T, D) of one layer.
-            units: (B, U, 2) columns of each unit's first and last piece; padded with -1.
-
-        Returns:
-            (B, U, D), undefined at padding.
-        """
+        """One vector per unit, such as a word: (B, T, D) of one layer and (B, U, 2) first and last columns, padded with
+        -1, -> (B, U, D), undefined at padding. It is the state at the first piece (Devlin et al. 2019, section 5.3),
+        or for a recurrent or causal model the state after the whole unit."""
         return at_columns(hidden, units[..., 0])
 
     @abstractmethod
     def layer_groups(self) -> list[list[nn.Parameter]]:
         """The encoder's parameters from the embeddings (first) to the last layer, for discriminative learning rates and
         gradual unfreezing. Every parameter that `hidden_states` uses is in exactly one group; layers with shared
-        weights form one group, so there may be fewer groups than layers."""
+        weights form one group."""
 
     def remap_vocabulary(self, rows: Tensor) -> None:
-        """Change the vocabulary: new row i of every table with one row per piece is old row `rows[i]`, or the mean of
-        all old rows where it is -1. `config.vocabulary` becomes `len(rows)`.
-        """
+        """Change the vocabulary to `len(rows)` pieces: new row i of every table is old row `rows[i]`, or the mean of
+        all old rows where it is -1."""
         for name in self.piece_parameters:
             module, leaf = self._owner(name)
             if (table := getattr(module, leaf)) is not None:
@@ -177,8 +150,8 @@ class LanguageModel(nn.Module, ABC):
         self.config = self.config.model_copy(update={"vocabulary": len(rows)})
 
     def set_output_bias(self, log_frequencies: Tensor) -> None:
-        """Set the output biases to the log unigram frequencies (V,), which the model would otherwise have to learn
-        first. No effect on families without an output bias."""
+        """Set the output biases, if there are any, to the log unigram frequencies (V,), so that they need not be
+        learned."""
         for name in self.piece_parameters:
             module, leaf = self._owner(name)
             if leaf == "bias" and (bias := getattr(module, leaf)) is not None:
@@ -194,33 +167,26 @@ class LanguageModel(nn.Module, ABC):
         """A text's pieces with the family's special pieces, as `hidden_states` expects them."""
 
     def pair_tokens(self, first: list[int], second: list[int]) -> tuple[list[int], list[int]]:
-        """Two texts as one sequence, separated by END, with the family's special pieces; and the segment of each piece:
-        0 up to that END, 1 after it."""
+        """Two texts as one sequence, separated by END, with the family's special pieces; and the segment of each
+        piece."""
         pieces = self.special_tokens([*first, END, *second])
         begin = self.special_tokens([-1]).index(-1) + len(first) + 1
         return pieces, [int(position >= begin) for position in range(len(pieces))]
 
     def add_task_tokens(self) -> None:
-        """Give the inputs of tasks special tokens of their own, which `special_tokens` and `pair_tokens` then use. No
-        effect on families whose special pieces occur in pretraining, nor if the model already has them."""
+        """Give the inputs of tasks special tokens of their own, once, in families whose special pieces do not occur in
+        pretraining; `special_tokens` and `pair_tokens` then use them."""
 
     def bind(self, tokenizer: Tokenizer) -> None:
-        """Set the tokenizer. To be called after building and loading, and after every change of vocabulary. Families
-        that depend on the spelling of pieces (characters, n-grams) derive their tables here; no effect on others."""
+        """Set the tokenizer, after building, loading, and every change of vocabulary. Families that depend on the
+        spelling of pieces (characters, n-grams) derive their tables here."""
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
-        """Logits of the language-model objective.
+        """Logits (B, T, V) of the next piece (causal) or of the piece at the position (masked), and the carry.
 
-        Args:
-            tokens: (B, T) int64 without padding; with a `carry`, they continue the tokens of the preceding call.
-            carry: from the preceding call; dimension 0 is the batch row.
-
-        Returns:
-            (B, T, V) logits of the next piece (causal) or of the piece at the position (masked); and the carry.
-
-        Raises:
-            ConfigError: the family does not predict pieces.
-        """
+        `tokens`: (B, T) int64 without padding; with a `carry`, whose dimension 0 is the batch row, they continue the
+        tokens of the preceding call.
+        Raises ConfigError: the family does not predict pieces."""
         raise ConfigError(f"{type(self).__name__} predicts no pieces, so it can neither generate nor fill in")
 
     def sparse_parameters(self) -> list[nn.Parameter]:
@@ -236,8 +202,8 @@ class LanguageModel(nn.Module, ABC):
         return None
 
     def static_words(self) -> Tensor | None:
-        """The words of the rows of `static_vectors` in a model of characters (`layers.text_words.packed`); None: row i
-        is of piece i."""
+        """The words of the rows of `static_vectors` in a model of characters (`layers.text_words.packed`); else
+        None."""
         return None
 
     @property
@@ -251,9 +217,8 @@ class LanguageModel(nn.Module, ABC):
         return None
 
     def set_chunks(self, length: int, *, learned: int) -> None:
-        """Read long texts in chunks of `length` pieces. The state is carried from chunk to chunk; only the last
-        `learned` chunks of each text have gradients (Howard and Ruder 2018, section 3.3). Only if `carries_state`.
-        """
+        """Read long texts in chunks of `length` pieces, if `carries_state`; only the last `learned` chunks of each text
+        have gradients (Howard and Ruder 2018, section 3.3)."""
         self._chunking = Chunking(length, learned)
 
     def texts(self, lengths: Tensor) -> Texts:
@@ -294,15 +259,15 @@ class ModelFamily(Generic[ConfigT]):
         build: config -> model with initial weights, sampled from torch's global generator.
         sampler: name of the batch sampler in `components.training.pretraining.samplers.SAMPLERS`.
         tokenizers: supported kinds of tokenizer, the default first.
-        tiny: settings of a model that trains in milliseconds, for the contract tests; they should enable the family's
-            options (dropout, memory). Keyword arguments of `config` without `vocabulary`.
+        tiny: settings, without `vocabulary`, of a model that trains in milliseconds, for the contract tests; they
+        should
+            enable the family's options (dropout, memory).
         presets: name -> published settings, in the same format as `tiny`.
         training: preset -> published keys of `pretrain.<name>.training`, which apply where the settings have none.
         task_tokens: whether `LanguageModel.add_task_tokens` has an effect.
         tokenizer: default of `pretrain.<name>.tokenizer`; empty: the first of `tokenizers`.
         rate: default of `pretrain.<name>.training.rate`, at which a model of the default size learns
-            (experiments/bakeoff); `components.settings.families` reads these defaults from the source.
-    """
+            (experiments/bakeoff); `components.settings.families` reads these defaults from the source."""
 
     name: str
     config: type[ConfigT]

@@ -29,8 +29,7 @@ class BidirectionalModel(LanguageModel):
 
     @abstractmethod
     def predict_backward(self, tokens: Tensor) -> Tensor:
-        """Logits (B, T, V) of the piece before each position, given this and all later ones; `tokens` (B, T) in reading
-        order, without padding."""
+        """Logits (B, T, V) of the piece before each position; `tokens` (B, T) in reading order, without padding."""
 
     def joint_losses(self, forward: tuple[Tensor, Carry], backward: tuple[Tensor, Carry], targets_BT: Tensor) -> Losses:
         """Combine the directions' (summed loss in nats, state after the window) into the losses of one batch."""

@@ -35,9 +35,9 @@ class CoVeConfig(ModelConfig):
         hidden: width of the encoder in each direction; decoder and context vectors have twice this width.
         layers: number of LSTM layers in the encoder and in the decoder.
         dropout: rate on the word vectors, on every layer's output and on h~ before the output layer.
-        fixed_words: whether the word vectors of the source stay as they are while translation is learned, as GloVe
-            vectors do in the paper (section 3.3); tasks may still train them.
-    """
+        fixed_words: whether the source's word vectors stay as they are while translation is learned, as GloVe vectors
+        do
+            in the paper (section 3.3)."""
 
     embedding: Size = 200
     hidden: Size = 128
@@ -47,8 +47,7 @@ class CoVeConfig(ModelConfig):
 
 
 class Decoder(nn.Module):
-    """LSTM layers with input feeding and global attention, without the output layer. The state is h and c of every
-    layer, then h~."""
+    """LSTM layers with input feeding and global attention. The state is h and c of every layer, then h~."""
 
     def __init__(self, config: CoVeConfig) -> None:
         super().__init__()
@@ -104,8 +103,7 @@ class Decoder(nn.Module):
         return mixed_BH, (*after, mixed_BH)
 
     def forward(self, tokens_BU: Tensor, state: State, memory_BTH: Tensor, mask_BT: Tensor) -> tuple[Tensor, State]:
-        """h~ (B, U, H) under teacher forcing: each step reads the reference's previous word; and the state at the
-        end."""
+        """h~ (B, U, H) under teacher forcing, and the state at the end."""
         result: tuple[Tensor, State] = self._unroll(self, tokens_BU, state, memory_BTH, mask_BT)
         return result
 
@@ -121,11 +119,8 @@ def _unrolled(
 
 
 class CoVe(TranslationModel):
-    """The translation model of LSTMs.
-
-    `hidden_states` are the word vectors (B, T, D) and, for each layer, [word vectors; states] (B, T, D + H); the last
-    is [E[w]; CoVe(w)].
-    """
+    """The translation model of LSTMs. `hidden_states` are the word vectors (B, T, D) and, for each layer, [word
+    vectors; states] (B, T, D + H); the last is [E[w]; CoVe(w)]."""
 
     config: CoVeConfig
     carries_state = True

@@ -90,12 +90,7 @@ class Highway(nn.Module):
 
 
 class CharacterCNN(nn.Module):
-    """A CNN over the characters of a word.
-
-    Args:
-        filters: (width of the filter in characters, number of such filters), F in total.
-        highway: number of highway layers.
-    """
+    """A CNN over the characters of a word; `filters`: (width in characters, number of such filters), F in total."""
 
     def __init__(self, *, width: int, filters: Sequence[tuple[int, int]], highway: int, output: int) -> None:
         super().__init__()
@@ -154,18 +149,15 @@ class ELMoConfig(ModelConfig):
         characters: width of the character embeddings.
         filters: (width of a filter in characters, number of such filters).
         highway: number of highway layers above the filters.
-        cells: cells of each LSTM.
-        projection: width of each LSTM's output and of the word vectors.
+        cells, projection: cells of each LSTM; width of its output and of the word vectors.
         layers: number of LSTMs in each direction.
         clip: maximum absolute value of cells and LSTM outputs.
         residual: whether an LSTM's input is added to its output, from the second layer on.
         sentences: whether a text is between [CLS] and [SEP], as the published models read sentences, instead of between
             two [SEP], as documents are in pretraining here.
         dropout: rate on every LSTM's input and on the last one's output.
-        static: width of word vectors, of a file or of the text, that are not trained and are joined to the states of
-            every layer, so that a task reads [GloVe(w); ELMo(w)] (section 3.3). The language model does not read them.
-            0: none.
-    """
+        static: width of word vectors that are not trained and are joined to the states of every layer, so that a task
+            reads [GloVe(w); ELMo(w)] (section 3.3). The language model does not read them. 0: none."""
 
     characters: Size = 16
     filters: tuple[tuple[Size, Size], ...] = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 64), (6, 64), (7, 64))
@@ -206,8 +198,7 @@ class Direction(nn.Module):
 
 
 class ELMo(BidirectionalModel):
-    """Two word language models over one character layer; `BidirectionalModel` describes batches. The carry is r (B, P)
-    and c (B, cells) per layer."""
+    """Two word language models over one character layer. The carry is r (B, P) and c (B, cells) per layer."""
 
     config: ELMoConfig
     spelling: Tensor
@@ -304,8 +295,7 @@ class ELMo(BidirectionalModel):
         return F.embedding(move(indices_BT, tokens_BT.device), self.words(self._characters(distinct_N)))
 
     def _characters(self, ids_N: Tensor) -> Tensor:
-        """(N, C) characters of words; the ids are sorted, and on the host. The spelling of unseen words is not kept, so
-        concurrent calls share no state."""
+        """(N, C) characters of words; ids are sorted and on the host. Concurrent calls share no state."""
         inside, device = int((ids_N < len(self.spelling)).sum()), self.spelling.device
         if inside == len(ids_N):
             return self.spelling[move(ids_N, device)]

@@ -57,8 +57,8 @@ class Encoder:
 def with_trained_positions(
     settings: Mapping[str, Any], *, family: str, preset: str | None, training: LanguageModelTraining
 ) -> dict[str, Any]:
-    """The settings of a new model, with at most as many positions as the longest window of its training has tokens. The
-    model then cannot read at positions that were never trained. Families without positions keep their settings."""
+    """The settings of a new model, with at most as many positions as the longest window of its training has tokens, so
+    that it cannot read at positions that were never trained. Families without positions keep their settings."""
     member = family_named(family)
     if "positions" not in member.config.model_fields:
         return dict(settings)
@@ -79,14 +79,9 @@ def build_model(
     settings: Mapping[str, Any] | None = None,
     tokenizer: str | None = None,
 ) -> LanguageModel:
-    """A model with initial weights, sampled from torch's global generator (seed it beforehand).
-
-    Args:
-        settings: keys of the family's config class; they override the preset.
-
-    Raises:
-        ConfigError: unknown family or preset; or unknown keys, invalid values and an unsupported tokenizer, all listed.
-    """
+    """A model with initial weights, sampled from torch's global generator (seed it beforehand); `settings` of the
+    family's config class override the preset.
+    Raises ConfigError, with all problems: unknown family, preset or keys, invalid values, an unsupported tokenizer."""
     member = family_named(family)
     if preset is not None and preset not in member.presets:
         raise ConfigError(f"{family}: unknown preset {preset!r}{nearest(preset, member.presets)}")
@@ -114,10 +109,7 @@ def build_model(
 
 def save_encoder(directory: Path, *, family: str, model: LanguageModel, tokenizer: Path) -> None:
     """Write an encoder into `directory`, usually a draft of `components.core.artifacts.writing(..., kind=KIND)`.
-
-    Raises:
-        ArtifactError: the tokenizer is damaged, or its number of pieces is not the model's number of rows.
-    """
+    Raises ArtifactError: the tokenizer is damaged, or its number of pieces is not the model's number of rows."""
     loaded = load_tokenizer(tokenizer)
     if loaded.vocab_size != model.config.vocabulary:
         raise ArtifactError(
@@ -151,16 +143,10 @@ def write_untrained(directory: Path, model: LanguageModel, *, precision: str = "
 
 
 def load_encoder(directory: Path, *, verify: bool = False, part: bool = False) -> Encoder:
-    """Read an encoder directory; the model is in evaluation mode, on the CPU, in float32.
-
-    Args:
-        verify: compare every file with its digest first.
-        part: the directory is part of a larger output and has no manifest of its own.
-
-    Raises:
-        ArtifactError: the directory is incomplete or altered; the weights do not fit the config (lists missing,
-            unexpected and wrongly shaped tensors); the tokenizer is not the one that the model was trained with.
-    """
+    """Read an encoder directory; the model is in evaluation mode, on the CPU, in float32. With `verify`, every file is
+    compared with its digest first; a `part` of a larger output has no manifest of its own.
+    Raises ArtifactError: the directory is incomplete or altered; the weights do not fit the config (lists missing,
+    unexpected and wrongly shaped tensors); the tokenizer is not the one that the model was trained with."""
     directory = Path(directory)
     manifest = None if part else read_manifest(directory, kind=KIND, verify=verify)
     family, sizes, fingerprint = _read_config(directory)
@@ -181,27 +167,19 @@ def load_encoder(directory: Path, *, verify: bool = False, part: bool = False) -
 
 
 def family_of(directory: Path) -> str:
-    """The family of the encoder in `directory`, without reading its weights.
-
-    Raises:
-        ArtifactError: there is no encoder, or its config is damaged.
-    """
+    """The family of the encoder in `directory`. Raises ArtifactError: there is no encoder, or its config is damaged."""
     return _read_config(Path(directory))[0]
 
 
 def architecture_of(directory: Path) -> LanguageModel:
-    """The model of the encoder in `directory` on the meta device: shapes without weights.
-
-    Raises:
-        ArtifactError: there is no encoder, or its config is damaged.
-    """
+    """The model of the encoder in `directory` on the meta device: shapes without weights. Raises as `family_of`."""
     family, sizes, _ = _read_config(Path(directory))
     return _empty_model(Path(directory), family, sizes)
 
 
 def has_large_table(model: LanguageModel) -> bool:
-    """Whether a model has an embedding table so large that its training would take most of the time, as multilingual
-    models have. For few labels, only heads on the features of such a model are trained."""
+    """Whether training would take most of its time in the embedding table, as in multilingual models; for few labels,
+    only heads on the features of such a model are trained."""
     return max(parameter.numel() for parameter in model.parameters()) > LARGE
 
 
@@ -257,11 +235,9 @@ def misfits(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[i
 
 
 def load_weights(path: Path, model: torch.nn.Module) -> None:
-    """Copy the tensors of a safetensors file into a module, whose names and shapes must be the same.
-
-    Raises:
-        ArtifactError: the file cannot be read, or its tensors differ (lists missing, unexpected, wrongly shaped ones).
-    """
+    """Copy the tensors of a safetensors file into a module.
+    Raises ArtifactError: the file cannot be read, or names or shapes differ (lists missing, unexpected, wrongly shaped
+    ones)."""
     expected: dict[str, Tensor] = model.state_dict()
     try:
         with safe_open(path, framework="pt") as file:

@@ -40,9 +40,7 @@ class FastTextConfig(NegativeSamplingConfig):
     Attributes:
         shortest, longest: length range of the n-grams in characters, including the marks "<" and ">" of a word's ends.
         buckets: rows of the n-gram table; unless `sparse`, time and memory per step are proportional to it.
-        sparse: whether a step updates only the n-grams that it reads. AdamW then counts the updates of each n-gram
-            separately (`components.training.optim`); other optimizers need `sparse: false`.
-    """
+        sparse: whether a step updates only the n-grams that it reads, in AdamW (`components.training.optim`)."""
 
     shortest: Size = 3
     longest: Size = 6
@@ -57,16 +55,13 @@ class FastTextConfig(NegativeSamplingConfig):
 
 
 def fnv1a_update(value: int, byte: int) -> int:
-    """32-bit FNV-1a: the hash after one more byte. Bytes from 128 on are sign-extended, as in the published code (C++
-    `int8_t`)."""
+    """32-bit FNV-1a: the hash after one more byte, sign-extended as in the published code (C++ `int8_t`)."""
     return ((value ^ (byte if byte < 128 else byte | 0xFFFF_FF00)) * FNV_PRIME) & WORD_32
 
 
 def ngram_buckets(word: str, config: FastTextConfig) -> list[int]:
-    """The buckets of a word's n-grams, in the published code's order: by first character, then by length.
-
-    A single mark is not an n-gram; "<word>" as a whole is one, if it is short enough.
-    """
+    """The buckets of a word's n-grams, in the published code's order: by first character, then by length. A single mark
+    is not an n-gram; "<word>" as a whole is one, if it is short enough."""
     letters = [letter.encode() for letter in f"<{word}>"]
     results = []
     for first in range(len(letters)):
@@ -83,8 +78,7 @@ class FastText(StaticVectors):
     """Skip-gram over words and their n-grams; `losses` reads the batches of `NegativeSampler` and has no carry.
 
     `bind` provides the spelling of pieces; before it, and for special pieces, the vector is the word's row alone. Ids
-    beyond the vocabulary (`OpenWordTokenizer`) are spelt by the tokenizer when they occur.
-    """
+    beyond the vocabulary (`OpenWordTokenizer`) are spelt by the tokenizer when they occur."""
 
     config: FastTextConfig
     piece_parameters = ("word", "output")

@@ -48,15 +48,10 @@ _second: ThreadPoolExecutor | None = None
 def losses_in_parallel(
     parts: tuple[Part, Part], modules: tuple[nn.Module, nn.Module]
 ) -> tuple[tuple[Tensor, State], tuple[Tensor, State]]:
-    """The losses of two parts, and their states after the window.
+    """The losses of two parts, with only the parameters of their `modules`, and their states after the window.
 
-    On the CPU the gradient is computed together with the loss, both parts in parallel if torch has two or more
-    threads. Each part samples dropout masks from its own generator, so one thread gives the same bits as two. On other
-    devices, and without gradients, the parts run one after the other.
-
-    Args:
-        modules: the modules that own the parts' parameters; the parts use no others.
-    """
+    On the CPU the gradient is computed together with the loss, both parts in parallel if torch has two or more threads.
+    Each part samples dropout masks from its own generator, so one thread gives the same bits as two."""
     device = next(modules[0].parameters()).device
     if device.type != "cpu" or not torch.is_grad_enabled():
         return parts[0](), parts[1]()
@@ -143,10 +138,9 @@ class FLAIRConfig(ModelConfig):
         hidden: width of the LSTM.
         layers: number of LSTM layers; the paper has one.
         dropout: rate on the embedding and on the outputs of the LSTMs.
-        static: width of the word vectors of `pretrain.<name>.vectors`, which are not trained and are joined to the
-            states of every layer. The language models do not read them. 0: none.
-        words: number of words that have such a vector, the first ones of the file.
-    """
+        static: width of the word vectors of `pretrain.<name>.vectors`, not trained, joined to the states of every layer
+            and not read by the language models. 0: none.
+        words: number of words that have such a vector, the first ones of the file."""
 
     embedding: Size = 100
     hidden: Size = 512

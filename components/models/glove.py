@@ -30,9 +30,7 @@ class GloVeConfig(ModelConfig):
     Attributes:
         width: D.
         context: number of words on each side that are counted.
-        x_max: count from which on the weight f is 1.
-        alpha: exponent of f below `x_max`.
-    """
+        x_max, alpha: count from which on the weight f is 1; exponent of f below it."""
 
     width: Size = 100
     context: Size = 10
@@ -41,11 +39,8 @@ class GloVeConfig(ModelConfig):
 
 
 class GloVe(StaticVectors):
-    """Word and context tables with their biases.
-
-    `losses` reads `tokens`, `contexts` (B, T; i and j of a cell) and `counts` (B, T; X_ij) of the batches of
-    `CooccurrenceSampler`; it has no carry. `sums["tokens"]` is the squared error per cell, not a likelihood.
-    """
+    """Word and context tables with their biases; `losses` reads `tokens`, `contexts` (B, T; i and j of a cell) and
+    `counts` (B, T; X_ij) of `CooccurrenceSampler`. `sums["tokens"]` is the squared error per cell, not a likelihood."""
 
     config: GloVeConfig
     piece_parameters = ("word", "context", "word_bias", "context_bias")

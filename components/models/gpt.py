@@ -49,10 +49,9 @@ class GPTConfig(TransformerConfig):
     Attributes:
         norm: position of layer norms: after each sum (`post`, GPT) or before each sub-layer (`pre`, GPT-2 and GPT-3).
         band: number of positions that every other block attends to, the current one included (GPT-3); 0: all.
-        output_bias: whether logits have a bias b. The published models have none; with it, training starts at the log
-            unigram frequencies.
-        task_tokens: whether the model has the three tokens of tasks; `add_task_tokens` sets it, before fine-tuning.
-    """
+        output_bias: whether logits have a bias b, so that training starts at the log unigram frequencies; the published
+            models have none.
+        task_tokens: whether the model has the three tokens of tasks; `add_task_tokens` sets it, before fine-tuning."""
 
     activation: Activation = "gelu_tanh"
     norm_eps: float = 1e-5
@@ -67,10 +66,8 @@ TASK_TOKENS: Final = ("start", "delimiter", "extract")
 
 
 class GPT(LanguageModel):
-    """Causal language model; `losses` reads `tokens` and `targets` (B, T) and has no carry.
-
-    The carry of `predict` is each block's keys and values (B, heads, positions read so far, D / heads).
-    """
+    """Causal language model; `losses` reads `tokens` and `targets` (B, T). The carry of `predict` is each block's keys
+    and values (B, heads, positions read so far, D / heads)."""
 
     config: GPTConfig
     attention = "before"
@@ -202,8 +199,7 @@ class GPT(LanguageModel):
         return torch.where((own_BT >= 0).unsqueeze(-1), F.embedding(own_BT.clamp(min=0), self.task), known_BTD)
 
     def _run(self, tokens_BT: Tensor, mask: Tensor | None = None, positions_BT: Tensor | None = None) -> list[Tensor]:
-        """Outputs (B, T, D) of the embeddings and of every block, the last one after the final norm. Without positions,
-        they are 0 .. T - 1."""
+        """Outputs (B, T, D) of the embeddings and of every block, the last one after the final norm."""
         if positions_BT is None:
             positions_BTD = position_rows(self.position, tokens_BT.shape[1])
         else:

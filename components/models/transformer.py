@@ -33,8 +33,8 @@ from components.models.translation import Memory, State, TranslationModel
 
 
 class TranslatorConfig(TransformerConfig):
-    """Keys of `TransformerConfig`; encoder and decoder have `layers` blocks each, and `positions` is the maximum length
-    of sources and targets."""
+    """Keys of `TransformerConfig`; encoder and decoder have `layers` blocks each, and `positions` bounds both
+    lengths."""
 
     activation: Activation = "relu"
     norm_eps: Annotated[float, Field(gt=0)] = 1e-6

@@ -60,11 +60,10 @@ class TransformerXLConfig(RelativeConfig):
         tied_biases: whether all layers share u and v.
         cutoffs: first ids of the softmax's clusters after the first; needs a vocabulary sorted by frequency (words).
         divide: factor between the widths of consecutive clusters.
-        output_projection: whether the softmax has another projection of the first cluster than the embedding, as the
-            published weights have.
-        same_length: whether every position attends to `memory` positions only, itself included, so that all have the
-            same context (the published evaluation; in evaluation, `evaluation_memory` positions).
-    """
+        output_projection: whether the softmax has another projection of the first cluster, as the published weights
+        have.
+        same_length: whether every position attends to `memory` (in evaluation `evaluation_memory`) positions only,
+            itself included, so that all have the same context (the published evaluation)."""
 
     evaluation_memory: Count | None = None
     tied_biases: bool = True
@@ -82,11 +81,8 @@ class TransformerXLConfig(RelativeConfig):
 
 
 class TransformerXL(LanguageModel):
-    """Causal language model with memory.
-
-    `losses` reads `tokens` and `targets` (B, T). Its carry is each block's input at the last m <= `memory` positions,
-    (B, m, D); the carry of `predict` is each block's keys and values (B, m, 2 D), so they are not recomputed.
-    """
+    """Causal language model with memory; `losses` reads `tokens` and `targets` (B, T). Its carry is each block's input
+    at the last m <= `memory` positions, (B, m, D); of `predict` each block's keys and values (B, m, 2 D)."""
 
     config: TransformerXLConfig
     attention = "before"

@@ -27,8 +27,7 @@ class TranslationModel(LanguageModel):
     """A translation model; tasks use its encoder only.
 
     `losses` reads `tokens` (B, T) and `lengths` (B,) of the sources, `decoder_tokens` (B, U), `targets` and `places`
-    (N,), `whole` (B, 2): see `components.training.pretraining.translation`. It has no carry.
-    """
+    (N,), `whole` (B, 2): see `components.training.pretraining.translation`. It has no carry."""
 
     bias: nn.Parameter
 
@@ -65,15 +64,9 @@ class TranslationModel(LanguageModel):
 
     @torch.no_grad()
     def translate(self, tokens: Tensor, lengths: Tensor, *, most: int = 64) -> Tensor:
-        """Translate by greedy decoding until every row has ended.
-
-        Args:
-            tokens, lengths: sources (B, T), as `special_tokens` returns them, padded; and their lengths (B,).
-            most: maximum number of pieces; a model with a limited number of positions makes at most that many.
-
-        Returns:
-            (B, U) int64, U <= `most`; filled with END after a row's last word.
-        """
+        """Translate (B, T) sources, as `special_tokens` returns them, padded, of lengths (B,), by greedy decoding until
+        every row has ended: (B, U) int64, U <= `most` and the model's positions; filled with END after a row's last
+        word."""
         memory, table_VH = self.read(tokens, lengths), self.output_table()
         state: State = ()
         word_B = torch.full((len(tokens),), START, device=tokens.device)

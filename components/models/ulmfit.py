@@ -55,8 +55,8 @@ class AWDLSTMConfig(ModelConfig):
         hidden: width of the layers below the last.
         layers: number of LSTM layers.
         static: width of co-occurrence vectors of the text that are not trained and are concatenated to the states of
-            the embedding, as a static channel beside the trained one (Kim 2014, CNN-multichannel). The language model
-            does not read them. 0: none.
+        the
+            embedding (Kim 2014, CNN-multichannel). The language model does not read them. 0: none.
         dropout_embedding: dropout rate of whole rows of the embedding (dropoute).
         dropout_input: dropout rate of the embedding's output (dropouti).
         dropout_weight: DropConnect rate of the hidden-to-hidden weights (wdrop).
@@ -64,8 +64,7 @@ class AWDLSTMConfig(ModelConfig):
         dropout_output: dropout rate of the last layer's output before the softmax (dropout); features of a text have
             none, as in fastai, where it is the rate of the classifier's first dropout layer.
         activation: AR, weight of the mean square of the output after dropout (alpha).
-        slowness: TAR, weight of the mean square of the output's change from step to step (beta).
-    """
+        slowness: TAR, weight of the mean square of the output's change from step to step (beta)."""
 
     penalties = ("activation", "slowness")
 
@@ -84,8 +83,8 @@ class AWDLSTMConfig(ModelConfig):
 
 
 class AWDLSTM(LanguageModel):
-    """Causal language model; `losses` reads `tokens` and `targets` (B, T) in reading direction. The carry is h and c
-    (B, H) per layer."""
+    """Causal language model; `losses` reads `tokens` and `targets` (B, T) in reading direction; h and c per layer carry
+    over."""
 
     config: AWDLSTMConfig
     static: Tensor | None

@@ -27,20 +27,14 @@ OBJECTIVES = {"skip_gram": skip_gram, "cbow": cbow}
 
 
 class Word2VecConfig(NegativeSamplingConfig):
-    """Settings of `NegativeSamplingConfig`, and:
-
-    Attributes:
-        architecture: `skip_gram` predicts the context from the word, `cbow` the word from its context.
-    """
+    """Settings of `NegativeSamplingConfig`; `skip_gram` predicts the context from the word, `cbow` the word from it."""
 
     architecture: Literal["skip_gram", "cbow"] = "skip_gram"
 
 
 class Word2Vec(StaticVectors):
-    """An input and an output table; `losses` reads the batches of `NegativeSampler` and has no carry.
-
-    `sums["tokens"]` is the loss per pair (the true word and k noise words), not a likelihood.
-    """
+    """An input and an output table; `losses` reads the batches of `NegativeSampler` and has no carry. `sums["tokens"]`
+    is the loss per pair (the true word and k noise words), not a likelihood."""
 
     config: Word2VecConfig
     piece_parameters = ("input", "output")

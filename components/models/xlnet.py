@@ -32,12 +32,8 @@ from components.tokenization.special import END, MASK, START
 
 
 class XLNetConfig(RelativeConfig):
-    """Keys of `RelativeConfig`, and:
-
-    Attributes:
-        backward_rows: whether every second row of a pretraining batch is read from its end (the paper's "bidirectional
-            data input pipeline").
-    """
+    """Keys of `RelativeConfig`; `backward_rows`: every second row of a pretraining batch is read from its end (the
+    paper's "bidirectional data input pipeline")."""
 
     backward_rows: bool = False
 
@@ -51,9 +47,8 @@ class XLNet(LanguageModel):
         order: a query attends to keys of smaller order; in the content stream also to keys of equal order.
         positions, targets: (B, M) the predicted positions and their pieces.
         backward: (B,) 1 for rows that are read from their end; absent if there are none.
-    Its carry is each block's input (B, m, D) at the first `remembered(T)` pieces, where the next segment continues. The
-    carry of `predict` contains all pieces.
-    """
+    Its carry is each block's input (B, m, D) at the first `remembered(T)` pieces, where the next segment continues;
+    that of `predict` contains all pieces."""
 
     config: XLNetConfig
     attention = "around"

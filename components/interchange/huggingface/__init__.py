@@ -1,7 +1,4 @@
-"""Conversion of weights and settings from and to Hugging Face's format, without the library transformers.
-
-Each family has a `Converter(to_huggingface, from_huggingface)`.
-"""
+"""Conversion of weights and settings from and to Hugging Face's format, without the library transformers."""
 
 from __future__ import annotations
 
@@ -18,14 +15,8 @@ __all__ = ["CONVERTERS", "MODEL_TYPES", "Converter", "Restored", "family_of"]
 
 
 class Restored(NamedTuple):
-    """A published model as a family's.
-
-    Attributes:
-        settings: keyword arguments of the family's config class without `vocabulary`.
-        vocabulary: number of rows of the embeddings.
-        tensors: of the family's model, float32.
-        fresh: published names of the tensors that the file lacks; they are initialised as in a new model.
-    """
+    """A published model as a family's: settings without `vocabulary`, the number of rows, tensors in float32, and
+    published names of the tensors that the file lacks (`fresh`), which are initialised as in a new model."""
 
     settings: dict[str, Any]
     vocabulary: int
@@ -35,13 +26,10 @@ class Restored(NamedTuple):
 
 @dataclass(frozen=True)
 class Converter:
-    """The conversion of one family.
+    """The conversion of one family, to and from the content of config.json and tensors.
 
-    Attributes:
-        to_huggingface: model -> (content of config.json, tensors).
-        from_huggingface: content of config.json, and tensors. Raises ArtifactError: config.json has unsupported values,
-            or tensors are missing, surplus or misshapen.
-    """
+    `from_huggingface` raises ArtifactError: config.json has unsupported values, or tensors are missing, surplus or
+    misshapen."""
 
     to_huggingface: Callable[[Any], tuple[dict[str, Any], dict[str, Tensor]]]
     from_huggingface: Callable[[Mapping[str, Any], Mapping[str, Tensor]], Restored]
@@ -72,11 +60,7 @@ MODEL_TYPES: Final[dict[str, str]] = {
 
 
 def family_of(config: Mapping[str, Any]) -> str:
-    """The family of a config.json, by its model_type.
-
-    Raises:
-        ArtifactError: no family has this model_type.
-    """
+    """The family of a config.json, by its model_type. Raises ArtifactError: no family has this model_type."""
     kind = config.get("model_type")
     if kind not in MODEL_TYPES:
         raise ArtifactError(f"config.json: no family supports model_type {kind!r}{nearest(str(kind), MODEL_TYPES)}")

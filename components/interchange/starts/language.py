@@ -20,14 +20,8 @@ MOST_PIECES, MOST_UNKNOWN = 2.5, 10
 
 
 def other_language(name: str, tokenizer: Tokenizer, texts: Iterable[str], *, language: str) -> str:
-    """A warning if the vocabulary splits the words of the texts into many pieces, or does not know them; else empty.
-
-    Args:
-        name: of the encoder, for the message.
-        tokenizer: of the encoder.
-        texts: the first `TEXTS` are read.
-        language: code of the language of the texts, such as `th`.
-    """
+    """A warning about the encoder `name` if its vocabulary splits the words of the first `TEXTS` texts, of a `language`
+    such as `th`, into many pieces, or does not know them; else empty."""
     words = [text[start:end] for text in islice(texts, TEXTS) for start, end in words_of(text, marks="none")]
     # Words with digits, such as numbers of orders, have many pieces in every language.
     words = [word for word in words if word[0].isalpha() and not any(map(str.isdigit, word))]

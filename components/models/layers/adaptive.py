@@ -30,13 +30,10 @@ class TiedVocabulary(nn.Module):
     """Embeddings and logits from the same tables.
 
     Args:
-        cutoffs: first id of every cluster after the first, increasing; those beyond the vocabulary are ignored. Without
-            any, a plain tied softmax.
+        cutoffs: first id of every cluster after the first, increasing; those beyond the vocabulary are ignored.
         divide: factor between the widths of consecutive clusters.
-        output_projection: whether the softmax multiplies x by a matrix (D, D) of its own before the first cluster,
-            instead of P_0.
-        std: of the initial rows.
-    """
+        output_projection: whether the softmax multiplies x by a matrix (D, D) of its own before the first cluster.
+        std: of the initial rows."""
 
     def __init__(
         self,
@@ -91,11 +88,8 @@ class TiedVocabulary(nn.Module):
         return result
 
     def loss_sum(self, x_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """Sum of -log p(target), in nats.
-
-        With clusters, the sizes of the matrix products depend on the targets: on a GPU the host waits for the device
-        unless it knows the targets (`layers.host`).
-        """
+        """Sum of -log p(target), in nats. With clusters, the sizes of the matrix products depend on the targets: on a
+        GPU the host waits for the device unless it knows the targets (`layers.host`)."""
         if self.clusters == 1:
             return linear_cross_entropy(self._narrowed(x_ND, 0), self.tables[0], self.bias, targets_N)
         first = self.bounds[1]
@@ -139,11 +133,7 @@ class TiedVocabulary(nn.Module):
         """A copy for another vocabulary: new row i is old row `rows[i]`, or the mean of all old rows if that is -1.
 
         Clusters are ranges of ids of the new vocabulary, which is sorted by its own frequencies, so a piece may move to
-        another cluster. With projections, its new row is the least-squares fit to its old vector of width D.
-
-        Args:
-            rows: (new V,) int64.
-        """
+        another cluster. With projections, its new row is the least-squares fit to its old vector of width D."""
         rows = rows.to(self.bias.device)
         with torch.random.fork_rng(devices=[]):
             # Only new clusters keep these random weights; the fixed seed makes them equal on all workers and after a
@@ -169,8 +159,8 @@ class TiedVocabulary(nn.Module):
         return new
 
     def _output_for(self, new: TiedVocabulary) -> Tensor:
-        """The output projection for a remapped vocabulary: the logits of rows of width D stay the same if the rows of
-        one of the two have no projection."""
+        """The output projection for a remapped vocabulary, which keeps the logits of rows of width D without a
+        projection."""
         assert self.output_projection is not None
         if self.projections and not new.projections:
             return torch.linalg.pinv(self.projections[0].float()) @ self.output_projection.float()

@@ -29,11 +29,7 @@ Past = tuple[Tensor, ...]
 
 
 class Attention(nn.Module):
-    """softmax(Q K^T / sqrt(K)) V per head; subclasses project Q, K, V and the `output`.
-
-    Args:
-        dropout: rate on the attention weights.
-    """
+    """softmax(Q K^T / sqrt(K)) V per head; subclasses project Q, K, V and the `output`. Dropout is on the weights."""
 
     output: Linear
 
@@ -73,12 +69,8 @@ class Attention(nn.Module):
 
 
 class SelfAttention(Attention):
-    """Self-attention; queries, keys and values are one matrix product.
-
-    Args:
-        causal: whether a position attends only to itself and earlier ones.
-        band: w, number of positions that a position attends to, itself included (causal only); 0 for all.
-    """
+    """Self-attention; queries, keys and values are one matrix product. `band`: w, number of positions that a causal
+    position attends to, itself included; 0 for all."""
 
     def __init__(self, width: int, heads: int, *, dropout: float, causal: bool = False, band: int = 0) -> None:
         super().__init__(heads, dropout=dropout)
@@ -87,12 +79,8 @@ class SelfAttention(Attention):
         self.output = Linear(width, width)
 
     def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, T, D) -> (B, T, D).
-
-        Args:
-            mask: True where attention is allowed, (B, 1, 1, T), (B, 1, T, T) or (T, T); None: everywhere. Combined with
-                the causal mask. Must be None if there is a band and T > w.
-        """
+        """(B, T, D) -> (B, T, D). `mask`: True where attention is allowed, (B, 1, 1, T), (B, 1, T, T) or (T, T),
+        combined with the causal mask; must be None if there is a band and T > w."""
         return self._join(self._attend(*self._project(x_BTD), mask))
 
     def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:

@@ -23,12 +23,8 @@ State = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Chunking:
-    """Division of texts into chunks.
-
-    Attributes:
-        length: pieces per chunk.
-        learned: number of chunks of each text that have gradients, the last ones in reading direction.
-    """
+    """Division of texts into chunks of `length` pieces, of which the last `learned`, in reading direction, have
+    gradients."""
 
     length: int
     learned: int
@@ -36,12 +32,8 @@ class Chunking:
 
 @dataclass(frozen=True)
 class Texts:
-    """Lengths of the texts of a window (T, B, ...); padding follows the last piece in reading direction.
-
-    Attributes:
-        lengths: (B,) pieces of each text.
-        chunking: chunks of long texts; None: no chunks.
-    """
+    """Lengths (B,) of the texts of a window (T, B, ...), padded after the last piece in reading direction, and their
+    chunks."""
 
     lengths: Tensor
     chunking: Chunking | None = None
@@ -68,11 +60,8 @@ Window = Callable[[Tensor, State, "Texts | None"], tuple[Tensor, State]]
 
 
 def run_in_chunks(window: Window, x_TBI: Tensor, state: State, texts: Texts | None) -> tuple[Tensor, State]:
-    """Apply a recurrent layer to a window, chunk by chunk.
-
-    The outputs are the same as for the whole window. Gradients do not cross chunks, and are not kept for chunks in
-    which no row learns. Without gradients or chunks the window is computed at once.
-    """
+    """Apply a recurrent layer to a window, chunk by chunk, with the same outputs as for the whole window. Gradients do
+    not cross chunks, and are not kept for chunks in which no row learns."""
     if texts is None or not torch.is_grad_enabled() or (chunks := texts.chunks(x_TBI.shape[0])) is None:
         return window(x_TBI, state, texts)
     outputs: list[Tensor] = []
@@ -91,8 +80,7 @@ def for_learners(x: Tensor, learns: Tensor) -> Tensor:
 
 
 def turned(lengths: Tensor, columns: int) -> Tensor:
-    """(B, columns) indices that reverse each row within its own length: the backward model starts at the text's last
-    piece, and padding stays at the end. The permutation is its own inverse."""
+    """(B, columns) indices that reverse each row within its own length, padding at the end; its own inverse."""
     indices_BT = lengths.unsqueeze(1) - 1 - torch.arange(columns, device=lengths.device)
     return torch.where(indices_BT < 0, indices_BT + columns, indices_BT)
 

@@ -29,12 +29,8 @@ def sampling_from(generator: torch.Generator) -> Iterator[None]:
 
 
 class Noise(nn.Module):
-    """Base of dropout layers.
-
-    Attributes:
-        probability: configured dropout rate.
-        scale: factor on it (ULMFiT's drop multiplier).
-    """
+    """Base of dropout layers: the configured rate `probability`, and a factor `scale` on it (ULMFiT's drop
+    multiplier)."""
 
     def __init__(self, probability: float) -> None:
         super().__init__()
@@ -87,11 +83,9 @@ class RowDropout(Noise):
 
 
 def keep_mask(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
-    """A dropout mask with values 0 and 1 / (1 - rate), with the dtype and device of `like`.
-
-    The global generator samples it, or the one of `sampling_from`. On the CPU, where sampling dominates the cost of
-    dropout, one 64-bit random number serves four values (16 bits each, so the rate is exact to 2^-16).
-    """
+    """A dropout mask with values 0 and 1 / (1 - rate), with the dtype and device of `like`, from the global generator
+    or the one of `sampling_from`. On the CPU, where sampling dominates the cost of dropout, one 64-bit random number
+    serves four values (16 bits each, so the rate is exact to 2^-16)."""
     if like.is_cuda:
         return torch.empty(shape, dtype=like.dtype, device=like.device).bernoulli_(1 - rate).div_(1 - rate)
     count = math.prod(shape)

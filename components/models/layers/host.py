@@ -53,8 +53,8 @@ def both(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def places(mask: Tensor, device: torch.device) -> tuple[Tensor, ...]:
-    """Indices of the true entries of a mask on the host, moved to a device. `x[places(mask, x.device)]` is `x[mask]`,
-    but with a mask on the device the host would have to wait for the number of true entries."""
+    """Indices of the true entries of a mask on the host, moved to a device: `x[places(mask, x.device)]` is `x[mask]`
+    without waiting for the number of true entries."""
     return tuple(move(index, device) for index in mask.nonzero(as_tuple=True))
 
 

@@ -22,8 +22,7 @@ class Linear(nn.Linear):
     """y = x W^T + b, as `nn.Linear`; b may be absent.
 
     On the CPU in bfloat16 the weights are cast once, and the gradient of the bias is a product with ones, because
-    summing the columns of a bfloat16 matrix takes longer than a matrix product.
-    """
+    summing the columns of a bfloat16 matrix takes longer than a matrix product."""
 
     def forward(self, x: Tensor) -> Tensor:
         dtype = compute_dtype(x)
@@ -61,12 +60,9 @@ class _Linear(torch.autograd.Function):
 
 
 class LayerNorm(nn.LayerNorm):
-    """y = (x - mean) / sqrt(variance + eps) * w + b over the last dimension (Ba, Kiros and Hinton 2016), in float32.
-
-    The result has the type of the input. Autocast on CUDA lets layer norm return float32 for bfloat16; autocast on the
-    CPU does not. The residual stream would then be in float32 on a GPU only, with twice the memory traffic and other
-    rounding.
-    """
+    """y = (x - mean) / sqrt(variance + eps) * w + b over the last dimension (Ba, Kiros and Hinton 2016), in float32,
+    with the type of the input. Autocast on CUDA lets layer norm return float32 for bfloat16, autocast on the CPU
+    does not; the residual stream would then be in float32 on a GPU only."""
 
     def forward(self, x: Tensor) -> Tensor:
         normed = super().forward(x)

@@ -35,12 +35,8 @@ def cell(gates_BG: Tensor, c_BH: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class LSTM(nn.Module):
-    """One layer, one direction.
-
-    Args:
-        weight_drop: DropConnect rate of the hidden-to-hidden weights, one mask per window (Merity et al. 2017, section
-            2).
-    """
+    """One layer, one direction; `weight_drop`: DropConnect rate of the hidden-to-hidden weights, one mask per window
+    (Merity et al. 2017, section 2)."""
 
     def __init__(self, inputs: int, hidden: int, *, weight_drop: float = 0.0) -> None:
         super().__init__()
@@ -58,15 +54,9 @@ class LSTM(nn.Module):
             self.bias[hidden : 2 * hidden] = 1
 
     def forward(self, x_TBI: Tensor, state: State = (), *, texts: Texts | None = None) -> tuple[Tensor, State]:
-        """Compute a window from `state`, (h, c) of (B, H) each, or from zeros.
-
-        Args:
-            texts: lengths of the rows, and the chunks in which they are read; None: no padding, one chunk.
-
-        Returns:
-            The outputs (T, B, H), undefined at padding, and h and c after the last step (undefined at padding),
-            detached: gradients do not leave a window.
-        """
+        """Compute a window from `state`, (h, c) of (B, H) each, or from zeros: the outputs (T, B, H), and h and c after
+        the last step, detached; undefined at padding. `texts`: lengths of the rows and their chunks; None: no
+        padding."""
         dtype = compute_dtype(x_TBI)
         weights = (
             self.weight_ih.to(dtype),
@@ -101,11 +91,8 @@ class BiLSTM(nn.Module):
 
 
 class ProjectedLSTM(nn.Module):
-    """One projected layer, one direction; parameters have the names and shapes of `nn.LSTM` with `proj_size`.
-
-    Args:
-        clip: maximum absolute value of cells and outputs; infinity for none.
-    """
+    """One projected layer, one direction; parameters have the names and shapes of `nn.LSTM` with `proj_size`. `clip`:
+    maximum absolute value of cells and outputs; infinity for none."""
 
     def __init__(self, inputs: int, cells: int, projection: int, *, clip: float = 3.0) -> None:
         super().__init__()

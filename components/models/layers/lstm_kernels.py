@@ -37,8 +37,7 @@ class Ragged:
         counts: rows per step, non-increasing.
         shape: T and B of the window.
         packed: torch's packed sequence; None if the window keeps its padding.
-        last: (B,) index of each row's last position among N, rows in the order of the batch.
-    """
+        last: (B,) index of each row's last position among N, rows in the order of the batch."""
 
     values: Tensor
     counts: list[int]
@@ -120,9 +119,8 @@ def suits_steps(x_TBI: Tensor, weights: Weights, texts: Texts | None) -> bool:
 
 
 def by_library(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts: Texts | None) -> Window:
-    """Compute the window with the library of the device, which fuses all steps and also computes padding, in the type
-    of the inputs. Autocast would convert them to float16 on a GPU, whatever its own type is (torch:
-    aten/src/ATen/cudnn/AutocastRNN.cpp)."""
+    """Compute the window with the library of the device, which also computes padding, in the type of the inputs.
+    Autocast would convert them to float16 on a GPU (torch: aten/src/ATen/cudnn/AutocastRNN.cpp)."""
     w_GI, w_GH, bias_G = weights
     # The libraries take two biases.
     parameters = [w_GI, w_GH, bias_G, torch.zeros_like(bias_G)]
@@ -146,10 +144,8 @@ def by_steps(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts:
 class StepwiseLSTM(torch.autograd.Function):
     """One window: (x, h, c, weights, rows per step) -> outputs (N, H) and cells (N, H). The state has no gradient.
 
-    oneDNN's backward pass accumulates the weights' gradients at every step. If they do not fit into the cache, this
-    takes longer than all matrix products together, especially with few rows. Here, only the parts of the backward pass
-    that depend on the following step are computed step by step.
-    """
+    oneDNN's backward pass accumulates the weights' gradients at every step, which takes long if they do not fit into
+    the cache. Here, only what depends on the following step is computed step by step."""
 
     @staticmethod
     def forward(
@@ -253,8 +249,8 @@ def _preactivation_gradient(
 
 
 class ProjectedRecurrence(torch.autograd.Function):
-    """The recurrent part of a projected LSTM (`layers.lstm`): (input part of the gates, W_h, W_r, r, c, clip,
-    rows per step) -> outputs (N, P) and cells (N, H). The state has no gradient."""
+    """The recurrent part of a projected LSTM (`layers.lstm`): (input part of the gates, W_h, W_r, r, c, clip, rows per
+    step) -> outputs (N, P) and cells (N, H). The state has no gradient."""
 
     @staticmethod
     def forward(

@@ -35,11 +35,7 @@ from components.tokenization.special import END, START
 
 
 class MaskedConfig(TransformerConfig):
-    """Keys of `TransformerConfig`, and:
-
-    Attributes:
-        whole_words: whether all pieces of a word are masked together (whole-word masking; Cui et al. 2019).
-    """
+    """Keys of `TransformerConfig`; `whole_words`: all pieces of a word are masked together (Cui et al. 2019)."""
 
     whole_words: bool = False
 
@@ -48,15 +44,8 @@ class MaskedModel(LanguageModel):
     """Embeddings and the masked-language-model head; a family adds the blocks.
 
     `losses` reads `tokens` (B, T), `positions` and `targets` (B, M; columns and ids of the masked pieces); with a
-    second objective also `segments` (B, T) and its labels (B,). It has no carry.
-
-    Args:
-        embedding: E, width of the embeddings and of the output layer's input.
-        segments: number of segment embeddings; 0 for none.
-
-    Attributes:
-        pair_objective: name of the second objective, of its output layer and of its labels; empty for none.
-    """
+    second objective, named by `pair_objective`, also `segments` (B, T) and its labels (B,). It has no carry.
+    `embedding`: E; `segments`: number of segment embeddings."""
 
     config: MaskedConfig
     blocks: nn.ModuleList
@@ -157,8 +146,7 @@ class MaskedModel(LanguageModel):
     def run(
         self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, positions_BT: Tensor | None = None
     ) -> list[Tensor]:
-        """Outputs (B, T, D) of the embeddings and of every block. Without segments all are 0; without positions, they
-        are 0 .. T - 1. `mask` is the mask of `SelfAttention`."""
+        """Outputs (B, T, D) of the embeddings and of every block; default segments are 0, positions 0 .. T - 1."""
         x_BTE = F.embedding(tokens_BT, self.token)
         if positions_BT is None:
             x_BTE = x_BTE + position_rows(self.position, tokens_BT.shape[1])
@@ -178,10 +166,8 @@ class MaskedModel(LanguageModel):
 
 
 def pair_loss(top_BTD: Tensor, pooler: nn.Linear, output: nn.Linear, labels_B: Tensor) -> Sum:
-    """Cross entropy of softmax(output(tanh(pooler(x_first)))), summed over B; and B.
-
-    Rows with the label -100 add 0. They count in B, so that a global batch has the same loss for any number of workers.
-    """
+    """Cross entropy of softmax(output(tanh(pooler(x_first)))), summed over B; and B. Rows with the label -100 add 0,
+    but count in B, so that a global batch has the same loss for any number of workers."""
     first_BD = torch.tanh(pooler(top_BTD[:, 0]))
     total = F.cross_entropy(output(first_BD).float(), labels_B, reduction="sum")
     return total, count_tensor(len(labels_B), total)

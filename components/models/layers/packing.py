@@ -30,8 +30,7 @@ class Packing:
         sources: (R, W) index among the B T positions of the batch; 0 at empty positions.
         targets: (B, T) index among the R W packed positions; 0 at padding.
         positions: (R, W) position of each piece in its own text.
-        mask: (R, 1, W, W) bool, True where both pieces belong to the same text.
-    """
+        mask: (R, 1, W, W) bool, True where both pieces belong to the same text."""
 
     sources: Tensor
     targets: Tensor
@@ -48,18 +47,15 @@ class Packing:
 
 
 def worth_leaving_out(lengths: Tensor, columns: int) -> bool:
-    """Whether more than `PADDING` of a batch is padding, for texts of lengths (B,), padded to `columns`.
-
-    False on a GPU, in an exported graph (ONNX), which must be valid for all lengths, and where shapes are fixed.
-    """
+    """Whether more than `PADDING` of texts of lengths (B,), padded to `columns`, is padding. False on a GPU, in an
+    exported graph (ONNX), which must be valid for all lengths, and where shapes are fixed."""
     if lengths.is_cuda or is_fixed() or torch.compiler.is_compiling():
         return False
     return int(lengths.sum()) < (1 - PADDING) * len(lengths) * columns
 
 
 def packing(lengths: Tensor, columns: int) -> Packing | None:
-    """The packing of texts of lengths (B,), padded to T = `columns`; None if little is padding, or packed rows would be
-    too long to be faster, and on a GPU."""
+    """The packing of texts of lengths (B,), padded to T = `columns`; None if it would not be faster, and on a GPU."""
     if not worth_leaving_out(lengths, columns):
         return None
     numbers = lengths.numpy()
@@ -86,12 +82,12 @@ def packing(lengths: Tensor, columns: int) -> Packing | None:
 
 
 def _placed(lengths: list[int]) -> tuple[list[int], list[int], int] | None:
-    """The row and the first position of each text, and the width of the rows.
+    """The row and the first position of each text, and the width of the rows; None if the texts are too long to share
+    rows.
 
     Texts are assigned in order of decreasing length, each to the row with the most free positions (Graham 1969, Bounds
     on Multiprocessing Timing Anomalies). The number of rows is the largest that leaves at most a fraction `PADDING`
-    empty, or else the one that leaves the least empty. None if the texts are too long to share rows.
-    """
+    empty, or else the one that leaves the least empty."""
     order = sorted(range(len(lengths)), key=lambda text: -lengths[text])
     total, longest, best = sum(lengths), max(lengths), None
     least = len(lengths) * longest

@@ -50,8 +50,7 @@ class RelativeConfig(ModelConfig):
         memory: number of positions of earlier segments that a segment attends to in training; 0 for none.
         clamp: maximum distance, to which larger ones are clamped; 0 for none.
         dropout: rate on embeddings, distance encodings, sub-layers and output.
-        dropout_attention: rate on the attention weights.
-    """
+        dropout_attention: rate on the attention weights."""
 
     width: Size = 256
     layers: Size = 4
@@ -80,30 +79,23 @@ class RelativeConfig(ModelConfig):
 
 
 def sinusoids(distances_P: Tensor, width: int) -> Tensor:
-    """R (P, D) in float32: sines of d / 10000^(2i/D) in the first half, cosines in the second, as in Transformer-XL's
-    code."""
+    """R (P, D) float32: sines of d / 10000^(2i/D), then cosines, as in Transformer-XL's code."""
     exponents = torch.arange(0, width, 2, device=distances_P.device) / width
     angles = distances_P.float().unsqueeze(1) / 10000**exponents
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
 def distances(segment: int, keys: int, *, ahead: bool, clamp: int, device: torch.device) -> Tensor:
-    """The distances (P,) of `Scope`: keys - 1 down to -1, or down to -segment if keys `ahead` of a query exist.
-
-    Args:
-        ahead: whether queries attend to later positions.
-        clamp: maximum distance, to which larger ones are clamped; 0 for none.
-    """
+    """The distances (P,) of `Scope`, larger ones clamped: keys - 1 down to -1, or to -segment if queries attend
+    `ahead`."""
     result = torch.arange(keys - 1, -(segment if ahead else 1) - 1, -1, device=device)
     return result.clamp(-clamp, clamp) if clamp else result
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Positions and masks of the queries of a forward pass; the same in all layers.
-
-    The first T queries are at the positions of the last T keys, in order; M further ones are at any of these T
-    positions.
+    """Positions and masks of the queries of a forward pass, the same in all layers: T at the positions of the last T
+    keys, in order, and M further ones at any of these.
 
     Attributes:
         length: T.
@@ -111,8 +103,7 @@ class Scope:
         hidden: (Q, S) or (B, Q, S), True where the key is masked; None for no mask.
         positions: (B, M) int64, positions of the further queries in the segment, 0 to T - 1; None for none.
         differs: (B, Q, S), True where query and key are in different segments; None if all are in one.
-        backward: (B,) int64, 1 for rows that are read from their end, whose distances have the opposite sign.
-    """
+        backward: (B,) int64, 1 for rows that are read from their end, whose distances have the opposite sign."""
 
     length: int
     encoding: Tensor
@@ -135,12 +126,7 @@ class Scope:
 
 
 class RelativeAttention(nn.Module):
-    """Multi-head attention with relative positions.
-
-    Args:
-        biased: whether the layer has its own u and v; otherwise they are arguments of `forward`.
-        segments: whether scores depend on segments (XLNet).
-    """
+    """Multi-head attention with relative positions; `biased`: with its own u and v; `segments`: as in XLNet."""
 
     def __init__(self, width: int, heads: int, *, dropout: float, biased: bool = True, segments: bool = False) -> None:
         super().__init__()
@@ -159,11 +145,7 @@ class RelativeAttention(nn.Module):
             self.segment = nn.Parameter(torch.zeros(2, *size))
 
     def forward(self, x_BQD: Tensor, keys_BSC: Tensor, scope: Scope, biases: Biases | None = None) -> Tensor:
-        """Attention outputs (B, Q, D).
-
-        Args:
-            biases: u and v (N, K), if the layer has none of its own.
-        """
+        """Attention outputs (B, Q, D); `biases`: u and v (N, K), if the layer has none of its own."""
         rows, queries, width = x_BQD.shape
         u_NK, v_NK = biases or (self.content_bias, self.position_bias)
         # With heads before rows, the scores of distances are one matrix product per head over all rows.
@@ -229,8 +211,7 @@ def _shifted(x_NBQP: Tensor, keys: int, length: int, positions_BM: Tensor | None
     """Turn scores of distances (N, B, Q, P) into scores of keys (N, B, Q, S), a new tensor.
 
     The score of key j and a query at position t of the segment is in column j + T - 1 - t. For the first T queries that
-    is a strided view; the further ones are gathered.
-    """
+    is a strided view; the further ones are gathered."""
     further = 0 if positions_BM is None else positions_BM.shape[1]
     in_order = x_NBQP.shape[2] - further
     parts = []
@@ -268,10 +249,7 @@ def _per_head(parameter_NK: Tensor, like: Tensor) -> Tensor:
 
 
 class RelativeBlock(nn.Module):
-    """A Transformer block with relative attention, as in Transformer-XL and XLNet:
-
-    x = LN(x + attention(x));  x = LN(x + W_2 f(W_1 x + b_1) + b_2)
-    """
+    """The block of Transformer-XL and XLNet: x = LN(x + attention(x)); x = LN(x + W_2 f(W_1 x + b_1) + b_2)."""
 
     def __init__(
         self,

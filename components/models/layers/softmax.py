@@ -41,11 +41,8 @@ ALIGNED_PIECES = 8
 
 
 def linear_cross_entropy(x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor) -> Tensor:
-    """Sum over N of -log softmax(x W^T + b)[target], in nats, as a float32 scalar.
-
-    The gradient is computed together with the loss, chunk by chunk: one softmax instead of two, and memory for the
-    logits of a chunk instead of N x V.
-    """
+    """Sum over N of -log softmax(x W^T + b)[target], in nats, as a float32 scalar. The gradient is computed together
+    with the loss, chunk by chunk: one softmax instead of two, and memory for a chunk instead of N x V."""
     dtype = compute_dtype(x_ND)
     if x_ND.is_cuda:
         weight_VD, bias_V = aligned(weight_VD, bias_V)

@@ -1,8 +1,6 @@
 """The words of a text of characters, as rows of a table of words.
 
-Characters without white space between them are looked up as they are written, then in lower case. If the table has
-neither, each of their words and marks is looked up: "end." is "end" and ".".
-"""
+Characters without white space between them are looked up as written, in lower case, then by their words and marks."""
 
 from __future__ import annotations
 
@@ -30,12 +28,7 @@ def packed(words: Sequence[str]) -> Tensor:
 
 
 class TextWords:
-    """Looks up the words of texts.
-
-    Args:
-        table: (N, LONGEST) uint8 of `packed`; rows of zeros are unused.
-        pieces: of a character vocabulary.
-    """
+    """Looks up the words of texts in a table (N, LONGEST) uint8 of `packed`; rows of zeros are unused."""
 
     def __init__(self, table: Tensor, pieces: Sequence[str]) -> None:
         words = table.cpu().numpy().view(f"S{LONGEST}")[:, 0].tolist()

@@ -34,9 +34,7 @@ class TransformerConfig(ModelConfig):
         positions: maximum length of a text in pieces, special pieces included.
         dropout: rate on the summed embeddings and on the output of each sub-layer.
         dropout_attention: rate on the attention weights.
-        activation: activation of the feed-forward layers.
-        norm_eps: epsilon of the layer norms.
-    """
+        activation, norm_eps: activation of the feed-forward layers; epsilon of the layer norms."""
 
     width: Size = 256
     layers: Size = 4
@@ -59,12 +57,8 @@ class TransformerConfig(ModelConfig):
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward layer with residual connections.
-
-    Args:
-        norm_first: normalise the input of each sub-layer (pre-norm; GPT-2) instead of the sum (post-norm; BERT, GPT).
-        causal, band: as for `SelfAttention`.
-    """
+    """Attention and a feed-forward layer with residual connections. `norm_first` normalises the input of each sub-layer
+    (pre-norm; GPT-2) instead of the sum (post-norm; BERT, GPT)."""
 
     def __init__(
         self, config: TransformerConfig, *, norm_first: bool = False, causal: bool = False, band: int = 0
@@ -109,8 +103,8 @@ class Block(nn.Module):
 
 
 class DecoderBlock(Block):
-    """Causal attention, attention to an encoder and a feed-forward layer, each followed by a norm (Vaswani et al. 2017,
-    section 3.1)."""
+    """Causal attention, attention to an encoder and a feed-forward layer, each with a norm (Vaswani et al. 2017,
+    3.1)."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config, causal=True)
@@ -118,12 +112,8 @@ class DecoderBlock(Block):
         self.cross_norm = LayerNorm(config.width, eps=config.norm_eps)
 
     def decode(self, x_BTD: Tensor, past: Past, read: Past, mask_BS: Tensor) -> tuple[Tensor, Past]:
-        """The outputs at the positions after `past`, and the keys and values for the next call.
-
-        Args:
-            read: `cross.read` of the encoder's states.
-            mask_BS: True at the texts of the encoder, False at padding.
-        """
+        """The outputs after `past`, and the keys and values for the next call. `read`: `cross.read` of the encoder's
+        states; `mask_BS`: True at the texts of the encoder."""
         attended_BTD, past = self.attention.extend(x_BTD, past)
         x_BTD = self.attention_norm(x_BTD + self.drop(attended_BTD))
         return self._after_norm(self.cross_norm(x_BTD + self.drop(self.cross(x_BTD, *read, mask_BS)))), past
@@ -137,21 +127,13 @@ def activated(x: Tensor, activation: Activation) -> Tensor:
 
 
 def position_rows(table_PD: Tensor, length: int, *, start: int = 0) -> Tensor:
-    """The embeddings (T, D) of positions `start` .. `start + length - 1`.
-
-    Raises:
-        ConfigError: the model has fewer positions.
-    """
+    """The embeddings (T, D) of `length` positions from `start`. Raises ConfigError: the model has fewer positions."""
     check_length(start + length, len(table_PD))
     return table_PD[start : start + length]
 
 
 def check_length(length: int, positions: int) -> None:
-    """Check the length of a text in pieces.
-
-    Raises:
-        ConfigError: the model has fewer positions.
-    """
+    """Check the length of a text in pieces. Raises ConfigError: the model has fewer positions."""
     if length > positions:
         raise ConfigError(
             f"a text of {length} pieces is longer than the model's {positions} positions; shorten it, or train a model "
