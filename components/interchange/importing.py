@@ -104,7 +104,6 @@ def import_encoder(
 
 
 def write_imported(imported: Imported, *, source: Path, draft: Draft) -> None:
-    """Write an imported model as an encoder directory."""
     with tempfile.TemporaryDirectory() as folder:
         imported.tokenizer.save(Path(folder))
         save_encoder(draft.path, family=imported.family, model=imported.model, tokenizer=Path(folder))

@@ -51,8 +51,6 @@ _LSTM: Final = re.compile(r"rnns\.(\d+)\.(?:module\.)?(weight_ih|weight_hh|bias_
 
 @dataclass(frozen=True)
 class FastaiModel:
-    """A converted weight file."""
-
     settings: dict[str, Any]
     pieces: list[str]
     tensors: dict[str, Tensor]

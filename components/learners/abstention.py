@@ -39,7 +39,6 @@ STEP: Final = 0.98
 
 
 def abstains(kind: str) -> bool:
-    """Whether the models of a kind of task can abstain: their predictions have a confidence."""
     return "confidence" in find_kind(kind).io.columns
 
 
@@ -87,7 +86,6 @@ class AbstainingClassifier(WrappedClassifier):
 
     @cached_property
     def io(self) -> TaskIO:
-        """The input and output of the inner classifier, with the columns."""
         io = io_of(self.inner)
         columns: dict[str, Value] = {OUTSIDE: "boolean", COLUMN: "boolean"}
         outputs = {**io.outputs, **columns}

@@ -42,8 +42,6 @@ HASHES: Final = 2**17
 
 
 class _Terms(NamedTuple):
-    """Hashes of a text's terms, and how often each occurs."""
-
     hashes: NDArray[np.int64]
     numbers: NDArray[np.int64]
 
@@ -86,11 +84,9 @@ class Domain:
         return float((1 + lower) / (1 + count))
 
     def excludes(self, row: Fields) -> bool:
-        """Whether a text is out of the domain."""
         return self.p_value(row) <= LEVEL
 
     def write(self, directory: Path) -> None:
-        """Write the file of a classifier's directory."""
         arrays = {
             "values": self.vectors.data,
             "hashes": self.vectors.indices,
@@ -122,7 +118,6 @@ def _text(row: Fields) -> str:
 
 
 def _blocks(text: str) -> list[_Terms]:
-    """The words of a text, and its n-grams of characters."""
     result = []
     for number, terms in enumerate((terms_of("word", (1, 1)), terms_of("char_wb", (2, 4)))):
         # Terms may contain half of a surrogate pair. The hashes of the two blocks are different.

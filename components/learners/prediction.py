@@ -116,7 +116,6 @@ def check_files(source: Path, output: Path, *, task_io: TaskIO, columns: Mapping
 
 
 def all_rejected(source: Path, first: str) -> DataError:
-    """The error about a file without a good row."""
     return DataError(f"{source}: every row is rejected, the first because: {first}")
 
 
@@ -149,7 +148,6 @@ class Part:
 
     @property
     def mark(self) -> Path:
-        """File that exists if the part is finished."""
         return self.output.with_suffix(".json")
 
     def finished(self) -> Predicted | None:
@@ -236,8 +234,6 @@ def columns_of_data(path: Path, *, kind: str, source: TaskSource) -> dict[str, s
 
 @dataclass(frozen=True)
 class _Inputs:
-    """The inputs of a task in a file; `columns`: input -> column."""
-
     task_io: TaskIO
     columns: Mapping[str, str]
 

@@ -77,8 +77,6 @@ def count_tensor(count: int, like: Tensor) -> Tensor:
 
 
 class LanguageModel(nn.Module, ABC):
-    """An encoder with its pretraining objective."""
-
     config: ModelConfig
     #: Positions to which a position attends: none (static vectors, recurrent models), the preceding ones, or all.
     #: Models without attention hardly relate two texts in one sequence to each other.
@@ -222,7 +220,6 @@ class LanguageModel(nn.Module, ABC):
         self._chunking = Chunking(length, learned)
 
     def texts(self, lengths: Tensor) -> Texts:
-        """Texts of lengths (B,) with the chunks of `set_chunks`."""
         return Texts(lengths, self._chunking)
 
     def set_dropout(self, scale: float) -> None:

@@ -73,7 +73,6 @@ class Decoder(nn.Module):
                 nn.init.ones_(linear.bias[width : 2 * width])
 
     def start(self, lasts: list[Tensor]) -> State:
-        """The state before the first word, from the encoder's last states, (B, H) per layer."""
         zeros_BH = torch.zeros_like(lasts[0])
         return (*[part for last_BH in lasts for part in (last_BH, zeros_BH)], zeros_BH)
 
@@ -89,7 +88,6 @@ class Decoder(nn.Module):
         return gates
 
     def step(self, word_BG: Tensor, state: State, memory_BTH: Tensor, mask_BT: Tensor) -> tuple[Tensor, State]:
-        """One step: returns h~ (B, H), from which the next word is predicted, and the state after it."""
         *layers, x_BH = state
         after: list[Tensor] = []
         for index, linear in enumerate(self.cells):
@@ -189,7 +187,6 @@ class CoVe(TranslationModel):
         return self.embedding
 
     def _encode(self, tokens: Tensor, lengths: Tensor, *, fixed_words: bool = False) -> list[Tensor]:
-        """Word vectors (B, T, D) and the states (B, T, H) of every layer."""
         x_BTD = F.embedding(tokens, self.embedding.detach() if fixed_words else self.embedding)
         outputs = [self.drop(x_BTD.to(compute_dtype(x_BTD)))]
         for layer in self.layers:

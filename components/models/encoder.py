@@ -215,7 +215,6 @@ def _read_config(directory: Path) -> tuple[str, dict[str, Any], str]:
 
 
 def save_weights(path: Path, model: torch.nn.Module) -> None:
-    """Write a module's parameters as safetensors, in float32."""
     save_file({name: value.detach().float().cpu().contiguous() for name, value in model.state_dict().items()}, path)
 
 

@@ -199,7 +199,6 @@ class GPT(LanguageModel):
         return torch.where((own_BT >= 0).unsqueeze(-1), F.embedding(own_BT.clamp(min=0), self.task), known_BTD)
 
     def _run(self, tokens_BT: Tensor, mask: Tensor | None = None, positions_BT: Tensor | None = None) -> list[Tensor]:
-        """Outputs (B, T, D) of the embeddings and of every block, the last one after the final norm."""
         if positions_BT is None:
             positions_BTD = position_rows(self.position, tokens_BT.shape[1])
         else:

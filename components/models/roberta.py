@@ -25,8 +25,6 @@ class RoBERTaConfig(MaskedConfig):
 
 
 class RoBERTa(MaskedModel):
-    """Masked language model."""
-
     config: RoBERTaConfig
 
     def __init__(self, config: RoBERTaConfig) -> None:

@@ -47,8 +47,6 @@ class TranslatorConfig(TransformerConfig):
 
 
 class Transformer(TranslationModel):
-    """The translation model of attention layers."""
-
     config: TranslatorConfig
     attention = "around"
     piece_parameters = ("embedding", "bias")
@@ -70,7 +68,6 @@ class Transformer(TranslationModel):
                 nn.init.zeros_(module.bias)
 
     def read(self, tokens: Tensor, lengths: Tensor) -> Memory:
-        """The keys and values of every block of the decoder, and the mask (B, T) of the sources."""
         states_BTD = self.hidden_states(tokens, lengths)[-1]
         mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
         return *[part for block in self._decoder() for part in block.cross.read(states_BTD)], mask_BT
@@ -116,7 +113,6 @@ class Transformer(TranslationModel):
         return [block for block in self.decoder if isinstance(block, DecoderBlock)]
 
     def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """The input (B, T, D) of the first block; `positions` are (T,) or (B, T)."""
         width = self.config.width
         x = width**0.5 * F.embedding(tokens, self.embedding)
         x = x + sinusoids(positions.flatten(), width).view(*positions.shape, width).to(x.dtype)

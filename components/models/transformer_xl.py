@@ -122,7 +122,6 @@ class TransformerXL(LanguageModel):
 
     @property
     def memory(self) -> int:
-        """Number of positions of earlier segments that are kept, in the current mode (training or evaluation)."""
         if self.training or self.config.evaluation_memory is None:
             return self.config.memory
         return self.config.evaluation_memory
@@ -191,7 +190,6 @@ class TransformerXL(LanguageModel):
     def _run(
         self, tokens_BT: Tensor, carry: Carry, keys: list[Tensor] | None = None, *, mask: Tensor | None = None
     ) -> list[Tensor]:
-        """Outputs (B, T, D) of the embedding and of every block."""
         segment = tokens_BT.shape[1]
         # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors.
         x_BTD = self.pieces.embed(tokens_BT) * self.config.width**0.5
@@ -220,7 +218,6 @@ class TransformerXL(LanguageModel):
         return Scope(segment, self.drop(encoding), hidden_TS)
 
     def _remembered(self, carry: Carry, inputs: list[Tensor]) -> Carry:
-        """The blocks' inputs (B, m, D) at the last `memory` positions, detached; () without memory."""
         if not self.memory:
             return ()
         return tuple(self._last(_after(carry, index, x_BTD)).detach() for index, x_BTD in enumerate(inputs))

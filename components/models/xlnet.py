@@ -48,7 +48,7 @@ class XLNet(LanguageModel):
         positions, targets: (B, M) the predicted positions and their pieces.
         backward: (B,) 1 for rows that are read from their end; absent if there are none.
     Its carry is each block's input (B, m, D) at the first `remembered(T)` pieces, where the next segment continues;
-    that of `predict` contains all pieces."""
+    the carry of `predict` contains all pieces."""
 
     config: XLNetConfig
     attention = "around"

@@ -78,7 +78,6 @@ class Tokenizer(ABC):
 
     @property
     def vocab_size(self) -> int:
-        """Number of pieces V, including the special pieces."""
         return len(self.pieces)
 
     def spelling(self, id_: int) -> str:

@@ -35,8 +35,6 @@ _NO_SPACE_AFTER = frozenset("([{'-/_\u2019\u201c#@$")
 
 
 class BertWords(TypedDict):
-    """Keyword arguments of `BertWordsTokenizer`."""
-
     segmentation: Segmentation
     lowercase: bool
     strip_accents: bool

@@ -270,7 +270,6 @@ def _numbered(pieces: Sequence[str], path: Path) -> dict[str, int]:
 
 
 def json_content(path: Path) -> Any:
-    """The content of a JSON file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -60,8 +60,6 @@ WHITE_SPACE: Final = (
 
 
 class TokenizeJob(Section):
-    """Inputs and output of the stage."""
-
     corpus: Path
     tokenizer: Path
     output: Path
@@ -118,7 +116,6 @@ def record(
     counts: Mapping[str, Counts],
     origins: Mapping[str, str],
 ) -> None:
-    """Write the metrics and set the facts of a directory of token shards."""
     metrics = {split: metrics_of([counts[name] for name in names]) for split, names in shards.items()}
     write_atomic(draft.path / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True) + "\n")
     draft.facts |= {
@@ -252,8 +249,6 @@ WORDS: Final = ("tagging",)
 
 
 class TaskTokensJob(Section):
-    """Inputs and output of the stage."""
-
     examples: Path
     tokenizer: Path
     output: Path

@@ -39,7 +39,6 @@ NO_LETTERS = "none"
 
 
 def count_words(spaced: Iterable[str]) -> Counter[str]:
-    """Counts of the words between white space in segmented texts."""
     counts: Counter[str] = Counter()
     for text in spaced:
         counts.update(text.split())

@@ -94,8 +94,6 @@ LEAST_SECONDS: Final = 300.0
 
 
 class Trainable(Protocol):
-    """A module with a loss on a batch."""
-
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses: ...
 
 
@@ -150,7 +148,6 @@ class TrainingState:
         return {name: tensor.detach().cpu().contiguous() for name, tensor in held.items()}
 
     def numbers(self) -> dict[str, int | str | None]:
-        """The part of the state that does not consist of tensors."""
         average = self.average
         return {
             "step": self.step,

@@ -64,7 +64,6 @@ BUFFERS: Final = (".attn.bias", ".attn.masked_bias", "position_ids")
 
 
 def rules(kind: str) -> list[Rule]:
-    """The rules of one of the two classes."""
     token, position = ("wte", "wpe") if kind == "gpt2" else ("tokens_embed", "positions_embed")
     layer = "transformer.h.{layer}"
     table = [

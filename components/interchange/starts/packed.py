@@ -52,8 +52,6 @@ Floats = NDArray[np.float32]
 
 @dataclass
 class _Reader:
-    """A position in the bytes of a file."""
-
     data: bytes
     place: int = 0
 
@@ -159,7 +157,6 @@ def read(data: bytes) -> tuple[dict[str, Any], list[tuple[str, float]], dict[str
 
 
 def unpacked(data: bytes, offset: int, values: int) -> Floats:
-    """The weights of packed blocks."""
     blocks = np.frombuffer(data, [("scale", "<f2"), ("numbers", "u1", (BLOCK // 2,))], values // BLOCK, offset)
     numbers = np.concatenate([blocks["numbers"] & 15, blocks["numbers"] >> 4], axis=1).astype(np.float32)
     return ((numbers - 8) * blocks["scale"].astype(np.float32)[:, None]).ravel()

@@ -12,8 +12,6 @@ from components.learners.words.systems import SYSTEMS
 
 @dataclass(frozen=True)
 class Function:
-    """A fitted system: N inputs -> N answers."""
-
     answers: Callable[[Sequence[Fields]], list[Answer]]
 
 

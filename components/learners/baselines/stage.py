@@ -70,8 +70,6 @@ def baseline(job: BaselineJob) -> Path:
 
 
 class _Baselines:
-    """The systems of a job, which are the same at all budgets, and their results."""
-
     def __init__(self, job: BaselineJob) -> None:
         self.facts = facts = read_facts(job.examples)
         self.train = read_split(job.examples, "train")
@@ -90,7 +88,6 @@ class _Baselines:
         return Data(self.train, rows, dev, test, self.facts.labels, self.scoring, folds, self.further)
 
     def results(self) -> Iterator[RunResult]:
-        """The results of every budget, seed and system."""
         facts = self.facts
         total = len(facts.budgets) * len(facts.seeds) * len(self.systems)
         with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
@@ -155,7 +152,6 @@ def _run(name: str, system: System, data: Data, record: Mapping[str, Any]) -> tu
 
 
 def _write_best(directory: Path, facts: TaskFacts, best: Best, *, train: Sequence[Fields]) -> None:
-    """Write the words models of the chosen system, if there are any."""
     if not best:
         return
     systems = list(next(iter(best.values()))[1])

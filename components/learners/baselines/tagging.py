@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 
 
 def most_frequent_tags(train: Split, fields: Sequence[Fields]) -> list[Answer]:
-    """The most frequent tag of each word in train (the lowest index at a tie); for unseen words that of all words."""
+    """The most frequent tag of each word in train (the lowest index at a tie), or of all words for unseen ones."""
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     overall: Counter[int] = Counter()
     for words, tags in zip(train.fields, train.targets, strict=True):
@@ -89,7 +89,6 @@ class FeatureTagger:
             yield penalty, self._copy()
 
     def _copy(self) -> FeatureTagger:
-        """A tagger with the present weights."""
         result = FeatureTagger(self.labels)
         result.crf.load_state_dict(self.crf.state_dict())
         result.weights, result._number = self.weights.copy(), self._number
@@ -108,7 +107,6 @@ class FeatureTagger:
         return result
 
     def _matrix(self, sentences: Sequence[list[list[str]]]) -> sparse.csr_array:
-        """(N, F) indicators of the features that occur in train."""
         number = self._number
         rows = [[number[name] for name in names if name in number] for sentence in sentences for names in sentence]
         counts = np.cumsum([0, *map(len, rows)])
@@ -140,7 +138,6 @@ class _Likelihood:
         return weights.reshape(self.shape)
 
     def value_and_gradient(self, point: Floats, penalty: float) -> tuple[float, Floats]:
-        """Value and gradient of the objective."""
         weights = self.take(point)
         x_NC = torch.from_numpy(self.x_NF @ weights).requires_grad_()
         self.crf.zero_grad()
@@ -178,14 +175,12 @@ def _batches(lengths: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], Tensor
 
 
 def _padded(values_NX: Tensor, inside: Tensor, words: Tensor) -> Tensor:
-    """(N, X) -> (B, W, X) of one batch, padded with zeros."""
     laid_out = values_NX.new_zeros(*inside.shape, values_NX.shape[-1])
     laid_out[inside] = values_NX[words]
     return laid_out
 
 
 def _features(words: Sequence[str]) -> list[list[str]]:
-    """The features of each word of a sentence."""
     features = [_of_word(word) for word in words]
     near = [_of_neighbour(word) for word in words]
     edge = ("edge",)
@@ -233,12 +228,10 @@ def _kind(character: str) -> str:
 
 
 def usual_tags(training: Training) -> list[Candidate]:
-    """The most frequent tag of each word in the training rows."""
     return [Candidate.of(Function(partial(most_frequent_tags, training.rows)))]
 
 
 def by_features(training: Training) -> list[Candidate]:
-    """The CRF on features, with each penalty."""
     result = FeatureTagger(training.labels).fit(training.rows)
     return [Candidate.of(tagger, {"penalty": penalty, "features": len(tagger.weights)}) for penalty, tagger in result]
 

@@ -64,7 +64,6 @@ class Attempt:
     share: float = 1.0
 
     def as_dict(self) -> dict[str, Any]:
-        """The entry of a run's record."""
         return asdict(self) | {"minutes": round(self.minutes, 3), "share": round(self.share, 3)}
 
 
@@ -80,7 +79,6 @@ class Cost:
 
     @property
     def minutes(self) -> float:
-        """The cost of all steps and of what is fixed."""
         return self.fixed + self.step * self.steps
 
 
@@ -138,7 +136,6 @@ def share_within(cost: Cost, minutes: float) -> float:
 
 
 def shortened(spec: GroupSpec, cost: Cost, share: float) -> GroupSpec:
-    """A run with a share of its steps."""
     if share == 1.0:
         return spec
     short = way_of(spec.settings).shortened(spec.settings, epochs=share * cost.steps / epoch_of(spec))

@@ -112,7 +112,6 @@ class FeatureTable:
         }
 
     def batches(self) -> Iterator[NDArray[np.int64]]:
-        """Row indices in batches for prediction; every row once."""
         longest = self.longest()
         if longest is None:
             yield np.arange(len(self))
@@ -120,7 +119,6 @@ class FeatureTable:
             yield from batches_by_length(longest, self.counts, PREDICT_VECTORS)
 
     def rows(self) -> Iterator[RowFeatures]:
-        """The features of each row."""
         none = np.zeros((0, 2), dtype=np.int64)
         for row in range(len(self)):
             chosen = self.sequences_of(np.asarray([row]))
@@ -139,7 +137,6 @@ class FeatureTable:
         return longest
 
     def sequences_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Indices of the sequences of these rows."""
         ends = np.cumsum(self.counts)
         return np.concatenate([np.arange(ends[row] - self.counts[row], ends[row]) for row in rows])
 
@@ -181,7 +178,6 @@ def extract_fixed(
 
 
 def _empty(model: TaskModel, encoded: Sequence[Encoded], *, file: Path | None) -> FeatureTable:
-    """A table with uninitialised vectors."""
     counts = np.ones(len(encoded), dtype=np.int64) if model.keeps_rows else sequences(encoded)
     starts, lengths = np.arange(int(counts.sum())), None
     size = len(starts)

@@ -95,7 +95,6 @@ class Member:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether nothing is left to train once the head is solved for."""
         return not self.way.trains_encoder and self.is_solved and self.model.features.mix is None
 
     def fit_head(self) -> list[Answer] | None:
@@ -165,7 +164,6 @@ class Member:
 
     @property
     def _penalties(self) -> list[float]:
-        """The candidates of the head's penalty; one, if cross-validation has chosen it."""
         chosen = self.spec.chosen
         return self.spec.settings.head_penalties if chosen is None or chosen.penalty is None else [chosen.penalty]
 
@@ -255,7 +253,6 @@ class Member:
             self._keep(state, epoch=epoch)
 
     def _keep(self, state: TrainingState, *, epoch: int) -> None:
-        """Keep the present weights."""
         self.record |= {"best_step": state.step, "best_epoch": round(state.step / epoch, 3)}
         self._best = cloned_state(self.learning)
 
@@ -308,7 +305,6 @@ class Member:
         }
 
     def restore(self, tensors: Mapping[str, Tensor], record: Mapping[str, Any], *, penalty: float) -> None:
-        """Restore the tensors that `tensors` returned, the record, and the head's L2 penalty."""
         self._best = {name.removeprefix(BEST): value for name, value in tensors.items() if name.startswith(BEST)}
         self._frozen = {name: value for name, value in tensors.items() if name.startswith(ON_FROZEN)}
         numbers = range(self.spec.settings.evaluations + 1)
@@ -317,7 +313,6 @@ class Member:
         self.model.head.penalty = float(penalty)
 
     def _answers(self, split: str) -> list[Answer]:
-        """Predictions of the current weights."""
         if not self.way.trains_encoder:
             return self._head_answers(split)
         if self.way.refits_head:

@@ -23,7 +23,6 @@ def pack(name: str, answers: Sequence[Answer]) -> dict[str, Tensor]:
 
 
 def unpack(name: str, tensors: Mapping[str, Tensor]) -> list[Answer]:
-    """The answers that `pack` stored under this name."""
     ends = np.cumsum(tensors[f"{name}.lengths"].numpy())
     return np.split(tensors[name].numpy(), ends[:-1])
 

@@ -116,7 +116,6 @@ def _regression(head: TextHead, rows: HeadRows, penalty: float, steps: int) -> N
 
 
 def _descent(head: TextHead, rows: HeadRows, penalty: float, steps: int) -> None:
-    """Minimise the head's loss by L-BFGS in float64."""
     batch = rows.table.batch(np.arange(len(rows.table)), rows.targets)
     with torch.no_grad():
         x = head.norm(batch["features"]).double()
@@ -151,7 +150,6 @@ class HeadAlone(nn.Module):
         self.training = head.training
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """The head's loss on a batch of features."""
         vectors = self._above(batch["features"], batch["rows"])
         loss = self.head.loss(self.head.of_batch(vectors, batch), batch)
         count = torch.tensor(len(batch["targets"]), device=loss.device)
@@ -168,7 +166,6 @@ class FeatureSampler(EpochSampler):
         self.table, self.targets = table, targets
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """The batch of a step, or the part of it on one rank."""
         rows = self.rows(step)[rank::world]
         return self.table.batch(rows, [self.targets[row] for row in rows])
 

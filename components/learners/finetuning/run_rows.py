@@ -24,8 +24,6 @@ from components.training.rng import counter_rng
 
 
 class RunRows:
-    """The rows of one task in a run."""
-
     def __init__(self, spec: RunSpec, model: TaskModel, tokenizer: Tokenizer) -> None:
         self.spec, self._model, self._tokenizer = spec, model, tokenizer
         whole, self._facts = read_split(spec.examples, "train"), read_facts(spec.examples)
@@ -40,7 +38,6 @@ class RunRows:
         self._encodings: dict[str, list[Encoded]] = {}
 
     def __len__(self) -> int:
-        """Number of rows that the run learns from."""
         return len(self.indices.learned)
 
     def encoded(self, split: str) -> list[Encoded]:
@@ -102,7 +99,6 @@ class RunRows:
 
     @cached_property
     def _taught(self) -> tuple[list[Fields], list[Target]]:
-        """Texts that teachers have labelled, and their predictions; none without teachers."""
         if self.spec.distillation is None:
             return [], []
         texts = read_unlabelled(self.spec.distillation.texts)

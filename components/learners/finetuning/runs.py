@@ -53,17 +53,14 @@ class GroupSpec:
 
     @property
     def settings(self) -> FinetuneSettings:
-        """Settings of the run."""
         return self.members[0].settings
 
     @property
     def seed(self) -> int:
-        """Seed of the run."""
         return self.members[0].seed
 
     @property
     def store(self) -> CheckpointStore:
-        """The checkpoints of the run."""
         return CheckpointStore(self.members[0].storage, key=self.key)
 
     @property
@@ -80,7 +77,6 @@ class GroupSpec:
 
 
 def finished(spec: GroupSpec) -> bool:
-    """Whether the run's result is stored."""
     stored = spec.store.latest()
     return stored is not None and bool(stored.numbers.get("done"))
 
@@ -96,7 +92,6 @@ def result(spec: GroupSpec, member: int) -> tuple[dict[str, Tensor], dict[str, A
 
 
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names start with a prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
@@ -181,7 +176,6 @@ class Run:
         self.curve.add(0, **dev_scores([member.record for member in self.members], self.spec.tasks))
 
     def resume(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-        """Restore a checkpoint that `train` wrote."""
         for index, member in enumerate(self.members):
             member.restore(
                 below(_prefix(index), tensors), numbers["records"][index], penalty=numbers["penalties"][index]
@@ -233,7 +227,6 @@ class Run:
                 saved = time.perf_counter()
 
     def _last_step(self) -> int:
-        """The last step: of the schedule, or of the last evaluation that cross-validation has chosen."""
         ends = (member.spec for member in self.members if member.spec.fold is None or member.spec.labels is not None)
         chosen = [spec.chosen for spec in ends]
         stops = {choice.stop for choice in chosen if choice is not None}
@@ -312,27 +305,22 @@ class TaskMixture(Sampler):
         self.before = np.concatenate([np.zeros((1, len(samplers)), dtype=np.int64), taken])
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """The batch of a step, of one task."""
         task = int(self.tasks[step])
         batch = self.samplers[task].batch(int(self.before[step, task]), rank, world)
         return batch | {"task": torch.tensor(task)}
 
     def tokens_before(self, step: int) -> int:
-        """Number of tokens in the batches before a step."""
         return sum(
             sampler.tokens_before(int(count)) for sampler, count in zip(self.samplers, self.before[step], strict=True)
         )
 
 
 class JointModel(nn.Module):
-    """The models of several tasks, with a common encoder."""
-
     def __init__(self, models: Sequence[TaskModel]) -> None:
         super().__init__()
         self.models = nn.ModuleList(models)
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """The loss of the batch's task."""
         model = self.models[int(batch["task"])]
         assert isinstance(model, TaskModel)
         return model.losses(batch)

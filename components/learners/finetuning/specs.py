@@ -109,7 +109,6 @@ class RunSpec:
 
 
 def build(spec: RunSpec) -> tuple[TaskModel, Tokenizer]:
-    """The model before training, and the tokenizer."""
     encoder, tokenizer = load_initial_encoder(spec)
     return with_head(spec, encoder), tokenizer
 
@@ -147,12 +146,10 @@ def with_head(spec: RunSpec, encoder: LanguageModel) -> TaskModel:
 
 
 def encode(spec: RunSpec, model: TaskModel, tokenizer: Tokenizer, rows: Sequence[Fields]) -> list[Encoded]:
-    """Rows as piece ids."""
     return find_task(read_facts(spec.examples).kind).encode(rows, tokenizer, model.encoder, spec.settings)
 
 
 def label_fields(facts: TaskFacts) -> list[Fields]:
-    """The text of each label, as an input of the model."""
     return [(facts.label_texts.get(label) or text_of(label),) for label in facts.labels]
 
 

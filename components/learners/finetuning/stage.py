@@ -67,7 +67,6 @@ class FinetuneJob(Section):
 
     @property
     def system(self) -> str:
-        """Name of the system in results."""
         return f"{self.family}-{self.start}"
 
 
@@ -95,7 +94,6 @@ def own_ways(job: FinetuneJob) -> dict[Way, FinetuneSettings]:
 
 
 def is_trained(encoder: Path) -> bool:
-    """Whether the weights of an encoder directory are trained, not random."""
     return bool(read_manifest(encoder, kind=ENCODER).facts.get("trained", True))
 
 
@@ -165,7 +163,6 @@ def write_member(
 
 
 def _write_classifier(directory: Path, outputs: Sequence[_Output], *, job: FinetuneJob, start: str) -> None:
-    """Write the average of the models of one budget, or of their heads on the frozen encoder."""
     kind, spec, frozen = read_facts(job.examples).kind, outputs[0].spec, directory.name.endswith(FROZEN)
     save_members(
         directory,
@@ -197,7 +194,6 @@ class _Output:
 
     @cached_property
     def _judged(self) -> tuple[str, Split, Labels | None]:
-        """Name in results of the rows that choices are made on, these rows, and their folds."""
         facts = read_facts(self.spec.examples)
         if facts.selection == "dev":
             return "dev", read_split(self.spec.examples, "dev"), None

@@ -55,7 +55,6 @@ class TogetherJob(Section):
 
     @property
     def system(self) -> str:
-        """Name of the system in results."""
         return f"{self.family}-{self.shared_start}"
 
 

@@ -101,8 +101,6 @@ def _combined(work: WordsRows, answers: Mapping[str, list[Answer]], record: Mapp
 
 
 class WordsRows:
-    """The rows of a run, and its words models."""
-
     def __init__(self, spec: RunSpec) -> None:
         self.spec, self.facts = spec, read_facts(spec.examples)
         whole = read_split(spec.examples, "train")
@@ -161,7 +159,6 @@ def _mean(
 
 
 def _joint(work: WordsRows, system: str, *, record: Mapping[str, Any]) -> list[Combination]:
-    """The joint regressions; none if the head or the labels do not allow it."""
     member = Member(work.spec, *load_initial_encoder(work.spec))
     head, penalty = member.model.head, record.get("penalty")
     if not isinstance(head, TextHead) or not head.is_linear or member.model.features.mix is not None or penalty is None:
@@ -251,7 +248,6 @@ class JointRegression:
         return sparse.hstack([sparse.csr_matrix(normed), tfidf], format="csr")
 
     def __call__(self, strength: float) -> LinearModel:
-        """The regression on F + V features."""
         x, c = self.matrix(self._vectors, self._rows, strength), 1 / self._penalty
         if self._exclusive:
             return fit_exclusive(x, self._rows.labels, self._labels, c=c)

@@ -37,7 +37,6 @@ class Encoded:
 
     @classmethod
     def of_texts(cls, pieces: Sequence[ArrayLike], segments: Sequence[ArrayLike] | None = None) -> Encoded:
-        """A row without units."""
         arrays = [np.asarray(sequence, dtype=np.int64) for sequence in pieces]
         none = [np.zeros((0, 2), dtype=np.int64)] * len(arrays)
         given = [np.zeros_like(sequence) for sequence in arrays] if segments is None else segments

@@ -123,22 +123,18 @@ class TextClassifier:
 
     @property
     def kind(self) -> str:
-        """Name of the task's kind."""
         return self.model.task.kind
 
     @property
     def labels(self) -> Sequence[str]:
-        """The names of the C labels."""
         return self.model.labels
 
     @property
     def settings(self) -> FinetuneSettings:
-        """The settings of fine-tuning."""
         return self.model.settings
 
     @property
     def encoder(self) -> LanguageModel:
-        """The encoder of the model."""
         return self.model.encoder
 
     def on(self, device: torch.device) -> TextClassifier:
@@ -199,7 +195,6 @@ class TextClassifier:
 
     @cached_property
     def batches(self) -> FixedBatches:
-        """Prediction in batches of fixed shapes."""
         return FixedBatches(self.model, precision=self.precision, head_precision=self.head_precision, int8=self.int8)
 
     def predict(self, texts: Sequence[str], batch_size: int = ROWS) -> NDArray[np.float32]:
@@ -228,7 +223,6 @@ def write_files(
     temperature: float = 1.0,
     words: WordsPart | None = None,
 ) -> None:
-    """Write the files of a task model."""
     config: dict[str, Any] = {
         "kind": classifier.task.kind,
         "settings": classifier.settings.model_dump(mode="json"),
@@ -295,8 +289,6 @@ def _read(directory: Path, encoder: Encoder) -> TextClassifier:
 
 @dataclass(frozen=True)
 class AveragedClassifier:
-    """The average of several task models, with the interface of one."""
-
     members: Sequence[TextClassifier]
 
     @property

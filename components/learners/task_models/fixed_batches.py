@@ -110,7 +110,6 @@ def padded_length(length: int, most: int | None = None) -> int:
 
 
 def power_of_two(number: int) -> int:
-    """The largest power of two that is not larger, at least 1."""
     return 1 << max(0, number.bit_length() - 1)
 
 
@@ -126,7 +125,6 @@ def nothing_observed(model: TaskModel, vectors: Tensor, batch: Batch) -> list[No
 
 
 def count_rows(batch: Batch) -> int:
-    """Number of rows of a batch."""
     return int(batch["rows"][-1]) + 1
 
 
@@ -140,7 +138,7 @@ class RowFeatures:
 
 
 class FixedBatches:
-    """Answers of a model in batches of fixed shapes; `head_precision`: None for that of the encoder."""
+    """Answers of a model in batches of fixed shapes; `head_precision`: None: as the encoder."""
 
     def __init__(
         self,
@@ -161,7 +159,6 @@ class FixedBatches:
         self._width = math.gcd(model.width, *widths)
 
     def answers(self, encoded: Sequence[Encoded]) -> list[Answer]:
-        """The answers to N rows."""
         return [answer for answer, _ in self.observed_answers(encoded)]
 
     def observed_answers(
@@ -180,7 +177,6 @@ class FixedBatches:
             yield from zip(rows, self._read([encoded[row] for row in rows]), strict=True)
 
     def decide(self, features: Sequence[RowFeatures]) -> list[Answer]:
-        """The answers of the head to N rows."""
         return [answer for answer, _ in self.observe(features)]
 
     def observe(self, features: Sequence[RowFeatures], observe: Observe = nothing_observed) -> list[tuple[Answer, Any]]:

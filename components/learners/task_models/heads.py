@@ -43,7 +43,6 @@ class FixedNorm(nn.Module):
         self.deviation.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
 
     def forward(self, features: Tensor) -> Tensor:
-        """(S, F) -> (S, F)."""
         return (features - self.mean) / self.deviation
 
 
@@ -85,7 +84,6 @@ class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation; a batch of one sequence, which has no variance, is normalised by the running statistics."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """(S, F) -> (S, F)."""
         if self.training and len(features) == 1:
             return nn.functional.batch_norm(
                 features, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
@@ -94,7 +92,6 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 def make_norm(kind: Norm, features: int) -> nn.Module:
-    """The normalisation of F features; `auto` begins as `fixed`."""
     match kind:
         case "fixed":
             return FixedNorm(features)
@@ -188,7 +185,6 @@ class TextHead(Head):
 
     @classmethod
     def of(cls, settings: FinetuneSettings, features: int, outputs: int) -> Self:
-        """A head with the settings of `finetune.<family>`."""
         return cls(
             features,
             outputs,
@@ -238,7 +234,6 @@ class TextHead(Head):
         return loss + self.penalty / 2 * self.output.weight.square().sum()
 
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(S, F) -> (S, C)."""
         outputs: Tensor = self.output(self.hidden(self.dropout(self.norm(features))))
         return outputs
 
@@ -324,7 +319,6 @@ class RegressionHead(ImitatingHead):
         self.register_buffer("range", torch.ones(()))
 
     def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
-        """Set `low` and `range` from the training targets."""
         values = np.asarray([target[0] for target in targets])
         self.low.fill_(float(values.min()))
         self.range.fill_(float(values.max() - values.min()) or 1.0)

@@ -144,11 +144,9 @@ class TaskModel(nn.Module):
         return self.combine(vectors, rows)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Outputs of the head for a batch."""
         return self.outputs(self.vectors(batch), batch)
 
     def outputs(self, vectors: Tensor, batch: Batch) -> Tensor:
-        """Outputs of the head for its inputs."""
         outputs: Tensor = self.head.of_batch(vectors, batch) if self.of_units else self.head(vectors)
         return outputs
 
@@ -249,7 +247,6 @@ def predicting(model: nn.Module, *, precision: str = "float32") -> Iterator[None
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode; the mode of each module is restored afterwards."""
     # `eval()` visits every module, which for one text takes as long as a layer.
     learning = [part for part in model.modules() if part.training]
     for part in learning:

@@ -149,7 +149,6 @@ class Features(nn.Module):
         return [torch.stack(list(chosen)).sum(0)] if self.layers.startswith("sum") else list(chosen)
 
     def forward(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
-        """L + 1 tensors (S, T, D_l) -> (S, F) float32."""
         return self.mixed(self.pooled(hidden, lengths))
 
     def mixed(self, vectors: Tensor) -> Tensor:

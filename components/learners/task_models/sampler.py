@@ -120,7 +120,6 @@ class EpochSampler(Sampler):
         self._epoch: tuple[int, list[NDArray[np.int64]], NDArray[np.int64]] = (-1, [], sizes[:0])
 
     def rows(self, step: int) -> NDArray[np.int64]:
-        """Row indices of a step's global batch."""
         epoch, index = divmod(step, self.epoch_steps)
         if self._epoch[0] != epoch:
             batches = self._batches(counter_rng(self.seed, self.purpose, epoch))

@@ -35,8 +35,6 @@ LONGEST_ANSWER: Final = 160
 
 
 class Answering(CalibratedHead):
-    """Scores of starts and ends."""
-
     threshold: Tensor
 
     def __init__(self, features: int, settings: FinetuneSettings) -> None:

@@ -32,8 +32,6 @@ TINY = 1e-30
 
 @dataclass(frozen=True)
 class WordsPart:
-    """The words model of a classifier."""
-
     how: How
     model: WordsModel
     weight: float = 0.0

@@ -39,7 +39,6 @@ class TrainingRows:
 
     @property
     def settings(self) -> FinetuneSettings:
-        """Settings of the run."""
         return self.model.settings
 
 
@@ -66,7 +65,6 @@ class Way:
         return self.refuse(task) is None
 
     def training(self, settings: FinetuneSettings) -> Training:
-        """Settings of the training loop."""
         return settings.training
 
     def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
@@ -74,11 +72,9 @@ class Way:
         return max(settings.min_steps, math.ceil(settings.epochs * epoch))
 
     def evaluations(self, settings: FinetuneSettings) -> int:
-        """Number of evaluations of a run."""
         return settings.evaluations
 
     def shortened(self, settings: FinetuneSettings, *, epochs: float) -> FinetuneSettings:
-        """The settings of a run with this number of epochs."""
         return settings.model_copy(update={"epochs": epochs, "min_steps": 0})
 
     def operations(self, settings: FinetuneSettings) -> float:
@@ -110,7 +106,6 @@ class Way:
         )
 
     def sampler(self, rows: TrainingRows) -> Sampler:
-        """The training batches."""
         return ExampleSampler(
             rows.encoded(),
             rows.targets,

@@ -36,7 +36,6 @@ class Contrastive(Way):
     prefers_end = True
 
     def refuse(self, task: Task) -> str | None:
-        """Kinds whose rows have no labels by which they can be compared."""
         if task.labels_rows:
             return None
         return f"method contrastive compares texts by their labels and does not suit kind {task.kind}; use finetune"
@@ -46,11 +45,9 @@ class Contrastive(Way):
         return task.kind != "pair" and super().is_tried(task)
 
     def training(self, settings: FinetuneSettings) -> Training:
-        """With the rate of contrastive training."""
         return settings.training.model_copy(update={"rate": contrastive.RATE})
 
     def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
-        """The epochs of contrastive training, with at most its number of steps."""
         return contrastive.steps_of(settings.contrastive.epochs, epoch=epoch)
 
     def evaluations(self, settings: FinetuneSettings) -> int:
@@ -58,11 +55,9 @@ class Contrastive(Way):
         return 1
 
     def shortened(self, settings: FinetuneSettings, *, epochs: float) -> FinetuneSettings:
-        """With this number of epochs of contrastive training."""
         return settings.model_copy(update={"contrastive": settings.contrastive.model_copy(update={"epochs": epochs})})
 
     def trained(self, stored: nn.Module, rows: TrainingRows) -> nn.Module:
-        """The model with the loss on pairs."""
         return PairModel(rows.model)
 
     def groups(
@@ -76,7 +71,6 @@ class Contrastive(Way):
         return [group for group in groups if id(group.parameters[0]) not in fixed] or groups
 
     def sampler(self, rows: TrainingRows) -> Sampler:
-        """Batches with balanced classes."""
         seed = counter_seed(rows.seed, "batches")
         return ContrastiveSampler(rows.encoded(), rows.targets, rows=contrastive.ROWS, seed=seed)
 
@@ -90,7 +84,6 @@ class PairModel(nn.Module):
         self.eval()
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """The loss on pairs, plus the auxiliary loss of the language model."""
         return self.model.losses(batch, loss_of=pair_loss)
 
 
@@ -149,7 +142,6 @@ class ContrastiveSampler(Sampler):
         self._before = [0]
 
     def rows(self, step: int) -> NDArray[np.int64]:
-        """Row indices of a step, ascending."""
         result = []
         for turn in range(step * self.width, (step + 1) * self.width):
             # Every class has one turn in a round.
@@ -162,12 +154,10 @@ class ContrastiveSampler(Sampler):
         return np.unique(np.concatenate(result))
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """The batch of a step, or the part of it on one rank."""
         rows = self.rows(step)[rank::world]
         return collate([self.encoded[row] for row in rows], [self.targets[row] for row in rows])
 
     def tokens_before(self, step: int) -> int:
-        """Number of tokens in the batches before a step."""
         while len(self._before) <= step:
             self._before.append(self._before[-1] + int(self.sizes[self.rows(len(self._before) - 1)].sum()))
         return self._before[step]

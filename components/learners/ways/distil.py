@@ -37,19 +37,15 @@ class Distil(Way):
     prefers_end = True
 
     def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
-        """`EPOCHS` over the texts of the teachers."""
         return max(1, math.ceil(EPOCHS * taught / TAUGHT_ROWS))
 
     def operations(self, settings: FinetuneSettings) -> float:
-        """Of the labelled rows, and of the texts beside them."""
         return 6.0 + 6.0 * TAUGHT_ROWS / settings.step_rows
 
     def trained(self, stored: nn.Module, rows: TrainingRows) -> nn.Module:
-        """The model with the loss of both."""
         return DistilledModel(rows.model) if rows.taught else stored
 
     def sampler(self, rows: TrainingRows) -> Sampler:
-        """Labelled rows, with texts of the teachers."""
         labelled = super().sampler(rows)
         assert isinstance(labelled, ExampleSampler)
         if not rows.taught:
@@ -64,8 +60,6 @@ class Distil(Way):
 
 
 class DistillationSampler(Sampler):
-    """Batches of labelled rows, with unlabelled rows and the teacher's answers."""
-
     def __init__(self, labelled: ExampleSampler, taught: ExampleSampler) -> None:
         self.labelled, self.taught = labelled, taught
 

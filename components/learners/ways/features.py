@@ -21,20 +21,16 @@ class Features(Way):
     trains_encoder = False
 
     def operations(self, settings: FinetuneSettings) -> float:
-        """0: features are computed by forward passes, which are counted apart."""
         return 0.0
 
     def stored(self, model: TaskModel) -> nn.Module:
-        """The head, and the weights of the mixture of layers."""
         return HeadAlone(model.head, above=model.above, mix=model.features.mix)
 
     def groups(
         self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
     ) -> list[ParameterGroup]:
-        """The parameters of `stored`, with one rate."""
         return decayed(self.stored(models[0]).parameters())
 
     def sampler(self, rows: TrainingRows) -> Sampler:
-        """Batches of features."""
         size = rows.settings.training.batch_size
         return FeatureSampler(rows.features(), rows.targets, batch_size=size, seed=counter_seed(rows.seed, "batches"))

@@ -53,7 +53,6 @@ class WordsModel:
         return replace(self, linear=self.linear.tempered(temperature))
 
     def write(self, directory: Path) -> None:
-        """Write words.json and words.safetensors into a directory."""
         described, arrays = self.features.dump()
         # ASCII, because a term may contain half of a surrogate pair, which UTF-8 cannot express.
         (directory / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
@@ -86,7 +85,6 @@ class WordsClassifier:
     quick: ClassVar[bool] = True
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
-        """The answers to N rows. The answer to a row does not depend on the other rows."""
         result: list[Answer] = []
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]

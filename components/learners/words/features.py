@@ -31,12 +31,10 @@ class WordFeatures:
 
     @property
     def vocabulary(self) -> int:
-        """The number of terms."""
         return sum(len(vectorizer.vocabulary) for vectorizer in self.vectorizers)
 
     @property
     def width(self) -> int:
-        """The number F of features."""
         return {"text": self.vocabulary, "cosine": 1, "pair": 4 * self.vocabulary + 1}[self.form]
 
     def matrix(self, rows: Sequence[Fields]) -> Any:
@@ -84,52 +82,41 @@ class WordFeatures:
 
 @dataclass(frozen=True)
 class LatentFeatures:
-    """Dense features of one text."""
-
     semantics: LatentSemantics
     means: WordMeans
     form: ClassVar[Literal["latent"]] = "latent"
 
     @property
     def vocabulary(self) -> int:
-        """Number of terms and words."""
         return len(self.semantics.vectorizer.vocabulary) + len(self.means.words)
 
     @property
     def widths(self) -> tuple[int, int]:
-        """Dimensions of both vectors."""
         return len(self.semantics.components), len(self.means.centre)
 
     @property
     def width(self) -> int:
-        """The number F of features."""
         return sum(self.widths)
 
     def parts(self, texts: Sequence[str]) -> tuple[Vectors, Vectors]:
-        """Both vectors of N texts."""
         return self.semantics.vectors(texts), self.means.vectors(texts)
 
     def matrix(self, rows: Sequence[Fields]) -> Any:
-        """(N, F). A row does not depend on the others."""
         if not rows:
             return np.zeros((0, self.width))
         return np.concatenate(self.parts([row[0] for row in rows]), axis=1, dtype=np.float64)
 
     def words(self, row: Fields) -> tuple[int, int]:
-        """Number of words of the row's text, and how many of them are unknown."""
         result = self.means.ids(row[0])
         return len(result), int((result < 0).sum())
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What `load` reads: JSON, and arrays by name."""
         semantics, arrays = self.semantics.dump()
         means, further = self.means.dump()
         return {"form": self.form, "semantics": semantics, "means": means}, arrays | further
 
     @classmethod
     def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LatentFeatures:
-        """The features that `dump` has described. Raises ValueError, KeyError, TypeError: they do not fit each
-        other."""
         return cls(LatentSemantics.load(described["semantics"], arrays), WordMeans.load(described["means"], arrays))
 
 

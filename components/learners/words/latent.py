@@ -73,7 +73,6 @@ class LatentSemantics:
         return cls(vectorizer, arrays["components"])
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """The (N, D) vectors of N texts."""
         return unit(np.asarray(self.vectorizer.matrix(texts) @ self.components.T, dtype=np.float32))
 
 
@@ -88,7 +87,6 @@ class WordMeans:
 
     @classmethod
     def fit(cls, texts: Sequence[str], *, dimensions: int) -> WordMeans:
-        """Vectors of the words of the texts."""
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(split_words(text))
@@ -104,13 +102,11 @@ class WordMeans:
         return cls(words, weighted, result._means(texts).mean(axis=0))
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """The (N, D) vectors of N texts."""
         means = self._means(texts)
         present = np.abs(means).sum(axis=1, keepdims=True) > 0
         return unit(np.where(present, means - self.centre, 0).astype(np.float32))
 
     def ids(self, text: str) -> NDArray[np.int64]:
-        """The words of a text by index; -1 for unknown words."""
         return next(_ids([text], self._known))
 
     @cached_property
@@ -118,12 +114,10 @@ class WordMeans:
         return {word: index for index, word in enumerate(self.words)}
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What `load` reads: JSON, and arrays by name."""
         return {"words": self.words}, {"table": np.ascontiguousarray(self.table), "centre": self.centre}
 
     @classmethod
     def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> WordMeans:
-        """What `dump` has described. Raises ValueError, KeyError, TypeError: they do not fit each other."""
         if len(described["words"]) != len(arrays["table"]):
             raise ValueError(f"{len(arrays['table'])} vectors for {len(described['words'])} words")
         return cls([str(word) for word in described["words"]], arrays["table"], arrays["centre"])

@@ -58,11 +58,9 @@ class LinearModel:
         return result
 
     def tempered(self, temperature: float) -> LinearModel:
-        """The model with its logits divided by a temperature."""
         return replace(self, weights=self.weights / temperature, intercepts=self.intercepts / temperature)
 
     def dump(self) -> dict[str, NDArray[Any]]:
-        """The arrays by name."""
         exclusive = np.asarray([self.exclusive], dtype=np.uint8)
         return {
             "weights": np.ascontiguousarray(self.weights),
@@ -81,12 +79,10 @@ class LinearFunction:
     intercepts: NDArray[np.float64]
 
     def answers(self, features: Any) -> NDArray[np.float32]:
-        """(N, F) features -> (N, 1) values. A row does not depend on the others."""
         values = np.asarray(features @ self.weights.T) + self.intercepts
         return np.asarray(values, dtype=np.float32)
 
     def dump(self) -> dict[str, NDArray[Any]]:
-        """The arrays by name."""
         return {"weights": np.ascontiguousarray(self.weights), "intercepts": self.intercepts}
 
 

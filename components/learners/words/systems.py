@@ -39,12 +39,10 @@ def words(training: Training, *, ngrams: tuple[int, int]) -> tuple[WordFeatures,
 
 
 def characters(training: Training) -> tuple[WordFeatures, Any]:
-    """Words, word pairs and character n-grams."""
     return fit_text(training.rows.fields, ngrams=(1, 2), characters=(2, 4))
 
 
 def cosine(training: Training) -> tuple[WordFeatures, Any]:
-    """The cosine of both texts."""
     features = WordFeatures("cosine", (counted(training),))
     return features, features.matrix(training.rows.fields)
 

@@ -77,7 +77,6 @@ class Tfidf:
 
     @property
     def terms(self) -> list[str]:
-        """The terms in the order of their columns."""
         return sorted(self.vocabulary, key=self.vocabulary.__getitem__)
 
     def matrix(self, texts: Sequence[str]) -> sparse.csr_matrix:
@@ -96,7 +95,6 @@ class Tfidf:
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text as terms."""
     return words(spaced(text))
 
 
@@ -140,7 +138,6 @@ class Counts(NamedTuple):
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """The number of the text of each term."""
         return np.repeat(np.arange(len(self.ends) - 1), np.diff(self.ends))
 
     def renumbered(self, columns: NDArray[np.int64], *, size: int) -> Counts:

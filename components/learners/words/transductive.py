@@ -75,8 +75,6 @@ def _joined(of: Round, varying: NDArray[np.int64], usual: NDArray[np.float32], *
 
 @dataclass(frozen=True)
 class _Free:
-    """Texts without labels: their digests, and their vectors."""
-
     digests: list[bytes]
     parts: tuple[Vectors, Vectors]
 

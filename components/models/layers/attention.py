@@ -39,7 +39,6 @@ class Attention(nn.Module):
         self.dropout = Dropout(dropout)
 
     def _split(self, projected: Tensor, parts: int) -> Tensor:
-        """(B, T, parts D) -> (parts, B, N, T, K)."""
         rows, length, width = projected.shape
         return projected.view(rows, length, parts, self.heads, width // parts // self.heads).permute(2, 0, 3, 1, 4)
 
@@ -50,7 +49,6 @@ class Attention(nn.Module):
     def _mix(
         self, q_BNTK: Tensor, k_BNSK: Tensor, v_BNSK: Tensor, mask: Tensor | None, *, causal: bool = False
     ) -> Tensor:
-        """softmax(Q K^T / sqrt(K)) V; `mask`, broadcast to (B, N, T, S), is True where attention is allowed."""
         rate = self.dropout.rate
         # On the CPU the fused kernel does not support dropout, and torch's fallback samples more random bits than
         # `Dropout`. For short rows in bfloat16 the kernel's backward pass takes three times as long as separate
@@ -136,12 +134,10 @@ class CrossAttention(Attention):
         self.output = Linear(width, width)
 
     def read(self, states_BSD: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values (B, N, S, K) of the encoder's states."""
         k_BNSK, v_BNSK = self._split(self.key_value(states_BSD), 2)
         return k_BNSK, v_BNSK
 
     def forward(self, x_BTD: Tensor, k_BNSK: Tensor, v_BNSK: Tensor, mask_BS: Tensor) -> Tensor:
-        """(B, T, D) -> (B, T, D); no position attends where the mask is False."""
         (q_BNTK,) = self._split(self.query(x_BTD), 1)
         return self._join(self._mix(q_BNTK, k_BNSK, v_BNSK, mask_BS[:, None, None, :]))
 

@@ -51,7 +51,6 @@ class Texts:
         )
 
     def within(self, columns: slice) -> Texts:
-        """The parts of the texts in a chunk."""
         return Texts(both(lambda x: (x - columns.start).clamp(0, columns.stop - columns.start), self.lengths))
 
 
@@ -86,7 +85,6 @@ def turned(lengths: Tensor, columns: int) -> Tensor:
 
 
 def turn(x_BTD: Tensor, turned_BT: Tensor) -> Tensor:
-    """(B, T, D) with each row reversed by the indices of `turned`."""
     return x_BTD.gather(1, turned_BT.unsqueeze(-1).expand(-1, -1, x_BTD.shape[-1]))
 
 

@@ -39,7 +39,6 @@ class Noise(nn.Module):
 
     @property
     def rate(self) -> float:
-        """Fraction of values dropped; 0 in evaluation mode."""
         return min(self.probability * self.scale, 0.95) if self.training else 0.0
 
 
@@ -61,7 +60,6 @@ class WordDropout(Noise):
     """Whole positions are dropped (Akbik et al. 2018)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) -> (..., D)."""
         return x * keep_mask((*x.shape[:-1], 1), self.rate, x) if self.rate else x
 
 

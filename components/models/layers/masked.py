@@ -79,7 +79,6 @@ class MaskedModel(LanguageModel):
                 _truncated(table)
 
     def add_pair_objective(self) -> None:
-        """The layers of `pair_objective`."""
         self.pooler = nn.Linear(self.config.width, self.config.width)
         setattr(self, self.pair_objective, nn.Linear(self.config.width, 2))
 
@@ -93,7 +92,6 @@ class MaskedModel(LanguageModel):
         return Losses(sum(means[1:], means[0]), {key: (total.detach(), count) for key, (total, count) in sums.items()})
 
     def body(self) -> Iterable[Block]:
-        """The blocks in the order of application; a shared block is repeated."""
         return cast(Iterable[Block], self.blocks)
 
     def enter(self, x_BTE: Tensor) -> Tensor:
@@ -101,7 +99,6 @@ class MaskedModel(LanguageModel):
         return x_BTE
 
     def masked_loss(self, top_BTD: Tensor, batch: Batch) -> Sum:
-        """Summed negative log-likelihood of the predicted pieces, and their number N."""
         masked_BMD = top_BTD.gather(1, batch["positions"].unsqueeze(-1).expand(-1, -1, top_BTD.shape[-1]))
         targets_N = batch["targets"].reshape(-1)
         total = linear_cross_entropy(self._transformed(masked_BMD).flatten(0, 1), self.token, self.bias, targets_N)
@@ -121,7 +118,6 @@ class MaskedModel(LanguageModel):
         return hidden[:, 0]
 
     def embeddings(self) -> list[nn.Parameter]:
-        """The parameters of the lowest layer group."""
         tables = [table for table in (self.token, self.position, self.segment) if table is not None]
         return [*tables, *self.embedding_norm.parameters()]
 

@@ -145,7 +145,6 @@ class RelativeAttention(nn.Module):
             self.segment = nn.Parameter(torch.zeros(2, *size))
 
     def forward(self, x_BQD: Tensor, keys_BSC: Tensor, scope: Scope, biases: Biases | None = None) -> Tensor:
-        """Attention outputs (B, Q, D); `biases`: u and v (N, K), if the layer has none of its own."""
         rows, queries, width = x_BQD.shape
         u_NK, v_NK = biases or (self.content_bias, self.position_bias)
         # With heads before rows, the scores of distances are one matrix product per head over all rows.
@@ -190,7 +189,6 @@ class RelativeAttention(nn.Module):
         return self.dropout(scores_NBQS.softmax(-1)) @ v_NBSK
 
     def _distance_scores(self, q_NBQK: Tensor, keys: int, scope: Scope) -> Tensor:
-        """q_i^T W_R R_{i-j} of every query and key: (N, B, Q, S), a new tensor."""
         heads, rows, queries, size = q_NBQK.shape
         encoding = scope.encoding.to(q_NBQK.dtype)
         if scope.backward is not None:

@@ -38,7 +38,6 @@ class TextWords:
         self._characters[UNK] = "\ufffd"
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of pieces, one character each."""
         return "".join([self._characters[id_] for id_ in ids])
 
     def words(self, text: str) -> Iterator[tuple[int, int, int]]:

@@ -80,7 +80,6 @@ class Block(nn.Module):
         return self._after_attention(x_BTD, self.attention(self._before_attention(x_BTD), mask))
 
     def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
-        """`forward` at the positions after `past`."""
         attended_BTD, past = self.attention.extend(self._before_attention(x_BTD), past)
         return self._after_attention(x_BTD, attended_BTD), past
 

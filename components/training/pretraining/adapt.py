@@ -221,7 +221,6 @@ def _measured_again(job: AdaptJob, before: Manifest) -> Path:
 
 
 def _forgetting(job: AdaptJob, adapted: LanguageModel) -> dict[str, float]:
-    """Perplexity of the pretrained and of the adapted model on general held-out text, if there is enough."""
     numbers: dict[str, float] = {}
     if job.general_tokens is None or job.general_corpus is None:
         return numbers

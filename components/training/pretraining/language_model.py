@@ -91,7 +91,6 @@ class LanguageModelRun(Section):
 
     @property
     def step_tokens(self) -> int:
-        """Average number of input tokens per step."""
         return self.training.batch_size * self.training.window
 
     @property
@@ -101,13 +100,11 @@ class LanguageModelRun(Section):
         return None if tokens is None else self.within_passes(max(1, round(tokens / self.step_tokens)))
 
     def within_passes(self, steps: int) -> int:
-        """The smaller of a number of steps and the number of steps of `training.passes` over the text."""
         if self.training.passes is None:
             return steps
         return min(steps, max(1, round(self.training.passes * self.text().tokens / self.step_tokens)))
 
     def text(self) -> Tokens:
-        """The tokens of the run's documents."""
         store = TokenStore(self.tokens, "train")
         return store if self.increment is None else self.increment.select(store, seed=self.seed)
 
@@ -285,8 +282,6 @@ def _steps_in_time(run: LanguageModelRun, sampler: Sampler, precision: Precision
 
 
 class _Heldout:
-    """Measurements on the held-out text of a run."""
-
     def __init__(self, run: LanguageModelRun, model: LanguageModel, tokenizer: Tokenizer, world: World) -> None:
         self.run, self.tokenizer, self.world = run, tokenizer, world
         self.store = TokenStore(run.tokens, "heldout")

@@ -23,7 +23,6 @@ STEP: Final = 8
 
 
 def piece_counts(store: Tokens, vocabulary: int) -> Ids:
-    """Frequency of each piece in the store: (V,)."""
     counts = np.zeros(vocabulary, np.int64)
     for start in range(0, store.tokens, CHUNK):
         counts += np.bincount(store.span(start, min(CHUNK, store.tokens - start)), minlength=vocabulary)
@@ -40,7 +39,6 @@ def keep_probabilities(counts: Ids, threshold: float) -> NDArray[np.float64]:
 
 
 def noise_distribution(counts: Ids, power: float) -> NDArray[np.float64]:
-    """P(n) ~ count(n)^power over the words of the corpus: (V,)."""
     weights = np.where(counts > 0, counts.astype(np.float64) ** power, 0)
     return np.asarray(weights / weights.sum())
 
@@ -115,7 +113,6 @@ class NegativeSampler(WindowSampler):
         return left * kept, right * kept
 
     def _start(self, row: int) -> int:
-        """Position in the stream of the first piece of a row; rows are numbered across epochs."""
         epoch, index = divmod(row, self.slots)
         if self._order[0] != epoch:
             rng = counter_rng(self.seed, "stretches", epoch)

@@ -64,7 +64,6 @@ class PermutationSampler(StreamSampler):
         return True
 
     def position(self, step: int) -> tuple[int, int]:
-        """Position of a step's text in its stream, and its length."""
         return step * self.text, self.text
 
     def tokens_before(self, step: int) -> int:
@@ -113,7 +112,6 @@ class PermutationSampler(StreamSampler):
         return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in batch.items()}
 
     def _row(self, step: int, row: int, reverse: bool, coin: float, cut: float, offset: float) -> tuple[Ids, Ids]:
-        """Pieces and segments of a row. `coin`, `cut` and `offset` are uniform in [0, 1)."""
         pieces = self._read(row, step * self.text, self.text + self.rest, backward=reverse)
         length = 1 + int(cut * (self.rest - 1))
         a, b = pieces[self.text : self.text + length], pieces[self.text + length :]

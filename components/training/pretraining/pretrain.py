@@ -191,7 +191,6 @@ def scratch(job: ScratchJob) -> Path:
 
 
 def _published(job: PretrainJob | ScratchJob, source: Path) -> Imported:
-    """The published model, checked against the job."""
     from components.interchange.importing import read_published
 
     imported = read_published(source, family=job.family, digest=job.digest, settings=job.model)

@@ -44,7 +44,6 @@ class Masking:
 
     @property
     def samples(self) -> int:
-        """Number of uniform samples per row."""
         return self.window + 2 * self.predicted
 
     def __call__(self, tokens: Ids, noise: Uniform) -> tuple[Ids, Ids, Ids]:

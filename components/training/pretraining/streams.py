@@ -42,7 +42,6 @@ class StreamSampler(WindowSampler):
         return not self.jitter
 
     def position(self, step: int) -> tuple[int, int]:
-        """Position of a step's window in its stream, and its length T."""
         if not self.jitter:
             return step * self.window, self.window
         pair, second = divmod(step, 2)
@@ -71,7 +70,6 @@ class StreamSampler(WindowSampler):
         return window[:, :-1], window[:, 1:]
 
     def _read(self, row: int, start: int, length: int, *, backward: bool) -> Ids:
-        """Pieces of a stream, from a read-ahead buffer."""
         begin, buffer = self._buffers.get((row, backward), (0, np.empty(0, np.int64)))
         if not begin <= start <= start + length <= begin + len(buffer):
             begin, buffer = start, self._read_stream(row, start, max(length, READ_AHEAD), backward=backward)
@@ -88,7 +86,6 @@ class StreamSampler(WindowSampler):
         return np.concatenate(parts)
 
     def _read_epoch(self, epoch: int, start: int, length: int, *, backward: bool) -> Ids:
-        """Pieces `start` to `start + length` of an epoch's text, read in reverse if `backward`."""
         if backward:
             return self._read_epoch(epoch, self.store.tokens - start - length, length, backward=False)[::-1]
         order, ends = self._order(epoch)

@@ -19,8 +19,6 @@ from components.tokenization import Tokenizer
 
 
 class ChoiceHead(ImitatingHead):
-    """One score per choice, that is, per sequence."""
-
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Cross entropy over the choices, averaged over rows, plus the penalty."""
         logs, counts = _log_probabilities(precise(outputs[:, 0]), batch)

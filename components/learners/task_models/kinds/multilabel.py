@@ -17,8 +17,6 @@ from components.models.base import Batch
 
 
 class MultilabelHead(LabelHead):
-    """One logit per label."""
-
     exclusive = False
 
     def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
