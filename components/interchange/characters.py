@@ -6,8 +6,6 @@ added. <unk> becomes [UNK], and the line feed, with which flair begins a text, [
 counterpart: their embeddings are zero and their bias is `NEVER`. Items of more than one character are never used.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any, Final

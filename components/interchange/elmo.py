@@ -6,8 +6,6 @@ the special pieces only, every word is read by its characters, and adaptation le
 <S> and </S> become [CLS] and [SEP]; the characters of the other special pieces have zero embeddings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final

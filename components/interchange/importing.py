@@ -1,7 +1,5 @@
 """`headstart import`: conversion of a published model to an encoder directory."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Mapping

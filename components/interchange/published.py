@@ -1,7 +1,5 @@
 """A converted published model of any format."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

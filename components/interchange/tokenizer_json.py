@@ -1,7 +1,5 @@
 """Export of tokenizers as tokenizer.json, which AutoTokenizer of transformers reads."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Final

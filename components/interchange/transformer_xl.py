@@ -7,8 +7,6 @@ word stays in its cluster. The class began a text with a memory of zeros, to whi
 code for PyTorch, the memory is empty then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final

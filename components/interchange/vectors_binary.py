@@ -4,8 +4,6 @@ word2vec (Mikolov et al. 2013, `word2vec.c`): a line "words width", then each wo
 fastText (`FastText::saveModel`): settings, dictionary, then the table of words and buckets of n-grams.
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path

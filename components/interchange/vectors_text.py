@@ -5,8 +5,6 @@ files of GloVe do not. Words of GloVe may contain spaces ("at name@domain.com"),
 the line.
 """
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Sequence

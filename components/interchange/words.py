@@ -9,8 +9,6 @@ of words as .json. The order of the gates is the same; the two biases of a gate 
 [MASK] have no counterpart: their embeddings are zero and their bias is `NEVER`, so that their probability vanishes.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

@@ -8,8 +8,6 @@ those that are given is at most e, if the rows are like the held-out ones. Fewer
 threshold.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Mapping, Sequence

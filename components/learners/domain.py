@@ -12,8 +12,6 @@ its training texts. Terms are stored as hashes.
 Shapes: N training texts, V hashes.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Load the directory of a classifier of any form."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Families of language models: the table of what can be pretrained, adapted and fine-tuned."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from components.core.errors import ConfigError, nearest

@@ -8,8 +8,6 @@ Lan et al. 2020 (ALBERT: A Lite BERT for Self-supervised Learning of Language Re
 Shape suffixes: B batch rows, T positions, D width, E width of the embeddings, M masked positions per row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from torch import Tensor, nn

@@ -8,8 +8,6 @@ Devlin, Chang, Lee and Toutanova 2019 (BERT: Pre-training of Deep Bidirectional 
 Shape suffixes: B batch rows, T positions, D width, M masked positions per row.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import nn

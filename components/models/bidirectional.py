@@ -8,8 +8,6 @@ static word vectors, which the language models do not read, it is [vector of the
 Shape suffixes: B batch rows, T positions, H width of one direction, S width of the static vectors.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 import torch

@@ -14,8 +14,6 @@ Shape suffixes: B batch rows, T source positions, U target positions, D width of
 encoder's and the decoder's states, G = 4 H gates.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -207,6 +205,6 @@ FAMILY = ModelFamily(
     presets={
         # McCann et al. 2017, section 3.3: GloVe vectors of width 300, 300 per direction, two layers, dropout 0.2. The
         # vectors are fixed there: `pretrain.<name>.vectors`, with `fixed_words: true`.
-        "cove": {"embedding": 300, "hidden": 300, "layers": 2, "dropout": 0.2},
+        "cove": {"embedding": 300, "hidden": 300, "layers": 2, "dropout": 0.2}
     },
 )

@@ -18,8 +18,6 @@ word, for each filter width w, then for each highway layer (Srivastava 2015), an
 Shape suffixes: B batch rows, T words, N distinct words, C characters, P projection, D = 2 P, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Final
 

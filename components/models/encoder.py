@@ -6,8 +6,6 @@ tokenizer/          a copy of the tokenizer's directory
 manifest.json       facts: `trained` (false for random weights), `parent`, ... (components.core.artifacts)
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

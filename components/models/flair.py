@@ -13,8 +13,6 @@ with half of the threads.
 Shape suffixes: B batch rows, T characters, D embedding width, H hidden width, N = T B, V characters.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait

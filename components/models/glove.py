@@ -11,8 +11,6 @@ vector is w + v (section 4.2): with a symmetric X both tables learn the same, an
 Shape suffixes: B batch rows, T cells per row, D width, V vocabulary.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

@@ -15,8 +15,6 @@ Inputs of tasks have three tokens that do not occur in pretraining (2018, sectio
 Shape suffixes: B batch rows, T positions, R rows of W positions when packed, D width, N = B T, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal

@@ -8,8 +8,6 @@ sentences without next-sentence prediction) and 4.4 (byte-level pieces); no segm
 Shape suffixes: B batch rows, T positions, M masked positions per row.
 """
 
-from __future__ import annotations
-
 from torch import nn
 
 from components.models.base import ModelFamily

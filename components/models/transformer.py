@@ -14,8 +14,6 @@ frequencies of the target words.
 Shape suffixes: B batch rows, T source positions, U target positions, R rows of W positions when packed, D width.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Self
 
 import torch

@@ -40,14 +40,7 @@ from components.models.layers.dropout import Dropout
 from components.models.layers.host import both
 from components.models.layers.linear import compute_dtype
 from components.models.layers.packing import packing
-from components.models.layers.relative import (
-    Count,
-    RelativeBlock,
-    RelativeConfig,
-    Scope,
-    distances,
-    sinusoids,
-)
+from components.models.layers.relative import Count, RelativeBlock, RelativeConfig, Scope, distances, sinusoids
 from components.tokenization.special import END
 
 

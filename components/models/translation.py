@@ -6,8 +6,6 @@ Shape suffixes: B batch rows, T source positions, U target positions, H width of
 vocabulary.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 import torch

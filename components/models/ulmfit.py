@@ -12,8 +12,6 @@ Shape suffixes: B batch rows, T time, D width of the embedding, H hidden width, 
 width of static vectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 

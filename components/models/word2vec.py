@@ -11,8 +11,6 @@ s is the sigmoid, P(n) ~ count(n)^0.75. A word's vector is its row of I.
 Shape suffixes: B batch rows, T words per row, S noise words per row, U = T + S, D width, V vocabulary.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -14,8 +14,6 @@ Shape suffixes: B batch rows, T positions, R rows of W positions when packed, M 
 queries, S memory and segment, D width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import cast
 
@@ -149,12 +147,7 @@ class XLNet(LanguageModel):
         return states, x_BQD
 
     def _scope(
-        self,
-        segments_BT: Tensor,
-        order_BT: Tensor,
-        memory: int,
-        positions_BM: Tensor | None,
-        backward: Tensor | None,
+        self, segments_BT: Tensor, order_BT: Tensor, memory: int, positions_BM: Tensor | None, backward: Tensor | None
     ) -> Scope:
         rows, length = segments_BT.shape
         keys = memory + length

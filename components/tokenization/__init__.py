@@ -4,8 +4,6 @@ This package and its modules `special` and `store` import NumPy and PyArrow only
 imported when it is trained or loaded.
 """
 
-from __future__ import annotations
-
 from components.tokenization.base import KINDS, Tokenizer, load_tokenizer, overlap
 
 __all__ = ["KINDS", "Tokenizer", "load_tokenizer", "overlap"]

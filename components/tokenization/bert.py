@@ -5,8 +5,6 @@ removed, white space separates words, every CJK ideograph and punctuation mark i
 letters, `strip_accents` removes combining marks.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from abc import abstractmethod

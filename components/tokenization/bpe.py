@@ -6,8 +6,6 @@ merged by the learned rules. The BPE of GPT (Radford et al. 2018) merges the cha
 imported.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Character vocabulary learned from the corpus, for any script (Flair: Akbik et al. 2018)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path

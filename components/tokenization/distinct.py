@@ -6,8 +6,6 @@ Split positions are a table look-up over bytes, distinct parts are found by Arro
 go to the `tokenizers` library, and the ids of its parts are joined to the ids of a text.
 """
 
-from __future__ import annotations
-
 import json
 import string
 import threading

@@ -5,8 +5,6 @@ with merges.txt (BPE: GPT's if a piece ends with `WORD_END`, else byte-level). t
 special_tokens_map.json name the special pieces.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Ids of the special pieces, which are the same in every vocabulary."""
 
-from __future__ import annotations
-
 from typing import Final
 
 PAD: Final = 0

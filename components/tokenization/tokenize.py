@@ -9,8 +9,6 @@ an ellipsis before white space, unless a lower-case letter follows; at Chinese a
 and at a line break, unless a lower-case letter follows. A space between two Thai characters ends a clause.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping

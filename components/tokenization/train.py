@@ -5,8 +5,6 @@ not change while the vocabulary stays, so that only new text is tokenized; and t
 text from which the vocabulary was learned and the last decision.
 """
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from collections import Counter, defaultdict

@@ -11,8 +11,6 @@ it sums in the order of a hash table; here the order is fixed.
 Shape suffixes: W words of one length, K start positions of the pieces that end at one position.
 """
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from collections import Counter, defaultdict

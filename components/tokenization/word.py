@@ -1,8 +1,6 @@
 """Word vocabularies: the most frequent words of the corpus (ULMFiT: 60,000 with at least 3 occurrences), and open ones
 for models that read the spelling of words (ELMo: characters, fastText: n-grams)."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence

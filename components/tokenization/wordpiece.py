@@ -1,7 +1,5 @@
 """WordPiece: words are split into an initial piece and continuations, marked `##` (Schuster and Nakajima 2012)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final

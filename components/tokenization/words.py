@@ -4,8 +4,6 @@ windows over texts that exceed the maximum length of a sequence.
 The alignment of pieces and words is exact, because no piece crosses a word boundary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

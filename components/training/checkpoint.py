@@ -5,8 +5,6 @@ former). Locally it is written under a unique name, synchronised to disk and ren
 `state.json` is written last, and a directory without it is no checkpoint. The newest two are kept.
 """
 
-from __future__ import annotations
-
 import copy
 import errno
 import hashlib

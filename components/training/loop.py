@@ -122,12 +122,7 @@ class TrainingState:
 
     @classmethod
     def fresh(
-        cls,
-        model: nn.Module,
-        groups: Sequence[ParameterGroup],
-        *,
-        settings: Training,
-        precision: Precision = "float32",
+        cls, model: nn.Module, groups: Sequence[ParameterGroup], *, settings: Training, precision: Precision = "float32"
     ) -> TrainingState:
         """The state before the first step. Parameters outside of all groups are frozen."""
         learning = [parameter for group in groups for parameter in group.parameters]

@@ -6,8 +6,6 @@ has read are updated, so the time of a step does not depend on the size of the t
 Shape suffixes: R rows of a table, N rows that a step reads, D columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal

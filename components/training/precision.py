@@ -4,8 +4,6 @@
 same type of processor compute the same numbers.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import Final, Literal
 

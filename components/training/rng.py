@@ -1,7 +1,5 @@
 """Random numbers as a function of counters (contract 6): no state to store, and any position is reached in O(1)."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

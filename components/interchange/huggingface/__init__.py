@@ -1,7 +1,5 @@
 """Conversion of weights and settings from and to Hugging Face's format, without the library transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple

@@ -4,8 +4,6 @@ Neither class has an output bias. It is exported as an additional tensor that tr
 equal, logits lack the bias, and an exported model can be imported without loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final

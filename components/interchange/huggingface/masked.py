@@ -6,8 +6,6 @@ RoBERTa's positions start at the padding id + 1, so the first rows of the positi
 of the single segment is added to every position. Here, it is part of the position embeddings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final

@@ -4,8 +4,6 @@ The classes of transformers use segments only if `token_type_ids` are passed. Wi
 a separate segment for the final [CLS], the hidden states are equal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

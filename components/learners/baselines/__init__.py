@@ -1,7 +1,5 @@
 """Systems without a language model: one table entry per kind of task."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from components.core.tables import LazyTable

@@ -1,7 +1,5 @@
 """The systems of a kind of task, and the constant one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Baselines for two texts, or a text and its choices: similarity of their TF-IDF vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

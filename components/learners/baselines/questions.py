@@ -12,8 +12,6 @@ is a run of words between stop words or punctuation, not all of them words of th
 phrases. The score of an answer is the number of shared words and pairs plus the maximum above.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from bisect import bisect_left

@@ -1,7 +1,5 @@
 """Stage `baseline`: systems without a language model, on the same rows and with the same output as fine-tuned ones."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

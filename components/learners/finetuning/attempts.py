@@ -1,7 +1,5 @@
 """The ways to learn of a run: one, or with `method: auto` several, of which the one with the best score is used."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace

@@ -6,8 +6,6 @@ the point that was chosen for it, without evaluations. A student's run learns fr
 budget, seed and fold; its penalty and end are chosen as the teacher's, on the rows of all folds. A words model beside
 the encoder is left out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace

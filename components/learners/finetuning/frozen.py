@@ -1,7 +1,5 @@
 """Frozen-encoder features of a task's splits, computed once for all runs with the same encoder weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

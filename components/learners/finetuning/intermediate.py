@@ -2,8 +2,6 @@
 initialisation (Phang et al. 2018, "Sentence encoders on STILTs"): of the largest label budget, and of its first
 seed."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One task in a fine-tuning run: its model, its metrics on dev, and its best weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -19,17 +17,9 @@ from components.learners.finetuning import frozen
 from components.learners.finetuning.features import FeatureTable, head_answers
 from components.learners.finetuning.frozen import LABELS
 from components.learners.finetuning.packing import BEST, MODEL, ON_FROZEN, held, pack, unpack
-from components.learners.finetuning.probe import (
-    HeadCandidate,
-    search_head,
-    train_head,
-)
+from components.learners.finetuning.probe import HeadCandidate, search_head, train_head
 from components.learners.finetuning.run_rows import RunRows
-from components.learners.finetuning.specs import (
-    RunSpec,
-    names_of,
-    with_head,
-)
+from components.learners.finetuning.specs import RunSpec, names_of, with_head
 from components.learners.task_models.fixed_batches import FixedBatches
 from components.learners.task_models.heads import CalibratedHead, ImitatingHead, Statistics, TextHead
 from components.learners.task_models.model import answers, cloned_state

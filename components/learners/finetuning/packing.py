@@ -1,7 +1,5 @@
 """Names and forms of what a run stores in its checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

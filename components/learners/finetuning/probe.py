@@ -4,8 +4,6 @@ A linear head on one vector per row is fitted to its optimum, all others are tra
 starts from a fitted head distorts the features less than from a random head (Kumar et al. 2022, "Fine-tuning can
 distort pretrained features and underperform out-of-distribution")."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -171,13 +169,7 @@ class FeatureSampler(EpochSampler):
 
 
 def train_head(
-    head: Head,
-    *,
-    table: FeatureTable,
-    targets: Sequence[Target],
-    settings: Training,
-    steps: int,
-    seed: int,
+    head: Head, *, table: FeatureTable, targets: Sequence[Target], settings: Training, steps: int, seed: int
 ) -> None:
     """Train a head on frozen-encoder features with the training loop. Raises TrainingError: the loss is not finite."""
     head.fit_norm(table.matrix())

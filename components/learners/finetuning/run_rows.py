@@ -1,7 +1,5 @@
 """The rows of one task in a run, as its encoder and its head read them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, reduce
 

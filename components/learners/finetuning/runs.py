@@ -5,8 +5,6 @@ frozen encoder. The way to learn (`components.learners.ways`) decides what is tr
 computed repeatedly, and each member keeps the weights with its highest primary metric. A run is a function of its
 `GroupSpec`; a killed one resumes from its last checkpoint, and a finished one is not repeated."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@
 learned from the rows outside a fold, and under `BUDGET.SEED.all` by the run that has learned from all rows. So a
 student never learns the labels of the rows on which it is scored: neither itself nor through its teacher."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final

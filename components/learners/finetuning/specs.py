@@ -1,7 +1,5 @@
 """Inputs of a fine-tuning run, and the objects derived from them: model, training rows, encoded rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -107,11 +107,7 @@ def train_and_write(
         for way, changed in ways.items()
     }
     trained_runs = train_all(
-        specs,
-        title=f"finetune {job.task} {job.system}",
-        names=["dev"],
-        selection=facts.selection,
-        cluster=job.cluster,
+        specs, title=f"finetune {job.task} {job.system}", names=["dev"], selection=facts.selection, cluster=job.cluster
     )
     with writing(job.output, kind=KIND) as draft:
         draft.facts |= write_member(draft.path, trained_runs, 0, job=job, start=job.start)

@@ -3,8 +3,6 @@
 `together` executes a run for every seed that the tasks of a group have in common and every label budget. Budgets are
 paired by rank, because their units differ between kinds. `share` copies a task's folder next to its other results."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence

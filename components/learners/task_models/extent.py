@@ -1,7 +1,5 @@
 """How much of a text is read, from the sizes of texts; free of torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

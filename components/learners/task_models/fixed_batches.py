@@ -15,8 +15,6 @@ the number of sequences and units of the row.
 Shapes: S sequences of a row, T padded length, U units, F features.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections import defaultdict

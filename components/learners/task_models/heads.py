@@ -3,8 +3,6 @@
 Shapes: S sequences of B rows, U units, F features in blocks of widths D_1 .. D_b, C outputs.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -186,11 +184,7 @@ class TextHead(Head):
     @classmethod
     def of(cls, settings: FinetuneSettings, features: int, outputs: int) -> Self:
         return cls(
-            features,
-            outputs,
-            hidden=settings.head_hidden,
-            dropout=dropouts_of(settings),
-            norm=settings.head_norm,
+            features, outputs, hidden=settings.head_hidden, dropout=dropouts_of(settings), norm=settings.head_norm
         )
 
     def fit_norm(self, vectors: Tensor) -> None:

@@ -3,8 +3,6 @@
 Autocast casts float32 weights for every batch, which for one text takes longer than the matrix products.
 """
 
-from __future__ import annotations
-
 import copy
 
 import torch

@@ -4,8 +4,6 @@ For encoders without recurrent state, a text is split into windows of at most `c
 positions. Each window has the special pieces and is encoded independently; the head reads the pooled vectors. Encoders
 with a state read the whole text chunk by chunk (`LanguageModel.set_chunks`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final
 

@@ -3,8 +3,6 @@
 Shapes: B rows of a batch, F features, X labels of a row (padding included).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
@@ -261,10 +259,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def computing(precision: str, device: torch.device) -> Iterator[None]:
     """A block that computes without gradients, in `float32` or `bf16`, in this thread."""
-    with (
-        torch.inference_mode(),
-        torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"),
-    ):
+    with torch.inference_mode(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
         yield
 
 

@@ -10,8 +10,6 @@ offsets                 (S, U, 2) padded with -1, only if there are any
 targets, target_lengths (B, X) padded with nan, and (B,); only if targets are known
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -105,13 +103,7 @@ class EpochSampler(Sampler):
     of each row."""
 
     def __init__(
-        self,
-        lengths: NDArray[np.int64] | None,
-        *,
-        sizes: NDArray[np.int64],
-        batch_size: int,
-        seed: int,
-        purpose: str,
+        self, lengths: NDArray[np.int64] | None, *, sizes: NDArray[np.int64], batch_size: int, seed: int, purpose: str
     ) -> None:
         self.lengths, self.sizes = lengths, sizes
         self.batch_size, self.seed, self.purpose = batch_size, seed, purpose

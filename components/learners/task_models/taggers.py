@@ -3,8 +3,6 @@
 Shapes: S sequences of B rows, U units, F features, C tags, W units of a row (in all its sequences), N units in total.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ labelled rows that they have not learned from, label the unlabelled rows togethe
 
 Shapes: N labelled rows, U unlabelled rows, M rows, F features, C labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The ways to learn from labels, one file each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

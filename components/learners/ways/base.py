@@ -1,8 +1,6 @@
 """What a way to learn from labels decides about a fine-tuning run after its head is trained on the frozen encoder: what
 is trained, on which batches, and for how many steps (`components.learners.finetuning.runs`)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 Shapes: B rows of a batch, F features, X labels of a row (padding included).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -121,14 +119,7 @@ class ContrastiveSampler(Sampler):
     step of a permutation are left out of it. A row with several labels belongs to the class of each, a row without
     labels to a class of its own. A row that is due twice in a step is in its batch once."""
 
-    def __init__(
-        self,
-        encoded: Sequence[Encoded],
-        targets: Sequence[Target],
-        *,
-        rows: int,
-        seed: int,
-    ) -> None:
+    def __init__(self, encoded: Sequence[Encoded], targets: Sequence[Target], *, rows: int, seed: int) -> None:
         self.encoded, self.targets = encoded, targets
         self.seed = seed
         self.sizes = np.asarray([sum(map(len, row.pieces)) for row in encoded], dtype=np.int64)

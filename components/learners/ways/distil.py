@@ -5,8 +5,6 @@ times the Kullback-Leibler divergence from the teacher's probabilities at temper
 the knowledge in a neural network", section 2).
 """
 
-from __future__ import annotations
-
 import math
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """`method: features`: the encoder stays frozen. A linear head is solved for, any other head is trained on features."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import nn

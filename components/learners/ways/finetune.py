@@ -1,7 +1,5 @@
 """`method: finetune`: encoder and head are trained together, layer group by layer group (ULMFiT, section 3.3)."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from components.learners.ways.base import Way

@@ -3,8 +3,6 @@
 Shapes: N rows, F features, C labels.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial

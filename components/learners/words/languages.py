@@ -1,7 +1,5 @@
 """Languages by how they are written."""
 
-from __future__ import annotations
-
 from typing import Final
 
 #: Languages that are written without spaces between words.

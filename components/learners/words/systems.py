@@ -1,8 +1,6 @@
 """Words models that are fitted with every candidate of their penalty: logistic regression, a linear support vector
 machine or ridge regression on TF-IDF features."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -108,10 +106,7 @@ SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
             "tfidf-words-pairs": partial(linear, read=_PAIRS),
             LATENT: transductive.exclusive,
         },
-        {
-            "tfidf-words-characters": _CHARACTERS,
-            MARGIN: partial(linear, read=characters, fit=fit_margin, grid=MARGINS),
-        },
+        {"tfidf-words-characters": _CHARACTERS, MARGIN: partial(linear, read=characters, fit=fit_margin, grid=MARGINS)},
     ),
     "multilabel": (
         {

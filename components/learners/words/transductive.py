@@ -4,8 +4,6 @@ The features of a text are its latent semantic vector and the mean of its word v
 texts. A logistic regression on each learns from the labelled rows, and then in rounds from the pseudo-labels that both
 give to the other texts. The model is the mean of their calibrated logits, which is linear in both vectors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

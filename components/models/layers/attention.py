@@ -7,8 +7,6 @@ Shape suffixes: B batch rows, T queries, S keys, D model width, N heads, K head 
 C = ceil(T / w) chunks of that width.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

@@ -11,8 +11,6 @@ exponentials are matrix products in float64, in which scores up to 700 nats belo
 Shape suffixes: B rows, T positions, C tags.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

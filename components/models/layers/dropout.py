@@ -3,8 +3,6 @@
 Shape suffixes: T time, B batch rows, D width, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Iterator, Sequence

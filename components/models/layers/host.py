@@ -9,8 +9,6 @@ products depend on the whole batch. Libraries choose kernels by size, and kernel
 `fixed_shapes`, layers do not save such work, so that the result of a row does not depend on the other rows.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

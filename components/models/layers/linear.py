@@ -3,8 +3,6 @@
 Shape suffixes: N rows, I input width, O output width.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -13,8 +13,6 @@ Shape suffixes: T time, B batch rows, N positions of all steps (see `ragged`), I
 (cells), P projection width, G = 4 H (gates in the order i, f, g, o).
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -58,11 +56,7 @@ class LSTM(nn.Module):
         the last step, detached; undefined at padding. `texts`: lengths of the rows and their chunks; None: no
         padding."""
         dtype = compute_dtype(x_TBI)
-        weights = (
-            self.weight_ih.to(dtype),
-            self.weight_drop(self.weight_hh.to(dtype)),
-            self.bias.to(dtype),
-        )
+        weights = (self.weight_ih.to(dtype), self.weight_drop(self.weight_hh.to(dtype)), self.bias.to(dtype))
 
         def window(x_TBI: Tensor, state: State, texts: Texts | None) -> tuple[Tensor, State]:
             h_BH, c_BH = (

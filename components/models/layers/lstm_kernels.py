@@ -13,8 +13,6 @@ Shape suffixes: T time, B batch rows, N positions of all steps that hold pieces,
 P projection width, G = 4 H (gates in the order i, f, g, o).
 """
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -207,12 +205,7 @@ class StepwiseLSTM(torch.autograd.Function):
 
 
 def _preactivation_gradient(
-    gates_NG: Tensor,
-    previous_cells_NH: Tensor,
-    tanh_NH: Tensor,
-    grad_out_NH: Tensor,
-    w_GH: Tensor,
-    counts: list[int],
+    gates_NG: Tensor, previous_cells_NH: Tensor, tanh_NH: Tensor, grad_out_NH: Tensor, w_GH: Tensor, counts: list[int]
 ) -> Tensor:
     """Gradient w.r.t. the pre-activation gates, (N, G) in the type of `grad_out_NH`."""
     hidden = tanh_NH.shape[1]

@@ -9,8 +9,6 @@ Shape suffixes: B batch rows, T positions, R rows of W positions when packed, D 
 masked positions per row, N = B M, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import cast
 

@@ -7,8 +7,6 @@ the same as for the text alone.
 Shape suffixes: B texts, T pieces of the longest, R packed rows of W positions, D width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

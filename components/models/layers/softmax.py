@@ -4,8 +4,6 @@ and re-mapping of such tables to another vocabulary.
 Shape suffixes: N targets, D width, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

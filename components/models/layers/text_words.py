@@ -2,8 +2,6 @@
 
 Characters without white space between them are looked up as written, in lower case, then by their words and marks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final

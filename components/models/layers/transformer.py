@@ -3,8 +3,6 @@
 Shape suffixes: B batch rows, T positions, D width, P positions with an embedding.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator

@@ -1,8 +1,6 @@
 """The stage `adapt`: continued pretraining on the domain corpus (of added text: `increments`), and the forgetting that
 it causes."""
 
-from __future__ import annotations
-
 import json
 import math
 import tempfile
@@ -140,10 +138,7 @@ def _recipe(job: AdaptJob) -> dict[str, Any]:
     # The entries of `increments.CHANGES`: everything but the text on which the model depends.
     return {
         "family": job.family,
-        "settings": {
-            **result_settings(job.training),
-            "epochs": job.epochs,
-        },
+        "settings": {**result_settings(job.training), "epochs": job.epochs},
         "seed": job.seed,
         "code": job.code,
         "pretrained": read_manifest(job.pretrained, kind=KIND).digest,
@@ -254,10 +249,7 @@ def _encoded(source: Path, tokenizer: Tokenizer, directory: Path) -> TokenStore:
     encoded = encode_corpus((row for shard in shards for row in corpus.read_rows(shard)), tokenizer=tokenizer)
     with writing(directory, kind=TOKENS) as draft:
         write_shard(
-            draft.path / HELDOUT,
-            encoded,
-            vocab_size=tokenizer.vocab_size,
-            pairs=any(map(corpus.holds_pairs, shards)),
+            draft.path / HELDOUT, encoded, vocab_size=tokenizer.vocab_size, pairs=any(map(corpus.holds_pairs, shards))
         )
         draft.facts |= {
             "tokenizer": tokenizer.fingerprint(),

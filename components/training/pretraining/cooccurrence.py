@@ -5,8 +5,6 @@ temporary files and merged range by range at the end (external merge sort); the 
 unnamed file, which is deleted when the process ends.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack

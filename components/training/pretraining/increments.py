@@ -5,8 +5,6 @@ learning rate (Ibrahim et al. 2024, Simple and Scalable Strategies to Continuall
 starts with a new optimizer state. A rebuild starts from the pretrained model and learns the whole corpus.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -175,13 +175,7 @@ def _train(
     first = state.step + 1
     saved = clock = time.perf_counter()
     for report in train(
-        state,
-        sampler,
-        settings=run.training,
-        total_steps=total,
-        seed=run.seed,
-        world=world,
-        compiled=compiled,
+        state, sampler, settings=run.training, total_steps=total, seed=run.seed, world=world, compiled=compiled
     ):
         now = time.perf_counter()
         if compiled and report.step == first:
@@ -396,11 +390,7 @@ def initial_model(run: LanguageModelRun) -> LanguageModel:
     if run.parent is None:
         torch.manual_seed(counter_seed(run.seed, "weights"))
         model = build_model(
-            run.family,
-            vocabulary=tokenizer.vocab_size,
-            preset=run.preset,
-            settings=run.model,
-            tokenizer=tokenizer.kind,
+            run.family, vocabulary=tokenizer.vocab_size, preset=run.preset, settings=run.model, tokenizer=tokenizer.kind
         )
         new = True
     else:

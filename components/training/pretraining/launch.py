@@ -1,7 +1,5 @@
 """Stage side of pretraining and adaptation: checks the inputs, starts the workers, writes the encoder directory."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sampling for word2vec and fastText: words, sizes of their contexts, and noise words."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Windows for permutation language models (Yang et al. 2019, sections 2.3 to 2.5 and 3.1)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Perplexity of a language model on held-out text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -148,11 +148,7 @@ def scratch(job: ScratchJob) -> Path:
         raise ConfigError(f"scratch {job.family}: there is no text to learn a vocabulary from; set data.general")
     torch.manual_seed(counter_seed(job.seed, "weights"))
     model = build_model(
-        job.family,
-        vocabulary=tokenizer.vocab_size,
-        preset=job.preset,
-        settings=settings,
-        tokenizer=tokenizer.kind,
+        job.family, vocabulary=tokenizer.vocab_size, preset=job.preset, settings=settings, tokenizer=tokenizer.kind
     )
     metrics: dict[str, float] = {"parameters": count_parameters(model), "tokens": 0}
     facts: dict[str, Any] = {

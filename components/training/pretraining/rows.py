@@ -1,8 +1,6 @@
 """Rows of text with masked pieces, without padding, and pairs of sentences: masked language models (Devlin et al. 2019,
 section 3.1), next-sentence prediction (BERT), full sentences (RoBERTa) and sentence-order prediction (ALBERT)."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final

@@ -1,7 +1,5 @@
 """The table of samplers; a model family names one of them."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from components.core.tables import LazyTable

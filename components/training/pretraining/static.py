@@ -18,8 +18,6 @@ solved by conjugate gradients instead of stochastic descent. The result is an en
 Shape suffixes: V pieces, W words, T positions, E width of the encoder, D width of the vectors, N passages.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

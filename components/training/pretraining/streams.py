@@ -1,7 +1,5 @@
 """Contiguous windows for models with a recurrent state or memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -14,8 +14,6 @@ in seconds, computed by randomised subspace iteration (Halko, Martinsson and Tro
 Shape suffixes: V pieces, D width of the table, N words of the file, E their width.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from dataclasses import dataclass

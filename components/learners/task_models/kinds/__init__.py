@@ -1,7 +1,5 @@
 """How models learn each kind of task. A kind is a `Task` of one of the files and one line here."""
 
-from __future__ import annotations
-
 from components.core.errors import ConfigError, nearest
 from components.core.tables import LazyTable
 from components.learners.task_models.base import Task

@@ -1,8 +1,6 @@
 """Multiple choice: a text and several continuations or answers, one of them correct. Each choice is one sequence with
 the text (Radford et al. 2018, section 3.3) and has a score; a softmax over the row's choices gives probabilities."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

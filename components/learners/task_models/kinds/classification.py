@@ -1,7 +1,5 @@
 """Classification: one label per text, or per pair of texts, from the pooled hidden states (encoding: see `inputs`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from components.data.tasks.data import Fields

@@ -1,7 +1,5 @@
 """Multi-label classification: independent probabilities of the labels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

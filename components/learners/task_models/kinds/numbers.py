@@ -1,8 +1,6 @@
 """Regression: a number for one text, or the similarity of two texts, which is symmetric: a causal Transformer reads
 both orders, and their representations are added (Radford et al. 2018, section 3.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 
@@ -27,11 +25,5 @@ SIMILARITY = Task(
 )
 
 REGRESSION = Task(
-    kind="regression",
-    reads="text",
-    encode=encode,
-    head=_head,
-    combine=pooling_of_windows,
-    single=True,
-    imitates=True,
+    kind="regression", reads="text", encode=encode, head=_head, combine=pooling_of_windows, single=True, imitates=True
 )

@@ -3,8 +3,6 @@
 The sequence is [CLS] question [SEP] context [SEP], or the family's encoding of two texts; longer contexts are encoded
 in windows that begin half a window apart. Questions are truncated to half of the maximum number of pieces."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ backward state before the first, Akbik et al. 2018). Sentences that are longer t
 overlapping windows; each word is tagged in the window with the most context around it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
