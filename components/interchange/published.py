@@ -47,8 +47,7 @@ def chosen_rows(table: Tensor, rows: Tensor, missing: float) -> Tensor:
 
 
 def plain_tensors(path: Path, *, remedy: str = "download it again") -> dict[str, Tensor]:
-    """The tensors by name in a file of `torch.save`, which may be nested in an entry `model`. Raises as
-    `plain_content`."""
+    """The tensors of a file of `torch.save`, which may be nested in `model`. Raises as `plain_content`."""
     content = plain_content(path, remedy=remedy)
     state = content.get("model", content) if isinstance(content, dict) else content
     if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):

@@ -46,8 +46,7 @@ class _Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class Domain:
-    """N training texts as vectors (N, V) of norm 1, with `idf` (V,), and their similarities (N,) to the other ones,
-    ascending."""
+    """N training texts as vectors (N, V) of norm 1, `idf` (V,), and similarities (N,) to the others, ascending."""
 
     vectors: sparse.csr_matrix
     similarities: NDArray[np.float32]

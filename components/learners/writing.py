@@ -148,8 +148,7 @@ def _write_jsonl(
 
 
 class _ParquetWriter:
-    """Writes a parquet file with the types of the source, or of the first batch; without rows or types, columns are
-    text."""
+    """Writes a parquet file with the types of the source, or of the first batch; without both, text."""
 
     def __init__(self, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None) -> None:
         self._path = path

@@ -148,8 +148,7 @@ class LanguageModel(nn.Module, ABC):
         self.config = self.config.model_copy(update={"vocabulary": len(rows)})
 
     def set_output_bias(self, log_frequencies: Tensor) -> None:
-        """Set the output biases, if there are any, to the log unigram frequencies (V,), so that they need not be
-        learned."""
+        """Set the output biases, if there are any, to the log unigram frequencies (V,)."""
         for name in self.piece_parameters:
             module, leaf = self._owner(name)
             if leaf == "bias" and (bias := getattr(module, leaf)) is not None:
@@ -165,8 +164,7 @@ class LanguageModel(nn.Module, ABC):
         """A text's pieces with the family's special pieces, as `hidden_states` expects them."""
 
     def pair_tokens(self, first: list[int], second: list[int]) -> tuple[list[int], list[int]]:
-        """Two texts as one sequence, separated by END, with the family's special pieces; and the segment of each
-        piece."""
+        """Two texts as one sequence with the family's special pieces, and the segment of each piece."""
         pieces = self.special_tokens([*first, END, *second])
         begin = self.special_tokens([-1]).index(-1) + len(first) + 1
         return pieces, [int(position >= begin) for position in range(len(pieces))]
@@ -200,8 +198,7 @@ class LanguageModel(nn.Module, ABC):
         return None
 
     def static_words(self) -> Tensor | None:
-        """The words of the rows of `static_vectors` in a model of characters (`layers.text_words.packed`); else
-        None."""
+        """The words of `static_vectors` in a model of characters (`text_words.packed`); else None."""
         return None
 
     @property

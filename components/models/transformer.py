@@ -31,8 +31,7 @@ from components.models.translation import Memory, State, TranslationModel
 
 
 class TranslatorConfig(TransformerConfig):
-    """Keys of `TransformerConfig`; encoder and decoder have `layers` blocks each, and `positions` bounds both
-    lengths."""
+    """Keys of `TransformerConfig`, for encoder and decoder each; `positions` bounds both lengths."""
 
     activation: Activation = "relu"
     norm_eps: Annotated[float, Field(gt=0)] = 1e-6

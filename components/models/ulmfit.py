@@ -81,8 +81,7 @@ class AWDLSTMConfig(ModelConfig):
 
 
 class AWDLSTM(LanguageModel):
-    """Causal language model; `losses` reads `tokens` and `targets` (B, T) in reading direction; h and c per layer carry
-    over."""
+    """Causal language model; `losses` reads `tokens` and `targets` (B, T) in reading direction."""
 
     config: AWDLSTMConfig
     static: Tensor | None

@@ -221,8 +221,7 @@ def chunks(texts: Sequence[str]) -> list[Sequence[str]]:
 
 
 class LibraryTokenizer(Tokenizer):
-    """Base class of tokenizers whose pieces are found, once per distinct word, by `backend` of the library
-    `tokenizers`."""
+    """Base class of tokenizers whose `backend`, of the library, encodes each distinct word once."""
 
     backend: Backend
     _distinct: DistinctWordEncoder

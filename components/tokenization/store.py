@@ -176,8 +176,7 @@ class TokenStore:
         self._first_document = np.cumsum([0, *(len(starts) - 1 for starts, _ in self._sentences)], dtype=np.int64)
 
     def span(self, start: int, length: int) -> NDArray[np.int64]:
-        """`length` tokens of the flat stream from `start`, int64, wrapping around. Raises DataError: the split is
-        empty."""
+        """`length` tokens of the flat stream from `start`, int64, wrapping around. Raises DataError: it is empty."""
         if self.tokens == 0:
             raise DataError(f"{self.directory}: the {self.split} split has no tokens; add text to the corpus")
         out = np.empty(length, dtype=np.int64)
@@ -209,8 +208,7 @@ class TokenStore:
         return starts[offsets[inside] : offsets[inside + 1]]
 
     def pair_lengths(self) -> NDArray[np.int64]:
-        """(documents, 2) numbers of ids of each document and of its target, END included. Raises DataError: no
-        targets."""
+        """(documents, 2) numbers of ids of documents and targets with END. Raises DataError: no targets."""
         if len(self._targets) < len(self._tokens):
             raise DataError(
                 f"{self.directory}: has no pairs; a translation family needs data.parallel and tokenizer: parallel"

@@ -86,8 +86,7 @@ def report_on_words(tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any
 
 
 def script_of(word: str) -> str:
-    """The script of the first letter of `word` in lower case ("latin", "thai", "cjk"), from its Unicode name; else
-    "none"."""
+    """The script of the first letter of `word` ("latin", "thai", "cjk"), from its Unicode name; else "none"."""
     return next((_script(character) for character in word if character.isalpha()), NO_LETTERS)
 
 
@@ -213,8 +212,7 @@ RECORD: Final = "vocabulary"
 
 
 class VocabularyJob(TokenizerJob):
-    """Inputs and outputs of the stage. `rebuild`: why the vocabulary has to be learned again; empty: its fit
-    decides."""
+    """Inputs and outputs of the stage. `rebuild`: why it has to be learned again; empty: its fit decides."""
 
     record: Path
     rebuild: str = ""

@@ -114,7 +114,6 @@ def cut(spans: NDArray[np.int64], *, room: int, stride: int) -> list[Window]:
 
 
 def columns(spans: NDArray[np.int64], window: Window, *, units: tuple[int, int]) -> NDArray[np.int64]:
-    """(u, 2) first and last piece, relative to the window, of the units from `units[0]` to `units[1]` (exclusive),
-    truncated."""
+    """(u, 2) first and last piece, relative to the window and truncated, of the units in `units`, end exclusive."""
     begin, end = window.pieces
     return np.minimum(spans[slice(*units)], end - 1) - begin

@@ -131,8 +131,7 @@ class CheckpointStore:
             ) from error
 
     def steps(self) -> list[int]:
-        """Steps with a complete checkpoint, ascending; contents are not verified. Raises TrainingError: cannot be
-        read."""
+        """Steps with a complete, unverified checkpoint, ascending. Raises TrainingError: no access."""
         results = []
         listing = pyarrow.fs.FileSelector(self.root, recursive=True, allow_not_found=True)
         try:
@@ -252,8 +251,7 @@ class Saver:
 
     @torch.no_grad()
     def save(self, state: TrainingState, numbers: Mapping[str, Any]) -> None:
-        """Begin to write a checkpoint: `state`, and `numbers` as JSON values. Raises TrainingError: the preceding one
-        failed."""
+        """Begin to write a checkpoint; `numbers` are JSON values. Raises TrainingError: the preceding one failed."""
         self.wait()
         tensors = state.tensors(self.world)
         if not self.world.is_main:

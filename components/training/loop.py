@@ -153,8 +153,7 @@ class TrainingState:
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], numbers: dict[str, int | str | None], *, world: World) -> None:
-        """Set the state bit-identically to stored `tensors` and `numbers`. Raises TrainingError: they do not fit the
-        model."""
+        """Set the state bit-identically to a stored one. Raises TrainingError: it does not fit the model."""
         named = _named(self.model)
         stored = {name.removeprefix("model."): tensor for name, tensor in tensors.items() if name.startswith("model.")}
         if stored.keys() != named.keys() or any(stored[name].shape != named[name].shape for name in named):
@@ -312,8 +311,7 @@ def _batches(sampler: Sampler, step: int, total_steps: int, world: World) -> Ite
 
 
 def _reseed(seed: int, device: torch.device) -> None:
-    """`torch.manual_seed` for one device, without the call that torch queues for every device that is not
-    initialised."""
+    """`torch.manual_seed` for one device, without queueing a call for devices that are not initialised."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)

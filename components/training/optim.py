@@ -170,8 +170,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Exchange weights and average, if it has begun: before it is evaluated or saved, and again before training
-        continues."""
+        """Exchange weights and average, if begun: before it is evaluated or saved, and again afterwards."""
         if self.count:
             for parameter, average in zip(self.parameters, self.tensors, strict=True):
                 held = parameter.detach().clone()
@@ -180,8 +179,8 @@ class WeightAverage:
 
 
 def non_monotone(losses: Sequence[float]) -> bool:
-    """Whether the last held-out loss v_t is worse than the best of v_0 .. v_{t-n-1}, for t > n = 5 (Merity et al. 2018,
-    algorithm 1)."""
+    """Whether the last held-out loss is worse than the best but for the last n = 5 (Merity et al. 2018, algorithm
+    1)."""
     *earlier, last = losses or [0.0]
     return len(earlier) > 5 and last > min(earlier[:-5])
 

@@ -83,8 +83,7 @@ def words_of(text: str, segmentation: Segmentation) -> Words:
 
 
 class SlidingWindow:
-    """The baseline of question answering. Frequent words of the contexts, and English stop words, delimit
-    candidates."""
+    """The baseline of question answering; frequent words and English stop words delimit candidates."""
 
     def __init__(self, contexts: Iterable[str]) -> None:
         self.segmentation = Segmentation("auto")
@@ -151,8 +150,7 @@ def candidates_of(context: Words, common: frozenset[str]) -> list[tuple[int, int
 
 
 class _Overlap:
-    """Number of distinct words and word pairs that a candidate's sentence, without the candidate, shares with the
-    question."""
+    """Number of distinct words and word pairs of the question in a candidate's sentence, without the candidate."""
 
     def __init__(self, context: Words, query: set[str], pairs: set[tuple[str, str]]) -> None:
         words, self.sentences = context.words, context.sentences
@@ -198,8 +196,7 @@ class _Windows:
 
 
 def _distance(a: int, b: int, query: Sequence[int], words: int) -> float:
-    """Distance of the candidate [a, b) to the nearest word of the question outside of it, as a fraction of the
-    context."""
+    """Distance of the candidate [a, b) to the nearest word of the question, as a fraction of the context."""
     before, behind = bisect_left(query, a), bisect_left(query, b)
     apart = [a - query[before - 1]] if before else []
     apart += [query[behind] - (b - 1)] if behind < len(query) else []

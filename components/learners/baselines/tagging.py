@@ -158,8 +158,7 @@ def _gradient(part: Tensor) -> Floats:
 
 
 def _batches(lengths: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], Tensor, Tensor]]:
-    """Batches of sentences of similar length: their indices (B,), the mask of their words (B, W), and the words'
-    indices."""
+    """Batches of sentences of similar length: their indices (B,), the mask (B, W) and the indices of their words."""
     starts = np.cumsum(lengths) - lengths
     order = np.argsort(lengths, kind="stable")
     result = []

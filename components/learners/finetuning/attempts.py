@@ -141,8 +141,7 @@ def shortened(spec: GroupSpec, cost: Cost, share: float) -> GroupSpec:
 
 
 def suited_ways(specs: Mapping[WayName, GroupSpec]) -> list[WayName]:
-    """The ways that a run tries: not one that needs more labelled rows (`Way.least_rows`), if the run has a cheaper
-    one."""
+    """The ways that a run tries: none that needs more labelled rows (`Way.least_rows`) if there is a cheaper one."""
     if all(WAYS[name].least_rows or WAYS[name].has_teachers for name in specs):
         return list(specs)
     spec = next(iter(specs.values()))

@@ -36,8 +36,7 @@ from components.training.checkpoint import fingerprint
 
 
 class TeachJob(FinetuneJob):
-    """Inputs of the stage `teach`: a group (block of `distil`), its settings and texts, and the output of
-    `finetune`."""
+    """Inputs of the stage `teach`: a group of `distil`, its settings and texts, and the output of `finetune`."""
 
     group: str
     distil: DistilSettings

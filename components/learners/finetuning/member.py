@@ -128,8 +128,7 @@ class Member:
 
     @property
     def _norms(self) -> Sequence[Statistics | None]:
-        """Candidates of the head's normalisation: with `head_norm: auto` all that are not ruled out by a choice; else
-        [None]."""
+        """Candidates of the head's normalisation with `head_norm: auto`, one if it is chosen; else [None]."""
         head, chosen = self.model.head, self.spec.chosen
         if not isinstance(head, TextHead) or not head.norm_kinds:
             return [None]
@@ -138,8 +137,7 @@ class Member:
 
     @property
     def _names(self) -> Sequence[bool | None]:
-        """Whether the names of the labels are training texts (`names_of`); one candidate if chosen, or if no head is
-        solved."""
+        """Whether the names of the labels are training texts (`names_of`); one candidate if it is chosen."""
         chosen = self.spec.chosen
         recorded = self.record.get("label_names", None if chosen is None else chosen.names)
         if recorded is not None:
@@ -148,8 +146,7 @@ class Member:
         return candidates if self.is_solved or len(candidates) == 1 else [None]
 
     def training_rows(self) -> TrainingRows:
-        """The rows that the run learns from, once the head is fitted with the names of the labels if they are
-        chosen."""
+        """The rows that the run learns from, with the names of the labels if they are chosen."""
         return self.rows.of_training(names=bool(self._names[0]))
 
     @property
@@ -158,8 +155,7 @@ class Member:
         return self.spec.settings.head_penalties if chosen is None or chosen.penalty is None else [chosen.penalty]
 
     def refit_head(self) -> FeatureTable | None:
-        """Fit the head to the current encoder's features, with the penalty chosen on the frozen encoder's; returns
-        dev's features."""
+        """Fit the head to the current encoder's features, with the chosen penalty; returns dev's features."""
         dev = self.rows.current_inputs("dev") if self.is_scored else None
         recorded = self.record.get("penalty")
         self._fit_head(self.rows.current_inputs, dev, penalties=self._penalties if recorded is None else [recorded])
@@ -169,8 +165,7 @@ class Member:
     def _fit_head(
         self, inputs: Callable[[str], FeatureTable], dev: FeatureTable | None, *, penalties: Sequence[float]
     ) -> None:
-        """Fit the head to `inputs` of the training rows; the penalty is chosen on dev, and the first choice is
-        recorded."""
+        """Fit the head to `inputs` of the training rows; the first choice of a penalty on dev is recorded."""
         settings, head = self.spec.settings, self.model.head
         rows = self.rows.of_head(inputs, names=self._names)
         head.cpu()

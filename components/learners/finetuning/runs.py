@@ -258,8 +258,7 @@ class Run:
 
 
 class Forecast:
-    """The seconds of training, from the seconds of its steps, against the limit of time, divided equally among `rounds`
-    of runs."""
+    """The seconds of training against the limit of time, which is divided equally among `rounds` of runs."""
 
     #: Steps after which seconds are forecast; the first one, which also prepares tensors, is not counted.
     AFTER: ClassVar = 4
@@ -351,6 +350,5 @@ def evaluations_at(steps: int, *, count: int) -> dict[int, list[int]]:
 
 
 def steps_between(epochs: float, *, epoch: int) -> int:
-    """Steps between the unfreezing of two layer groups, from a number of epochs; a fraction of one is at least one
-    step."""
+    """Steps between the unfreezing of two layer groups; a fraction of an epoch is at least one step."""
     return max(1, round(epochs * epoch)) if epochs else 0

@@ -54,8 +54,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Distillation:
-    """What a student learns from: texts without labels, and the files with the teachers' predictions
-    (`soft_labels`)."""
+    """What a student learns from: texts without labels, and the teachers' files (`soft_labels`)."""
 
     settings: DistilSettings
     texts: Path
@@ -222,8 +221,7 @@ def number_of_folds(spec: RunSpec) -> int:
 
 
 def all_training_rows(spec: RunSpec, train: Split, facts: TaskFacts) -> NDArray[np.int64]:
-    """Indices, ascending, of the training rows of all budgets, and of all seeds unless the encoder's weights depend on
-    them."""
+    """Indices, ascending, of the training rows of all budgets, and of all seeds with the same encoder weights."""
     strata = strata_of(train, facts.kind)
     seeds = facts.seeds if spec.trained else [spec.seed]
     return np.unique(

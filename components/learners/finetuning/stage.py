@@ -118,8 +118,7 @@ def train_and_write(
 def write_member(
     directory: Path, runs: Sequence[TrainedRun], member: int, *, job: FinetuneJob, start: str
 ) -> dict[str, Any]:
-    """Write the results and classifiers of one member (its index) of finished runs; returns the facts of the
-    manifest."""
+    """Write the results and classifiers of one member of finished runs; returns the facts of the manifest."""
     facts, system = read_facts(job.examples), f"{job.family}-{start}"
     named = ("dev", "test") if facts.selection == "dev" else ("test",)
     splits = {name: read_split(job.examples, name) for name in named}
@@ -224,14 +223,12 @@ class _Output:
             yield RunResult(f"{family}-{start}{FROZEN}", family, f"{start}{FROZEN}", first, self.frozen)
 
     def held_out(self, *, frozen: bool) -> tuple[Sequence[Target], Sequence[Answer]]:
-        """Targets of the rows that the choices are made on, and the answers of the model, or of its head on the frozen
-        encoder."""
+        """Targets of the rows that choices are made on, and the answers of the model or its frozen form."""
         name, rows, _ = self._judged
         return rows.targets, (self.frozen if frozen else self.words.answers)[name]
 
     def write(self, directory: Path, *, frozen: bool) -> None:
-        """Write the files of the model, or of its head on the frozen encoder. Weights that the run has not stored are
-        those before training."""
+        """Write the files of the model, or of its head on the frozen encoder."""
         # The weights of all runs together may exceed memory.
         tensors, record = self.run.result(self.member)[0], self.record | self.words.record
         tensors = below(ON_FROZEN, tensors) if frozen else self.words.weights or tensors

@@ -301,8 +301,7 @@ class FixedBatches:
         rows_of: Callable[[Any], int],
         function: Callable[[Any, Sequence[Item]], Sequence[Result]],
     ) -> list[Result]:
-        """Apply a function to batches of items with the same key, of `rows_of(key)` items; results in the order of the
-        items."""
+        """Apply a function to batches of items with the same key, `rows_of(key)` each; results in order."""
         groups: dict[Any, list[int]] = defaultdict(list)
         for index, key in enumerate(keys):
             groups[key].append(index)

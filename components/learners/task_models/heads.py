@@ -23,8 +23,7 @@ Statistics = Literal["fixed", "block", "length"]
 
 
 class FixedNorm(nn.Module):
-    """(x - mean) / std with the statistics of the training features; independent of the batch. Stored as
-    `deviation`."""
+    """(x - mean) / std (stored as `deviation`) with the statistics of the training features."""
 
     mean: Tensor
     deviation: Tensor
@@ -126,8 +125,7 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Outputs (S, C) of features (S, F), or for tasks that read units (S, U, C) of (S, U, F) and (S,) numbers of
-        units."""
+        """Outputs (S, C) of (S, F); for tasks that read units (S, U, C) of (S, U, F) and (S,) numbers of units."""
 
     def of_batch(self, features: Tensor, batch: Batch) -> Tensor:
         """`forward` with the lengths of a batch; for heads that read more of a batch."""
@@ -286,8 +284,7 @@ class ClassificationHead(LabelHead):
     exclusive = True
 
     def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
-        """Doubled for two labels: w is the difference of their weights, and its square is twice the sum of their
-        squares."""
+        """Doubled for two labels: the square of w, their difference, is twice the sum of their squares."""
         return super().penalty_of(strength, targets) * (2 if len(np.unique(np.concatenate(targets))) == 2 else 1)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:

@@ -25,8 +25,7 @@ Ids = list[int]
 
 
 def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, *, most: int | None = None) -> list[Ids]:
-    """The pieces of each text, truncated to `most`; a text without pieces (control characters) becomes one unknown
-    piece."""
+    """The pieces of each text, truncated to `most`; a text without pieces becomes one unknown piece."""
     room = None if most is None else max(1, most)
     return [pieces[:room].tolist() or [UNK] for pieces in tokenizer.encode_batch(texts)]
 
@@ -145,8 +144,7 @@ class WindowPooling:
         self.learned = settings.chunks_learned
 
     def __call__(self, features: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(S, F) vectors of windows, (S,) indices of their rows, ascending, (S,) lengths (by default equal) -> (B,
-        F)."""
+        """(S, F) windows, (S,) their rows, ascending, and (S,) lengths (by default equal) -> (B, F)."""
         count = int(on_host(rows)[-1]) + 1
         index = rows[:, None].expand_as(features)
         zeros = features.new_zeros(count, features.shape[1])
@@ -173,8 +171,7 @@ def pooling_of_windows(settings: FinetuneSettings, encoder: LanguageModel) -> Wi
 
 @torch.no_grad()
 def states_of_pieces(pieces: list[int], encoder: LanguageModel) -> tuple[list[Tensor], Tensor]:
-    """Hidden states of one sequence and its length (1,), on the encoder's device, which runs that share it may
-    change."""
+    """Hidden states of one sequence and its length (1,), on the encoder's device."""
     tokens = torch.tensor([encoder.special_tokens(pieces)], device=next(encoder.parameters()).device)
     lengths = tokens.new_full((1,), tokens.shape[1])
     return encoder.hidden_states(tokens, lengths), lengths
@@ -208,8 +205,7 @@ ROWS: Final = 2000
 def sizes_of(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings, *, task: Task
 ) -> NDArray[np.int64]:
-    """(N,) pieces of the longest sequence of each row, special pieces included, if nothing were cut; N is at most
-    `ROWS`."""
+    """(N,) pieces of the longest sequence of each row, if nothing were cut; N is at most `ROWS`."""
     chosen = [rows[index] for index in np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int))]
     lengths = iter([len(pieces) for pieces in tokenizer.encode_batch([text for fields in chosen for text in fields])])
     counts = [[next(lengths) for _ in fields] for fields in chosen]

@@ -168,8 +168,7 @@ class TaskModel(nn.Module):
         return Losses(loss, sums)
 
     def own_parameters(self, *, head: bool = True) -> list[nn.Parameter]:
-        """Trained parameters outside the encoder's layers: of the mixture of layers, the head, and the language model's
-        output."""
+        """Trained parameters of the mixture of layers, the head, and the language model's output."""
         ours = [*self.features.parameters(), *(self.head.parameters() if head else ())]
         if self.lm_weight:
             inside = {id(parameter) for group in self.encoder.layer_groups() for parameter in group}
@@ -198,8 +197,7 @@ def batches_by_length(
 
 
 def states_by_length(encoder: LanguageModel, batch: Batch) -> list[Tensor]:
-    """`hidden_states` of a batch. On a CPU, Transformers process groups of sequences of similar length that fit the
-    cache."""
+    """`hidden_states` of a batch, by Transformers on a CPU in groups of similar length that fit the cache."""
     tokens, lengths, segments = batch["tokens"], batch["lengths"], batch.get("segments")
     # In prediction, batches with one sequence per row already have similar lengths.
     grouped = not torch.is_grad_enabled() and bool((on_host(batch["rows"]).diff() > 0).all())

@@ -159,8 +159,7 @@ class Features(nn.Module):
         return mixed
 
     def pooled(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
-        """L + 1 tensors (S, T, D_l) -> (S, F) float32; with `mix` (S, (L + 1) F), so that features do not depend on its
-        weights."""
+        """L + 1 tensors (S, T, D_l) -> (S, F) float32; with `mix` (S, (L + 1) F), independent of its weights."""
         pools: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
             "summary": self._summary,
             "max": masked_max,

@@ -109,8 +109,7 @@ class Tagger(ImitatingHead):
         return outputs
 
     def forward(self, features: Tensor, lengths: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
-        """(S, U, F) and (S,) numbers of units -> scores (S, U, C), 0 at padding; `rows`: (S,) row of each sequence,
-        ascending."""
+        """(S, U, F), (S,) numbers of units and (S,) rows, ascending -> scores (S, U, C), 0 at padding."""
         assert lengths is not None, "a tagger reads units"
         if is_fixed():
             inside_SU = mask(lengths, features.shape[1])

@@ -113,6 +113,5 @@ class Way:
         )
 
     def penalty_factor(self, *, labelled: int, taught: int) -> float:
-        """Factor on the head's L2 penalty after training on the frozen encoder, from numbers of labelled and taught
-        texts."""
+        """Factor on the head's L2 penalty after training on the frozen encoder."""
         return 1.0

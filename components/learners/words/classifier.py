@@ -60,8 +60,7 @@ class WordsModel:
 
     @classmethod
     def read(cls, directory: Path, *, labels: int) -> WordsModel:
-        """Read what `write` has written. Raises ArtifactError: a file is missing or damaged, or they do not fit each
-        other."""
+        """Read what `write` has written. Raises ArtifactError: files are missing, damaged or do not fit."""
         try:
             described = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
             arrays = load_file(directory / WEIGHTS)
@@ -145,8 +144,7 @@ def load_words(directory: Path) -> WordsClassifier:
 
 
 def form_of(directory: Path) -> str:
-    """The form of a classifier's directory: `words`, or `encoder`. Raises ArtifactError: config.json is missing or
-    damaged."""
+    """The form of a directory: `words`, or `encoder`. Raises ArtifactError: config.json is missing or damaged."""
     path = Path(directory) / "config.json"
     try:
         return str(json.loads(path.read_text(encoding="utf-8")).get("form", "encoder"))

@@ -53,8 +53,7 @@ class WordFeatures:
         return sparse.hstack(parts, format="csr")
 
     def words(self, row: Fields) -> tuple[int, int]:
-        """Number of words of the row's texts, and how many of them the first vectorizer, whose terms are words, does
-        not have."""
+        """Number of words of the row's texts, and how many of them the first vectorizer does not have."""
         result = [word for text in (row[:1] if self.form == "text" else row[:2]) for word in split_words(text)]
         return len(result), sum(word not in self.vectorizers[0].vocabulary for word in result)
 
@@ -69,8 +68,7 @@ class WordFeatures:
 
     @classmethod
     def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[np.float64]]) -> WordFeatures:
-        """The features that `dump` has described. Raises ValueError, KeyError, TypeError: they do not fit each
-        other."""
+        """The features that `dump` has described. Raises ValueError, KeyError, TypeError: they do not fit."""
         if described["form"] not in get_args(Form):
             raise ValueError(f"unknown features {described['form']!r}")
         result = (
@@ -127,8 +125,7 @@ RowFeatures = WordFeatures | LatentFeatures
 def fit_text(
     rows: Sequence[Fields], *, ngrams: tuple[int, int], characters: tuple[int, int] | None = None
 ) -> tuple[WordFeatures, Any]:
-    """Features of one text with the vocabulary of `rows`, and their matrix (N, F); `ngrams` of words, and of
-    `characters`."""
+    """Features of one text with the vocabulary of `rows`, and (N, F); `ngrams` of words, and of `characters`."""
     texts = [row[0] for row in rows]
     parts = [Tfidf.fit_matrix(texts, ngrams=ngrams)]
     if characters is not None:

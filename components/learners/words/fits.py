@@ -74,8 +74,7 @@ def fit_margin(features: Any, labels: Labels, count: int, *, c: float) -> Linear
 
 
 def fit_independent(features: Any, targets: Sequence[Target], count: int, *, c: float) -> LinearModel:
-    """One logistic regression per label, with the same strength of the penalty; `targets`: N vectors of label
-    indices."""
+    """One logistic regression per label, with the same penalty; `targets`: N vectors of label indices."""
     given = one_hot(targets, labels=count) > 0
     varies = np.flatnonzero(given.any(0) & ~given.all(0))
     models = [_regression(features, given[:, label], c=c) for label in varies]
@@ -105,8 +104,7 @@ def _fitted(fit: Callable[..., Any], features: Any, labels: Labels, count: int) 
 
 
 def _regression(features: Any, labels: Any, *, c: float) -> Any:
-    """Logistic regression; with few rows in an orthonormal basis of their span, where L-BFGS takes the same steps up to
-    rounding."""
+    """Logistic regression; with few rows in an orthonormal basis of their span, equal up to rounding."""
     estimator, count = LogisticRegression(C=c, max_iter=ITERATIONS), len(labels)
     if count > MOST_ROTATED or features.shape[1] < 3 * count:
         return _fit(estimator, features, labels)

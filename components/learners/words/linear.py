@@ -49,8 +49,7 @@ class LinearModel:
     answers = probabilities
 
     def logits(self, features: Any) -> NDArray[np.float64]:
-        """(N, F) features -> (N, C) logits; 0 for labels without a function, and for the first of two exclusive
-        labels."""
+        """(N, F) -> (N, C) logits; 0 for labels without a function, and for the first of two exclusive ones."""
         result = np.zeros((features.shape[0], len(self.usual)))
         if len(self.classes):
             values = np.asarray(features @ self.weights.T) + self.intercepts

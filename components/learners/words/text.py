@@ -99,8 +99,7 @@ def split_words(text: str) -> list[str]:
 
 
 def spaced(text: str) -> str:
-    """Lower-case text in NFC with spaces between words of Thai; a text without words (`:-)`) becomes its code
-    points."""
+    """Lower-case NFC text with spaces between Thai words; a text without words (`:-)`) becomes its code points."""
     result = _SEGMENTATION.spaced(unicodedata.normalize("NFC", text)).lower()
     if words(result):
         return result

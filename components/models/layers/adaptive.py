@@ -159,8 +159,7 @@ class TiedVocabulary(nn.Module):
         return new
 
     def _output_for(self, new: TiedVocabulary) -> Tensor:
-        """The output projection for a remapped vocabulary, which keeps the logits of rows of width D without a
-        projection."""
+        """The output projection of a remapped vocabulary, which keeps the logits."""
         assert self.output_projection is not None
         if self.projections and not new.projections:
             return torch.linalg.pinv(self.projections[0].float()) @ self.output_projection.float()

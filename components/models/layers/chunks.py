@@ -23,8 +23,7 @@ State = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Chunking:
-    """Division of texts into chunks of `length` pieces, of which the last `learned`, in reading direction, have
-    gradients."""
+    """Division of texts into chunks of `length` pieces, of which the last `learned` have gradients."""
 
     length: int
     learned: int
@@ -32,8 +31,7 @@ class Chunking:
 
 @dataclass(frozen=True)
 class Texts:
-    """Lengths (B,) of the texts of a window (T, B, ...), padded after the last piece in reading direction, and their
-    chunks."""
+    """Lengths (B,) of the texts of a window (T, B, ...), padded in reading direction, and their chunks."""
 
     lengths: Tensor
     chunking: Chunking | None = None

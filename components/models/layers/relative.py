@@ -86,8 +86,7 @@ def sinusoids(distances_P: Tensor, width: int) -> Tensor:
 
 
 def distances(segment: int, keys: int, *, ahead: bool, clamp: int, device: torch.device) -> Tensor:
-    """The distances (P,) of `Scope`, larger ones clamped: keys - 1 down to -1, or to -segment if queries attend
-    `ahead`."""
+    """The distances (P,) of `Scope`, clamped: keys - 1 down to -1, or to -segment if queries attend `ahead`."""
     result = torch.arange(keys - 1, -(segment if ahead else 1) - 1, -1, device=device)
     return result.clamp(-clamp, clamp) if clamp else result
 

@@ -100,8 +100,7 @@ class Block(nn.Module):
 
 
 class DecoderBlock(Block):
-    """Causal attention, attention to an encoder and a feed-forward layer, each with a norm (Vaswani et al. 2017,
-    3.1)."""
+    """Causal attention, attention to an encoder, feed-forward, each with a norm (Vaswani et al. 2017, 3.1)."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config, causal=True)

@@ -290,8 +290,7 @@ class _Heldout:
         )
 
     def measure(self, state: TrainingState, *, pieces: int, scored: bool = False) -> dict[str, float]:
-        """Perplexity with the current (averaged) weights, and with `scored` further scores; empty with too little
-        text."""
+        """Perplexity with the (averaged) weights, and with `scored` further scores; empty with too little text."""
         if self.sampler is None:
             return {}
         model = state.model
@@ -321,8 +320,7 @@ def _add_point(history: TrainingHistory, report: StepReport, measured: dict[str,
 
 
 def _due(report: StepReport, overdue: bool, world: World) -> bool:
-    """Whether a checkpoint is due, by the clock of rank 0; never after a step whose loss, which may not be finite, is
-    not read."""
+    """Whether a checkpoint is due, by the clock of rank 0; never after a step whose loss is not read."""
     if report.loss is None:
         return False
     if world.size == 1:
@@ -384,8 +382,7 @@ def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
 
 
 def initial_model(run: LanguageModelRun) -> LanguageModel:
-    """The model before the first step: random weights from the run's seed, or the parent's with embeddings re-
-    mapped."""
+    """The model before the first step: random weights, or the parent's with embeddings of the vocabulary."""
     tokenizer = load_tokenizer(run.tokenizer)
     if run.parent is None:
         torch.manual_seed(counter_seed(run.seed, "weights"))

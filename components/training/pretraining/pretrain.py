@@ -49,8 +49,7 @@ class ModelJob(Section):
 
 
 class PretrainJob(ModelJob):
-    """Inputs and output of pretraining. `tokens` and `tokenizer` of the corpus are None if the model is imported
-    instead."""
+    """Inputs and output of pretraining; `tokens` and `tokenizer` are None if the model is imported."""
 
     tokens: Path | None
     tokenizer: Path | None

@@ -182,8 +182,7 @@ class PairSampler(RowSampler):
         return tokens, {"segments": torch.from_numpy(segments)}
 
     def _sentences(self, start: int, document: int) -> tuple[Ids, NDArray[np.bool_]]:
-        """Positions in the stream of the sentences of the row's documents, and whether each is the first of its
-        document."""
+        """Positions of the sentences of the row's documents, and whether each is the first of its document."""
         end = min(start + self.text, self.store.tokens)
         begins, firsts = [], []
         while document < self.store.documents and (offset := int(self.store.offsets[document])) < end:

@@ -297,8 +297,7 @@ def reduce(vectors_VE: Tensor, *, width: int) -> Tensor:
 
 
 def piece_weights(frequencies: NDArray[np.int64], *, smoothing: float) -> NDArray[np.float64]:
-    """(V,) a / (a + p), with a the smoothing and p the relative frequency of an ordinary piece; 1 for special
-    pieces."""
+    """(V,) a / (a + p), with a the smoothing and p the relative frequency of a piece; 1 for special pieces."""
     counts = frequencies[FIRST_ORDINARY:].astype(np.float64)
     weights = smoothing / (smoothing + counts / max(counts.sum(), 1e-12))
     return np.concatenate([np.ones(min(FIRST_ORDINARY, len(frequencies))), weights])

@@ -128,8 +128,7 @@ class TranslationSampler(WindowSampler):
         return [texts[pair] for pair in range(len(texts))]
 
     def _cuts(self, longest: Ids) -> Ids:
-        """Boundaries of the batches in the pairs sorted by length: multiples of `batch_size` rows nearest to that many
-        windows."""
+        """Boundaries of the batches in the pairs sorted by length, in multiples of `batch_size` rows."""
         wanted, cuts = self.batch_size * self.window, [0]
         while cuts[-1] < len(longest):
             start, end = cuts[-1], cuts[-1] + self.batch_size
@@ -141,8 +140,7 @@ class TranslationSampler(WindowSampler):
         return np.array(cuts)
 
     def _plan(self, epoch: int) -> tuple[Ids, Ids, Ids]:
-        """The pairs of an epoch sorted by length, the order of the batches, and the cumulative number of their source
-        pieces."""
+        """The pairs of an epoch by length, the order of the batches, and cumulative source pieces."""
         if epoch not in self._plans:
             rng = counter_rng(self.seed, "translation", epoch)
             noisy = self.longest * (1 + LENGTH_NOISE * rng.random(len(self.longest)))

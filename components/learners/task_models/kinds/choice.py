@@ -39,8 +39,7 @@ class ChoiceHead(ImitatingHead):
 
 
 def _log_probabilities(scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """(S,) log-softmax of the scores within each row, and (B,) number of choices; targets avoid a device
-    synchronisation."""
+    """(S,) log-softmax of the scores within each row, and (B,) number of choices."""
     rows = batch["rows"]
     size = len(batch["targets"]) if "targets" in batch else int(rows[-1]) + 1
     counts = rows.new_zeros(size).index_add(0, rows, rows.new_ones(len(rows)))

@@ -21,8 +21,7 @@ from components.tokenization.words import columns, cut
 
 @dataclass(frozen=True)
 class _Context:
-    """A context's pieces; `columns` (U, 2) twice the index and `offsets` (U, 2) of those that are more than white
-    space."""
+    """A context's pieces; `columns` (U, 2) twice the index and `offsets` (U, 2) of those with visible text."""
 
     ids: list[int]
     columns: NDArray[np.int64]
@@ -32,8 +31,7 @@ class _Context:
 def encode(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
 ) -> list[Encoded]:
-    """One sequence per window. Its first unit is the whole sequence, with offsets 0, 0; the others are pieces of the
-    context."""
+    """One sequence per window: its first unit, with offsets 0, 0, is the whole sequence, the others are pieces."""
     most = most_pieces(settings, encoder)
     around, _ = encoder.pair_tokens([], [-1])
     longest = max(1, (most - len(around) + 1) // 2)
