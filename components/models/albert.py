@@ -42,8 +42,7 @@ class ALBERT(MaskedModel):
         return (self.block for _ in range(self.config.layers))
 
     def enter(self, x_BTE: Tensor) -> Tensor:
-        x_BTD: Tensor = self.project(x_BTE)
-        return x_BTD
+        return self.project(x_BTE)
 
     def embeddings(self) -> list[nn.Parameter]:
         return [*super().embeddings(), *self.project.parameters()]

@@ -82,8 +82,7 @@ class Decoder(nn.Module):
 
     def gates(self, tokens: Tensor) -> Tensor:
         """The words' part of the first layer's pre-activation gates, (..., G)."""
-        gates: Tensor = self.word(self.drop(F.embedding(tokens, self.embedding)))
-        return gates
+        return self.word(self.drop(F.embedding(tokens, self.embedding)))
 
     def step(self, word_BG: Tensor, state: State, memory_BTH: Tensor, mask_BT: Tensor) -> tuple[Tensor, State]:
         *layers, x_BH = state
@@ -100,8 +99,7 @@ class Decoder(nn.Module):
 
     def forward(self, tokens_BU: Tensor, state: State, memory_BTH: Tensor, mask_BT: Tensor) -> tuple[Tensor, State]:
         """h~ (B, U, H) under teacher forcing, and the state at the end."""
-        result: tuple[Tensor, State] = self._unroll(self, tokens_BU, state, memory_BTH, mask_BT)
-        return result
+        return self._unroll(self, tokens_BU, state, memory_BTH, mask_BT)
 
 
 def _unrolled(

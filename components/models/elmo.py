@@ -131,8 +131,7 @@ class CharacterCNN(nn.Module):
         y_NF = F.relu(torch.cat([conv(x_NEC).max(-1).values for conv in self.filters], dim=1))
         for highway in self.highways:
             y_NF = highway(y_NF)
-        projected: Tensor = self.projection(y_NF)
-        return projected
+        return self.projection(y_NF)
 
 
 def _lengths(spelt_NC: Tensor) -> Tensor:

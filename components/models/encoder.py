@@ -101,8 +101,7 @@ def build_model(
             problems.append(f"model.{key}: {message}" if key else problem["msg"].removeprefix("Value error, "))
     if problems or config is None:
         raise ConfigError("\n  ".join([f"{family}: {len(problems)} problem(s)", *problems]))
-    model: LanguageModel = member.build(config)
-    return model
+    return member.build(config)
 
 
 def save_encoder(directory: Path, *, family: str, model: LanguageModel, tokenizer: Path) -> None:

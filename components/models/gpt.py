@@ -186,8 +186,7 @@ class GPT(LanguageModel):
     def _embed(self, tokens_BT: Tensor, positions: Tensor) -> Tensor:
         x_BTD = self._rows(tokens_BT) + positions
         # A pre-norm residual stream keeps the type of the weights, because its sums are not normalised.
-        dropped_BTD: Tensor = self.drop(x_BTD if self.config.norm == "pre" else x_BTD.to(compute_dtype(x_BTD)))
-        return dropped_BTD
+        return self.drop(x_BTD if self.config.norm == "pre" else x_BTD.to(compute_dtype(x_BTD)))
 
     def _rows(self, tokens_BT: Tensor) -> Tensor:
         if self.task is None:

@@ -113,8 +113,7 @@ class Transformer(TranslationModel):
         width = self.config.width
         x = width**0.5 * F.embedding(tokens, self.embedding)
         x = x + sinusoids(positions.flatten(), width).view(*positions.shape, width).to(x.dtype)
-        embedded: Tensor = self.drop(x.to(compute_dtype(x)))
-        return embedded
+        return self.drop(x.to(compute_dtype(x)))
 
     def _encode(self, tokens: Tensor, positions: Tensor, mask: Tensor) -> list[Tensor]:
         outputs = [self._embed(tokens, positions)]

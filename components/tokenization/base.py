@@ -142,8 +142,7 @@ class Tokenizer(ABC):
         if self.frequencies is None:
             raise ArtifactError("the tokenizer has no frequencies of its pieces; run the tokenizer stage again")
         raised = self.frequencies.astype(np.float64) + 1
-        logarithms: NDArray[np.float32] = np.log(raised / raised.sum()).astype(np.float32)
-        return logarithms
+        return np.log(raised / raised.sum()).astype(np.float32)
 
     def fingerprint(self) -> str:
         """SHA-256 over the kind, the pieces, the rules (merges, scores) and the ids of the texts in `PROBES`, so that

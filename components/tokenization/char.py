@@ -56,8 +56,7 @@ class CharTokenizer(Tokenizer):
 
     @classmethod
     def _read_vocabulary(cls, directory: Path) -> list[str]:
-        pieces: list[str] = json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))
-        return pieces
+        return json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))
 
 
 def code_points(text: str) -> NDArray[np.uint32]:

@@ -304,8 +304,7 @@ class UnigramTokenizer(LibraryTokenizer):
 
     @classmethod
     def _read_vocabulary(cls, directory: Path) -> list[str]:
-        pieces: list[str] = json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))["pieces"]
-        return pieces
+        return json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))["pieces"]
 
 
 def train_unigram(texts: Sequence[str], *, settings: UnigramSettings, segmentation: Segmentation) -> UnigramTokenizer:

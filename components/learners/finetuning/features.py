@@ -133,8 +133,7 @@ class FeatureTable:
         """(N,) number of units of each row's longest sequence; None if every sequence is one vector."""
         if self.lengths is None:
             return None
-        longest: NDArray[np.int64] = np.maximum.reduceat(self.lengths, np.cumsum(self.counts) - self.counts)
-        return longest
+        return np.maximum.reduceat(self.lengths, np.cumsum(self.counts) - self.counts)
 
     def sequences_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         ends = np.cumsum(self.counts)

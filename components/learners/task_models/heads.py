@@ -129,8 +129,7 @@ class Head(nn.Module, ABC):
 
     def of_batch(self, features: Tensor, batch: Batch) -> Tensor:
         """`forward` with the lengths of a batch; for heads that read more of a batch."""
-        outputs: Tensor = self(features, batch.get("unit_lengths"))
-        return outputs
+        return self(features, batch.get("unit_lengths"))
 
     @abstractmethod
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
@@ -226,8 +225,7 @@ class TextHead(Head):
         return loss + self.penalty / 2 * self.output.weight.square().sum()
 
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
-        outputs: Tensor = self.output(self.hidden(self.dropout(self.norm(features))))
-        return outputs
+        return self.output(self.hidden(self.dropout(self.norm(features))))
 
 
 class CalibratedHead(TextHead):

@@ -145,8 +145,7 @@ class TaskModel(nn.Module):
         return self.outputs(self.vectors(batch), batch)
 
     def outputs(self, vectors: Tensor, batch: Batch) -> Tensor:
-        outputs: Tensor = self.head.of_batch(vectors, batch) if self.of_units else self.head(vectors)
-        return outputs
+        return self.head.of_batch(vectors, batch) if self.of_units else self.head(vectors)
 
     def losses(self, batch: Batch, carry: Carry = (), *, loss_of: VectorLoss | None = None) -> Losses:
         """Loss on labelled rows (of the head, or `loss_of` its inputs), plus lm_weight * mean negative log-likelihood

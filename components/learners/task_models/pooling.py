@@ -155,8 +155,7 @@ class Features(nn.Module):
         """The vectors of `pooled` or `of_units`; with `mix`, the weighted sum of the layers' parts."""
         if self.mix is None:
             return vectors
-        mixed: Tensor = self.mix(vectors.chunk(len(self.mix.scores), dim=-1))
-        return mixed
+        return self.mix(vectors.chunk(len(self.mix.scores), dim=-1))
 
     def pooled(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
         """L + 1 tensors (S, T, D_l) -> (S, F) float32; with `mix` (S, (L + 1) F), independent of its weights."""

@@ -105,8 +105,7 @@ class Tagger(ImitatingHead):
 
     def of_batch(self, features: Tensor, batch: Batch) -> Tensor:
         """`forward` for a batch: the LSTM reads the windows of a row as one sequence."""
-        outputs: Tensor = self(features, batch["unit_lengths"], batch["rows"])
-        return outputs
+        return self(features, batch["unit_lengths"], batch["rows"])
 
     def forward(self, features: Tensor, lengths: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
         """(S, U, F), (S,) numbers of units and (S,) rows, ascending -> scores (S, U, C), 0 at padding."""
@@ -126,8 +125,7 @@ class Tagger(ImitatingHead):
         return units.put(self.output(units.take(x_SUH)))
 
     def _locked(self, x_SUF: Tensor) -> Tensor:
-        dropped: Tensor = self.drop_features(x_SUF.transpose(0, 1)).transpose(0, 1)
-        return dropped
+        return self.drop_features(x_SUF.transpose(0, 1)).transpose(0, 1)
 
     def _recurrent(self, x_SUF: Tensor, lengths: Tensor, rows: Tensor | None) -> Tensor:
         """(S, U, F) -> (S, U, 2 * hidden): the LSTM's states, over all windows of a row."""
@@ -135,8 +133,7 @@ class Tagger(ImitatingHead):
         x_SUF = self.projection(x_SUF)
         sequences, units = x_SUF.shape[:2]
         if rows is None or len(lengths_B := _units_of_rows(lengths, rows)) == sequences:
-            result: Tensor = self.lstm(x_SUF, Texts(lengths))
-            return result
+            return self.lstm(x_SUF, Texts(lengths))
         # In fixed shapes all rows have the same number of windows, and the width must not depend on their lengths.
         columns = sequences // len(lengths_B) * units if is_fixed() else int(on_host(lengths_B).max())
         of_windows, of_rows = Inside.of(lengths, units), Inside.of(lengths_B, columns)

@@ -41,8 +41,7 @@ class Attention(nn.Module):
         return projected.view(rows, length, parts, self.heads, width // parts // self.heads).permute(2, 0, 3, 1, 4)
 
     def _join(self, mixed_BNTK: Tensor) -> Tensor:
-        output: Tensor = self.output(mixed_BNTK.transpose(1, 2).flatten(2))
-        return output
+        return self.output(mixed_BNTK.transpose(1, 2).flatten(2))
 
     def _mix(
         self, q_BNTK: Tensor, k_BNSK: Tensor, v_BNSK: Tensor, mask: Tensor | None, *, causal: bool = False

@@ -26,8 +26,7 @@ class Linear(nn.Linear):
         dtype = compute_dtype(x)
         if x.is_cuda or dtype != torch.bfloat16:
             return super().forward(x)
-        output: Tensor = _Linear.apply(x.to(dtype), self.weight, self.bias)
-        return output
+        return _Linear.apply(x.to(dtype), self.weight, self.bias)
 
 
 class _Linear(torch.autograd.Function):

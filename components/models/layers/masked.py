@@ -155,8 +155,7 @@ class MaskedModel(LanguageModel):
         return outputs
 
     def _transformed(self, x: Tensor) -> Tensor:
-        transformed: Tensor = self.transform_norm(activated(self.transform(x), self.config.activation))
-        return transformed
+        return self.transform_norm(activated(self.transform(x), self.config.activation))
 
 
 def pair_loss(top_BTD: Tensor, pooler: nn.Linear, output: nn.Linear, labels_B: Tensor) -> Sum:

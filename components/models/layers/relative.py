@@ -156,8 +156,7 @@ class RelativeAttention(nn.Module):
             preference_NBQ1 = (q_NBQK + _per_head(self.segment_bias, q_NBQK)) @ _per_head(other_NK, q_NBQK).mT
             scores_NBQS = scores_NBQS.addcmul_(preference_NBQ1, scope.differs.to(scores_NBQS.dtype))
         mixed_NBQK = self._attend(q_NBQK + _per_head(u_NK, q_NBQK), k_NBSK, v_NBSK, scores_NBQS, scope.hidden)
-        output: Tensor = self.output(mixed_NBQK.permute(1, 2, 0, 3).reshape(rows, queries, width))
-        return output
+        return self.output(mixed_NBQK.permute(1, 2, 0, 3).reshape(rows, queries, width))
 
     def _attend(
         self, q_NBQK: Tensor, k_NBSK: Tensor, v_NBSK: Tensor, scores_NBQS: Tensor, hidden: Tensor | None
@@ -271,12 +270,10 @@ class RelativeBlock(nn.Module):
 
     def keys(self, source_BSD: Tensor) -> Tensor:
         """Keys and values (B, S, C) of memory and segment, from this block's inputs (B, S, D)."""
-        keys: Tensor = self.attention.key_value(source_BSD)
-        return keys
+        return self.attention.key_value(source_BSD)
 
     def forward(self, x_BQD: Tensor, keys_BSC: Tensor, scope: Scope, biases: Biases | None = None) -> Tensor:
         """(B, Q, D) -> (B, Q, D); arguments as of `RelativeAttention.forward`, with the output of `keys`."""
         x_BQD = self.attention_norm(x_BQD + self.drop(self.attention(x_BQD, keys_BSC, scope, biases)))
         inner_BQF = self.drop(self.activation(self.expand(x_BQD)))
-        output: Tensor = self.norm(x_BQD + self.drop(self.contract(inner_BQF)))
-        return output
+        return self.norm(x_BQD + self.drop(self.contract(inner_BQF)))

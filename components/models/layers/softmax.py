@@ -44,10 +44,9 @@ def linear_cross_entropy(x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, target
     dtype = compute_dtype(x_ND)
     if x_ND.is_cuda:
         weight_VD, bias_V = aligned(weight_VD, bias_V)
-    loss: Tensor = _LinearCrossEntropy.apply(
+    return _LinearCrossEntropy.apply(
         x_ND.to(dtype), weight_VD.to(dtype), bias_V.to(dtype), targets_N, torch.is_grad_enabled()
     )
-    return loss
 
 
 def aligned(weight_VD: Tensor, bias_V: Tensor) -> tuple[Tensor, Tensor]:

@@ -91,12 +91,10 @@ class Block(nn.Module):
         return self._after_norm(self.attention_norm(x_BTD))
 
     def _after_norm(self, x_BTD: Tensor) -> Tensor:
-        normed_BTD: Tensor = self.norm(x_BTD + self.drop(self._feed(x_BTD)))
-        return normed_BTD
+        return self.norm(x_BTD + self.drop(self._feed(x_BTD)))
 
     def _feed(self, x_BTD: Tensor) -> Tensor:
-        fed_BTD: Tensor = self.contract(activated(self.expand(x_BTD), self.activation))
-        return fed_BTD
+        return self.contract(activated(self.expand(x_BTD), self.activation))
 
 
 class DecoderBlock(Block):

@@ -135,8 +135,7 @@ def _positions(tokens: Ids, noise: Floats, predicted: int) -> Ids:
     # Order of selection: whole spans in random order, then single pieces in random order, special pieces last.
     sequence = np.take_along_axis(noise[:, 2], context, axis=1) + 1e-9 * positions
     rank = np.where(inside, sequence, 1 + noise[:, 2]) + 2 * (tokens < FIRST_ORDINARY)
-    chosen: Ids = np.sort(np.argpartition(rank, predicted - 1, axis=1)[:, :predicted], axis=1)
-    return chosen
+    return np.sort(np.argpartition(rank, predicted - 1, axis=1)[:, :predicted], axis=1)
 
 
 def _order(positions: Ids, framed: np.ndarray[Any, np.dtype[np.bool_]], noise: Floats) -> Ids:
