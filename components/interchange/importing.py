@@ -22,7 +22,7 @@ from components.interchange.huggingface import CONVERTERS, family_of
 from components.interchange.published import Imported, plain_tensors, with_settings
 from components.interchange.transformer_xl import MODEL_TYPE as TRANSFO_XL
 from components.interchange.transformer_xl import from_transfo_xl, vocabulary_file
-from components.interchange.vectors_binary import SUFFIX
+from components.interchange.vectors import SUFFIX
 from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
 from components.models.encoder import KIND, build_model, save_encoder, write_untrained

@@ -25,8 +25,7 @@ from torch import Tensor
 from components.core.errors import ArtifactError
 from components.data.segmenters import SEGMENTERS, Segmentation
 from components.interchange.published import NEVER, Imported, chosen_rows, plain_tensors, unfit
-from components.interchange.vectors_binary import FastTextVectors, read_any
-from components.interchange.vectors_text import UNKNOWN
+from components.interchange.vectors import UNKNOWN, FastTextVectors, read_any
 from components.models.encoder import build_model, misfits
 from components.models.ulmfit import FAMILY, AWDLSTMConfig
 from components.tokenization.bert import backend

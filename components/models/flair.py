@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -38,9 +38,6 @@ from components.tokenization import Tokenizer
 
 #: A function that returns a loss and a detached state.
 Part = Callable[[], tuple[Tensor, State]]
-
-#: The thread of the second part; started on first use.
-_second: ThreadPoolExecutor | None = None
 
 
 def losses_in_parallel(
@@ -66,7 +63,7 @@ def losses_in_parallel(
     )
     if threads == 1:
         return first(), second()
-    future = _second_thread().submit(second)
+    future = _second_thread(os.getpid()).submit(second)
     try:
         return first(), future.result()
     finally:
@@ -112,20 +109,10 @@ class _Precomputed(torch.autograd.Function):
         return (None, None, *(None if grad is None else grad * scale.to(grad.dtype) for grad in ctx.gradients))
 
 
-def _second_thread() -> ThreadPoolExecutor:
-    global _second
-    if _second is None:
-        _second = ThreadPoolExecutor(max_workers=1, thread_name_prefix="parallel")
-    return _second
-
-
-def _forget() -> None:
-    """After a fork the child has the executor, but not its thread."""
-    global _second
-    _second = None
-
-
-os.register_at_fork(after_in_child=_forget)
+@lru_cache(maxsize=1)
+def _second_thread(process: int) -> ThreadPoolExecutor:
+    # A forked process, which has another number, has a thread of its own.
+    return ThreadPoolExecutor(1, "parallel")
 
 
 class FLAIRConfig(ModelConfig):

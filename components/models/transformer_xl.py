@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from components.models.base import (
     Batch,
     Carry,
-    LanguageModel,
     Losses,
     ModelFamily,
     Rate,
@@ -40,7 +39,15 @@ from components.models.layers.dropout import Dropout
 from components.models.layers.host import both
 from components.models.layers.linear import compute_dtype
 from components.models.layers.packing import packing
-from components.models.layers.relative import Count, RelativeBlock, RelativeConfig, Scope, distances, sinusoids
+from components.models.layers.relative import (
+    Count,
+    RelativeBlock,
+    RelativeConfig,
+    RelativeModel,
+    Scope,
+    distances,
+    sinusoids,
+)
 from components.tokenization.special import END
 
 
@@ -73,7 +80,7 @@ class TransformerXLConfig(RelativeConfig):
         return self
 
 
-class TransformerXL(LanguageModel):
+class TransformerXL(RelativeModel):
     """Causal language model with memory; `losses` reads `tokens` and `targets` (B, T). Its carry is each block's input
     at the last m <= `memory` positions, (B, m, D); of `predict` each block's keys and values (B, m, 2 D)."""
 
@@ -161,20 +168,10 @@ class TransformerXL(LanguageModel):
         groups[1] += shared
         return groups
 
-    def remap_vocabulary(self, rows: Tensor) -> None:
-        self.pieces = self.pieces.remapped(rows)
-        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
-
-    def set_output_bias(self, log_frequencies: Tensor) -> None:
-        self.pieces.set_bias(log_frequencies)
-
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         keys: list[Tensor] = []
         outputs = self._run(tokens, carry, keys)
         return self.pieces.logits(self.drop(outputs[-1])), tuple(self._last(key_BSC).detach() for key_BSC in keys)
-
-    def piece_embedding(self) -> nn.Parameter | None:
-        return self.pieces.tables[0] if self.pieces.clusters == 1 else None
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
         # In pretraining every document follows an END.

@@ -20,12 +20,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, count_tensor
+from components.models.base import Batch, Carry, Losses, ModelFamily, count_tensor
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import compute_dtype
 from components.models.layers.packing import packing
-from components.models.layers.relative import RelativeBlock, RelativeConfig, Scope, distances, sinusoids
+from components.models.layers.relative import RelativeBlock, RelativeConfig, RelativeModel, Scope, distances, sinusoids
 from components.tokenization.special import END, MASK, START
 
 
@@ -36,7 +36,7 @@ class XLNetConfig(RelativeConfig):
     backward_rows: bool = False
 
 
-class XLNet(LanguageModel):
+class XLNet(RelativeModel):
     """Permutation language model with memory.
 
     `losses` reads, (B, T) unless stated otherwise:
@@ -93,22 +93,12 @@ class XLNet(LanguageModel):
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [self.pieces.embedding_parameters(), *(list(block.parameters()) for block in self.blocks)]
 
-    def remap_vocabulary(self, rows: Tensor) -> None:
-        self.pieces = self.pieces.remapped(rows)
-        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
-
-    def set_output_bias(self, log_frequencies: Tensor) -> None:
-        self.pieces.set_bias(log_frequencies)
-
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         # [MASK] pieces have the highest order, so they are predicted from the others only.
         order_BT = (tokens == MASK).long()
         positions_BT = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
         states, top_BTD = self._run(tokens, _segments(tokens), order_BT, carry, positions_BM=positions_BT)
         return self.pieces.logits(self.drop(top_BTD)), self._remembered(carry, states, tokens.shape[1])
-
-    def piece_embedding(self) -> nn.Parameter:
-        return self.pieces.tables[0]
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
         # The class piece is at the end, as in pretraining.

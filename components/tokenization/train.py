@@ -37,10 +37,7 @@ NO_LETTERS = "none"
 
 
 def count_words(spaced: Iterable[str]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for text in spaced:
-        counts.update(text.split())
-    return counts
+    return Counter(word for text in spaced for word in text.split())
 
 
 def report_on_words(tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any]:

@@ -72,7 +72,11 @@ class _Group:
 def learn_unigram(words: Mapping[str, int], *, size: int) -> list[tuple[str, float]]:
     """At most `size` (piece, log probability), most probable first; deterministic for given counts. Every character of
     `words` is a piece; if there are more than `size` characters, only these are pieces."""
-    counted = _word_parts(words)
+    parts: Counter[str] = Counter()
+    for word, count in words.items():
+        for start in range(0, len(word), LONGEST_WORD):
+            parts[word[start : start + LONGEST_WORD]] += count
+    counted = dict(sorted(parts.items()))
     characters = sorted({character for word in counted for character in word})
     pieces, weights = _seeds(counted, characters, limit=max(LEAST_SEEDS, SEEDS * size))
     scores = np.log(weights / weights.sum())
@@ -91,14 +95,6 @@ def learn_unigram(words: Mapping[str, int], *, size: int) -> list[tuple[str, flo
     order = np.lexsort((np.arange(len(pieces)), -scores, ~_single(pieces)))[: max(size, len(characters))]
     taken = [(pieces[index], float(scores[index])) for index in order]
     return sorted(taken, key=lambda entry: (-entry[1], entry[0]))
-
-
-def _word_parts(words: Mapping[str, int]) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for word, times in words.items():
-        for start in range(0, len(word), LONGEST_WORD):
-            counts[word[start : start + LONGEST_WORD]] += times
-    return dict(sorted(counts.items()))
 
 
 def _seeds(words: Mapping[str, int], characters: list[str], *, limit: int) -> tuple[list[str], Floats]:

@@ -62,7 +62,7 @@ def test_dev_is_never_read(make_job, in_process, monkeypatch):
         assert split != "dev"
         return read_split(directory, split, **named)
 
-    for module in ("crossvalidation", "frozen", "run_rows", "specs", "stage"):
+    for module in ("crossvalidation", "frozen", "member", "specs", "stage"):
         monkeypatch.setattr(f"components.learners.finetuning.{module}.read_split", refuses)
     finetune(make_job("ulmfit", "classification", source=BUDGET, frozen=True))
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from components.core.errors import DataError
 from components.data.tasks.examples import TaskFacts, read_facts, read_split
 from components.data.tasks.results import read_answers
-from components.learners.finetuning import frozen, run_rows
+from components.learners.finetuning import frozen, member
 from components.learners.finetuning.distil import chosen_of
 from components.learners.finetuning.features import FeatureTable
 from components.learners.finetuning.specs import label_fields, names_of
@@ -85,14 +85,14 @@ def test_every_family_and_way(family, method, kind, make_job, in_process):
 )
 def test_heads_that_are_not_solved_or_read_several_vectors(changes, method, make_job, in_process, monkeypatch):
     rows = []
-    real = run_rows.RunRows.of_head
+    real = member.RunRows.of_head
 
     def noted(self, inputs, *, names):
         actual = real(self, inputs, names=names)
         rows.extend((len(self), len(single.table), len(single.targets)) for single in actual.values())
         return actual
 
-    monkeypatch.setattr(run_rows.RunRows, "of_head", noted)
+    monkeypatch.setattr(member.RunRows, "of_head", noted)
     job = make_job("bert", "classification", source=BUDGET, method=method, label_names="always", **changes)
     output = finetune(job)
     check(job, output)

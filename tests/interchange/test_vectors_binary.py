@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 
 from components.core.errors import ArtifactError, ConfigError, DataError
 from components.data.segmenters import Segmentation
-from components.interchange import vectors_binary
+from components.interchange import vectors
 from components.interchange.importing import import_encoder, read_published
-from components.interchange.vectors_binary import MAGIC, read_any
+from components.interchange.vectors import MAGIC, read_any
 from components.models.encoder import load_encoder
 from components.models.fasttext import FastTextConfig, ngram_buckets
 from components.settings.tokenizer import WordSettings
@@ -74,7 +74,7 @@ def test_fasttext_composes_all_words(tmp_path):
 
 
 def test_rare_words_of_fasttext_are_composed_of_ngrams(tmp_path, monkeypatch):
-    monkeypatch.setattr(vectors_binary, "MOST_WORDS", 2)
+    monkeypatch.setattr(vectors, "MOST_WORDS", 2)
     published = read_published(fasttext(tmp_path / "v.bin"))
     assert published.tokenizer.vocab_size == 6
     np.testing.assert_allclose(published.model.vector("queen"), composed("queen", None), rtol=1e-5)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from components.core.errors import ArtifactError, DataError
-from components.interchange import vectors_text
-from components.interchange.vectors_text import read_vectors, write_vectors
+from components.interchange.vectors import read_vectors, write_vectors
 
 
 def written(path: Path, text: str | bytes) -> Path:
@@ -100,7 +99,7 @@ def test_words_that_cannot_be_written(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(vectors_text.gzip, "GzipFile", full)
+    monkeypatch.setattr(gzip, "GzipFile", full)
     with pytest.raises(ArtifactError, match=r"cannot be written \(No space left on device\)"):
         write_vectors(tmp_path / "bad.txt.gz", ["the", "a"], vectors)
     assert not any(tmp_path.iterdir())

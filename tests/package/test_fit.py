@@ -19,7 +19,7 @@ from components.core.clock import OutOfTimeError
 from components.core.errors import ArtifactError, HeadstartError
 from components.data.guesses import guess
 from components.data.sampling import read_rows
-from components.interchange.vectors_text import write_vectors
+from components.interchange.vectors import write_vectors
 from components.learners.abstention import threshold_of
 from components.learners.finetuning.runs import Forecast
 from components.learners.loading import load_model

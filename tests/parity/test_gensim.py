@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from components.data.segmenters import Segmentation
-from components.interchange.vectors_text import read_vectors
+from components.interchange.vectors import read_vectors
 from components.models.encoder import build_model
 from components.models.fasttext import FastText, FastTextConfig, ngram_buckets
 from components.models.static import skip_gram

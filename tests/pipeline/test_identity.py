@@ -225,7 +225,7 @@ def test_families_and_kinds_that_are_not_used_are_not_reached(before):
     assert files("adapt@bert", "models") & families == {"bert"}
     assert files("finetune@aws-type-bert-adapted", "models") & families == {"bert"}
     # The readers of vectors, from which embeddings may start.
-    assert files("pretrain@ulmfit", "interchange") <= {"__init__", "vectors_text", "vectors_binary"}
+    assert files("pretrain@ulmfit", "interchange") <= {"__init__", "vectors"}
     assert "translation" not in files("pretrain@ulmfit", "pretraining")
     assert not any("finetuning" in path for path in before["pretrain@ulmfit"].code)
     assert not any(path.startswith("components/models") for path in before["evaluate@aws-type"].code)

@@ -10,7 +10,7 @@ import torch
 
 from components.core.artifacts import digest_files, read_manifest
 from components.core.errors import ConfigError
-from components.interchange.vectors_text import write_vectors
+from components.interchange.vectors import write_vectors
 from components.learners.finetuning.specs import RunSpec, load_initial_encoder
 from components.models import FAMILIES
 from components.models.encoder import build_model, load_encoder

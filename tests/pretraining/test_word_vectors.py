@@ -11,7 +11,7 @@ from torch import nn
 from components.core.artifacts import digest_files, read_manifest
 from components.core.errors import ArtifactError, ConfigError
 from components.data.segmenters import Segmentation
-from components.interchange.vectors_text import WordVectors, write_vectors
+from components.interchange.vectors import WordVectors, write_vectors
 from components.models.encoder import load_encoder
 from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES

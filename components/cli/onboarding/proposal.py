@@ -14,7 +14,7 @@ import numpy as np
 from components.cli.onboarding.inspection import Facts
 from components.data.tasks.label_texts import are_words, text_of
 from components.learners.task_models.extent import Extent, reading_of
-from components.learners.words.languages import UNSPACED
+from components.learners.words import UNSPACED
 from components.settings.completion import PASSES
 from components.settings.contrastive import ROWS, ContrastiveSettings, steps_of
 from components.settings.minutes import FIRST_MINUTES

@@ -147,14 +147,11 @@ class _Likelihood:
             loss.backward()
             total += loss.item()
         assert x_NC.grad is not None
-        pieces = [self.turned_FN @ x_NC.grad.numpy(), *(_gradient(part) for part in self.parts)]
+        pieces = [self.turned_FN @ x_NC.grad.numpy()]
+        # Zeros for a parameter that the loss does not use (transitions, in sentences of one word).
+        pieces += [np.zeros(part.shape) if part.grad is None else part.grad.numpy() for part in self.parts]
         gradient = np.concatenate([piece.ravel() for piece in pieces]) + penalty * point
         return total + penalty / 2 * float(point @ point), gradient
-
-
-def _gradient(part: Tensor) -> Floats:
-    # Zeros for a parameter that the loss does not use (transitions, in sentences of one word).
-    return np.zeros(part.shape) if part.grad is None else part.grad.numpy()
 
 
 def _batches(lengths: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], Tensor, Tensor]]:

@@ -53,27 +53,18 @@ def pool_bags(encoder: StaticVectors, sequences: Sequence[NDArray[np.integer[Any
     # Each distinct piece is embedded once: fastText composes its vectors.
     distinct_W, which_N = ids_N.unique(return_inverse=True)
     table_WD = encoder.embed(distinct_W).float()
-
-    def mean() -> Tensor:
-        return F.embedding_bag(which_N, table_WD, begins_S, mode="sum") / lengths_S[:, None]
-
-    def most() -> Tensor:
-        return F.embedding_bag(which_N, table_WD, begins_S, mode="max")
-
+    bag = partial(F.embedding_bag, which_N, table_WD, begins_S)
     if pooling == "lead":
         places_N = torch.arange(len(ids_N)) - begins_S.repeat_interleave(lengths_S)
         weights_N = 1 / (3 + places_N).float()
         sums_S = torch.zeros(len(lengths_S)).index_add(
             0, torch.arange(len(lengths_S)).repeat_interleave(lengths_S), weights_N
         )
-        weighted = F.embedding_bag(which_N, table_WD, begins_S, mode="sum", per_sample_weights=weights_N)
-        return weighted / sums_S[:, None]
+        return bag(mode="sum", per_sample_weights=weights_N) / sums_S[:, None]
     if pooling == "max":
-        return most()
-    if pooling == "concat":
-        average = mean()
-        return torch.cat([average, most(), average], dim=1)
-    return mean()
+        return bag(mode="max")
+    mean_SD = bag(mode="sum") / lengths_S[:, None]
+    return torch.cat([mean_SD, bag(mode="max"), mean_SD], dim=1) if pooling == "concat" else mean_SD
 
 
 #: (up to this length, padded to a multiple of this).

@@ -6,11 +6,10 @@ from functools import partial
 from typing import Any, Final
 
 from components.data.tasks.selection import Candidate, Data, System, Training
-from components.learners.words import transductive
+from components.learners.words import UNSPACED, transductive
 from components.learners.words.classifier import WordsModel
 from components.learners.words.features import WordFeatures, fit_text
 from components.learners.words.fits import fit_exclusive, fit_independent, fit_margin, fit_ridge
-from components.learners.words.languages import UNSPACED
 from components.learners.words.linear import LinearModel
 from components.learners.words.text import Tfidf
 

@@ -26,7 +26,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import ModelConfig, Rate, Size
+from components.models.base import LanguageModel, ModelConfig, Rate, Size
+from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import LayerNorm, Linear
 
@@ -277,3 +278,19 @@ class RelativeBlock(nn.Module):
         x_BQD = self.attention_norm(x_BQD + self.drop(self.attention(x_BQD, keys_BSC, scope, biases)))
         inner_BQF = self.drop(self.activation(self.expand(x_BQD)))
         return self.norm(x_BQD + self.drop(self.contract(inner_BQF)))
+
+
+class RelativeModel(LanguageModel):
+    """Base of the models of these blocks, whose `pieces` are the embedding and the softmax."""
+
+    pieces: TiedVocabulary
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        self.pieces = self.pieces.remapped(rows)
+        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
+
+    def set_output_bias(self, log_frequencies: Tensor) -> None:
+        self.pieces.set_bias(log_frequencies)
+
+    def piece_embedding(self) -> nn.Parameter | None:
+        return self.pieces.tables[0] if self.pieces.clusters == 1 else None

@@ -57,16 +57,12 @@ def aligned(weight_VD: Tensor, bias_V: Tensor) -> tuple[Tensor, Tensor]:
     return F.pad(weight_VD, (0, 0, 0, more)), F.pad(bias_V, (0, more), value=-math.inf)
 
 
-def _chunk_rows(x_ND: Tensor, pieces: int) -> int:
-    return max(CHUNK_ROWS, CHUNK_LOGITS // pieces) if x_ND.is_cuda else CHUNK_ROWS
-
-
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor, with_gradient: bool
     ) -> Tensor:
-        rows, size = len(x_ND), _chunk_rows(x_ND, len(weight_VD))
+        rows, size = len(x_ND), max(CHUNK_ROWS, CHUNK_LOGITS // len(weight_VD)) if x_ND.is_cuda else CHUNK_ROWS
         losses_N = torch.empty(rows, dtype=torch.float32, device=x_ND.device)
         tiny = torch.finfo(torch.float32).tiny
         logits = x_ND.new_empty(min(size, rows), len(weight_VD))

@@ -27,7 +27,7 @@ from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import extract_member, members_of
 from components.interchange.huggingface import CONVERTERS
 from components.interchange.tokenizer_json import library_tokenizer, write_tokenizer
-from components.interchange.vectors_text import write_vectors
+from components.interchange.vectors import write_vectors
 from components.learners.task_models.classifier import TextClassifier, load_members
 from components.learners.words.classifier import DESCRIPTION, FORM, form_of
 from components.models.encoder import TOKENIZER as TOKENIZER_FOLDER

@@ -29,8 +29,7 @@ from torch import Tensor, nn
 from components.core import threads
 from components.core.artifacts import digest_files, read_manifest, writing
 from components.core.errors import ArtifactError, ConfigError
-from components.interchange.vectors_binary import read_any
-from components.interchange.vectors_text import UNKNOWN, WordVectors
+from components.interchange.vectors import UNKNOWN, WordVectors, read_any
 from components.models.base import LanguageModel
 from components.models.layers.text_words import LONGEST, TextWords, packed
 from components.tokenization import Tokenizer
@@ -179,19 +178,14 @@ def start_from_vectors(table: nn.Parameter, directory: Path, *, keep_scale: bool
     vectors_NE, pieces_N = stored["vectors"], stored["pieces"]
     width = table.shape[1]
     if vectors_NE.shape[1] > width:
-        vectors_NE = first_directions(vectors_NE, width)
+        exact_NE = vectors_NE.double()
+        vectors_NE = (exact_NE @ principal_directions(exact_NE.t() @ exact_NE, width)).float()
     scale = 1.0 if keep_scale else float(table.detach().std() / vectors_NE.std().clamp_min(1e-12))
     with torch.no_grad():
         table[pieces_N, : vectors_NE.shape[1]] = (vectors_NE * scale).to(table.device)
     trained = np.zeros(len(table), dtype=np.bool_)
     trained[pieces_N.numpy()] = True
     return trained
-
-
-def first_directions(vectors_NE: Tensor, width: int) -> Tensor:
-    """(N, width) coordinates in the directions of the largest second moments."""
-    exact = vectors_NE.double()
-    return (exact @ principal_directions(exact.t() @ exact, width)).float()
 
 
 def principal_directions(moments_EE: Tensor, width: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 
 from components.core.errors import ArtifactError, ConfigError
 from components.interchange.importing import import_encoder, read_published
-from components.interchange.vectors_text import read_vectors, write_vectors
+from components.interchange.vectors import read_vectors, write_vectors
 from components.models.encoder import build_model, load_encoder
 from components.models.static import StaticVectors
 from components.registry.exports.champion import export_encoder
