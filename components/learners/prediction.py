@@ -1,7 +1,7 @@
 """Predict the rows of a file with a classifier, one batch in memory.
 
-Every output row has the columns of its input row and of the task's answers (`components.data.tasks.task_io`). Answers
-are empty if a part of the input is missing. The output is renamed at the end, so it is complete or absent."""
+A row has its input columns and those of the task's answers (`components.data.tasks.task_io`), which are empty if a part
+of the input is missing. The output is renamed at the end, so it is complete or absent."""
 
 from __future__ import annotations
 

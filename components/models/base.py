@@ -227,7 +227,6 @@ class LanguageModel(nn.Module, ABC):
 
 
 def last_states(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """The state (B, D) of (B, T, D) at each text's last position."""
     return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
 
 

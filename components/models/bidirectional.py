@@ -53,7 +53,6 @@ class BidirectionalModel(LanguageModel):
         return [torch.cat([static_BTS.to(state_BTD.dtype), state_BTD], dim=-1) for state_BTD in states]
 
     def _parts(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The static vectors (B, T, S) and the states (B, T, H) of both directions."""
         width = 0 if self.static is None else self.static.shape[1]
         ahead_BTH, back_BTH = hidden[..., width:].chunk(2, dim=-1)
         return hidden[..., :width], ahead_BTH, back_BTH

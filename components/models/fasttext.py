@@ -156,7 +156,6 @@ class FastText(StaticVectors):
         self._known_begins = on_host(self.begins)
 
     def _known(self, tokens_N: Tensor) -> Tensor:
-        """(N, D) vectors of pieces of the vocabulary."""
         words_ND = F.embedding(tokens_N, self.word)
         if not len(self.begins):
             return words_ND
@@ -178,7 +177,6 @@ class FastText(StaticVectors):
         return self._foreign[id_]
 
     def _unseen(self, buckets: list[list[int]]) -> Tensor:
-        """(len(buckets), D) vectors of words outside the vocabulary."""
         grams_G, begins_W = _ragged(buckets, self.gram.device)
         means_WD = F.embedding_bag(grams_G, self.gram, begins_W[:-1], mode="mean", sparse=self.config.sparse)
         return torch.where(begins_W.diff().unsqueeze(1) > 0, means_WD, self.word[UNK])

@@ -201,8 +201,6 @@ def _reusable(output: Path, *, fingerprint: str, origins: dict[str, str]) -> dic
 
 @dataclass(frozen=True)
 class Shard:
-    """Inputs of `tokenize_shard`: the name of a Parquet shard in the work folder, and its number of documents."""
-
     name: str
     tokenizer: Path
     fingerprint: str
@@ -228,7 +226,6 @@ def _loaded(directory: Path, fingerprint: str) -> Tokenizer:
 
 
 def metrics_of(shards: list[Counts]) -> dict[str, float]:
-    """Totals of a split, tokens per word, and the rate of unknown tokens."""
     total = sum(shards, Counts())
     counts = asdict(total)
     if not total.targets:

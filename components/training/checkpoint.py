@@ -210,7 +210,6 @@ class CheckpointStore:
         return self.remote and REJECTED.search(str(error)) is not None
 
     def _failure(self, what: str, error: Exception) -> TrainingError:
-        """The error of a failed request, which `what` names."""
         remedy = ""
         if self._is_rejected(error):
             remedy = (

@@ -179,8 +179,7 @@ class WeightAverage:
 
 
 def non_monotone(losses: Sequence[float]) -> bool:
-    """Whether the last held-out loss is worse than the best but for the last n = 5 (Merity et al. 2018, algorithm
-    1)."""
+    """Whether the last loss v_t exceeds the best of v_0 .. v_{t-n-1}, t > n = 5 (Merity et al. 2018, algorithm 1)."""
     *earlier, last = losses or [0.0]
     return len(earlier) > 5 and last > min(earlier[:-5])
 

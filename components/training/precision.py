@@ -1,8 +1,5 @@
-"""Device and precision of training: weights are float32; `bf16` computes matrix products in bfloat16 (torch.autocast).
-
-`auto` is decided by the device's instructions and the model's size, never by measured time, so that all runs on the
-same type of processor compute the same numbers.
-"""
+"""Device and precision of training: float32, or `bf16` matrix products (torch.autocast). `auto` is decided by
+instructions and size, never by measured time, so that the same type of processor computes the same numbers."""
 
 from contextlib import AbstractContextManager
 from typing import Final, Literal

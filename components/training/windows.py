@@ -1,8 +1,5 @@
-"""Interface of samplers: batches as pure functions of (seed, step), contract 6.
-
-A sampler makes the batch of any step, in any order. The global batch does not depend on the number of workers, each of
-which receives its share of the rows. The only state between calls is read-ahead buffers.
-"""
+"""Interface of samplers: batches as pure functions of (seed, step), in any order and for any number of workers
+(contract 6). The only state between calls is read-ahead buffers."""
 
 from __future__ import annotations
 

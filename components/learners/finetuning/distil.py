@@ -1,10 +1,8 @@
 """Stages `teach` and `distil`: a student learns the predictions of teachers (Hinton et al. 2015).
 
-`teach` labels the texts of a group of `distil` with the runs of a fine-tuned system: of every label budget and seed,
-and with `selection: budget` of its folds. The weights of most runs are not stored, so each run is trained again up to
-the point that was chosen for it, without evaluations. A student's run learns from the teachers' runs of the same
-budget, seed and fold; its penalty and end are chosen as the teacher's, on the rows of all folds. A words model beside
-the encoder is left out."""
+`teach` labels the texts of a group of `distil` with the runs of a fine-tuned system, one for each label budget, seed
+and fold. Most weights are not stored, so each run is trained again up to the point that was chosen for it. A student's
+run learns from the teachers' runs of the same budget, seed and fold. A words model beside the encoder is left out."""
 
 import json
 from collections.abc import Iterator

@@ -1,6 +1,4 @@
-"""Stage `intermediate`: the encoder of a model that was fine-tuned on another task with many labels, as an
-initialisation (Phang et al. 2018, "Sentence encoders on STILTs"): of the largest label budget, and of its first
-seed."""
+"""Stage `intermediate`: the encoder of a model that was fine-tuned on another task (Phang et al. 2018, STILTs)."""
 
 import shutil
 from pathlib import Path

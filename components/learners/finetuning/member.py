@@ -265,7 +265,6 @@ class Member:
         return predictions | self._frozen | self.weights()
 
     def _labels_for_students(self) -> list[Answer]:
-        """What students learn of the texts that the run labels, by the best weights."""
         self.learning.load_state_dict(self._best)
         self.model.eval()
         head = self.model.head
@@ -372,7 +371,6 @@ class RunRows:
         return read_by_head(self._model, self.features(split))
 
     def current_inputs(self, split: str) -> FeatureTable:
-        """The inputs of the head for a split's rows, by the encoder as it is."""
         return read_by_head(self._model, extract(self._model, self.encoded(split), precision=self.spec.precision))
 
     def features(self, split: str) -> FeatureTable:

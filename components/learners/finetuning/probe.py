@@ -1,8 +1,6 @@
-"""Training of a head on frozen-encoder features.
-
-A linear head on one vector per row is fitted to its optimum, all others are trained by gradient steps. Fine-tuning that
-starts from a fitted head distorts the features less than from a random head (Kumar et al. 2022, "Fine-tuning can
-distort pretrained features and underperform out-of-distribution")."""
+"""Training of a head on frozen-encoder features: a linear head on one vector per row is fitted to its optimum, all
+others by gradient steps. Fine-tuning from a fitted head distorts the features less than from a random one (Kumar et
+al. 2022)."""
 
 import itertools
 import warnings

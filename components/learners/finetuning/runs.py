@@ -1,9 +1,8 @@
 """One fine-tuning run: one seed, and one label budget of each task, from encoder to predictions.
 
-A run has one member per task; the members share an encoder. The head of each member is first trained on features of the
-frozen encoder. The way to learn (`components.learners.ways`) decides what is trained after that. The metrics on dev are
-computed repeatedly, and each member keeps the weights with its highest primary metric. A run is a function of its
-`GroupSpec`; a killed one resumes from its last checkpoint, and a finished one is not repeated."""
+A run has one member per task; the members share an encoder. Each head is first trained on features of the frozen
+encoder; the way to learn (`components.learners.ways`) decides what is trained after that. Each member keeps the weights
+with its highest metric on dev. A killed run resumes from its last checkpoint, and a finished one is not repeated."""
 
 import math
 import time

@@ -1,10 +1,6 @@
-"""Words beside the encoder (`finetune.<name>.words: auto`).
-
-The words model is combined with the encoder by a mean of the probabilities, or by one logistic regression on features
-of the frozen encoder beside the TF-IDF weights. These have a scale of their own, because the penalty that suits
-hundreds of normalised features suppresses weights of norm 1. System, weight and scale are chosen on the rows that the
-run's other choices are made on. The predictions that are scored come from choices that were made without the row's
-fold.
+"""Words beside the encoder (`finetune.<name>.words: auto`): a mean of the probabilities, or one logistic regression on
+features of the frozen encoder beside the TF-IDF weights, with a scale because the penalty that suits features
+suppresses them. What is chosen is chosen on the rows of the run's other choices, and scored without the row's fold.
 
 Shapes: N rows, F features of the encoder, V of the words, C labels."""
 

@@ -1,19 +1,12 @@
 """Prediction that does not depend on the batch: every row is computed in shapes that follow from the row alone.
 
-Libraries choose kernels by the sizes of a matrix product and by the number of threads, and kernels differ in the last
-bits. Therefore
+Libraries choose kernels, which differ in the last bits, by the sizes of a matrix product and by the number of threads.
+Therefore a sequence is padded to the next of a fixed set of lengths (`padded_length`), a batch of one length always has
+the same number of rows (the last is filled with copies), one thread computes a batch, and static word vectors are
+pooled without padding. The head is computed in a second step, whose shapes follow from the sequences and units of the
+row.
 
-- a sequence is padded to the next of a fixed set of lengths (`padded_length`), whatever the others are;
-- a batch of one length always has the same number of rows; the rest of the last batch is filled with copies of a row;
-- a batch is computed by one thread; further threads compute other batches;
-- static word vectors are pooled without padding, each text on its own
-(`components.learners.task_models.fixed_batches`).
-
-The head is computed in a second step, because the sequences of a row may have different lengths. Its shapes follow from
-the number of sequences and units of the row.
-
-Shapes: S sequences of a row, T padded length, U units, F features.
-"""
+Shapes: S sequences of a row, T padded length, U units, F features."""
 
 import math
 import os

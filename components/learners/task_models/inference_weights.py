@@ -1,7 +1,4 @@
-"""Copies of a model whose weights are converted once for inference: to bfloat16, or to 8-bit integers.
-
-Autocast casts float32 weights for every batch, which for one text takes longer than the matrix products.
-"""
+"""Copies of a model whose weights are converted once for inference: to bfloat16, or to 8-bit integers."""
 
 import copy
 

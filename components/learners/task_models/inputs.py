@@ -1,8 +1,7 @@
 """Encoding of one text or two texts as sequences of piece ids, windows over long texts, and how much of a text is read.
 
-For encoders without recurrent state, a text is split into windows of at most `chunk` pieces, or the encoder's
-positions. Each window has the special pieces and is encoded independently; the head reads the pooled vectors. Encoders
-with a state read the whole text chunk by chunk (`LanguageModel.set_chunks`)."""
+Windows have the special pieces and are encoded independently; the head reads the pooled vectors. Encoders with a state
+read the whole text chunk by chunk (`LanguageModel.set_chunks`)."""
 
 from collections.abc import Callable, Sequence
 from typing import Final

@@ -61,7 +61,6 @@ def lead_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
 
 
 def masked_max(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """Maximum over the pieces without padding: (S, T, D) -> (S, D)."""
     inside = mask(lengths, hidden.shape[1])[..., None]
     return hidden.float().masked_fill(~inside, float("-inf")).amax(1)
 

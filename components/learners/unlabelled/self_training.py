@@ -1,7 +1,7 @@
-"""Co-training of linear models on fixed features (Blum and Mitchell 1998, with averaged teachers).
+"""Co-training of linear models on fixed features, one per view (Blum and Mitchell 1998, with averaged teachers).
 
-One linear model is fitted per view (set of features). In each round, the models of the last round, calibrated on
-labelled rows that they have not learned from, label the unlabelled rows together, and every model is fitted again.
+In each round, the models of the last round, calibrated on labelled rows that they have not learned from, label the
+unlabelled rows together, and every model is fitted again.
 
 Shapes: N labelled rows, U unlabelled rows, M rows, F features, C labels."""
 

@@ -1,5 +1,4 @@
-"""What a way to learn from labels decides about a fine-tuning run after its head is trained on the frozen encoder: what
-is trained, on which batches, and for how many steps (`components.learners.finetuning.runs`)."""
+"""What a way to learn from labels decides about a run: what is trained, on which batches, for how many steps."""
 
 import math
 from collections.abc import Callable, Sequence

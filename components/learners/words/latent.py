@@ -123,7 +123,6 @@ class WordMeans:
         return cls([str(word) for word in described["words"]], arrays["table"], arrays["centre"])
 
     def _means(self, texts: Sequence[str]) -> Vectors:
-        """(N, D) means over the distinct known words of each text."""
         means = np.zeros((len(texts), self.table.shape[1]), dtype=np.float32)
         for row, ids in enumerate(_ids(texts, self._known)):
             present = np.unique(ids[ids >= 0])

@@ -1,5 +1,4 @@
-"""Words models that are fitted with every candidate of their penalty: logistic regression, a linear support vector
-machine or ridge regression on TF-IDF features."""
+"""Words models that are fitted with every candidate of their penalty, on TF-IDF features."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

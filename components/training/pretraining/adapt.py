@@ -1,5 +1,4 @@
-"""The stage `adapt`: continued pretraining on the domain corpus (of added text: `increments`), and the forgetting that
-it causes."""
+"""The stage `adapt`: continued pretraining on the domain corpus, and the forgetting that it causes."""
 
 import json
 import math

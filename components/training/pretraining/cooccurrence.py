@@ -1,9 +1,7 @@
 """Co-occurrence counts of pieces, from a stream of any length in bounded memory.
 
-Pairs are counted chunk by chunk. If the distinct pairs exceed the memory limit, sorted runs of them are written to
-temporary files and merged range by range at the end (external merge sort); the result is then a memory map of an
-unnamed file, which is deleted when the process ends.
-"""
+If the distinct pairs exceed the limit, sorted runs of them are written to temporary files and merged range by range
+(external merge sort); the result is then a memory map of an unnamed file."""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence

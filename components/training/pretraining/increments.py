@@ -1,9 +1,8 @@
 """Whether adaptation continues from the last adapted model, and on which text.
 
-An increment learns the new shards of the domain corpus, with replay of a sample of the earlier ones and a re-warmed
-learning rate (Ibrahim et al. 2024, Simple and Scalable Strategies to Continually Pre-train Large Language Models). It
-starts with a new optimizer state. A rebuild starts from the pretrained model and learns the whole corpus.
-"""
+An increment learns the new shards of the domain corpus, with replay of earlier ones and a re-warmed learning rate
+(Ibrahim et al. 2024, Simple and Scalable Strategies to Continually Pre-train Large Language Models). A rebuild starts
+from the pretrained model and learns the whole corpus."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,8 +1,5 @@
-"""Worker side of pretraining and adaptation, which differ only in the initial weights.
-
-Workers resume from the newest checkpoint, train, and store the complete result in the last checkpoint. So they may be
-killed at any time and, with checkpoints in S3, need no file system in common with the stage.
-"""
+"""Worker side of pretraining and adaptation. Workers resume from the newest checkpoint and store the complete result in
+the last one, so they may be killed at any time and share no file system with the stage but the checkpoints."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Rows of text with masked pieces, without padding, and pairs of sentences: masked language models (Devlin et al. 2019,
-section 3.1), next-sentence prediction (BERT), full sentences (RoBERTa) and sentence-order prediction (ALBERT)."""
+"""Rows of text with masked pieces, without padding, and pairs of sentences, for BERT, RoBERTa and ALBERT."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
