@@ -36,7 +36,14 @@ from components.data.tasks.kinds import scoring_for
 from components.learners.finetuning.member import Member, per_row
 from components.learners.finetuning.packing import held, unpack
 from components.learners.finetuning.probe import HeadCandidate
-from components.learners.finetuning.runs import GroupSpec, evaluations_at, execute, finished, result, schedule_of
+from components.learners.finetuning.runs import (
+    GroupSpec,
+    evaluations_at,
+    execute,
+    finished,
+    result,
+    schedule_of,
+)
 from components.learners.finetuning.specs import (
     Chosen,
     RunSpec,

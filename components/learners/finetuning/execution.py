@@ -30,7 +30,13 @@ from components.learners.finetuning.attempts import (
     shortened,
     suited_ways,
 )
-from components.learners.finetuning.crossvalidation import Selection, choose_way, cross_validate, final, stores
+from components.learners.finetuning.crossvalidation import (
+    Selection,
+    choose_way,
+    cross_validate,
+    final,
+    stores,
+)
 from components.learners.finetuning.features import trim
 from components.learners.finetuning.frozen import compute_all
 from components.learners.finetuning.packing import unpack
