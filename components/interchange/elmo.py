@@ -89,7 +89,10 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
 
 def from_elmo(options: Any, arrays: Mapping[str, NDArray[np.float32]]) -> Restored:
     """Convert options and arrays; the settings have a vocabulary of the special pieces.
-    Raises ArtifactError: an option is missing or not supported, or arrays are missing, surplus or misshapen."""
+
+    Raises:
+        ArtifactError: an option is missing or not supported, or arrays are missing, surplus or misshapen.
+    """
     try:
         lstm, characters = options["lstm"], options["char_cnn"]
         settings = {

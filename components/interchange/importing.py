@@ -65,7 +65,11 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_tensors(files: list[Path]) -> dict[str, Tensor]:
-    """All tensors of safetensors files, or of one file of `torch.save`. Raises ArtifactError: a file is damaged."""
+    """All tensors of safetensors files, or of one file of `torch.save`, by name.
+
+    Raises:
+        ArtifactError: a file is damaged.
+    """
     tensors: dict[str, Tensor] = {}
     for path in files:
         try:
@@ -94,7 +98,8 @@ def import_encoder(
 
     Raises:
         ArtifactError: the format is unknown, the source is damaged or inconsistent, or the output exists.
-        ConfigError: the family does not exist or does not support the source."""
+        ConfigError: the family does not exist or does not support the source.
+    """
     with named_output(output, kind=KIND, overwrite=overwrite) as draft:
         imported = read_published(Path(source), family=family, vocabulary=vocabulary)
         write_imported(imported, source=source, draft=draft)
@@ -154,7 +159,11 @@ def read_published(
 
 
 def source_digest(source: Path) -> str:
-    """SHA-256 over all files that importing `source` reads. Raises ArtifactError: it cannot be imported."""
+    """SHA-256 over all files that importing `source` reads.
+
+    Raises:
+        ArtifactError: the source cannot be imported.
+    """
     return digest_files(_recognised(source, None)[1])
 
 

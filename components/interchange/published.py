@@ -23,8 +23,12 @@ OUTPUT_BIASES: Final = ("predictions.bias", "lm_head.bias", "lm_loss.bias", "voc
 
 @dataclass(frozen=True)
 class Imported:
-    """The result of an import: a model with embedding rows in the order of the tokenizer's pieces, and the names of
-    tensors that the source lacks (`fresh`), initialised as in a new model."""
+    """The result of an import.
+
+    Attributes:
+        model: embedding rows in the order of the tokenizer's pieces.
+        fresh: names of tensors that the source lacks; they are initialised as in a new model.
+    """
 
     family: str
     model: LanguageModel
@@ -57,7 +61,10 @@ def plain_tensors(path: Path, *, remedy: str = "download it again") -> dict[str,
 
 def plain_content(path: Path, *, remedy: str) -> Any:
     """The content of a file of `torch.save`: only tensors and plain containers are unpickled.
-    Raises ArtifactError: the file is damaged or has other content; the message ends with the remedy."""
+
+    Raises:
+        ArtifactError: the file is damaged or has other content; the message ends with the remedy.
+    """
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
@@ -75,7 +82,10 @@ def fixed_keys(family: str, settings: Mapping[str, Any]) -> list[str]:
 
 def with_settings(imported: Imported, settings: Mapping[str, Any], *, source: Path) -> Imported:
     """The imported model with other dropout rates and penalties, and the same weights.
-    Raises ConfigError: the source determines a key, or a value is invalid."""
+
+    Raises:
+        ConfigError: the source determines a key, or a value is invalid.
+    """
     if not settings:
         return imported
     if fixed := fixed_keys(imported.family, settings):

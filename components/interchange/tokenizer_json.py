@@ -21,9 +21,14 @@ ROLES: Final = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"
 def write_tokenizer(
     directory: Path, tokenizer: Tokenizer, model: LanguageModel, *, segments: bool = False
 ) -> list[str]:
-    """Write tokenizer.json and tokenizer_config.json; returns log lines. The exported tokenizer adds special pieces
-    like `model.special_tokens`; with `segments` it also returns the segments by default.
-    Raises ConfigError: the library does not support the kind of tokenizer."""
+    """Write tokenizer.json and tokenizer_config.json; returns log lines.
+
+    The exported tokenizer adds special pieces like `model.special_tokens`; with `segments` it also returns the segments
+    of the pieces by default.
+
+    Raises:
+        ConfigError: the library does not support the kind of tokenizer.
+    """
     backend = library_tokenizer(tokenizer)
     backend.add_special_tokens([AddedToken(piece, special=True, normalized=False) for piece in SPECIAL_PIECES])
     backend.post_processor = _template(model)
@@ -48,7 +53,10 @@ def write_tokenizer(
 
 def library_tokenizer(tokenizer: Tokenizer) -> Backend:
     """The tokenizer of the library `tokenizers` with the same pieces, without special pieces around a text.
-    Raises ConfigError: the library does not support the kind of tokenizer."""
+
+    Raises:
+        ConfigError: the library does not support the kind of tokenizer.
+    """
     if isinstance(tokenizer, UnigramTokenizer):
         content = json.loads(tokenizer.backend.to_str())
         vocabulary = content["model"]["vocab"]

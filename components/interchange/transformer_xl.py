@@ -58,8 +58,12 @@ def from_transfo_xl(
     folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, family: str | None, digest: str
 ) -> Imported:
     """Import the content of config.json and the tensors of a folder.
-    Raises ArtifactError: the vocabulary is missing or damaged, the files do not match, or config.json has unsupported
-    values; ConfigError: another family is requested."""
+
+    Raises:
+        ArtifactError: the vocabulary is missing or damaged, the files do not match, or config.json has unsupported
+            values.
+        ConfigError: another family is requested.
+    """
     if family not in (None, FAMILY):
         raise unfit(str(family), folder, (FAMILY,))
     try:

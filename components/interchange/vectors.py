@@ -47,8 +47,11 @@ class WordVectors:
 
 def read_vectors(path: Path) -> WordVectors:
     """Read a file of word vectors, plain or .gz, with or without a header.
-    Raises DataError: the file is missing, damaged or empty; a line has another width, a repeated word or a value that
-    is not a finite number; the header has another number of words."""
+
+    Raises:
+        DataError: the file is missing, damaged or empty; a line has another width, a repeated word or a value that is
+            not a finite number; the header has another number of words.
+    """
     path = Path(path)
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
@@ -63,8 +66,11 @@ def read_vectors(path: Path) -> WordVectors:
 
 def write_vectors(path: Path, words: Sequence[str], vectors: Vectors) -> None:
     """Write word vectors, compressed if the name ends in .gz; `read_vectors` returns the same numbers.
-    Raises DataError: a word is empty or contains white space, or there are not as many words as vectors; ArtifactError:
-    the disk is full or the path cannot be written."""
+
+    Raises:
+        DataError: a word is empty or contains white space, or there are not as many words as vectors.
+        ArtifactError: the disk is full or the path cannot be written.
+    """
     path = Path(path)
     if len(words) != len(vectors):
         raise DataError(f"{len(words)} words for {len(vectors)} vectors")
@@ -185,7 +191,10 @@ class FastTextVectors(WordVectors):
 
 def read_any(path: Path) -> WordVectors:
     """Read word vectors: a .bin file of word2vec or fastText, or text (`read_vectors`).
-    Raises DataError: the file is missing, damaged, or of a quantised model."""
+
+    Raises:
+        DataError: the file is missing, damaged, or of a quantised model.
+    """
     if path.suffix != SUFFIX:
         return read_vectors(path)
     try:

@@ -55,8 +55,11 @@ class FastaiModel:
 
 def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> FastaiModel:
     """Convert fastai's tensors and words. Dropout rates and penalties are `REGULARISATION`.
-    Raises ArtifactError: tensors are missing, surplus or misshapen; the softmax is not tied to the embedding; the
-    vocabulary has another size or a word twice."""
+
+    Raises:
+        ArtifactError: tensors are missing, surplus or misshapen; the softmax is not tied to the embedding; the
+            vocabulary has another size or a word twice.
+    """
     # The language model's encoder is the first part of a sequence, its decoder the second.
     plain = {re.sub(r"^[01]\.", "", name): tensor for name, tensor in state.items()}
     table = plain.pop("encoder.weight", None)
@@ -90,7 +93,10 @@ def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> Fasta
 
 def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
     """Read and convert a weight file and its vocabulary; only plain tensors are unpickled.
-    Raises ArtifactError: a file is missing, damaged or has other content, or the files do not match."""
+
+    Raises:
+        ArtifactError: a file is missing, damaged or has other content, or the files do not match.
+    """
     if vocabulary.suffix != ".json":
         raise ArtifactError(
             f"{vocabulary}: a vocabulary is read from .json only, because a pickle can execute code; write the list of "
@@ -166,7 +172,11 @@ def from_fastai_file(weights: Path, vocabulary: Path, *, family: str | None, dig
 def from_vectors(path: Path, *, family: str | None, digest: str) -> Imported:
     """Import word vectors as the input embeddings of a word2vec model, or a file of fastText with n-grams as a fastText
     model; the output embeddings are zero.
-    Raises DataError: the file is damaged; ConfigError: another family is requested."""
+
+    Raises:
+        DataError: the file is damaged.
+        ConfigError: another family is requested.
+    """
     read = read_any(path)
     families = ("fasttext", "word2vec") if isinstance(read, FastTextVectors) else ("word2vec",)
     family = family or families[0]

@@ -53,8 +53,12 @@ def abstention_facts(kind: str, runs: Sequence[tuple[Vectors, Vectors]]) -> dict
 
 
 def thresholds_of(runs: Sequence[tuple[Vectors, Vectors]]) -> list[tuple[float, float]]:
-    """The thresholds at which the share of errors falls, and these shares, from targets (N,) and probabilities (N, C)
-    of each seed. Seeds may have the same rows, so that a row counts 1 / seeds."""
+    """The thresholds at which the share of errors falls, and these shares.
+
+    Args:
+        runs: for each seed the targets (N,) of held-out rows and the probabilities (N, C). Seeds may have the same
+            rows, so that a row counts 1 / seeds.
+    """
     confidence = np.concatenate([[answer.max() for answer in answers] for _, answers in runs])
     right = [[answer.argmax() for answer in answers] == numbers(targets) for targets, answers in runs]
     order = np.argsort(-confidence, kind="stable")
@@ -96,8 +100,11 @@ class AbstainingClassifier(WrappedClassifier):
 
 
 def abstaining(inner: Classifier, directory: Path, threshold: float) -> AbstainingClassifier:
-    """A classifier that abstains below a threshold, and outside of the domain that its directory has (ArtifactError:
-    its file is damaged)."""
+    """A classifier that abstains below a threshold, and outside of the domain that its directory has.
+
+    Raises:
+        ArtifactError: the file of the domain is damaged.
+    """
     return AbstainingClassifier(inner, threshold, Domain.read(directory))
 
 

@@ -94,8 +94,11 @@ class Domain:
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """The domain of a classifier; None if an earlier version has written it. Raises ArtifactError: the file is
-        damaged."""
+        """The domain of a classifier; None if an earlier version has written it.
+
+        Raises:
+            ArtifactError: the file is damaged.
+        """
         path = directory / DOMAIN
         if not path.is_file():
             return None

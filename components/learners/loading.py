@@ -17,7 +17,8 @@ def load_model(directory: Path, *, int8: bool = False, what: str = "", error: fl
 
     Raises:
         ArtifactError: the directory is incomplete or altered.
-        ConfigError: the model has no thresholds for `error`."""
+        ConfigError: the model has no thresholds for `error`.
+    """
     classifier = _loaded(directory, int8=int8, what=what or str(directory))
     if error is None:
         return classifier

@@ -103,7 +103,8 @@ def check_files(source: Path, output: Path, *, task_io: TaskIO, columns: Mapping
 
     Raises:
         ConfigError: `columns` names an input that the task does not have.
-        DataError: a format is unknown, or the input is missing or empty."""
+        DataError: a format is unknown, or the input is missing or empty.
+    """
     if output.suffix not in WRITTEN:
         suffixes = ", ".join(WRITTEN)
         raise DataError(f"{output}: is written in no format {output.suffix or '(no suffix)'!r}; known: {suffixes}")
@@ -132,7 +133,8 @@ class Part:
         columns: input of the task -> column of the file.
         schema: types of a parquet output; None: the types of the table, or of its first batch.
         header: whether a csv or tsv begins with its header.
-        every_output: whether rows of jsonl also have what a served model answers, such as probabilities."""
+        every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
+    """
 
     source: Path
     name: str
@@ -166,10 +168,16 @@ def predict_table(
     bad: Rejects | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Predicted:
-    """Predict the rows of a part and write them with their predictions; `bad` receives rejected rows, `progress` the
-    number of rows of each finished batch.
-    Raises DataError, with the line: the file is damaged; a column is missing or ambiguous; the output cannot be
-    written."""
+    """Predict the rows of a part and write them with their predictions.
+
+    Args:
+        bad: receives bad rows; None: they are raised.
+        progress: called with the number of rows of each finished batch.
+
+    Raises:
+        DataError: the file is damaged; a column is missing or ambiguous; the output cannot be written. The message
+            names the line.
+    """
     task_io = io_of(classifier)
     inputs = _inputs(task_io, part.columns)
     rows = empty = 0
@@ -208,8 +216,11 @@ def _inputs(task_io: TaskIO, columns: Mapping[str, str] | None) -> _Inputs:
 
 
 def named_columns(pairs: Sequence[str]) -> dict[str, str]:
-    """Parse `["first=one", "second=two"]` to input -> column; a name without `=` is the column of the input `text`.
-    Raises ConfigError: a side of a pair is empty, or an input is named twice."""
+    """Parse `["first=one", "second=two"]` to input -> column. A name without `=` is the column of the input `text`.
+
+    Raises:
+        ConfigError: a side of a pair is empty, or an input is named twice.
+    """
     columns: dict[str, str] = {}
     for pair in pairs:
         name, separator, column = pair.partition("=")

@@ -69,9 +69,14 @@ class Rejects:
 def open_output(
     path: Path, names: Sequence[str], task_io: TaskIO, schema: pa.Schema | None, *, header: bool
 ) -> Iterator[Callable[[list[Row]], None]]:
-    """A function that writes rows with the columns `names` and the task's columns. The file is renamed to `path` at the
-    end of the block. Only errors of writing are converted: an error of the block is not about `path`.
-    Raises DataError: the file cannot be written, or its format cannot represent a row."""
+    """A function that writes rows with the columns `names` and the task's columns. The file is renamed to `path` at
+    the end of the block.
+
+    Only errors of writing are converted: an error of the block, such as one of the classifier, is not about `path`.
+
+    Raises:
+        DataError: the file cannot be written, or its format cannot represent a row.
+    """
     added = pa.schema([pa.field(name, _TYPES[value]) for name, value in task_io.columns.items()])
     with ExitStack() as outer:
         with write_errors(path):

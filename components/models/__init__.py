@@ -30,7 +30,11 @@ FAMILIES: LazyTable[ModelFamily[Any]] = LazyTable(
 
 
 def family(name: str) -> ModelFamily[Any]:
-    """The family of that name. Raises ConfigError, with the nearest name: there is no such family."""
+    """The family of that name.
+
+    Raises:
+        ConfigError: there is no such family; the message suggests the nearest name.
+    """
     if name not in FAMILIES:
         raise ConfigError(f"unknown family {name!r}{nearest(name, FAMILIES)}")
     return FAMILIES[name]

@@ -19,7 +19,12 @@ from components.models.layers.transformer import Activation, Block
 
 
 class ALBERTConfig(MaskedConfig):
-    """Keys of `MaskedConfig`; `embedding` is E, and `layers` the number of times that the block is applied."""
+    """Keys of `MaskedConfig`, and:
+
+    Attributes:
+        embedding: E.
+        layers: number of times that the block is applied.
+    """
 
     embedding: Size = 128
     activation: Activation = "gelu_tanh"

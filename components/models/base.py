@@ -59,7 +59,8 @@ class Losses:
         sums: objective -> (summed negative log-likelihood in nats, number of targets), detached; of the language model
             `"tokens"`.
         carry: recurrent state or memory for the next window, detached; () for none. Dimension 0 of every tensor is the
-            batch row, so rows can be split among workers and gathered again."""
+            batch row, so rows can be split among workers and gathered again.
+    """
 
     loss: Tensor
     sums: dict[str, tuple[Tensor, Tensor]]
@@ -97,22 +98,28 @@ class LanguageModel(nn.Module, ABC):
 
     @abstractmethod
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        """Outputs of the embedding and of every layer for whole texts: L + 1 tensors (B, T, D_l), lowest first.
+        """Outputs of the embedding and of every layer for whole texts.
 
         Args:
-            tokens: (B, T) int64, with the special pieces of `special_tokens`, padded with id 0; values at real
-            positions
-                do not depend on padding.
+            tokens: (B, T) int64, with the special pieces of `special_tokens`, padded with id 0.
             lengths: (B,) int64, number of tokens in each row, without padding.
             segments: (B, T) int64, 0 in the first of two texts and 1 in the second, as `pair_tokens` returns them;
                 None: all 0. Ignored by families without segments.
 
-        Raises ConfigError: T is more than `max_tokens`."""
+        Returns:
+            L + 1 tensors (B, T, D_l), lowest layer first. Values at real positions do not depend on padding.
+
+        Raises:
+            ConfigError: T is more than `max_tokens`.
+        """
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         """The language-model objective on labelled texts, an auxiliary loss of fine-tuning (Radford et al. 2018,
         section 3.2): summed negative log-likelihood in nats, and the number of targets.
-        Raises ConfigError: the family does not predict the next piece of a text in one direction."""
+
+        Raises:
+            ConfigError: the family does not predict the next piece of a text in one direction.
+        """
         raise ConfigError(f"{type(self).__name__} has no causal language model of whole texts; set lm_weight to 0")
 
     def activation_penalty(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
@@ -126,9 +133,16 @@ class LanguageModel(nn.Module, ABC):
         return last_states(hidden, lengths)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
-        """One vector per unit, such as a word: (B, T, D) of one layer and (B, U, 2) first and last columns, padded with
-        -1, -> (B, U, D), undefined at padding. It is the state at the first piece (Devlin et al. 2019, section 5.3),
-        or for a recurrent or causal model the state after the whole unit."""
+        """One vector per unit, such as a word: the state at its first piece (Devlin et al. 2019, section 5.3), or for a
+        recurrent or causal model the state after it has read the whole unit.
+
+        Args:
+            hidden: (B, T, D) of one layer.
+            units: (B, U, 2) columns of each unit's first and last piece; padded with -1.
+
+        Returns:
+            (B, U, D), undefined at padding.
+        """
         return at_columns(hidden, units[..., 0])
 
     @abstractmethod
@@ -178,11 +192,18 @@ class LanguageModel(nn.Module, ABC):
         spelling of pieces (characters, n-grams) derive their tables here."""
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
-        """Logits (B, T, V) of the next piece (causal) or of the piece at the position (masked), and the carry.
+        """Logits of the language-model objective.
 
-        `tokens`: (B, T) int64 without padding; with a `carry`, whose dimension 0 is the batch row, they continue the
-        tokens of the preceding call.
-        Raises ConfigError: the family does not predict pieces."""
+        Args:
+            tokens: (B, T) int64 without padding; with a `carry`, they continue the tokens of the preceding call.
+            carry: from the preceding call; dimension 0 is the batch row.
+
+        Returns:
+            (B, T, V) logits of the next piece (causal) or of the piece at the position (masked); and the carry.
+
+        Raises:
+            ConfigError: the family does not predict pieces.
+        """
         raise ConfigError(f"{type(self).__name__} predicts no pieces, so it can neither generate nor fill in")
 
     def sparse_parameters(self) -> list[nn.Parameter]:
@@ -260,7 +281,8 @@ class ModelFamily(Generic[ConfigT]):
         task_tokens: whether `LanguageModel.add_task_tokens` has an effect.
         tokenizer: default of `pretrain.<name>.tokenizer`; empty: the first of `tokenizers`.
         rate: default of `pretrain.<name>.training.rate`, at which a model of the default size learns
-            (experiments/bakeoff); `components.settings.families` reads these defaults from the source."""
+            (experiments/bakeoff); `components.settings.families` reads these defaults from the source.
+    """
 
     name: str
     config: type[ConfigT]

@@ -35,7 +35,8 @@ class CoVeConfig(ModelConfig):
         dropout: rate on the word vectors, on every layer's output and on h~ before the output layer.
         fixed_words: whether the source's word vectors stay as they are while translation is learned, as GloVe vectors
         do
-            in the paper (section 3.3)."""
+            in the paper (section 3.3).
+    """
 
     embedding: Size = 200
     hidden: Size = 128

@@ -153,7 +153,8 @@ class ELMoConfig(ModelConfig):
             two [SEP], as documents are in pretraining here.
         dropout: rate on every LSTM's input and on the last one's output.
         static: width of word vectors that are not trained and are joined to the states of every layer, so that a task
-            reads [GloVe(w); ELMo(w)] (section 3.3). The language model does not read them. 0: none."""
+            reads [GloVe(w); ELMo(w)] (section 3.3). The language model does not read them. 0: none.
+    """
 
     characters: Size = 16
     filters: tuple[tuple[Size, Size], ...] = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 64), (6, 64), (7, 64))

@@ -77,9 +77,14 @@ def build_model(
     settings: Mapping[str, Any] | None = None,
     tokenizer: str | None = None,
 ) -> LanguageModel:
-    """A model with initial weights, sampled from torch's global generator (seed it beforehand); `settings` of the
-    family's config class override the preset.
-    Raises ConfigError, with all problems: unknown family, preset or keys, invalid values, an unsupported tokenizer."""
+    """A model with initial weights, sampled from torch's global generator (seed it beforehand).
+
+    Args:
+        settings: keys of the family's config class; they override the preset.
+
+    Raises:
+        ConfigError: unknown family or preset; or unknown keys, invalid values and an unsupported tokenizer, all listed.
+    """
     member = family_named(family)
     if preset is not None and preset not in member.presets:
         raise ConfigError(f"{family}: unknown preset {preset!r}{nearest(preset, member.presets)}")
@@ -106,7 +111,10 @@ def build_model(
 
 def save_encoder(directory: Path, *, family: str, model: LanguageModel, tokenizer: Path) -> None:
     """Write an encoder into `directory`, usually a draft of `components.core.artifacts.writing(..., kind=KIND)`.
-    Raises ArtifactError: the tokenizer is damaged, or its number of pieces is not the model's number of rows."""
+
+    Raises:
+        ArtifactError: the tokenizer is damaged, or its number of pieces is not the model's number of rows.
+    """
     loaded = load_tokenizer(tokenizer)
     if loaded.vocab_size != model.config.vocabulary:
         raise ArtifactError(
@@ -140,10 +148,16 @@ def write_untrained(directory: Path, model: LanguageModel, *, precision: str = "
 
 
 def load_encoder(directory: Path, *, verify: bool = False, part: bool = False) -> Encoder:
-    """Read an encoder directory; the model is in evaluation mode, on the CPU, in float32. With `verify`, every file is
-    compared with its digest first; a `part` of a larger output has no manifest of its own.
-    Raises ArtifactError: the directory is incomplete or altered; the weights do not fit the config (lists missing,
-    unexpected and wrongly shaped tensors); the tokenizer is not the one that the model was trained with."""
+    """Read an encoder directory; the model is in evaluation mode, on the CPU, in float32.
+
+    Args:
+        verify: compare every file with its digest first.
+        part: the directory is part of a larger output and has no manifest of its own.
+
+    Raises:
+        ArtifactError: the directory is incomplete or altered; the weights do not fit the config (lists missing,
+            unexpected and wrongly shaped tensors); the tokenizer is not the one that the model was trained with.
+    """
     directory = Path(directory)
     manifest = None if part else read_manifest(directory, kind=KIND, verify=verify)
     family, sizes, fingerprint = _read_config(directory)
@@ -164,7 +178,11 @@ def load_encoder(directory: Path, *, verify: bool = False, part: bool = False) -
 
 
 def family_of(directory: Path) -> str:
-    """The family of the encoder in `directory`. Raises ArtifactError: there is no encoder, or its config is damaged."""
+    """The family of the encoder in `directory`, without reading its weights.
+
+    Raises:
+        ArtifactError: there is no encoder, or its config is damaged.
+    """
     return _read_config(Path(directory))[0]
 
 
@@ -231,9 +249,11 @@ def misfits(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[i
 
 
 def load_weights(path: Path, model: torch.nn.Module) -> None:
-    """Copy the tensors of a safetensors file into a module.
-    Raises ArtifactError: the file cannot be read, or names or shapes differ (lists missing, unexpected, wrongly shaped
-    ones)."""
+    """Copy the tensors of a safetensors file into a module, whose names and shapes must be the same.
+
+    Raises:
+        ArtifactError: the file cannot be read, or its tensors differ (lists missing, unexpected, wrongly shaped ones).
+    """
     expected: dict[str, Tensor] = model.state_dict()
     try:
         with safe_open(path, framework="pt") as file:

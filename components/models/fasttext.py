@@ -40,7 +40,8 @@ class FastTextConfig(NegativeSamplingConfig):
     Attributes:
         shortest, longest: length range of the n-grams in characters, including the marks "<" and ">" of a word's ends.
         buckets: rows of the n-gram table; unless `sparse`, time and memory per step are proportional to it.
-        sparse: whether a step updates only the n-grams that it reads, in AdamW (`components.training.optim`)."""
+        sparse: whether a step updates only the n-grams that it reads, in AdamW (`components.training.optim`).
+    """
 
     shortest: Size = 3
     longest: Size = 6

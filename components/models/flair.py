@@ -125,7 +125,8 @@ class FLAIRConfig(ModelConfig):
         dropout: rate on the embedding and on the outputs of the LSTMs.
         static: width of the word vectors of `pretrain.<name>.vectors`, not trained, joined to the states of every layer
             and not read by the language models. 0: none.
-        words: number of words that have such a vector, the first ones of the file."""
+        words: number of words that have such a vector, the first ones of the file.
+    """
 
     embedding: Size = 100
     hidden: Size = 512

@@ -28,7 +28,8 @@ class GloVeConfig(ModelConfig):
     Attributes:
         width: D.
         context: number of words on each side that are counted.
-        x_max, alpha: count from which on the weight f is 1; exponent of f below it."""
+        x_max, alpha: count from which on the weight f is 1; exponent of f below it.
+    """
 
     width: Size = 100
     context: Size = 10

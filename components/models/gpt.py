@@ -49,7 +49,8 @@ class GPTConfig(TransformerConfig):
         band: number of positions that every other block attends to, the current one included (GPT-3); 0: all.
         output_bias: whether logits have a bias b, so that training starts at the log unigram frequencies; the published
             models have none.
-        task_tokens: whether the model has the three tokens of tasks; `add_task_tokens` sets it, before fine-tuning."""
+        task_tokens: whether the model has the three tokens of tasks; `add_task_tokens` sets it, before fine-tuning.
+    """
 
     activation: Activation = "gelu_tanh"
     norm_eps: float = 1e-5

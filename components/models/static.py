@@ -38,7 +38,8 @@ class NegativeSamplingConfig(ModelConfig):
         negatives: k, number of noise words per true word in the objective.
         noise_words: number of noise words sampled per batch row, shared by all its pairs (Ji et al. 2016).
         subsample: t; a word of relative frequency f is kept with probability sqrt(t / f) + t / f; 0 keeps all.
-        power: exponent of the noise distribution, P(n) ~ count(n)^power."""
+        power: exponent of the noise distribution, P(n) ~ count(n)^power.
+    """
 
     width: Size = 100
     context: Size = 5
@@ -70,7 +71,10 @@ class StaticVectors(LanguageModel):
 
     def vector(self, word: str) -> Tensor:
         """(D,) float32, on the CPU: the vector of a word, which is spelt as in the tokenizer's vocabulary.
-        Raises DataError: it is not in the vocabulary, and the family has no vectors for unseen words."""
+
+        Raises:
+            DataError: the word is not in the vocabulary, and the family has no vectors for unseen words.
+        """
         if word not in self._indices:
             raise DataError(f"{word!r} is not in the vocabulary{nearest(word, self._indices)}")
         with torch.no_grad():
@@ -106,8 +110,14 @@ def contexts(left_BT: Tensor, right_BT: Tensor) -> Tensor:
 
 
 def skip_gram(in_BTD: Tensor, out_BUD: Tensor, left_BT: Tensor, right_BT: Tensor, *, negatives: int) -> Tensor:
-    """Sum over all pairs of -log s(o_c . i_w) - k mean_n log s(-o_n . i_w), in nats, float32: inputs of the centres,
-    outputs of the row's words and then of its noise words, and numbers of context words on each side of each centre."""
+    """Sum over all pairs of -log s(o_c . i_w) - k mean_n log s(-o_n . i_w), in nats, float32.
+
+    Args:
+        in_BTD: input vectors of the centres.
+        out_BUD: output vectors of the row's words, then of its noise words.
+        left_BT, right_BT: number of context words on each side of each centre.
+        negatives: k.
+    """
     words = in_BTD.shape[1]
     scores_BTU = torch.bmm(in_BTD, out_BUD.transpose(1, 2)).float()
     true = F.softplus(-scores_BTU[..., :words]) * contexts(left_BT, right_BT)

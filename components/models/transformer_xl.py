@@ -63,7 +63,8 @@ class TransformerXLConfig(RelativeConfig):
         output_projection: whether the softmax has another projection of the first cluster, as the published weights
         have.
         same_length: whether every position attends to `memory` (in evaluation `evaluation_memory`) positions only,
-            itself included, so that all have the same context (the published evaluation)."""
+            itself included, so that all have the same context (the published evaluation).
+    """
 
     evaluation_memory: Count | None = None
     tied_biases: bool = True

@@ -62,7 +62,8 @@ class AWDLSTMConfig(ModelConfig):
         dropout_output: dropout rate of the last layer's output before the softmax (dropout); features of a text have
             none, as in fastai, where it is the rate of the classifier's first dropout layer.
         activation: AR, weight of the mean square of the output after dropout (alpha).
-        slowness: TAR, weight of the mean square of the output's change from step to step (beta)."""
+        slowness: TAR, weight of the mean square of the output's change from step to step (beta).
+    """
 
     penalties = ("activation", "slowness")
 

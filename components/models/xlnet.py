@@ -30,8 +30,12 @@ from components.tokenization.special import END, MASK, START
 
 
 class XLNetConfig(RelativeConfig):
-    """Keys of `RelativeConfig`; `backward_rows`: every second row of a pretraining batch is read from its end (the
-    paper's "bidirectional data input pipeline")."""
+    """Keys of `RelativeConfig`, and:
+
+    Attributes:
+        backward_rows: whether every second row of a pretraining batch is read from its end (the paper's "bidirectional
+            data input pipeline").
+    """
 
     backward_rows: bool = False
 

@@ -138,7 +138,10 @@ class Tokenizer(ABC):
 
     def log_frequencies(self) -> NDArray[np.float32]:
         """Log unigram probabilities (V,) with add-one smoothing, the initial output bias of language models.
-        Raises ArtifactError: the tokenizer has no frequencies."""
+
+        Raises:
+            ArtifactError: the tokenizer has no frequencies.
+        """
         if self.frequencies is None:
             raise ArtifactError("the tokenizer has no frequencies of its pieces; run the tokenizer stage again")
         raised = self.frequencies.astype(np.float64) + 1
@@ -177,7 +180,10 @@ class Tokenizer(ABC):
 
 def load_tokenizer(directory: Path) -> Tokenizer:
     """Read a saved tokenizer, and verify by its fingerprint that it gives the same ids as when it was saved.
-    Raises ArtifactError: a file is missing or damaged, the kind is unknown, or the fingerprint differs."""
+
+    Raises:
+        ArtifactError: a file is missing or damaged, the kind is unknown, or the fingerprint differs.
+    """
     directory = Path(directory)
     try:
         config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))

@@ -40,8 +40,12 @@ FILES: Final = (
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The vocabulary of an imported tokenizer; `rows`: id -> published id, -1 for a special piece without a
-    counterpart; `named`: special piece -> name of its published counterpart."""
+    """The vocabulary of an imported tokenizer.
+
+    Attributes:
+        rows: id -> published id; -1 for a special piece without a counterpart.
+        named: special piece -> name of its published counterpart, for the log.
+    """
 
     tokenizer: Tokenizer
     rows: list[int]
@@ -51,7 +55,10 @@ class Vocabulary:
 
 def read_vocabulary(folder: Path) -> Vocabulary:
     """Import the tokenizer of a Hugging Face folder.
-    Raises ArtifactError: there is no tokenizer, it is damaged, or its rules are not supported."""
+
+    Raises:
+        ArtifactError: there is no tokenizer, it is damaged, or its rules are not supported.
+    """
     settings = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
     if (folder / "tokenizer.json").is_file():
         return _from_library(folder / "tokenizer.json", settings)

@@ -58,7 +58,8 @@ class EncodedDocuments:
         sentences: (S,) start of each sentence within its document.
         sentence_offsets: (D + 1,) int64 start of each document in `sentences`.
         words, chars: (D,) counts of the raw text; in a corpus of pairs, of the targets.
-        targets, target_offsets: translations, like `ids` and `offsets`; None without pairs."""
+        targets, target_offsets: translations, like `ids` and `offsets`; None without pairs.
+    """
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
@@ -129,7 +130,8 @@ class TokenStore:
 
     Raises:
         ArtifactError: the directory is incomplete or of another kind, or a shard cannot be read.
-        DataError: there is no such split."""
+        DataError: there is no such split.
+    """
 
     def __init__(self, directory: Path, split: str = "train") -> None:
         directory = Path(directory)

@@ -67,7 +67,10 @@ class TokenizeJob(Section):
 
 def tokenize(job: TokenizeJob) -> Path:
     """Tokenize the shards of `job.corpus` that are not in `job.output` yet; returns `job.output`.
-    Raises ArtifactError: the corpus or the tokenizer is incomplete or damaged; DataError: the corpus has no documents.
+
+    Raises:
+        ArtifactError: the corpus or the tokenizer is incomplete or damaged.
+        DataError: the corpus has no documents.
     """
     tokenizer = load_tokenizer(job.tokenizer)
     fingerprint = tokenizer.fingerprint()
@@ -251,7 +254,10 @@ class TaskTokensJob(Section):
 
 def task_tokens(job: TaskTokensJob) -> Path:
     """Tokenize the distinct texts of train, and of dev to measure the perplexity; returns `job.output`.
-    Raises ArtifactError: the examples or the tokenizer are incomplete or damaged."""
+
+    Raises:
+        ArtifactError: the examples or the tokenizer are incomplete or damaged.
+    """
     tokenizer = load_tokenizer(job.tokenizer)
     examples = read_manifest(job.examples, kind="examples")
     with writing(job.output, kind=KIND) as draft:

@@ -122,7 +122,8 @@ def train_tokenizer(job: TokenizerJob) -> Path:
 
     Raises:
         ArtifactError: the corpus is incomplete or damaged, or a published vocabulary has another kind or digest.
-        DataError: the corpus is empty or yields fewer pieces than requested."""
+        DataError: the corpus is empty or yields fewer pieces than requested.
+    """
     source = read_manifest(job.corpus, kind=corpus.KIND)
     settings = job.settings
     texts = list(sample(job.corpus, megabytes=settings.sample_megabytes))
@@ -171,7 +172,10 @@ def choose_segmentation(texts: list[str]) -> Segmentation:
 
 def fit(texts: list[str], *, kind: str, settings: TokenizerSettings, segmentation: Segmentation) -> Tokenizer:
     """Learn a tokenizer and its frequencies from `texts`, which are segmented unless the kind ignores segmentation.
-    Raises DataError: the texts yield fewer pieces than requested."""
+
+    Raises:
+        DataError: the texts yield fewer pieces than requested.
+    """
     trainers: dict[str, tuple[Callable[..., Tokenizer], Section]] = {
         "wordpiece": (train_wordpiece, settings.wordpiece),
         "word": (train_word, settings.word),
@@ -234,7 +238,11 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
     """Learn the vocabulary of a corpus, or keep the one of the last run; returns the directory of the record.
 
     It is learned again if there is none, if settings, code or libraries have changed, if text was removed, or if its
-    fit on new text is out of bounds. Raises as `train_tokenizer`."""
+    fit on new text is out of bounds.
+
+    Raises:
+        ArtifactError, DataError: as in `train_tokenizer`.
+    """
     texts = read_manifest(job.corpus, kind=corpus.KIND)
     settings = job.settings.model_dump(mode="json")
     recipe = {"kind": job.kind, "settings": settings, "code": job.code}

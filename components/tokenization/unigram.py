@@ -62,8 +62,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Group:
-    """Lattices of the words of one length; `ending`: for each end j = 1 .. length, (W, K) ids of the pieces with start
-    j - K .. j - 1; the number of pieces if there is no such piece."""
+    """Lattices of the words of one length.
+
+    Attributes:
+        rows: (W,) indices into the list of all words.
+        ending: for each end j = 1 .. length, (W, K) ids of the pieces with start j - K .. j - 1; the number of pieces
+            if there is no such piece.
+    """
 
     rows: NDArray[np.int64]
     ending: list[NDArray[np.int64]]

@@ -29,7 +29,11 @@ class WordTokenizer(BertWordsTokenizer):
 
 
 def train_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation) -> WordTokenizer:
-    """A vocabulary of the most frequent words, ties alphabetically. Raises DataError: too few are frequent enough."""
+    """A vocabulary of the most frequent words; ties are broken alphabetically.
+
+    Raises:
+        DataError: too few words are frequent enough.
+    """
     most = max(0, settings.size - len(SPECIAL_PIECES))
     tokenizer = frequent_words(texts, settings=settings, segmentation=segmentation, most=most)
     check_size(tokenizer.vocab_size, settings, kind="word")

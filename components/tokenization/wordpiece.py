@@ -96,7 +96,10 @@ def frequent_characters(words: Counter[str], *, limit: int) -> tuple[list[str], 
 
 def check_size(given: int, settings: SubwordSettings | WordSettings, *, kind: str) -> None:
     """Verify the size of a learned vocabulary. If no size was set, a smaller one is reported, and accepted.
-    Raises DataError: there are fewer pieces than requested (too little text) or more (the alphabet is larger)."""
+
+    Raises:
+        DataError: there are fewer pieces than requested (too little text) or more (the alphabet is larger).
+    """
     asked, key = settings.size, f"tokenizer.{kind}.vocabulary"
     if given < asked and settings.vocabulary is None:
         print(f"{key}: {given:,} pieces, which is all that the corpus yields; the default is {asked:,}", flush=True)

@@ -82,7 +82,8 @@ class Window:
         start, end: the units in the window, end exclusive.
         first, last: the units that are predicted in this window, end exclusive. Each unit is predicted in one window,
             the one with the most context on both sides.
-        pieces: range of the text's pieces in the window, end exclusive."""
+        pieces: range of the text's pieces in the window, end exclusive.
+    """
 
     start: int
     end: int
@@ -92,9 +93,13 @@ class Window:
 
 
 def cut(spans: NDArray[np.int64], *, room: int, stride: int) -> list[Window]:
-    """Windows that cover all U >= 1 units of a text, (U, 2) indices of first and last pieces, ascending. `room`:
-    maximum number of pieces; a longer unit is a window of its own, with its first pieces. `stride`: minimum number
-    of pieces between the starts of two windows; less only if a unit would be skipped."""
+    """Windows that cover all units of a text.
+
+    Args:
+        spans: (U, 2) indices of each unit's first and last piece, ascending; U >= 1.
+        room: maximum number of pieces of a window. A longer unit is a window of its own, with its first pieces.
+        stride: minimum number of pieces between the starts of two windows; less only if a unit would be skipped.
+    """
     firsts, ends = spans[:, 0], spans[:, 1] + 1
     starts, stops = [0], []
     while True:

@@ -67,7 +67,8 @@ class CheckpointStore:
         storage: a folder, or s3://bucket/prefix (endpoint from AWS_ENDPOINT_URL).
         key: identifies the run; another configuration, tokenizer, corpus or code has another key (`fingerprint`).
 
-    Raises TrainingError: the storage cannot be reached."""
+    Raises TrainingError: the storage cannot be reached.
+    """
 
     def __init__(self, storage: str, *, key: str) -> None:
         self.remote = "://" in storage
@@ -86,7 +87,10 @@ class CheckpointStore:
 
     def save(self, step: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
         """Write a checkpoint, then remove all but the newest two.
-        Raises TrainingError: no space, or no access. Earlier checkpoints are unchanged."""
+
+        Raises:
+            TrainingError: no space, or no access. Earlier checkpoints are unchanged.
+        """
         with self._reporting(step):
             if self.remote:
                 with tempfile.TemporaryDirectory() as folder:
@@ -146,7 +150,11 @@ class CheckpointStore:
         return sorted(results)
 
     def latest(self) -> Checkpoint | None:
-        """The newest undamaged checkpoint; None without checkpoints. Raises TrainingError: all are damaged."""
+        """The newest undamaged checkpoint; None without checkpoints.
+
+        Raises:
+            TrainingError: all checkpoints are damaged.
+        """
         steps = self.steps()
         for step in reversed(steps):
             if (checkpoint := self._load(step)) is not None:
@@ -156,9 +164,13 @@ class CheckpointStore:
         return None
 
     def latest_for_all(self, world: World) -> Checkpoint | None:
-        """`latest` of rank 0, on every rank. Each rank must call it, and must not choose for itself: on shared storage
-        one may see a checkpoint that another does not see yet.
-        Raises TrainingError: all checkpoints are damaged, or a rank cannot read the one of rank 0."""
+        """`latest` of rank 0, on every rank. Each rank must call it.
+
+        Ranks must not choose for themselves: on shared storage one may see a checkpoint that another does not see yet.
+
+        Raises:
+            TrainingError: all checkpoints are damaged, or a rank cannot read the one of rank 0.
+        """
         checkpoint: Checkpoint | None = None
         failure: TrainingError | None = None
         if world.is_main:
@@ -182,7 +194,11 @@ class CheckpointStore:
         )
 
     def clear(self) -> None:
-        """Remove all checkpoints of this run, once its output is written. Raises TrainingError: no access."""
+        """Remove all checkpoints of this run, once its output is written.
+
+        Raises:
+            TrainingError: the storage cannot be reached.
+        """
         try:
             if self.files.get_file_info(self.root).type == pyarrow.fs.FileType.Directory:
                 self.files.delete_dir(self.root)
@@ -260,7 +276,11 @@ class Saver:
         self._writing = self._thread.submit(self.store.save, state.step, copied, content)
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is written. Raises TrainingError, on every worker: it could not be written."""
+        """Wait until the last checkpoint is written.
+
+        Raises:
+            TrainingError: it could not be written; on every worker.
+        """
         failure: TrainingError | None = None
         if self._writing is not None:
             try:

@@ -153,7 +153,11 @@ class TrainingState:
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], numbers: dict[str, int | str | None], *, world: World) -> None:
-        """Set the state bit-identically to a stored one. Raises TrainingError: it does not fit the model."""
+        """Set the state to stored `tensors` and `numbers`, bit-identically.
+
+        Raises:
+            TrainingError: the tensors do not fit the model.
+        """
         named = _named(self.model)
         stored = {name.removeprefix("model."): tensor for name, tensor in tensors.items() if name.startswith("model.")}
         if stored.keys() != named.keys() or any(stored[name].shape != named[name].shape for name in named):
@@ -201,7 +205,9 @@ def train(
         compiled: whether the loss is compiled (`is_compiled`).
         in_stages: whether the schedule starts anew whenever the trained groups change (`stages_of`).
 
-    Raises TrainingError: the loss or the gradient is no longer finite."""
+    Raises:
+        TrainingError: the loss or the gradient is no longer finite.
+    """
     world = world or World()
     device, model = world.device, state.model
     losses_of = cast(Trainable, model).losses
@@ -352,11 +358,14 @@ def is_compiled(
 ) -> bool:
     """Whether a run is compiled (torch.compile), which fuses the operators between matrix products.
 
-    Compilation takes about as long as some hundred steps, and is repeated for other shapes and sets of trained
-    parameters. So only long runs with constant shapes on a GPU are compiled: pretraining and adaptation of
-    Transformers. In a recurrent layer, torch would replace cuDNN's kernel by one operator per step. The decision
-    depends on settings alone, because compiled and uncompiled steps differ in the last bits. `steps` is None for a
-    budget in seconds."""
+    Compilation takes about as long as some hundred steps, and is repeated for batches of other shapes and for other
+    sets of trained parameters. So only long runs with constant shapes on a GPU are compiled: pretraining and adaptation
+    of Transformers. A recurrent layer is not: torch would replace cuDNN's kernel by one operator per step. The decision
+    depends on settings alone, because compiled and uncompiled steps differ in the last bits.
+
+    Args:
+        steps: of the budget; None for a budget in seconds.
+    """
     if device.type != "cuda" or not isinstance(model, LanguageModel) or not model.compiles:
         return False
     long = (settings.seconds or 0) >= LEAST_SECONDS if steps is None else steps >= LEAST_STEPS

@@ -33,7 +33,8 @@ class ParameterGroup:
     Attributes:
         scale: factor of the learning rate.
         spans: steps in which the group is trained; otherwise it is frozen and no gradient is computed for it.
-        weight_decay: decoupled (AdamW) or L2 penalty (other optimizers); None: as in the settings."""
+        weight_decay: decoupled (AdamW) or L2 penalty (other optimizers); None: as in the settings.
+    """
 
     parameters: Sequence[nn.Parameter]
     scale: float = 1.0
@@ -74,12 +75,19 @@ def discriminative(
     The top layer group has the full learning rate, each lower group the rate of the group above it divided by `factor`
     (Howard and Ruder 2018, section 3.2), and the head the full rate times `head_scale`. With `below_head` the head is
     the group above the top layer group, whose rate is then the full rate divided by `factor` (train_clas.py of the
-    published code, and fastai). For the first `unfreeze_every` steps only the head, if there is one, is trained; then,
-    with `gradual`, every `unfreeze_every` steps one more group from the top (section 3.3); with `chain_thaw`, each
-    group separately for `unfreeze_every` steps, from the lowest, and then all (Felbo et al. 2017, section 3.3, who
-    train each until dev stops improving). With `none`, or 0 steps, all groups are trained from the first step.
+    published code, and fastai). For the first `unfreeze_every` steps only the head, if there is one, is trained; then
 
-    `layers`: parameters of the layer groups, lowest (the embeddings) first, as `LanguageModel.layer_groups` returns."""
+        gradual     every `unfreeze_every` steps one more group is unfrozen, from the top (Howard and Ruder 2018,
+                    section 3.3)
+        chain_thaw  each group is trained separately for `unfreeze_every` steps, from the lowest, all others frozen;
+                    then all are trained (Felbo et al. 2017, section 3.3, who train each until dev stops improving)
+
+    With `none`, or 0 steps, all groups are trained from the first step.
+
+    Args:
+        layers: parameters of the layer groups, lowest (the embeddings) first, as `LanguageModel.layer_groups` returns.
+        head_scale: below 1 for a head with many inputs that is trained already.
+    """
     every = 0 if unfreezing == "none" else unfreeze_every
     whole = (len(layers) + bool(head)) * every
     alone = unfreezing == "chain_thaw" and every > 0

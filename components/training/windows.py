@@ -66,10 +66,12 @@ class WindowSampler(Sampler):
         seed: of the order of documents, windows and masks.
         vocabulary: number of pieces, for random replacements.
         jitter: standard deviation of the window length, in tokens; 0: constant length.
-        config: of the model, which contains the settings of some samplers (negatives, masks).
+        config: config of the model, which contains the settings of some samplers (negatives, masks).
         pieces: id -> piece, for whole-word masking.
 
-    Raises DataError: the store contains fewer than two tokens per row of a batch."""
+    Raises:
+        DataError: the store contains fewer than two tokens per row of a batch.
+    """
 
     def __init__(
         self,

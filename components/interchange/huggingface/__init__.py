@@ -24,10 +24,13 @@ class Restored(NamedTuple):
 
 @dataclass(frozen=True)
 class Converter:
-    """The conversion of one family, to and from the content of config.json and tensors.
+    """The conversion of one family.
 
-    `from_huggingface` raises ArtifactError: config.json has unsupported values, or tensors are missing, surplus or
-    misshapen."""
+    Attributes:
+        to_huggingface: model -> (content of config.json, tensors).
+        from_huggingface: content of config.json, and tensors. Raises ArtifactError: config.json has unsupported values,
+            or tensors are missing, surplus or misshapen.
+    """
 
     to_huggingface: Callable[[Any], tuple[dict[str, Any], dict[str, Tensor]]]
     from_huggingface: Callable[[Mapping[str, Any], Mapping[str, Tensor]], Restored]
@@ -58,7 +61,11 @@ MODEL_TYPES: Final[dict[str, str]] = {
 
 
 def family_of(config: Mapping[str, Any]) -> str:
-    """The family of a config.json, by its model_type. Raises ArtifactError: no family has this model_type."""
+    """The family of a config.json, by its model_type.
+
+    Raises:
+        ArtifactError: no family has this model_type.
+    """
     kind = config.get("model_type")
     if kind not in MODEL_TYPES:
         raise ArtifactError(f"config.json: no family supports model_type {kind!r}{nearest(str(kind), MODEL_TYPES)}")

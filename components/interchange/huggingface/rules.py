@@ -100,7 +100,10 @@ def restored(
 ) -> Restored:
     """The result of `Converter.from_huggingface`; missing parts are initialised as in a new model. `file` is the file
     of the settings, for messages.
-    Raises ArtifactError: the settings are invalid, or tensors are missing, surplus or misshapen."""
+
+    Raises:
+        ArtifactError: the settings are invalid for the family, or tensors are missing, surplus or misshapen.
+    """
     settings = dict(settings)
     vocabulary = settings.pop("vocabulary")
     try:
@@ -180,8 +183,11 @@ class Keys:
     )
 
     def write(self, config: Any, *, kind: str, architecture: str, **changes: Any) -> dict[str, Any]:
-        """The content of config.json for the config of a model with other settings `changes`.
-        Raises ArtifactError: the class does not have the activation."""
+        """The content of config.json for the config of a model; `changes` are settings that are written otherwise.
+
+        Raises:
+            ArtifactError: the class does not have the activation.
+        """
         ours = {"heads": config.head_count, **changes}
         ours |= {name: getattr(config, name) for name in (*self.numbers, *self.values) if name not in ours}
         got = {"model_type": kind, "architectures": [architecture]}
@@ -250,7 +256,9 @@ def normalised(
         copies: name of a copy -> name of the original; copies are removed.
         ignored: name suffixes of tensors without weights, or with weights that no family has.
 
-    Raises ArtifactError: a copy differs from its original."""
+    Raises:
+        ArtifactError: a copy differs from its original.
+    """
     result: Tensors = {}
     bare = not any(name.startswith(prefix) for name in tensors)
     heads = ("cls.", "lm_head.", "predictions.", "sop_classifier.", "vocab_")

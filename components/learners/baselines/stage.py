@@ -47,11 +47,15 @@ class BaselineJob(Section):
 def baseline(job: BaselineJob) -> Path:
     """Train the baselines at every budget and seed; write the files of `components.data.tasks.results`.
 
-    These systems are deterministic: seeds with the same training rows have the result of the first of them. The words
-    model that is chosen (`components.data.tasks.choice`) for most draws of rows at the largest budget is written to
-    `classifier/`: the average over the draws.
+    These systems are deterministic: seeds with the same training rows, as with the budget `all`, have the
+    result of the first of them. If the task has words models (`components.learners.words`), the one that is chosen
+    (`components.data.tasks.choice`) for most draws of rows at the largest budget is written to `classifier/`: the
+    average over the draws.
 
-    Raises ArtifactError: the examples are incomplete; ConfigError: a budget has too few rows for a cross-validation."""
+    Raises:
+        ArtifactError: the examples are incomplete.
+        ConfigError: a budget has too few rows for a cross-validation.
+    """
     baselines = _Baselines(job)
     facts = baselines.facts
     with writing(job.output, kind=KIND) as draft:

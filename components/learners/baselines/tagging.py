@@ -60,7 +60,11 @@ def _most(counts: Counter[int]) -> int:
 
 
 class FeatureTagger:
-    """The CRF on features; the names of the tags determine the legal transitions."""
+    """The CRF on features.
+
+    Args:
+        labels: C names of tags; they determine the legal transitions.
+    """
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = labels

@@ -28,9 +28,13 @@ PREFERRED: WayName | None = "contrastive"
 
 
 def ways_of(settings: FinetuneSettings, task: Task) -> dict[WayName, FinetuneSettings]:
-    """Way to learn -> settings of its runs, in the order in which they are tried; `method: auto` leaves out ways that
-    do not suit the kind of task.
-    Raises ConfigError: no way is left, or the method of the settings does not suit the kind."""
+    """Way to learn -> settings of its runs, in the order in which they are tried.
+
+    With `method: auto`, ways that do not suit the kind of task are left out.
+
+    Raises:
+        ConfigError: no way is left, or the method of the settings does not suit the kind.
+    """
     if settings.method != "auto":
         if problem := refuse(task, settings):
             raise ConfigError(problem)
@@ -52,7 +56,8 @@ class Attempt:
         minutes: estimated cost (`Cost`); of the whole way if it was left out.
         score: of selection, mean over the members; None if the way was left out (`auto.minutes`, `Way.least_rows`).
         tokens, seconds: of training, before the final run of the way that is kept.
-        share: of the steps of the settings; below 1 where `auto.minutes` has shortened the training."""
+        share: of the steps of the settings; below 1 where `auto.minutes` has shortened the training.
+    """
 
     way: WayName
     minutes: float
@@ -67,9 +72,13 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Cost:
-    """Estimated cost of a run with its cross-validation, in minutes at `OPERATIONS`: `fixed` for features and
-    evaluations, `step` for one step of the final run and the corresponding ones in the folds, and the number of
-    `steps` of the final run."""
+    """Estimated cost of a run with its cross-validation, in minutes at `OPERATIONS`.
+
+    Attributes:
+        fixed: what does not depend on the number of steps: features of all rows, evaluations.
+        step: of one step of the final run and the corresponding steps in the folds' runs.
+        steps: of the final run.
+    """
 
     fixed: float
     step: float = 0.0

@@ -49,7 +49,8 @@ class DistilJob(FinetuneJob):
         start: initialisation of the student, and the name of the group.
         student: system that the student is without teachers.
         texts: texts without labels of the group.
-        taught: folder with the predictions of the teachers."""
+        taught: folder with the predictions of the teachers.
+    """
 
     start: str  # type: ignore[assignment]
     group: str
@@ -67,7 +68,8 @@ def teach(job: TeachJob) -> Path:
     Raises:
         ArtifactError: an input is incomplete, altered, or belongs to another version of the task's data.
         ConfigError: the kind of task has no predictions that a student learns.
-        TrainingError: the loss is not finite, or there is no space for a checkpoint."""
+        TrainingError: the loss is not finite, or there is no space for a checkpoint.
+    """
     if job.system not in job.distil.teachers:
         with writing(job.output, kind=SOFT_LABELS) as draft:
             draft.facts["teacher"] = ""
@@ -91,10 +93,14 @@ def teach(job: TeachJob) -> Path:
 
 
 def distil(job: DistilJob) -> Path:
-    """Train a student for every budget and seed; writes the files of `finetune`, and raises as `teach`.
+    """Train a student for every budget and seed; returns the output directory, which has the files of `finetune`.
 
     The student's own ways to learn, without teachers, are candidates, and win ties. The directory of a system that is
-    no student of the group holds only its manifest."""
+    no student of the group holds only its manifest.
+
+    Raises:
+        As `teach`.
+    """
     if job.student not in job.distil.students:
         with writing(job.output, kind=FINETUNED):
             pass

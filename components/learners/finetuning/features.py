@@ -193,10 +193,17 @@ def _empty(model: TaskModel, encoded: Sequence[Encoded], *, file: Path | None) -
 
 
 def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> FeatureTable:
-    """The table with this key, read from the cache, or computed (`compute`: file for the vectors -> table) and written.
-    If two processes compute it at the same time, the first result is kept. A table whose files were altered is
-    computed again.
-    Raises ArtifactError: the table cannot be written."""
+    """The table with this key, read from the cache, or computed and written. If two processes compute it at the same
+    time, the first result is kept. A table whose files were altered is computed again.
+
+    Args:
+        folder: of the cache.
+        key: of the table's content.
+        compute: (file for the vectors) -> table.
+
+    Raises:
+        ArtifactError: the table cannot be written.
+    """
     directory = Path(folder) / key
     if not is_intact(directory, kind=KIND):
         if is_complete(directory, kind=KIND):

@@ -42,7 +42,10 @@ def fields_of(spec: RunSpec, split: str) -> list[Fields]:
 
 def features(spec: RunSpec, split: str) -> FeatureTable:
     """The features of `fields_of` by the encoder before training.
-    Raises ArtifactError: encoder or examples are incomplete, or the features cannot be written."""
+
+    Raises:
+        ArtifactError: encoder or examples are incomplete, or the features cannot be written.
+    """
     fields = fields_of(spec, split)
     # As in prediction, where the features of a row do not depend on the other rows.
     fixed = split == "test"

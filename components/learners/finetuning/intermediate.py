@@ -13,7 +13,13 @@ from components.settings.section import Section
 
 
 class IntermediateJob(Section):
-    """Inputs of the stage: the name of the intermediate task, the output of `finetune` on it, and where to write."""
+    """Inputs of the stage.
+
+    Attributes:
+        source: name of the intermediate task.
+        finetuned: output directory of the stage `finetune` on that task.
+        output: encoder directory.
+    """
 
     source: str
     finetuned: Path
@@ -29,7 +35,10 @@ class FinetuneAfterJob(FinetuneJob):
 
 def intermediate(job: IntermediateJob) -> Path:
     """Write the encoder directory of a fine-tuned model; returns it.
-    Raises ArtifactError: the output of fine-tuning is incomplete or altered."""
+
+    Raises:
+        ArtifactError: the output of fine-tuning is incomplete or altered.
+    """
     manifest = read_manifest(job.finetuned, kind=KIND, verify=True)
     folder = encoder_of(members_of(job.finetuned / "classifier")[0])
     encoder = load_encoder(folder, part=True)
@@ -47,9 +56,13 @@ def intermediate(job: IntermediateJob) -> Path:
 
 
 def finetune_after(job: FinetuneAfterJob) -> Path:
-    """Fine-tune from the encoder of an intermediate task; returns the output directory, and raises as `finetune`.
+    """Fine-tune from the encoder of an intermediate task; returns the output directory.
 
-    A task does not start from itself: its labels would be used twice. The directory then holds only its manifest."""
+    A task does not start from itself: its labels would be used twice. The directory then holds only its manifest.
+
+    Raises:
+        As `finetune`.
+    """
     if job.task != job.source:
         return finetune(job)
     with writing(job.output, kind=KIND):

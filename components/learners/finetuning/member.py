@@ -42,7 +42,13 @@ class Member:
 
     Where the run chooses on dev, its best weights are kept. In a fold of a cross-validation, dev is the rows of the
     fold, and the predictions at every evaluation are kept. After a cross-validation there is no dev, and the weights at
-    the chosen evaluation are kept."""
+    the chosen evaluation are kept.
+
+    Args:
+        spec: of the member.
+        encoder: the run's encoder.
+        tokenizer: the encoder's.
+    """
 
     def __init__(self, spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> None:
         self.spec = spec
@@ -202,9 +208,14 @@ class Member:
             self.record |= {} if best.names is None else {"label_names": best.names}
 
     def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
-        """Evaluate the current weights on dev; without dev, keep them at the chosen evaluation. `numbers` of the
-        evaluation are from 1, several if there are fewer steps than evaluations; `epoch` is steps per epoch of the
-        run."""
+        """Evaluate the current weights on dev; without dev, keep them at the chosen evaluation.
+
+        Args:
+            state: of the run.
+            numbers: of the evaluation, from 1; several if there are fewer steps than evaluations.
+            epoch: steps per epoch of the run.
+            loss: training loss of the step.
+        """
         if self.is_scored:
             dev = self.refit_head() if self.way.refits_head else None
             head = self.model.head
@@ -312,8 +323,11 @@ class Member:
         return head_answers(self.model.head, self.rows.head_inputs(split))
 
     def test_answers(self, *, trained: bool) -> list[Answer]:
-        """Predictions of the best weights on test, which the stored classifier repeats to the last bit. The features of
-        an encoder that was not trained are cached."""
+        """Predictions of the best weights on test, which the stored classifier repeats to the last bit.
+
+        Args:
+            trained: whether the encoder was trained; else its features are cached.
+        """
         batches = FixedBatches(
             self.model,
             precision=self.spec.precision,
@@ -384,8 +398,12 @@ class RunRows:
     def of_head(
         self, inputs: Callable[[str], FeatureTable], *, names: Iterable[bool | None]
     ) -> dict[bool | None, HeadRows]:
-        """The rows on which the head is trained alone, a sample of more than `MOST_ROWS`, with or without the names of
-        the labels; `inputs`: split -> inputs of the head."""
+        """The rows on which the head is trained alone: a sample of more than `MOST_ROWS`.
+
+        Args:
+            inputs: split -> inputs of the head.
+            names: with or without the names of the labels; one result each.
+        """
         rows = np.arange(len(self))
         if len(rows) > MOST_ROWS:
             rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])

@@ -56,8 +56,11 @@ def search_head(
     candidates: Sequence[HeadCandidate],
     steps: int,
 ) -> tuple[HeadCandidate, dict[HeadCandidate, float]]:
-    """Fit a linear head of any task to the optimum of its loss with the best candidate on dev; at a tie, the larger
-    penalty is better, then the first candidate. The loss with the penalty (`TextHead.penalty_of`) has no dropout.
+    """Fit a linear head of any task to the optimum of its loss with the best candidate on dev. At a tie, the larger
+    penalty is better, then the first candidate.
+
+    Minimises the loss with the penalty (`TextHead.penalty_of`) by L-BFGS in float64 on the normalised features, without
+    dropout.
 
     Args:
         head: its normalisation, output layer and penalty are set.
@@ -65,8 +68,11 @@ def search_head(
         dev: features of dev; None with one candidate.
         score: answers on dev -> metric, higher is better.
         candidates: those that differ only in the penalty next to each other.
+        steps: maximum number of iterations.
 
-    Returns the best candidate, and the metric of each; no metrics without dev."""
+    Returns:
+        The best candidate, and the metric of each; no metrics without dev.
+    """
     solved: list[tuple[float, HeadCandidate, dict[str, Tensor], float]] = []
     head.eval()
     for (names, norm), group in itertools.groupby(candidates, key=lambda candidate: (candidate.names, candidate.norm)):
@@ -135,7 +141,11 @@ def _descent(head: TextHead, rows: HeadRows, penalty: float, steps: int) -> None
 class HeadAlone(nn.Module):
     """A head as a model of the training loop, on batches of `FeatureSampler`.
 
-    `above`: (features, rows) -> inputs of the head; `mix`: module with its parameters, if any."""
+    Args:
+        head: the head.
+        above: (features, rows) -> inputs of the head.
+        mix: module with the parameters of `above`, if any.
+    """
 
     def __init__(self, head: Head, *, above: Callable[[Tensor, Tensor], Tensor], mix: nn.Module | None = None) -> None:
         super().__init__()
@@ -169,7 +179,11 @@ class FeatureSampler(EpochSampler):
 def train_head(
     head: Head, *, table: FeatureTable, targets: Sequence[Target], settings: Training, steps: int, seed: int
 ) -> None:
-    """Train a head on frozen-encoder features with the training loop. Raises TrainingError: the loss is not finite."""
+    """Train a head on frozen-encoder features with the training loop.
+
+    Raises:
+        TrainingError: the loss is not finite.
+    """
     head.fit_norm(table.matrix())
     alone = HeadAlone(head, above=lambda vectors, rows: vectors)
     state = TrainingState.fresh(alone, decayed(head.parameters()), settings=settings)

@@ -41,8 +41,11 @@ CURVE_POINTS = 60
 class GroupSpec:
     """All inputs of a run; plain values, to be sent to another process.
 
-    Members have the same encoder, settings, seed and precision. `key`: of the checkpoints; `temperature`: of the
-    sampling of tasks."""
+    Attributes:
+        members: one per task; of the same encoder, settings, seed and precision.
+        key: of the run's checkpoints.
+        temperature: of the sampling of tasks.
+    """
 
     members: tuple[RunSpec, ...]
     key: str
@@ -79,10 +82,13 @@ def finished(spec: GroupSpec) -> bool:
 
 
 def result(spec: GroupSpec, member: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The result of a finished run for one of its members: tensors and the record.
+    """The result of a finished run for one of its members.
 
-    Tensors are the predictions on `dev` and `test` (`packing.unpack`), the weights under `model.`, and of the head on
-    the frozen encoder, if the settings ask for it, under `frozen.dev`, `frozen.test` and `frozen.model.`."""
+    Returns:
+        Tensors: predictions on `dev` and `test` (`packing.unpack`); predictions of the head on the frozen encoder under
+        `frozen.dev` and `frozen.test`, and its weights under `frozen.model.`, if the settings ask for them; weights
+        under `model.`; and the record.
+    """
     stored = spec.store.latest()
     assert stored is not None, f"run {spec.key} is not finished"
     return below(_prefix(member), stored.tensors), dict(stored.numbers["records"][member])
@@ -101,7 +107,8 @@ def execute(spec: GroupSpec) -> list[dict[str, Any]]:
 
     Raises:
         TrainingError: the loss is not finite, or a checkpoint cannot be written.
-        ArtifactError: encoder or examples are incomplete, or do not fit."""
+        ArtifactError: encoder or examples are incomplete, or do not fit.
+    """
     store = spec.store
     stored = store.latest()
     if stored is not None and stored.numbers.get("done"):
@@ -267,7 +274,11 @@ class Forecast:
         self._began = 0.0
 
     def check(self, left: int) -> None:
-        """Raise OutOfTimeError after a step if the remaining ones do not end in time."""
+        """Check after a step that the remaining ones end in time.
+
+        Raises:
+            OutOfTimeError: they do not.
+        """
         if (seconds := seconds_left()) == math.inf:
             return
         taken = self.steps - left - 1

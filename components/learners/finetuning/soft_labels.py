@@ -29,8 +29,15 @@ def name_of(spec: RunSpec) -> str:
 
 
 def read_soft_labels(files: Sequence[Path], name: str) -> list[Target]:
-    """The mean of the predictions in the teachers' files for every text, under the name of a run.
-    Raises ArtifactError: an output is incomplete, or has no predictions of this run."""
+    """The mean of the teachers' predictions for every text.
+
+    Args:
+        files: of the teachers.
+        name: of the run (`name_of`).
+
+    Raises:
+        ArtifactError: an output is incomplete, or has no predictions of this run.
+    """
     result = []
     for file in files:
         read_manifest(file.parent, kind=KIND)

@@ -81,7 +81,8 @@ class RunSpec:
         left_out: digests of inputs that the run does not read, because another task of the run is scored on them.
         words: output of the stage `unlabelled`, whose texts words models read beside the train split.
         rounds: number of runs of the same length, one after another and this one included, for which a limit of time
-            has to suffice (`components.core.clock`)."""
+            has to suffice (`components.core.clock`).
+    """
 
     examples: Path
     encoder: Path
@@ -192,7 +193,8 @@ class Rows:
         learned: rows that the run learns from.
         held: rows of the fold, which the run predicts; None in runs without a fold.
         short: stratum -> number of its rows, where there are fewer than the budget.
-        left_out: digests of everything that belongs to the fold (`Split.belonging`), which the run does not read."""
+        left_out: digests of everything that belongs to the fold (`Split.belonging`), which the run does not read.
+    """
 
     learned: NDArray[np.int64]
     held: NDArray[np.int64] | None
@@ -214,7 +216,11 @@ def rows_of(spec: RunSpec, train: Split) -> Rows:
 
 
 def number_of_folds(spec: RunSpec) -> int:
-    """Number of folds within the run's label budget. Raises ConfigError: the budget has too few rows."""
+    """Number of folds of the cross-validation within the run's label budget.
+
+    Raises:
+        ConfigError: the budget has too few rows.
+    """
     train = read_split(spec.examples, "train")
     rows = rows_of(replace(spec, fold=None), train).learned
     return int(run_folds(read_facts(spec.examples), train, rows, seed=spec.seed).max()) + 1

@@ -57,7 +57,12 @@ class TogetherJob(Section):
 
 
 class ShareJob(Section):
-    """Inputs of the stage `share`: a task, and the output directory of the stage `together`."""
+    """Inputs of the stage `share`.
+
+    Attributes:
+        task: name of the task.
+        together: output directory of the stage `together`.
+    """
 
     task: str
     together: Path
@@ -123,9 +128,13 @@ def _specs(
 
 
 def share(job: ShareJob) -> Path:
-    """Copy the results of one task from the output of `together` to a directory as `finetune` writes it; of a task
-    outside of the group, only a manifest.
-    Raises ArtifactError: the output of `together` is incomplete or altered."""
+    """Copy the results of one task from the output of `together` to a directory as `finetune` writes it.
+
+    If the task does not belong to the group, the directory holds only its manifest.
+
+    Raises:
+        ArtifactError: the output of `together` is incomplete or altered.
+    """
     manifest = read_manifest(job.together, kind=KIND, verify=True)
     with writing(job.output, kind=FINETUNED) as draft:
         if job.task in manifest.facts["tasks"]:

@@ -54,7 +54,8 @@ class Mixed:
         answers: split -> the combined answers.
         record: entries of the run's record: `words`, and `selected`, or on dev `curve` with the scores at `chosen`.
         part: what is served beside the encoder; None if the encoder alone is better.
-        weights: of the model, under `model.`, if they differ from the run's: the head of a joint regression."""
+        weights: of the model, under `model.`, if they differ from the run's: the head of a joint regression.
+    """
 
     answers: dict[str, list[Answer]]
     record: dict[str, Any]
@@ -67,9 +68,14 @@ Combination = tuple[Sequence[Answer], Callable[[list[Answer]], Mixed]]
 
 
 def with_words(spec: RunSpec, answers: Mapping[str, list[Answer]], record: Mapping[str, Any]) -> Mixed:
-    """Combine a finished run with words, if `words` is `auto`; `answers`: of `test`, and of `dev` or `oof`. Candidates
-    are no words, the weights of a mean, and the strengths of a joint regression, the simplest first. A kind without
-    probabilities of labels has no words."""
+    """Combine a run with words, if `words` is `auto`. Candidates are no words, the weights of a mean, and the strengths
+    of a joint regression, the simplest first. A kind without probabilities of labels has no words.
+
+    Args:
+        spec: of the finished run.
+        answers: split -> its answers: `test`, and `dev` or `oof`.
+        record: of the run.
+    """
     work = None if spec.settings.words == "none" else WordsRows(spec)
     if work is None or not work.systems:
         return Mixed(dict(answers), {})

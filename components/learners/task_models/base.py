@@ -28,7 +28,8 @@ class Encoded:
         pieces: S arrays (T,) of piece ids, with the family's special pieces.
         segments: S arrays (T,): 0 for the first text and its special pieces, 1 for the second.
         units: S arrays (U, 2): first and last piece of each unit (a word, or a piece of the context); else (0, 2).
-        offsets: S arrays (U, 2): character offsets of each unit in the row's context, end exclusive; else (0, 2)."""
+        offsets: S arrays (U, 2): character offsets of each unit in the row's context, end exclusive; else (0, 2).
+    """
 
     pieces: list[NDArray[np.int64]]
     segments: list[NDArray[np.int64]]

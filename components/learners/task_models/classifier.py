@@ -111,7 +111,8 @@ class TextClassifier:
         head_precision: of the head (None: `precision`); float32 if it was fitted on features of the frozen encoder.
         temperature: by which the logits of the encoder's probabilities are divided.
         words: a words model that is combined with the encoder; None: there is none.
-        int8: whether the encoder's matrices are quantised for prediction."""
+        int8: whether the encoder's matrices are quantised for prediction.
+    """
 
     model: TaskModel
     tokenizer: Tokenizer
@@ -144,7 +145,10 @@ class TextClassifier:
 
     def quantised(self) -> TextClassifier:
         """This classifier with the encoder's matrices in 8-bit integers; it predicts on a processor.
-        Raises ConfigError: the encoder is not a Transformer, or torch has no oneDNN."""
+
+        Raises:
+            ConfigError: the encoder is not a Transformer, or torch has no oneDNN.
+        """
         if reason := why_not_quantised(self.encoder):
             raise ConfigError(f"the model {reason}")
         return replace(self, int8=True)
@@ -186,8 +190,11 @@ class TextClassifier:
     def answer_measured(
         self, rows: Sequence[Fields], projection: Projection
     ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
-        """N answers, and the measurements of `components.registry.drift`: (N, 2) pieces and unknown pieces, and (N, S)
-        projections of the features that the head reads."""
+        """The answers of `answer`, and the measurements of `components.registry.drift`.
+
+        Returns:
+            N answers; (N, 2) pieces and unknown pieces; (N, S) projections of the features that the head reads.
+        """
         encoded = self.encode(rows)
         both = self.batches.observed_answers(encoded, partial(sketches, projection=projection))
         answers = self.with_words(rows, [answer for answer, _ in both])
@@ -247,9 +254,13 @@ def load_classifier(directory: Path) -> TextClassifier | AveragedClassifier:
 
 
 def load_members(directory: Path) -> list[TextClassifier]:
-    """Load the task models of a directory; every file is compared with its digest. A common encoder is loaded once.
-    Raises ArtifactError: the directory is incomplete or altered, the tokenizer is another one, or the weights do not
-    fit."""
+    """Load the task models of a directory; every file is compared with its digest. An encoder that all have is loaded
+    once.
+
+    Raises:
+        ArtifactError: the directory is incomplete or altered, the tokenizer is not the one of training, or the weights
+            do not fit the config.
+    """
     directory = Path(directory)
     read_manifest(directory, kind=KIND, verify=True)
     try:

@@ -112,8 +112,12 @@ def count_rows(batch: Batch) -> int:
 
 @dataclass(frozen=True)
 class RowFeatures:
-    """Inputs of the head for one row: a vector (F,) or (U, F) of each sequence, or one if they are combined without
-    parameters; (U, 2) offsets of each sequence (`Encoded`)."""
+    """The inputs of the head for one row.
+
+    Attributes:
+        vectors: (F,) or (U, F) of each of the S sequences; one vector if they are combined without parameters.
+        offsets: (U, 2) of each sequence; see `task_models.base.Encoded`.
+    """
 
     vectors: list[Tensor]
     offsets: list[NDArray[np.int64]]

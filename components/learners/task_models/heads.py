@@ -112,8 +112,11 @@ def precise(outputs: Tensor) -> Tensor:
 
 
 class Head(nn.Module, ABC):
-    """The layers of a task on top of the features of S sequences of B rows, its loss, and its answers. `penalty`:
-    weight of the L2 penalty in `loss`, for heads with one; set when the head is fitted on frozen features."""
+    """The layers of a task on top of the features of S sequences of B rows, its loss, and its answers.
+
+    Attributes:
+        penalty: weight of the L2 penalty in `loss`, for heads with one; set when the head is fitted on frozen features.
+    """
 
     penalty: float = 0.0
 
@@ -144,8 +147,14 @@ class Head(nn.Module, ABC):
         answer: Callable[[], list[NDArray[np.float32]]],
         score: Callable[[list[NDArray[np.float32]]], NDArray[np.float64]],
     ) -> list[NDArray[np.float32]]:
-        """Fit parameters without gradient (a threshold), stored with the weights, on dev, where `score` gives (N,)
-        primary metric of each row. Returns the answers on dev with them."""
+        """Fit parameters without gradient (a threshold) on dev; they are stored with the weights.
+
+        Args:
+            score: answers on dev -> (N,) primary metric of each row.
+
+        Returns:
+            The answers on dev with the fitted parameters.
+        """
         return answer()
 
 

@@ -40,7 +40,11 @@ VectorLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 class TaskModel(nn.Module):
-    """Encoder, features and head. Raises ConfigError: the settings do not suit the kind or the encoder."""
+    """Encoder, features and head.
+
+    Raises:
+        ConfigError: the settings do not suit the kind or the encoder.
+    """
 
     def __init__(
         self, encoder: LanguageModel, *, task: Task, settings: FinetuneSettings, labels: Sequence[str]

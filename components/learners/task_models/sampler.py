@@ -97,10 +97,15 @@ class EpochSampler(Sampler):
     """Every row once per epoch, in an order that is a function of (seed, epoch).
 
     The rows of an epoch are shuffled; the rows of each `BUCKET` batches are sorted by length and split into batches,
-    and the batches are shuffled. If the rows do not fill the batches of a bucket, their sizes differ by at most one
-    row: a small last batch would always contain the longest rows and weight them more. `lengths`: (N,) of each row's
-    longest sequence; None: no padding, so rows are not sorted and the last batch may be smaller. `sizes`: (N,) tokens
-    of each row."""
+    and the batches are shuffled. This bounds padding without an order by length. If the rows do not fill the batches of
+    a bucket, the batch sizes differ by at most one row: a small last batch would always contain the longest rows and
+    weight them more.
+
+    Args:
+        lengths: (N,) length of each row's longest sequence; None: rows need no padding, so they are not sorted, and the
+            last batch of an epoch may be smaller.
+        sizes: (N,) tokens of each row.
+    """
 
     def __init__(
         self, lengths: NDArray[np.int64] | None, *, sizes: NDArray[np.int64], batch_size: int, seed: int, purpose: str

@@ -56,7 +56,11 @@ class WordsPart:
 
     @classmethod
     def read(cls, directory: Path, config: Mapping[str, Any], *, labels: int) -> WordsPart:
-        """Read what `write` has written. Raises ArtifactError: a file is missing or damaged."""
+        """Read what `write` has written.
+
+        Raises:
+            ArtifactError: a file is missing or damaged.
+        """
         if config.get("how") not in ("mean", "joint"):
             raise ArtifactError(f"{directory}: words: unknown combination {config.get('how')!r}; fine-tune again")
         return cls(config["how"], WordsModel.read(directory / FOLDER, labels=labels), float(config["weight"]))

@@ -28,7 +28,12 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear model of C logits: weights (C, F) and bias (C,)."""
+    """A linear model of C logits.
+
+    Attributes:
+        weight: (C, F).
+        bias: (C,).
+    """
 
     weight: Array
     bias: Array
@@ -39,8 +44,14 @@ class Linear:
 
 @dataclass(frozen=True)
 class View:
-    """Features of the same rows, labelled (N, F) and unlabelled (U, F). Of the candidates for the L2 penalty, the one
-    with the highest likelihood by cross-validation is used, the largest at a tie."""
+    """Features of the same rows.
+
+    Attributes:
+        labelled: (N, F).
+        unlabelled: (U, F).
+        penalties: candidates of the L2 penalty of the model; the one with the highest likelihood of labelled rows by
+            cross-validation is used, the largest at a tie.
+    """
 
     labelled: NDArray[Any]
     unlabelled: NDArray[Any]
@@ -123,8 +134,15 @@ def select(teacher: Array, labelled: Array, *, exclusive: bool, share: float) ->
     weights of a class add up to `WEIGHT` times its number of labelled rows. Independent labels: the `share` of all rows
     with the highest confidence, the mean over the labels of max(p, 1 - p); the weights add up to `WEIGHT` N.
 
-    Args: `teacher` (U, C) calibrated probabilities; `labelled` (N, C) of 0 and 1.
-    Returns (K,) indices of rows, ascending; (K, C) their labels, of 0 and 1; (K,) their weights."""
+    Args:
+        teacher: (U, C) calibrated probabilities.
+        labelled: (N, C) of 0 and 1.
+        exclusive: whether a row has one label.
+        share: between 0 and 1.
+
+    Returns:
+        (K,) indices of rows, ascending; (K, C) their labels, of 0 and 1; (K,) their weights.
+    """
     count, labels = teacher.shape
     if not exclusive:
         sure = np.maximum(teacher, 1 - teacher).mean(axis=1)

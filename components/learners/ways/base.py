@@ -65,7 +65,13 @@ class Way:
         return settings.training
 
     def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
-        """Number of steps of a run, from steps per epoch over all tasks and the number of texts of teachers."""
+        """Number of steps of a run.
+
+        Args:
+            settings: of the run.
+            epoch: steps per epoch, over all tasks.
+            taught: number of texts of teachers.
+        """
         return max(settings.min_steps, math.ceil(settings.epochs * epoch))
 
     def evaluations(self, settings: FinetuneSettings) -> int:

@@ -99,8 +99,13 @@ def label_overlap(targets: Tensor) -> tuple[Tensor, Tensor]:
 def pair_loss(vectors: Tensor, targets: Tensor) -> Tensor:
     """(cosine similarity - label overlap)^2 over all pairs of a batch (SetFit; Reimers and Gurevych 2019).
 
-    The means over pairs with and without a common label have the same weight, as in SetFit, which samples both equally
-    often. `vectors`: (B, F); `targets`: (B, X) label indices, padded with nan."""
+    The mean over pairs with a common label and the mean over pairs without have the same weight, as in SetFit, which
+    samples both equally often.
+
+    Args:
+        vectors: (B, F).
+        targets: (B, X) label indices, padded with nan.
+    """
     with torch.autocast(vectors.device.type, enabled=False):
         overlap, counts = label_overlap(targets)
         unit = F.normalize(precise(vectors), dim=1)

@@ -127,7 +127,10 @@ def save_words(
 
 def load_words(directory: Path) -> WordsClassifier:
     """Load words models; every file is compared with its digest.
-    Raises ArtifactError: the directory is incomplete, altered, or not a words model."""
+
+    Raises:
+        ArtifactError: the directory is incomplete, altered, or not a words model.
+    """
     directory = Path(directory)
     read_manifest(directory, kind=KIND, verify=True)
     if form_of(directory) != FORM:
@@ -144,7 +147,11 @@ def load_words(directory: Path) -> WordsClassifier:
 
 
 def form_of(directory: Path) -> str:
-    """The form of a directory: `words`, or `encoder`. Raises ArtifactError: config.json is missing or damaged."""
+    """The form of a classifier's directory: `words`, or `encoder`.
+
+    Raises:
+        ArtifactError: config.json is missing or damaged.
+    """
     path = Path(directory) / "config.json"
     try:
         return str(json.loads(path.read_text(encoding="utf-8")).get("form", "encoder"))

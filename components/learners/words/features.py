@@ -68,7 +68,11 @@ class WordFeatures:
 
     @classmethod
     def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[np.float64]]) -> WordFeatures:
-        """The features that `dump` has described. Raises ValueError, KeyError, TypeError: they do not fit."""
+        """The features that `dump` has described.
+
+        Raises:
+            ValueError, KeyError, TypeError: they do not fit each other.
+        """
         if described["form"] not in get_args(Form):
             raise ValueError(f"unknown features {described['form']!r}")
         result = (

@@ -46,7 +46,13 @@ def left_out_slope(features: Any, values: NDArray[np.float64], *, penalty: float
     other rows; at least 0, and 1 with fewer than 3 rows.
 
     Texts have few words in common, so predictions for other texts lie too close to the mean, whatever the penalty is.
-    The residual of a row that is left out is its residual in the fit with it, divided by 1 - its leverage."""
+    The residual of a row that is left out is its residual in the fit with it, divided by 1 - its leverage.
+
+    Args:
+        features: (N, F), sparse.
+        values: (N,).
+        penalty: strength of the L2 penalty.
+    """
     count = len(values)
     if count < 3:
         return 1.0
@@ -62,8 +68,14 @@ def left_out_slope(features: Any, values: NDArray[np.float64], *, penalty: float
 
 
 def fit_exclusive(features: Any, labels: Labels, count: int, *, c: float) -> LinearModel:
-    """Multinomial logistic regression on (N, F) with (N,) labels of `count`; `c`: inverse strength of the L2 penalty.
-    Labels without rows have probability 0."""
+    """Fit a multinomial logistic regression.
+
+    Args:
+        features: (N, F).
+        labels: (N,) indices; labels without rows have probability 0.
+        count: C.
+        c: inverse strength of the L2 penalty.
+    """
     return _fitted(partial(_regression, c=c), features, labels, count)
 
 

@@ -44,7 +44,12 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class LatentSemantics:
-    """TF-IDF vectors of words and word pairs, projected by `components` (D, V)."""
+    """TF-IDF vectors of words and word pairs, projected.
+
+    Attributes:
+        vectorizer: fitted.
+        components: (D, V).
+    """
 
     vectorizer: Tfidf
     components: Vectors
@@ -65,7 +70,11 @@ class LatentSemantics:
 
     @classmethod
     def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LatentSemantics:
-        """What `dump` has described. Raises ValueError, KeyError, TypeError: they do not fit each other."""
+        """What `dump` has described.
+
+        Raises:
+            ValueError, KeyError, TypeError: they do not fit each other.
+        """
         terms = described["terms"]
         vectorizer = Tfidf.of(terms, arrays["idf"], "word", (1, 2))
         if arrays["components"].shape[1] != len(terms):
@@ -78,8 +87,13 @@ class LatentSemantics:
 
 @dataclass(frozen=True)
 class WordMeans:
-    """Weighted means of word vectors: V words, the most frequent first, a `table` (V, D) of vectors times the words'
-    weights, and the mean `centre` (D,) over the texts."""
+    """Weighted means of word vectors.
+
+    Attributes:
+        words: V words, the most frequent first.
+        table: (V, D) vectors, times the words' weights.
+        centre: (D,) mean over the texts.
+    """
 
     words: list[str]
     table: Vectors

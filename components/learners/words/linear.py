@@ -22,7 +22,8 @@ class LinearModel:
         classes: indices of the labels that the functions are about, ascending if exclusive; two if K = 1, the second of
             which the function is about.
         usual: (C,) probabilities of the other labels: 1 for one that all training rows have, otherwise 0.
-        exclusive: whether a row has one label: softmax over the functions, otherwise a sigmoid of each."""
+        exclusive: whether a row has one label: softmax over the functions, otherwise a sigmoid of each.
+    """
 
     weights: NDArray[np.float64]
     intercepts: NDArray[np.float64]
@@ -72,7 +73,12 @@ class LinearModel:
 
 @dataclass(frozen=True)
 class LinearFunction:
-    """A linear function to a number: weights (1, F) and intercepts (1,)."""
+    """A linear function to a number.
+
+    Attributes:
+        weights: (1, F).
+        intercepts: (1,).
+    """
 
     weights: NDArray[np.float64]
     intercepts: NDArray[np.float64]
@@ -87,7 +93,10 @@ class LinearFunction:
 
 def load_linear(arrays: dict[str, NDArray[Any]], *, features: int, labels: int) -> LinearModel | LinearFunction:
     """The linear model whose arrays these are: a function has no classes.
-    Raises KeyError, ValueError: an array is missing, or has the wrong shape."""
+
+    Raises:
+        KeyError, ValueError: an array is missing, or has the wrong shape.
+    """
     weights, intercepts, functions = arrays["weights"], arrays["intercepts"], 1
     model: LinearModel | LinearFunction = LinearFunction(weights, intercepts)
     if "classes" in arrays:

@@ -123,7 +123,12 @@ SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
 
 
 def with_characters(*, language: str, which: str) -> bool:
-    """Whether the systems on characters are used too; `language` and `which` as in `data.tasks.<name>`."""
+    """Whether the systems on characters are used too.
+
+    Args:
+        language: `data.tasks.<name>.language`.
+        which: `data.tasks.<name>.baselines`, `auto` or `all`.
+    """
     return which == "all" or language in UNSPACED
 
 

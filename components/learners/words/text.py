@@ -25,8 +25,13 @@ _SEGMENTATION = Segmentation("auto")
 @dataclass(frozen=True)
 class Tfidf:
     """Vectors of norm 1 with (1 + log tf) idf for each term of a text, idf = 1 + log((1 + N) / (1 + df)) (Salton and
-    Buckley 1988; as TfidfVectorizer with sublinear_tf). `ngrams`: smallest and largest number of words or
-    characters."""
+    Buckley 1988; as TfidfVectorizer with sublinear_tf).
+
+    Attributes:
+        vocabulary: term -> column.
+        idf: (V,).
+        ngrams: smallest and largest number of words or characters of a term.
+    """
 
     vocabulary: Mapping[str, int]
     idf: NDArray[Any]

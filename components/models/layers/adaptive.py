@@ -33,7 +33,8 @@ class TiedVocabulary(nn.Module):
         cutoffs: first id of every cluster after the first, increasing; those beyond the vocabulary are ignored.
         divide: factor between the widths of consecutive clusters.
         output_projection: whether the softmax multiplies x by a matrix (D, D) of its own before the first cluster.
-        std: of the initial rows."""
+        std: of the initial rows.
+    """
 
     def __init__(
         self,
@@ -133,7 +134,11 @@ class TiedVocabulary(nn.Module):
         """A copy for another vocabulary: new row i is old row `rows[i]`, or the mean of all old rows if that is -1.
 
         Clusters are ranges of ids of the new vocabulary, which is sorted by its own frequencies, so a piece may move to
-        another cluster. With projections, its new row is the least-squares fit to its old vector of width D."""
+        another cluster. With projections, its new row is the least-squares fit to its old vector of width D.
+
+        Args:
+            rows: (new V,) int64.
+        """
         rows = rows.to(self.bias.device)
         with torch.random.fork_rng(devices=[]):
             # Only new clusters keep these random weights; the fixed seed makes them equal on all workers and after a

@@ -27,7 +27,11 @@ Past = tuple[Tensor, ...]
 
 
 class Attention(nn.Module):
-    """softmax(Q K^T / sqrt(K)) V per head; subclasses project Q, K, V and the `output`. Dropout is on the weights."""
+    """softmax(Q K^T / sqrt(K)) V per head; subclasses project Q, K, V and the `output`.
+
+    Args:
+        dropout: rate on the attention weights.
+    """
 
     output: Linear
 
@@ -74,8 +78,12 @@ class SelfAttention(Attention):
         self.output = Linear(width, width)
 
     def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, T, D) -> (B, T, D). `mask`: True where attention is allowed, (B, 1, 1, T), (B, 1, T, T) or (T, T),
-        combined with the causal mask; must be None if there is a band and T > w."""
+        """(B, T, D) -> (B, T, D).
+
+        Args:
+            mask: True where attention is allowed, (B, 1, 1, T), (B, 1, T, T) or (T, T); None: everywhere. Combined with
+                the causal mask. Must be None if there is a band and T > w.
+        """
         return self._join(self._attend(*self._project(x_BTD), mask))
 
     def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:

@@ -44,8 +44,16 @@ def illegal_scores(legal: Legal) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.no_grad()
 def viterbi(emissions: Tensor, lengths: Tensor, *, start: Tensor, step: Tensor, end: Tensor) -> Tensor:
-    """The tags with the highest score (Viterbi 1967): (B, T) int64, `PADDING` after a row's length, from (B, T, C) x,
-    (B,) lengths of 1 or more, and a (C,), A (C, C) and b (C,)."""
+    """The tags with the highest score (Viterbi 1967).
+
+    Args:
+        emissions: (B, T, C) x, ignored after a row's length.
+        lengths: (B,) int64, 1 or more.
+        start, step, end: a (C,), A (C, C) and b (C,).
+
+    Returns:
+        (B, T) int64, `PADDING` after a row's length.
+    """
     x_BTC = emissions.double()
     best_BC = start + x_BTC[:, 0]
     own_1C = torch.arange(len(start), device=x_BTC.device).unsqueeze(0)
@@ -66,8 +74,13 @@ def viterbi(emissions: Tensor, lengths: Tensor, *, start: Tensor, step: Tensor, 
 
 
 class LinearChainCRF(nn.Module):
-    """Learned transition scores A (C, C), start scores a (C,) and end scores b (C,), 0 at first, so that an untrained
-    layer is a softmax over the tags at each position. Decoding uses `legal` transitions only."""
+    """Learned transition scores A (C, C), start scores a (C,) and end scores b (C,).
+
+    All scores are initialised with 0, so an untrained layer is a softmax over the tags at each position.
+
+    Args:
+        legal: transitions that decoding may use; None: all.
+    """
 
     start_legal: Tensor
     step_legal: Tensor
@@ -87,8 +100,16 @@ class LinearChainCRF(nn.Module):
         self.register_buffer("end_legal", legal.end, persistent=False)
 
     def log_likelihood(self, emissions: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
-        """log p(y | x) of every row, (B,) float64, from (B, T, C) x, finite but ignored after a row's length, (B, T)
-        int64 tags, and (B,) lengths of 1 or more."""
+        """log p(y | x) of every row.
+
+        Args:
+            emissions: (B, T, C) x, ignored after a row's length, but finite there.
+            tags: (B, T) int64, ignored after a row's length.
+            lengths: (B,) int64, 1 or more.
+
+        Returns:
+            (B,) float64.
+        """
         return self.score(emissions, tags, lengths) - self.log_partition(emissions, lengths)
 
     def score(self, emissions: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:

@@ -27,7 +27,12 @@ def sampling_from(generator: torch.Generator) -> Iterator[None]:
 
 
 class Noise(nn.Module):
-    """Base of dropout layers: the configured rate, and a factor `scale` on it (ULMFiT's drop multiplier)."""
+    """Base of dropout layers.
+
+    Attributes:
+        probability: configured dropout rate.
+        scale: factor on it (ULMFiT's drop multiplier).
+    """
 
     def __init__(self, probability: float) -> None:
         super().__init__()

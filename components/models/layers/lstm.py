@@ -33,8 +33,12 @@ def cell(gates_BG: Tensor, c_BH: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class LSTM(nn.Module):
-    """One layer, one direction; `weight_drop`: DropConnect rate of the hidden-to-hidden weights, one mask per window
-    (Merity et al. 2017, section 2)."""
+    """One layer, one direction.
+
+    Args:
+        weight_drop: DropConnect rate of the hidden-to-hidden weights, one mask per window (Merity et al. 2017, section
+            2).
+    """
 
     def __init__(self, inputs: int, hidden: int, *, weight_drop: float = 0.0) -> None:
         super().__init__()
@@ -84,8 +88,11 @@ class BiLSTM(nn.Module):
 
 
 class ProjectedLSTM(nn.Module):
-    """One projected layer, one direction; parameters have the names and shapes of `nn.LSTM` with `proj_size`. `clip`:
-    maximum absolute value of cells and outputs; infinity for none."""
+    """One projected layer, one direction; parameters have the names and shapes of `nn.LSTM` with `proj_size`.
+
+    Args:
+        clip: maximum absolute value of cells and outputs; infinity for none.
+    """
 
     def __init__(self, inputs: int, cells: int, projection: int, *, clip: float = 3.0) -> None:
         super().__init__()

@@ -35,7 +35,8 @@ class Ragged:
         counts: rows per step, non-increasing.
         shape: T and B of the window.
         packed: torch's packed sequence; None if the window keeps its padding.
-        last: (B,) index of each row's last position among N, rows in the order of the batch."""
+        last: (B,) index of each row's last position among N, rows in the order of the batch.
+    """
 
     values: Tensor
     counts: list[int]

@@ -28,7 +28,8 @@ class Packing:
         sources: (R, W) index among the B T positions of the batch; 0 at empty positions.
         targets: (B, T) index among the R W packed positions; 0 at padding.
         positions: (R, W) position of each piece in its own text.
-        mask: (R, 1, W, W) bool, True where both pieces belong to the same text."""
+        mask: (R, 1, W, W) bool, True where both pieces belong to the same text.
+    """
 
     sources: Tensor
     targets: Tensor

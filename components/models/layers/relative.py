@@ -51,7 +51,8 @@ class RelativeConfig(ModelConfig):
         memory: number of positions of earlier segments that a segment attends to in training; 0 for none.
         clamp: maximum distance, to which larger ones are clamped; 0 for none.
         dropout: rate on embeddings, distance encodings, sub-layers and output.
-        dropout_attention: rate on the attention weights."""
+        dropout_attention: rate on the attention weights.
+    """
 
     width: Size = 256
     layers: Size = 4
@@ -103,7 +104,8 @@ class Scope:
         hidden: (Q, S) or (B, Q, S), True where the key is masked; None for no mask.
         positions: (B, M) int64, positions of the further queries in the segment, 0 to T - 1; None for none.
         differs: (B, Q, S), True where query and key are in different segments; None if all are in one.
-        backward: (B,) int64, 1 for rows that are read from their end, whose distances have the opposite sign."""
+        backward: (B,) int64, 1 for rows that are read from their end, whose distances have the opposite sign.
+    """
 
     length: int
     encoding: Tensor

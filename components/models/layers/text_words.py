@@ -26,7 +26,12 @@ def packed(words: Sequence[str]) -> Tensor:
 
 
 class TextWords:
-    """Looks up the words of texts in a table (N, LONGEST) uint8 of `packed`; rows of zeros are unused."""
+    """Looks up the words of texts.
+
+    Args:
+        table: (N, LONGEST) uint8 of `packed`; rows of zeros are unused.
+        pieces: of a character vocabulary.
+    """
 
     def __init__(self, table: Tensor, pieces: Sequence[str]) -> None:
         words = table.cpu().numpy().view(f"S{LONGEST}")[:, 0].tolist()

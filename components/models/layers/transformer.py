@@ -32,7 +32,8 @@ class TransformerConfig(ModelConfig):
         positions: maximum length of a text in pieces, special pieces included.
         dropout: rate on the summed embeddings and on the output of each sub-layer.
         dropout_attention: rate on the attention weights.
-        activation, norm_eps: activation of the feed-forward layers; epsilon of the layer norms."""
+        activation, norm_eps: activation of the feed-forward layers; epsilon of the layer norms.
+    """
 
     width: Size = 256
     layers: Size = 4
@@ -55,8 +56,12 @@ class TransformerConfig(ModelConfig):
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward layer with residual connections. `norm_first` normalises the input of each sub-layer
-    (pre-norm; GPT-2) instead of the sum (post-norm; BERT, GPT)."""
+    """Attention and a feed-forward layer with residual connections.
+
+    Args:
+        norm_first: normalise the input of each sub-layer (pre-norm; GPT-2) instead of the sum (post-norm; BERT, GPT).
+        causal, band: as for `SelfAttention`.
+    """
 
     def __init__(
         self, config: TransformerConfig, *, norm_first: bool = False, causal: bool = False, band: int = 0
@@ -121,13 +126,21 @@ def activated(x: Tensor, activation: Activation) -> Tensor:
 
 
 def position_rows(table_PD: Tensor, length: int, *, start: int = 0) -> Tensor:
-    """The embeddings (T, D) of `length` positions from `start`. Raises ConfigError: the model has fewer positions."""
+    """The embeddings (T, D) of positions `start` .. `start + length - 1`.
+
+    Raises:
+        ConfigError: the model has fewer positions.
+    """
     check_length(start + length, len(table_PD))
     return table_PD[start : start + length]
 
 
 def check_length(length: int, positions: int) -> None:
-    """Check the length of a text in pieces. Raises ConfigError: the model has fewer positions."""
+    """Check the length of a text in pieces.
+
+    Raises:
+        ConfigError: the model has fewer positions.
+    """
     if length > positions:
         raise ConfigError(
             f"a text of {length} pieces is longer than the model's {positions} positions; shorten it, or train a model "

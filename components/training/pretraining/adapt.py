@@ -46,7 +46,8 @@ class AdaptJob(Section):
         vectors, vectors_digest: a file of word vectors that fills the static channel, and its expected SHA-256.
         increment: how new text is learned; None: every adaptation starts from `pretrained`.
         rebuild: why a rebuild was requested; empty: it was not.
-        epochs: number of passes over the tokens, which replaces the budget of `training`; None: the budget applies."""
+        epochs: number of passes over the tokens, which replaces the budget of `training`; None: the budget applies.
+    """
 
     name: str = ""
     family: str
@@ -76,7 +77,8 @@ def adapt(job: AdaptJob) -> Path:
 
     Raises:
         ArtifactError: an input is incomplete or belongs to another tokenizer.
-        TrainingError: the loss is not finite, no space for a checkpoint, or workers died repeatedly."""
+        TrainingError: the loss is not finite, no space for a checkpoint, or workers died repeatedly.
+    """
     name = job.name or job.family
     before = _previous(job.output)
     recipe, store = _recipe(job), TokenStore(job.tokens, "train")

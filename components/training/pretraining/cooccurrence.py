@@ -46,13 +46,19 @@ def count_pairs(
     separator: int | None = None,
     max_pairs: int = MAX_PAIRS,
 ) -> Run:
-    """Weighted counts of unordered pairs at a distance of at most len(weights) pieces, weights[d - 1] at distance d.
+    """Weighted counts of unordered pairs at a distance of at most len(weights) pieces.
 
-    `chunks`: pieces (n,), and the number of leading ones that are left elements of pairs. `separator`: a piece, such as
-    END, that is not an element of a pair and that pairs do not cross.
+    Args:
+        chunks: pieces (n,), and the number of leading pieces that are left elements of pairs.
+        weights: weight of a pair at distance 1, 2 ...
+        separator: a piece, such as END, that is not an element of a pair and that pairs do not cross; None: none.
 
-    Returns keys (N,) int64, ascending, i * vocabulary + j with i <= j, and counts (N,).
-    Raises DataError: the temporary folder is full."""
+    Returns:
+        keys (N,) int64, ascending, i * vocabulary + j with i <= j, and counts (N,).
+
+    Raises:
+        DataError: the temporary folder is full.
+    """
     held: list[Run] = []
     spilled: list[Run] = []
     size = 0
@@ -141,11 +147,15 @@ class CooccurrenceSampler(WindowSampler):
 
     Pennington et al. 2014 sample the non-zero cells uniformly and weight each loss by f(X_ij), mostly close to 0. Here
     a cell is sampled with probability f(X_ij) / sum f and has weight 1: the same objective in expectation. X is
-    symmetric; a pair of words at distance d within a document counts 1 / d.
+    symmetric; a pair of words at distance d within a document counts 1 / d. The store is counted when the sampler is
+    created.
 
-    Batch: `tokens`, `contexts` (B, window), the i and j of each cell (one token of the budget), and `counts` (B,
-    window) float32, X_ij.
-    Raises DataError: no document contains two words."""
+    Batch: `tokens`, `contexts` (B, window), the i and j of each cell, and `counts` (B, window) float32, X_ij. A cell is
+    one token of the budget.
+
+    Raises:
+        DataError: no document contains two words.
+    """
 
     def __init__(self, store: Tokens, **options: Any) -> None:
         super().__init__(store, **options)

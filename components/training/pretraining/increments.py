@@ -62,7 +62,8 @@ class Decision:
         number: increments since the last rebuild; 0: a rebuild.
         text: of an increment; None: the whole corpus.
         new_tokens: tokens that the initial weights have not learned.
-        idle: whether the last adapted model has learned all text already."""
+        idle: whether the last adapted model has learned all text already.
+    """
 
     number: int
     reason: str

@@ -66,7 +66,8 @@ class LanguageModelRun(Section):
             embeddings of a new model without channel start; and its expected SHA-256.
         vectors: output of `word_vectors.prepare_vectors` for the file; set by `vectors_ready`.
         increment: the part of the train split that is read; None: all of it.
-        storage, key, checkpoint_seconds: of the checkpoints; set by `train_encoder`."""
+        storage, key, checkpoint_seconds: of the checkpoints; set by `train_encoder`.
+    """
 
     name: str
     family: str
@@ -114,7 +115,8 @@ class TrainingHistory:
         compilation: seconds of the first step of every start of a compiled run, which are not part of `seconds`.
         gradient_norm: the last one that was read, before clipping.
         losses: training losses that were read since the last row of the curve.
-        before, after: measurements on held-out text before and after training."""
+        before, after: measurements on held-out text before and after training.
+    """
 
     steps: int = 0
     seconds: float = 0.0
@@ -327,7 +329,13 @@ def _due(report: StepReport, overdue: bool, world: World) -> bool:
 
 @dataclass(frozen=True)
 class VectorsFile:
-    """A file of word vectors in a job, its SHA-256, what it matched, and the output of `prepare_vectors`."""
+    """A file of word vectors in a job.
+
+    Attributes:
+        digest: its SHA-256.
+        matched: see `Matched`.
+        ready: output of `prepare_vectors`.
+    """
 
     digest: str
     matched: Matched
@@ -337,7 +345,11 @@ class VectorsFile:
 @contextmanager
 def vectors_ready(run: LanguageModelRun, model: LanguageModel) -> Iterator[VectorsFile | None]:
     """The file of word vectors of a run, prepared for a model in a temporary directory; None without a file.
-    Raises as `prepare_vectors`; ConfigError: a new model of characters has a static channel, but there is no file."""
+
+    Raises:
+        DataError, ArtifactError, ConfigError: as `prepare_vectors`; or a new model of characters has a static channel,
+            but there is no file.
+    """
     if run.vectors_file is None:
         if model.static_words() is not None and run.parent is None:
             raise ConfigError(f"{run.name}: model.static needs a file of words; set vectors")

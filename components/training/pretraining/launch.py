@@ -59,7 +59,8 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
     Raises:
         ArtifactError: an input is incomplete, or the tokens belong to another tokenizer.
         ConfigError: invalid sizes of the model, a window longer than its positions, or unsuitable word vectors.
-        TrainingError: training cannot continue."""
+        TrainingError: training cannot continue.
+    """
     rows, sizes = _checked(run)
     with vectors_ready(run, sizes) as vectors:
         run = run.model_copy(update={"vectors": vectors and vectors.ready})

@@ -55,7 +55,9 @@ class NegativeSampler(WindowSampler):
         pairs (B,) float64, the number of pairs of the global batch (at least 1) divided by B. A worker divides its
             summed loss by the sum over its rows, so that all pairs have the same weight on every worker.
 
-    Raises DataError: the store contains no words."""
+    Raises:
+        DataError: the store contains no words.
+    """
 
     def __init__(self, store: Tokens, **options: Any) -> None:
         super().__init__(store, **options)

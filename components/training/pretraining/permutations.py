@@ -44,7 +44,10 @@ class PermutationSampler(StreamSampler):
 
     Batch: `tokens`, `segments`, `order` (B, window), `positions`, `targets` (B, M). With `backward_rows` in the model's
     config also `backward` (B,), 1 in every second row, whose stream is read in reverse.
-    Raises DataError: the window is too small for all parts."""
+
+    Raises:
+        DataError: the window is too small for all parts.
+    """
 
     def __init__(self, store: Tokens, *, batch_size: int, window: int, **options: Any) -> None:
         super().__init__(store, batch_size=batch_size, window=window, **options)

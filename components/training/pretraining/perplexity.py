@@ -30,7 +30,8 @@ class Perplexity:
         perplexity_per_word: e^(loss * P / W), with P pieces and W words in the whole held-out text; comparable between
             tokenizers. For a masked model, comparable with other masked models only.
         bits_per_character: loss * P / C / ln 2, with C characters in the whole held-out text.
-        further: mean loss per target of each further objective: `next_sentence`, `sentence_order`."""
+        further: mean loss per target of each further objective: `next_sentence`, `sentence_order`.
+    """
 
     loss: float
     pieces: int

@@ -34,7 +34,8 @@ class ModelJob(Section):
         family, preset, model: the model; `model` holds keys of the family's config class, which override the preset.
         source, digest: a published model, and its expected SHA-256; `model` then has dropout rates and penalties only.
         vectors, vectors_digest: a file of word vectors, and its expected SHA-256. It fills the static channel, or the
-            embedding table of a model without one starts from it."""
+            embedding table of a model without one starts from it.
+    """
 
     name: str = ""
     family: str
@@ -67,7 +68,8 @@ class ScratchJob(ModelJob):
         tokens, training: token shards of the text of the word vectors, and settings of the language model on it; None:
             the model has no word vectors.
         start: `scratch`: all weights but the static channel are random, new ones for each seed of fine-tuning;
-            `vectors`: the language model before its first step."""
+            `vectors`: the language model before its first step.
+    """
 
     tokenizer: Path | None
     pretraining: LanguageModelTraining | None = None
@@ -83,7 +85,8 @@ def pretrain(job: PretrainJob) -> Path:
     Raises:
         ArtifactError: an input is incomplete or belongs to another tokenizer; the source has another digest.
         ConfigError: invalid sizes of the model, or word vectors for a model without a table of pieces.
-        TrainingError: the loss is not finite, no space for a checkpoint, or workers died repeatedly."""
+        TrainingError: the loss is not finite, no space for a checkpoint, or workers died repeatedly.
+    """
     if job.source is not None:
         from components.interchange.importing import write_imported
 
@@ -132,7 +135,8 @@ def scratch(job: ScratchJob) -> Path:
 
     Raises:
         ArtifactError: the tokenizer or the tokens are incomplete.
-        ConfigError: invalid sizes of the model."""
+        ConfigError: invalid sizes of the model.
+    """
     settings, imported = job.model, None
     if job.source is not None:
         imported = _published(job, job.source)

@@ -98,10 +98,14 @@ class RowSampler(WindowSampler):
 
     An epoch covers the whole stream: rows begin at intervals of a row's length without special pieces, in an order
     sampled for the epoch. A document that ends within a row is followed by END and the next document. Masks are sampled
-    for each row of each step (dynamic masking), of whole words if the model's config has `whole_words`.
+    for each row of each step (dynamic masking).
 
-    Batch: `tokens` (B, window), `positions`, `targets` (B, K) of `Masking`, and the additions of a subclass.
-    Raises DataError: the window is too small for special pieces and text."""
+    Batch: `tokens` (B, window), `positions`, `targets` (B, K) of `Masking`, and the additions of a subclass. The
+    model's config says whether whole words are masked (`whole_words`).
+
+    Raises:
+        DataError: the window is too small for special pieces and text.
+    """
 
     #: Number of special pieces per row.
     frame: ClassVar[int]
@@ -199,7 +203,10 @@ class SentencePairSampler(PairSampler):
     these rows train the masked pieces only.
 
     Batch: as of `PairSampler`, and `next_sentence` (B,), 0 if B follows A, 1 if it is random, `NO_PAIR` otherwise.
-    Raises DataError: the store contains only one document."""
+
+    Raises:
+        DataError: the store contains only one document.
+    """
 
     choices = 4
 

@@ -77,7 +77,8 @@ class StaticJob(Section):
         corpus: output directory of the stage `ingest`: text for the frequencies of pieces, and the words.
         word: `tokenizer.word`, for a vocabulary of words.
         sample_megabytes: of `tokenizer`.
-        seed: of random vectors, if the teacher is not trained."""
+        seed: of random vectors, if the teacher is not trained.
+    """
 
     name: str = ""
     teacher: Path
@@ -96,7 +97,8 @@ def static(job: StaticJob) -> Path:
     Raises:
         ArtifactError: the encoder or the corpus is incomplete.
         ConfigError: the encoder reads characters, and no words are requested.
-        DataError: the corpus has too few words."""
+        DataError: the corpus has too few words.
+    """
     teacher = load_encoder(job.teacher)
     if teacher.tokenizer.kind == "char" and not job.settings.words:
         raise ConfigError(

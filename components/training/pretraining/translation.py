@@ -52,7 +52,10 @@ class TranslationSampler(WindowSampler):
     target without its last piece, padded; `targets` (N,), the pieces to predict, row by row; `places` (N,), their
     indices in the flattened (B, U) of the global batch; `whole` (B, 2), in every row the numbers of targets and of rows
     of the global batch, over which the loss is averaged.
-    Raises DataError: the store contains no pairs."""
+
+    Raises:
+        DataError: the store contains no pairs.
+    """
 
     def __init__(self, store: Tokens, *, batch_size: int, window: int, **options: Any) -> None:
         super().__init__(store, batch_size=batch_size, window=window, **options)

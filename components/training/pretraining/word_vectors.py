@@ -48,7 +48,8 @@ class Matched:
     Attributes:
         rows: (V,) index of each piece's word in the file; -1: none. Of a model of characters (R,), for each row's word.
         pieces: number of ordinary pieces (or words of the text) with a vector, as a share of all.
-        occurrences: the same share of their occurrences in the corpus; None if they were not counted."""
+        occurrences: the same share of their occurrences in the corpus; None if they were not counted.
+    """
 
     rows: NDArray[np.int64]
     pieces: float
@@ -93,13 +94,17 @@ def prepare_vectors(
     text: Tokens | None = None,
 ) -> Matched:
     """Match a file of vectors with a tokenizer, and write the matching vectors as the directory `output`, which a
-    worker on another node can read. The sizes of `model` say whether a channel is filled; coverage is counted in
-    `text`.
+    worker on another node can read.
+
+    Args:
+        model: whose static channel is filled, if it has one; only its sizes are read.
+        text: in which the coverage of a channel of words is counted.
 
     Raises:
         DataError: the file is damaged.
         ArtifactError: it has another digest.
-        ConfigError: no piece has a vector, or the channel has another width."""
+        ConfigError: no piece has a vector, or the channel has another width.
+    """
     actual = digest_files([path])
     if digest is not None and actual != digest:
         raise ArtifactError(
@@ -171,8 +176,12 @@ def start_from_vectors(table: nn.Parameter, directory: Path, *, keep_scale: bool
     """Copy vectors of `prepare_vectors` into an embedding table (V, D); returns (V,) bool, the rows that have one.
 
     Wider vectors are reduced to their first D principal directions, through the origin; narrower ones fill the first E
-    columns. Without `keep_scale` they get the standard deviation of the table, for which the layers above are
-    initialised. One thread, because rounding depends on the number of threads."""
+    columns, and the others keep their initial values. One thread, because rounding depends on the number of threads.
+
+    Args:
+        keep_scale: whether the vectors keep their length; otherwise they get the standard deviation of the table, for
+            which the layers above are initialised.
+    """
     read_manifest(directory, kind=KIND)
     stored = load_file(directory / FILE)
     vectors_NE, pieces_N = stored["vectors"], stored["pieces"]

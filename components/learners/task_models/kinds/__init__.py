@@ -19,7 +19,11 @@ TASKS: LazyTable[Task] = LazyTable(
 
 
 def find_task(kind: str) -> Task:
-    """The entry of a kind of task. Raises ConfigError: no model can learn this kind."""
+    """The entry of a kind of task.
+
+    Raises:
+        ConfigError: no model can learn this kind.
+    """
     if kind not in TASKS:
         raise ConfigError(f"kind: unknown task kind {kind!r}{nearest(kind, TASKS)}")
     return TASKS[kind]
