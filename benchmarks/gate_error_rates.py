@@ -114,13 +114,8 @@ class World:
 
 
 class TestSet:
-    """One sample of test rows.
-
-    Attributes:
-        labels: (N,) true classes.
-        clusters: (N,) numbers of the clusters; of the rows, if they are independent.
-        sizes: (G,) rows of each cluster.
-    """
+    """One sample of test rows. `labels`: (N,) true classes. `clusters`: (N,) numbers of the clusters; of the rows, if
+    they are independent. `sizes`: (G,) rows of each cluster."""
 
     __test__ = False  # pytest would collect it because of its name
 
@@ -186,13 +181,8 @@ def macro_f1(sums: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Gate:
-    """A rule of promotion.
-
-    Attributes:
-        error_of: one-sided error of the k-th comparison.
-        per_champion: whether k begins at 1 for every champion.
-        training: whether the variance between seeds is part of the interval.
-    """
+    """A rule of promotion. `error_of`: one-sided error of the k-th comparison. `per_champion`: whether k begins at 1
+    for every champion. `training`: whether the variance between seeds is part of the interval."""
 
     error_of: Callable[[int], float] = RULE.error_of
     per_champion: bool = False

@@ -17,11 +17,7 @@ from flows.terminal import BudgetError, terminal
 
 
 class Spending:
-    """What a run has cost so far.
-
-    Attributes:
-        seconds: in which stages ran; those in which several ran count once.
-    """
+    """What a run has cost so far. `seconds`: in which stages ran; those in which several ran count once."""
 
     def __init__(self, params: Params, *, root: Path) -> None:
         self.params, self.root = params, root
@@ -58,11 +54,8 @@ class Spending:
         return f"{total.seconds / 3600:.2f} hours, and budget.hours is {limit:g}" if over else ""
 
     def refuse(self, stages: Mapping[Stage, str]) -> None:
-        """Check that the stages are not expected to exceed the budget.
-
-        Raises:
-            BudgetError: they are; nothing has run.
-        """
+        """Check that the stages are not expected to exceed the budget. Raises BudgetError: they are; nothing has
+        run."""
         if self.params.budget.hours is None or not stages:
             return
         total = costs.total(self.estimates(stages))
@@ -79,11 +72,8 @@ class Spending:
             )
 
     def begin(self, stage: Stage) -> Stage:
-        """Note that a stage begins; returns the stage with the time at which the budget is used up.
-
-        Raises:
-            BudgetError: it is used up already.
-        """
+        """Note that a stage begins; returns the stage with the time at which the budget is used up. Raises BudgetError:
+        it is used up already."""
         limit = self.params.budget.hours
         self._count()
         left = math.inf if limit is None else 3600 * limit - self.seconds

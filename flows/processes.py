@@ -71,9 +71,8 @@ def run(
     Every line that the command has written before its end is passed on. Its remaining processes are ended; a daemon
     that has left the session may keep the pipe open without blocking the caller.
 
-    Raises:
-        CommandTimeoutError: the command took longer than `limit_s` seconds; all of its processes have ended.
-        CommandStoppedError: the run ends; all of its processes have ended.
+    Raises CommandTimeoutError: the command took longer than `limit_s` seconds; all of its processes have ended. Raises
+    CommandStoppedError: the run ends; all of its processes have ended.
     """
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", buffering=0) as pipe:
@@ -119,8 +118,7 @@ def _started(command: Sequence[str], *, directory: Path, environment: Mapping[st
 @contextlib.contextmanager
 def working(root: Path, modules: Sequence[str], *, environment: Mapping[str, str]) -> Iterator[None]:
     """A block whose commands are executed by a worker, the one of an outer block if there is one; on Linux, if this is
-    the main thread.
-    """
+    the main thread."""
     if WORKERS or sys.platform != "linux" or not in_main_thread():
         yield
         return
@@ -169,11 +167,8 @@ def start(
     log: IO[Any] | int | None = None,
     number: signal.Signals = signal.SIGKILL,
 ) -> Popen[bytes]:
-    """Start a program in a session of its own. The kernel sends it a signal when this process ends.
-
-    Args:
-        log: receives its output; None: the output of this process does.
-    """
+    """Start a program in a session of its own. The kernel sends it a signal when this process ends. `log`: receives its
+    output; None: the output of this process does."""
     return subprocess.Popen(
         bound(command, number=number),
         cwd=directory,

@@ -54,13 +54,9 @@ OUTCOMES = {
 
 @dataclass(frozen=True)
 class Engine:
-    """What executes the stages.
-
-    Attributes:
-        run: stage and root of the repository -> its outcome: Completed, Cached (the output of an earlier run was
-            restored) or Skipped. A stage that crashes is repeated.
-        concurrent: whether `run` may be called by several threads.
-    """
+    """What executes the stages. `run`: stage and root of the repository -> its outcome: Completed, Cached (the output
+    of an earlier run was restored) or Skipped. A stage that crashes is repeated. `concurrent`: whether `run` may be
+    called by several threads."""
 
     run: Callable[[Stage, Path], str]
     skip: Callable[[Stage], object]
@@ -102,12 +98,8 @@ def run_pipeline(file: Path, *, engine: Engine, rebuild: bool = False) -> dict[s
 
 
 def act_on_registry(params: Path, *, engine: Engine) -> None:
-    """Run the stages that act on the registry.
-
-    Raises:
-        ConfigError: the settings or dvc.yaml are wrong.
-        StageError: the registry cannot be reached, or there is nothing to register.
-    """
+    """Run the stages that act on the registry. Raises ConfigError: the settings or dvc.yaml are wrong; StageError: the
+    registry cannot be reached, or there is nothing to register."""
     file = params.resolve()
     root = find_root(file.parent)
     announce()
@@ -126,13 +118,8 @@ def run_stages(
 ) -> dict[str, list[str]]:
     """Run the stages of a plan that are wanted and not up to date: in topological order, or several at the same time if
     `engine` and `cluster.stages` allow it. After a failure no stage begins, and those that run are waited for.
-
-    Args:
-        settled: whether the registry is unchanged since the last run; the stages that always run then need not run.
-
-    Returns:
-        Outcome (Completed, Cached, Skipped) -> names of the wanted stages.
-    """
+    `settled`: whether the registry is unchanged since the last run; the stages that always run then need not run.
+    Returns Outcome (Completed, Cached, Skipped) -> names of the wanted stages."""
     done: dict[str, list[str]] = {"Completed": [], "Cached": [], "Skipped": []}
     changed: set[str] = set()
     left, running = wanted(plan), dict[Future[str], _Running]()
@@ -241,11 +228,8 @@ def _stopping(running: Mapping[Future[str], _Running]) -> Iterator[None]:
 
 
 def reproduce(stage: Stage, root: Path) -> str:
-    """Reproduce one stage with DVC, once; returns its outcome.
-
-    Raises:
-        StageError: the stage failed, with its error message.
-    """
+    """Reproduce one stage with DVC, once; returns its outcome. Raises StageError: the stage failed, with its error
+    message."""
     usual = {each.stage: each.seconds for each in History(root).read()}.get(stage.name)
     terminal.begin(stage.name, reasons=stage.reasons, usual_s=usual)
     for reason in stage.reasons[:3]:

@@ -106,12 +106,9 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
 
 
 def pull(root: Path) -> list[str]:
-    """Take the commits of the upstream branch, and the data that they name; returns what was taken, in words.
-
-    Raises:
-        ConfigError: files that git tracks have changed here, or data has changed both here and in the upstream.
-        TransientError: the upstream does not answer.
-    """
+    """Take the commits of the upstream branch, and the data that they name; returns what was taken, in words. Raises
+    ConfigError: files that git tracks have changed here, or data has changed both here and in the upstream;
+    TransientError: the upstream does not answer."""
     if (root / STATE / REBASING).exists():
         with suppress(ConfigError):  # it had not begun, or has ended
             git(root, "rebase", "--abort")
@@ -152,12 +149,8 @@ def pull(root: Path) -> list[str]:
 
 
 def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
-    """Rebase the branch onto its upstream; returns what is new, in words.
-
-    Args:
-        changed: records that a run has left uncommitted; the next run writes them again, but what a person has
-            accepted is kept.
-    """
+    """Rebase the branch onto its upstream; returns what is new, in words. `changed`: records that a run has left
+    uncommitted; the next run writes them again, but what a person has accepted is kept."""
     new = git(root, "log", "--format=%h %s (%an)", f"HEAD..{upstream}").splitlines()
     if not new:
         return f"no new commits of {upstream}"
@@ -199,8 +192,7 @@ def _rebase(root: Path, upstream: str) -> None:
 
     Where both have changed a record that the next run writes anew, the upstream's is taken.
 
-    Raises:
-        ConfigError: they have changed other files; the branch is as it was.
+    Raises ConfigError: they have changed other files; the branch is as it was.
     """
     step: tuple[str, ...] = ("rebase", "--quiet", upstream)
     while True:
@@ -246,9 +238,8 @@ def publish(root: Path, *, decisions: Sequence[str], push: bool) -> list[str]:
 
     Commits that others have pushed during the run are taken before the push.
 
-    Raises:
-        TransientError: the upstream does not answer.
-        StageError: the outputs could not be pushed; nothing has been committed.
+    Raises TransientError: the upstream does not answer. Raises StageError: the outputs could not be pushed; nothing has
+    been committed.
     """
     report = []
     if push and _remote(root):
@@ -289,12 +280,8 @@ def _push(root: Path, upstream: str) -> str:
 
 
 def _ask(root: Path, *arguments: str) -> str:
-    """The output of a git command that needs the upstream's server; repeated if that does not answer.
-
-    Raises:
-        ConfigError: the command failed.
-        TransientError: the server does not answer.
-    """
+    """The output of a git command that needs the upstream's server; repeated if that does not answer. Raises
+    ConfigError: the command failed; TransientError: the server does not answer."""
     for delay_s in (*DELAYS_S, None):
         try:
             return git(root, *arguments, limit_s=SERVER_S)
@@ -308,12 +295,8 @@ def _ask(root: Path, *arguments: str) -> str:
 
 
 def git(root: Path, *arguments: str, limit_s: float = GIT_S) -> str:
-    """The output of a git command.
-
-    Raises:
-        ConfigError: the command failed, with git's message.
-        TransientError: it exceeded its time limit; all of its processes have ended.
-    """
+    """The output of a git command. Raises ConfigError: the command failed, with git's message. Raises TransientError:
+    it exceeded its time limit; all of its processes have ended."""
     # Without a terminal git must not ask for a password, or for the message of a commit.
     variables = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
     with subprocess.Popen(

@@ -117,13 +117,8 @@ class Prepared:
 
 
 def prepare(name: str, *, data: Path, folder: Path) -> Prepared:
-    """Prepare a set, or read what was prepared before.
-
-    Args:
-        name: key of SETS.
-        data: folder of the raw data sets.
-        folder: to write below.
-    """
+    """Prepare a set, or read what was prepared before. `name`: key of SETS. `data`: folder of the raw data sets.
+    `folder`: to write below."""
     target = folder / name
     facts = target / "set.json"
     if not facts.is_file():

@@ -25,13 +25,8 @@ ROWS = 8
 
 class CountingStore:
     """Documents that count upwards through the vocabulary from a random piece, so that the next piece is predictable.
-    The translation of a document is its first 3 to 6 pieces. The interface is `TokenStore`'s.
-
-    Args:
-        vocabulary: number of pieces.
-        documents: number of documents.
-        length: pieces of a document, without END.
-    """
+    The translation of a document is its first 3 to 6 pieces. The interface is `TokenStore`'s. `vocabulary`: number of
+    pieces. `documents`: number of documents. `length`: pieces of a document, without END."""
 
     def __init__(self, vocabulary: int, documents: int = 200, length: int = 60) -> None:
         rng = np.random.default_rng(0)
@@ -63,11 +58,7 @@ class CountingStore:
 
 
 def model_of(family: str, *, dropout: float = 1.0) -> LanguageModel:
-    """The family's test model, with the same weights in every call.
-
-    Args:
-        dropout: factor of the dropout rates.
-    """
+    """The family's test model, with the same weights in every call. `dropout`: factor of the dropout rates."""
     torch.manual_seed(0)
     model = build_model(family, vocabulary=len(PIECES), settings=FAMILIES[family].tiny)
     tokenizer = OpenWordTokenizer(PIECES, segmentation=Segmentation("none"), lowercase=True, strip_accents=True)

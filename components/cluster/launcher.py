@@ -184,11 +184,7 @@ def kept_processes() -> Iterator[None]:
 @contextmanager
 def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None) -> Iterator[ProcessPoolExecutor]:
     """At least `size` processes of one thread each. They end with the block; `kept` processes end with it only if it
-    raises an error.
-
-    Args:
-        kept: processes of earlier calls; None: they are not kept.
-    """
+    raises an error. `kept`: processes of earlier calls; None: they are not kept."""
     processes = kept or _Kept()
     if kept is not None and not slots:
         # Processes start when items need them; a larger pool, later, would start all of them again.

@@ -80,11 +80,7 @@ RAY_ENVIRONMENT = {
 @contextmanager
 def connected(settings: ClusterSettings) -> Iterator[None]:
     """A connection to a Ray cluster: the existing connection, else the cluster at the address, else (`local`) a new
-    cluster on this machine.
-
-    Raises:
-        TrainingError: no cluster can be reached at the address.
-    """
+    cluster on this machine. Raises TrainingError: no cluster can be reached at the address."""
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     address = address_of(settings)
@@ -176,11 +172,8 @@ def _gpu_bytes(resources: Mapping[str, float]) -> int:
 
 
 def _await_gpus(settings: ClusterSettings) -> None:
-    """Ask the cluster for `cluster.gpus`, which makes an autoscaler start nodes, and wait until they are free.
-
-    Raises:
-        ClusterUnavailableError: they are not free within `GPU_WAIT_S`.
-    """
+    """Ask the cluster for `cluster.gpus`, which makes an autoscaler start nodes, and wait until they are free. Raises
+    ClusterUnavailableError: they are not free within `GPU_WAIT_S`."""
     if settings.gpus is None or address_of(settings) == "local":  # whose number does not change
         return
     from ray.util.placement_group import placement_group, remove_placement_group
@@ -292,12 +285,8 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
 @dataclass(frozen=True)
 class _Exchange:
     """What workers and driver share: named values, and inputs in the storage; plain values, to be sent to workers.
-
-    Attributes:
-        actor: name of the actor that holds the values.
-        inputs: of all jobs; None if all workers are on the driver's node.
-        mark: content of the file MARK in the storage, if that is a folder; else empty.
-    """
+    `actor`: name of the actor that holds the values. `inputs`: of all jobs; None if all workers are on the driver's
+    node. `mark`: content of the file MARK in the storage, if that is a folder; else empty."""
 
     actor: str
     inputs: tuple[Input, ...] | None = None
@@ -317,12 +306,8 @@ class _Exchange:
         ray.get(ray.get_actor(self.actor).put.remote(key, value))
 
     def on_this_node(self, job: Job) -> Job:
-        """The job with paths that exist on the node of this worker.
-
-        Raises:
-            ConfigError: the storage is a folder that this node does not share.
-            TrainingError: an input cannot be copied.
-        """
+        """The job with paths that exist on the node of this worker. Raises ConfigError: the storage is a folder that
+        this node does not share; TrainingError: an input cannot be copied."""
         import ray
 
         if self.inputs is None:

@@ -59,11 +59,8 @@ def _run_alone(step: _Step) -> Facts:
 
 @dataclass(frozen=True)
 class Steps:
-    """Runs the steps of a stage.
-
-    Attributes:
-        processes: whether steps run in several processes; otherwise in this one, one after the other.
-    """
+    """Runs the steps of a stage. `processes`: whether steps run in several processes; otherwise in this one, one after
+    the other."""
 
     work: Work
     settings: ClusterSettings
@@ -123,9 +120,7 @@ def sharded(output: Path, *, settings: ClusterSettings, size: int) -> Iterator[S
     Steps run on Ray if `cluster.address` names a cluster, in processes of this machine otherwise; in this process if
     there is little to do.
 
-    Args:
-        output: of the stage. Another process that writes it is waited for.
-        size: bytes of text that have to be read.
+    `output`: of the stage. Another process that writes it is waited for. `size`: bytes of text that have to be read.
     """
     away = size >= PARALLEL_BYTES and on_cluster(settings)
     processes = size >= PARALLEL_BYTES and (away or cores() > 1)

@@ -26,15 +26,8 @@ PRESENT = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 
 
 def ensure_bucket(bucket: str) -> bool:
-    """Create a bucket unless it exists.
-
-    Returns:
-        True if it was created.
-
-    Raises:
-        StorageError: no credentials, or no permission.
-        StorageUnavailableError: no store at the endpoint.
-    """
+    """Create a bucket unless it exists. Returns True if it was created. Raises StorageError: no credentials, or no
+    permission; StorageUnavailableError: no store at the endpoint."""
     client = _client()
     with _translated(f"s3://{bucket}"):
         try:

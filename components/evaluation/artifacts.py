@@ -73,11 +73,8 @@ def artifacts_of(
 
 def against_baseline(artifacts: Mapping[str, Artifact], *, confidence: float) -> dict[str, Any] | None:
     """The model with the best score of selection against the baseline with the best score on test, which is what the
-    promotion compares without a champion; None without such a pair.
-
-    Returns:
-        {system, against, gain: {mean, low, high}, text}.
-    """
+    promotion compares without a champion; None without such a pair. Returns {system, against, gain: {mean, low, high},
+    text}."""
     learned = [name for name, artifact in artifacts.items() if not artifact.is_baseline]
     fixed = [name for name, artifact in artifacts.items() if artifact.is_baseline]
     if not learned or not fixed:

@@ -86,13 +86,9 @@ MISTAKES = 10
 
 
 class EvaluateJob(Section):
-    """Inputs of the stage.
-
-    Attributes:
-        finetuned: folder of the task with the output directories `<family>-<start>` and `baselines`.
-        starts: `run.starts` and those that `adapt_task` and `together` add for this task.
-        students: names of systems that learn from teachers (`distil`).
-    """
+    """Inputs of the stage. `finetuned`: folder of the task with the output directories `<family>-<start>` and
+    `baselines`. `starts`: `run.starts` and those that `adapt_task` and `together` add for this task. `students`: names
+    of systems that learn from teachers (`distil`)."""
 
     examples: Path
     finetuned: Path

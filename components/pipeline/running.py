@@ -58,8 +58,7 @@ def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
     `learning_curve.csv`) of a stage's directory are copied to `metrics/<stage>/<item>.json` and
     `curves/<stage>/<item>.csv` below the run's folder.
 
-    Raises:
-        ConfigError: there is no such stage or item, or code or settings have changed since the stage `identity` ran.
+    Raises ConfigError: there is no such stage or item, or code or settings have changed since the stage `identity` ran.
     """
     if name not in STAGES:
         raise ConfigError(f"unknown stage {name!r}{nearest(name, STAGES)}")

@@ -172,13 +172,9 @@ class Gauges:
 
 
 class Live:
-    """Shows a retraining in MLflow and as gauges, from its first stage to its end.
-
-    Args:
-        process: of the retraining (`process_of`).
-        tags: of its run, with `params`, the settings file, which is also the label of the gauges.
-        texts: name -> content of files of the run.
-    """
+    """Shows a retraining in MLflow and as gauges, from its first stage to its end. `process`: of the retraining
+    (`process_of`). `tags`: of its run, with `params`, the settings file, which is also the label of the gauges.
+    `texts`: name -> content of files of the run."""
 
     def __init__(
         self,
@@ -263,11 +259,7 @@ class Live:
         self._gauges.publish()
 
     def _send(self, end: Mapping[str, Any] | None) -> None:
-        """Send what MLflow has not received.
-
-        Raises:
-            Exception: of MLflow or its HTTP client.
-        """
+        """Send what MLflow has not received. Raises Exception: of MLflow or its HTTP client."""
         from components.registry.tracking import (  # the import of MLflow takes seconds
             RETRAIN,
             SystemMetricsMonitor,

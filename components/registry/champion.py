@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 
 
 def find_champion(registry: Registry, task: str) -> Version:
-    """The version that the alias of a task points to: `champion`, or `best` unless `registry.production` is set.
-
-    Raises:
-        RegistryError: no version has been promoted, or the champion was deleted.
-    """
+    """The version that the alias of a task points to: `champion`, or `best` unless `registry.production` is set. Raises
+    RegistryError: no version has been promoted, or the champion was deleted."""
     from components.registry.ledger import Ledger, missing_champion
 
     name, alias = registry.settings.model_name(task), registry.settings.alias
@@ -69,8 +66,7 @@ def fetched_champion(
 @contextmanager
 def fetched(registry: Registry, version: Version, *, directory: Path | None = None) -> Iterator[Path]:
     """Download the bundle of a classifier, verify it against the registered digest, and delete it on exit; `directory`:
-    where to, by default a temporary one.
-    """
+    where to, by default a temporary one."""
     with _verified(version, lambda place: registry.download(version, place / "model"), directory) as bundle:
         yield bundle
 
@@ -103,12 +99,8 @@ def _check(bundle: Path, version: Version) -> None:
 
 
 def load_version(registry: Registry, version: Version, *, int8: bool = False, error: float | None = None) -> Classifier:
-    """Load a registered classifier with the present code.
-
-    Raises:
-        ArtifactError: the files differ from the registered ones, or their schema is not supported.
-        RegistryError: the files cannot be downloaded.
-    """
+    """Load a registered classifier with the present code. Raises ArtifactError: the files differ from the registered
+    ones, or their schema is not supported; RegistryError: the files cannot be downloaded."""
     with fetched(registry, version) as bundle:
         return load_model(bundle, int8=int8, what=version.label, error=error)
 

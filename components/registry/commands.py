@@ -17,14 +17,9 @@ from components.settings.registry import RegistrySettings
 
 def rollback(settings: RegistrySettings, task: str, *, to: str = "", reason: str = "") -> list[str]:
     """Restore an earlier champion of a task; lines for the user. The contents of the champions after it are vetoed:
-    they are not promoted automatically any more, even if they are registered again.
-
-    Args:
-        to: version number; by default the previous champion that exists and is not vetoed.
-
-    Raises:
-        RegistryError: there is no champion, no previous one, or `to` was not a champion, was deleted or is tainted.
-    """
+    they are not promoted automatically any more, even if they are registered again. `to`: version number; by default
+    the previous champion that exists and is not vetoed. Raises RegistryError: there is no champion, no previous one, or
+    `to` was not a champion, was deleted or is tainted."""
     registry = connect(settings)
     ledger, model, alias = Ledger(registry), settings.model_name(task), settings.alias
     state, _, _ = observe(registry, ledger, model=model, alias=alias, missing_ok=True)
@@ -123,11 +118,8 @@ def history(settings: RegistrySettings, task: str = "") -> list[str]:
 
 
 def parse_time(text: str) -> datetime:
-    """A date (its last microsecond) or time in ISO 8601; UTC unless it has an offset.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """A date (its last microsecond) or time in ISO 8601; UTC unless it has an offset. Raises ConfigError: it is
+    neither."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:

@@ -39,12 +39,8 @@ DECIDED = "Decision:"
 
 @dataclass(frozen=True)
 class Contest:
-    """The circumstances of a task's decision.
-
-    Attributes:
-        examples: output directory of the stage `examples`.
-        candidates: entries of registered.json, one per class of cost, the cheapest first.
-    """
+    """The circumstances of a task's decision. `examples`: output directory of the stage `examples`. `candidates`:
+    entries of registered.json, one per class of cost, the cheapest first."""
 
     rule: PromotionRule
     ledger: Ledger
@@ -104,12 +100,9 @@ def judge(
     vetoed: bool = False,
     rival: str | None = BEST_BASELINE,
 ) -> dict[str, Any]:
-    """The decision on a candidate, as in decision.json.
-
-    Args:
-        vetoed: whether the candidate is refused. Nothing is read if the verdict does not depend on predictions.
-        rival: system that the candidate is compared with if there is no champion; None: the constant prediction.
-    """
+    """The decision on a candidate, as in decision.json. `vetoed`: whether the candidate is refused. Nothing is read if
+    the verdict does not depend on predictions. `rival`: system that the candidate is compared with if there is no
+    champion; None: the constant prediction."""
     registry, rule = contest.ledger.registry, contest.rule
     settled = vetoed or (champion is not None and champion.digest == candidate.digest)
     facts = read_facts(contest.examples)
@@ -211,12 +204,9 @@ def rival_of(
     finetuned: Path, *, facts: TaskFacts, split: Split, scoring: Scoring, metric: str, system: str, rival: str
 ) -> Scored | None:
     """What a candidate is compared with while there is no champion: another system of the run, by the answers of its
-    stored model (`components.data.tasks.results.read_averages`).
-
-    Returns:
-        None if there are no results, or if the candidate is a baseline and the rival the best baseline: such a
-        candidate is compared with the constant prediction. A `Scored` without statistics if the results cannot be read.
-    """
+    stored model (`components.data.tasks.results.read_averages`). Returns None if there are no results, or if the
+    candidate is a baseline and the rival the best baseline: such a candidate is compared with the constant prediction.
+    A `Scored` without statistics if the results cannot be read."""
     named = None if rival == BEST_BASELINE else rival
     directory = finetuned / BASELINES if named is None else results_of(finetuned, named)
     if named is None and (not directory.is_dir() or results_of(finetuned, system) == directory):
@@ -259,8 +249,7 @@ def latency_of(registry: Registry, version: Version, classifier: Classifier, row
 
     Measured once per artifact and machine: a candidate cannot be measured again until it is below the limit.
 
-    Returns:
-        None without rows.
+    Returns None without rows.
     """
     chosen = [rows[index] for index in spaced(len(rows), LATENCY_ROWS)]
     conditions = (

@@ -44,12 +44,8 @@ METHOD = 3
 
 
 class PromoteJob(Section):
-    """Inputs of the stage.
-
-    Attributes:
-        examples: task -> output directory of the stage `examples`. Each task has its own champion.
-        out: `params.run.out`; `registry/registered.json` is read, `registry/decision.json` is written.
-    """
+    """Inputs of the stage. `examples`: task -> output directory of the stage `examples`. Each task has its own
+    champion. `out`: `params.run.out`; `registry/registered.json` is read, `registry/decision.json` is written."""
 
     registry: RegistrySettings
     rule: PromotionRule
@@ -64,8 +60,7 @@ def promote(job: PromoteJob) -> Path:
     is respected (`State.held_by`). If a person moves the alias while the decision is made, it is made again. Without a
     champion, a candidate may be promoted although the challenger is not (`first_champion`).
 
-    Raises:
-        RegistryError: the champion was deleted, or the alias is moved again and again.
+    Raises RegistryError: the champion was deleted, or the alias is moved again and again.
     """
     _check_slices(job)
     listing = read_json(job.out / "registry" / REGISTERED, made_by="the stage register")

@@ -104,12 +104,8 @@ class Scored:
 
 @dataclass(frozen=True)
 class TestRows:
-    """The test split of a task.
-
-    Attributes:
-        stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).
-        groups: name of each row's cluster (None: the row is a cluster of its own), or None if rows are independent.
-    """
+    """The test split of a task. `stand_in`: (N, K) statistics of the constant prediction (`Scoring.constant`).
+    `groups`: name of each row's cluster (None: the row is a cluster of its own), or None if rows are independent."""
 
     __test__ = False  # pytest would collect it because of its name
 
@@ -171,8 +167,7 @@ def units_needed(effect: float, sampling: Variance, units: int, *, error: float)
 
     The variance is proportional to 1 / clusters, its degrees of freedom to the number of clusters.
 
-    Returns:
-        The number, more than `units`; None if `effect` is not positive, or no number is enough.
+    Returns the number, more than `units`; None if `effect` is not positive, or no number is enough.
     """
 
     def enough(count: int) -> bool:
@@ -185,13 +180,9 @@ def units_needed(effect: float, sampling: Variance, units: int, *, error: float)
 
 @dataclass(frozen=True)
 class SliceChange:
-    """Scores of both systems on one slice.
-
-    Attributes:
-        low: lower bound of the gain, at the error of the comparison for a named slice, else at the error of slices.
-        margin: maximum loss; of a named slice (`promote.slices`), its own.
-        power: of a named slice: probability of excluding a loss of `margin` if the scores are equal.
-    """
+    """Scores of both systems on one slice. `low`: lower bound of the gain, at the error of the comparison for a named
+    slice, else at the error of slices. `margin`: maximum loss; of a named slice (`promote.slices`), its own. `power`:
+    of a named slice: probability of excluding a loss of `margin` if the scores are equal."""
 
     name: str
     rows: int
@@ -302,14 +293,8 @@ def decide(
     test_uses: int = 1,
     baseline: Scored | None = None,
 ) -> Decision:
-    """Decide whether a challenger is promoted, by the table above.
-
-    Args:
-        baseline: the best baseline; compared with only if there is no champion.
-
-    Raises:
-        ValueError: the numbers of predictions and rows differ (a defect of the caller).
-    """
+    """Decide whether a challenger is promoted, by the table above. `baseline`: the best baseline; compared with only if
+    there is no champion. Raises ValueError: the numbers of predictions and rows differ (a defect of the caller)."""
     metric = rule.metric or rows.scoring.main
     other = champion or baseline or Scored(rows.scoring.constant_name, "", rows.stand_in)
     if champion is None:

@@ -60,13 +60,10 @@ def artifact_of(evaluation: Mapping[str, Any], system: str) -> dict[str, Any]:
 
 
 def evaluation_warnings(evaluation: Path, system: str, candidates: Sequence[Mapping[str, Any]] = ()) -> list[str]:
-    """Warnings about a system from its evaluation on test: a better baseline, and negative transfer.
-
-    Returns:
-        Sentences about the largest label budget: one if the stored model of the best baseline has a higher score, with
-        the reason why it is not the challenger; one for all rows, each class and each slice on which the system is
-        significantly worse than its family from scratch (`components.evaluation.transfer`). Empty if not evaluated.
-    """
+    """Warnings about a system from its evaluation on test: a better baseline, and negative transfer. Returns sentences
+    about the largest label budget: one if the stored model of the best baseline has a higher score, with the reason why
+    it is not the challenger; one for all rows, each class and each slice on which the system is significantly worse
+    than its family from scratch (`components.evaluation.transfer`). Empty if not evaluated."""
     path = evaluation / "evaluation.json"
     if not path.is_file():
         return []
@@ -89,11 +86,8 @@ def evaluation_warnings(evaluation: Path, system: str, candidates: Sequence[Mapp
 def recipe_difference(evaluation: Path, system: str, other: str) -> str:
     """Whether the recipe of a system is better than another one, as a sentence: the mean difference over the seeds of
     the last evaluation at its largest label budget, with an interval that covers training too. The gate asks another
-    question, whether this artifact is better than the one that is served.
-
-    Returns:
-        Empty if the two are one recipe, or were not compared.
-    """
+    question, whether this artifact is better than the one that is served. Returns empty if the two are one recipe, or
+    were not compared."""
     content = read_json(evaluation / "evaluation.json", made_by="the stage evaluate", missing_ok=True)
     recipes = content.get("recipes", {})
     if (difference := recipes.get(system, {}).get(other)) is not None:
@@ -111,8 +105,7 @@ def recipe_difference(evaluation: Path, system: str, other: str) -> str:
 
 def read_leakage(out: Path, task: str, system: str) -> dict[str, Any]:
     """What the stage `leakage` has found for a system: {sources, unknown, exact, near, refused}; empty if it has not
-    run.
-    """
+    run."""
     value = System.named(system).tuned
     path = out / "leakage" / (f"{task}-with-{value.group}" if value.way == "with" else task) / "leakage.json"
     systems = read_json(path, made_by="the stage leakage", missing_ok=True).get("systems", {})

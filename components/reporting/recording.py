@@ -28,8 +28,7 @@ REGISTERED: Final = "registered"
 
 def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "", title: str = "") -> Result:
     """The scores of one evaluation as a result: a row for each system, a column for each label budget, and one for the
-    model that can be registered.
-    """
+    model that can be registered."""
     content = read_json(evaluation / "evaluation.json", made_by="`headstart retrain`")
     score = score or content["main"]
     if score not in content["scores"]:
@@ -63,11 +62,8 @@ def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "",
 
 
 def measured(name: str, *, processor: str | None = None, **fields: Any) -> Result:
-    """A result with the current commit, processor, number of cores and date.
-
-    Raises:
-        DataError: the code is in no git checkout, or a field violates the schema.
-    """
+    """A result with the current commit, processor, number of cores and date. Raises DataError: the code is in no git
+    checkout, or a field violates the schema."""
     given: dict[str, Any] = {"seeds": [], "selection": "none", "confidence": None} | fields
     given |= {key: list(value) for key, value in given.items() if isinstance(value, tuple | range)}
     given |= {

@@ -185,11 +185,8 @@ class Result(Section):
 
 
 def read_result(path: Path) -> Result:
-    """Read and check a file of `docs/results`.
-
-    Raises:
-        ArtifactError: the file is missing, is not JSON, or does not match the schema; the message lists all problems.
-    """
+    """Read and check a file of `docs/results`. Raises ArtifactError: the file is missing, is not JSON, or does not
+    match the schema; the message lists all problems."""
     raw = read_json(path, made_by="the measuring command with --record")
     try:
         result = Result.model_validate(raw)

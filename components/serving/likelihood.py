@@ -136,9 +136,8 @@ def gap_between(
 
     To fit the model's positions, `after` is truncated at its end, then `before` at its beginning.
 
-    Raises:
-        DataError: the answer has no piece, or more pieces than the model has positions.
-        ConfigError: the model is causal and nothing precedes the answer.
+    Raises DataError: the answer has no piece, or more pieces than the model has positions; ConfigError: the model is
+    causal and nothing precedes the answer.
     """
     specials = len(model.special_tokens([]))
     room = None if model.max_tokens is None else model.max_tokens - specials - len(answer)

@@ -41,9 +41,8 @@ class Served:
 
 
 def load(registry: Registry, version: Version, *, int8: bool = False, error: float | None = None) -> Served:
-    """Load a version (as `load_version`), verify its files, and predict its example inputs once, so that no
-    request waits for the first prediction.
-    """
+    """Load a version (as `load_version`), verify its files, and predict its example inputs once, so that no request
+    waits for the first prediction."""
     return warmed(Served(version, load_version(registry, version, int8=int8, error=error)))
 
 

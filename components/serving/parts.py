@@ -56,12 +56,9 @@ LOCK = "lock"
 
 @dataclass(frozen=True)
 class LoadableModel:
-    """A classifier that every process loads for itself.
-
-    Attributes:
-        identity: of the classifier; parts predicted by another one are not used.
-        gpu: whether the classifier computes on a GPU, if there is one. Each process has a GPU of its own.
-    """
+    """A classifier that every process loads for itself. `identity`: of the classifier; parts predicted by another one
+    are not used. `gpu`: whether the classifier computes on a GPU, if there is one. Each process has a GPU of its
+    own."""
 
     load: Callable[[], Classifier]
     kind: str

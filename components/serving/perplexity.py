@@ -36,12 +36,9 @@ MOST_NATS = 709.0
 
 @dataclass(frozen=True)
 class Measured:
-    """The measured texts and their likelihood.
-
-    Attributes:
-        pieces: number of predicted pieces, for causal models with the END of each document.
-        unknown: number of unknown pieces among them; if there are many, the likelihood is not meaningful.
-    """
+    """The measured texts and their likelihood. `pieces`: number of predicted pieces, for causal models with the END of
+    each document. `unknown`: number of unknown pieces among them; if there are many, the likelihood is not
+    meaningful."""
 
     documents: int
     words: int

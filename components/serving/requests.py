@@ -34,12 +34,8 @@ class _Refused:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a request, in their order.
-
-    Attributes:
-        fields: N times the input's parts; None where the row is refused.
-        problems: N times the reason of the refusal; empty for a valid row.
-    """
+    """The rows of a request, in their order. `fields`: N times the input's parts; None where the row is refused.
+    `problems`: N times the reason of the refusal; empty for a valid row."""
 
     fields: Sequence[Fields | None]
     problems: Sequence[str]
@@ -58,9 +54,8 @@ def read_rows(body: bytes, io: TaskIO, *, characters: int, most: int) -> Rows:
     {column: value}, which is one row, or a table {"columns": [...], "data": [[value, ...], ...]}. A row is an object
     {column: value}, or the value itself if the task has one input. Columns that the task does not have are ignored.
 
-    Raises:
-        DataError: the body is not JSON, or not in one of these forms. Nothing is raised for a bad row.
-        TooManyRowsError: it has more rows.
+    Raises DataError: the body is not JSON, or not in one of these forms. Nothing is raised for a bad row. Raises
+    TooManyRowsError: it has more rows.
     """
     try:
         content = orjson.loads(body)

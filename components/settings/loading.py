@@ -38,21 +38,14 @@ VARIABLES = {
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:
-    """Read and check params.yaml.
-
-    Raises:
-        ConfigError: as `resolve`.
-    """
+    """Read and check params.yaml. Raises ConfigError: as `resolve`."""
     return resolve(path)[0]
 
 
 def resolve(path: Path) -> tuple[Params, Completed]:
-    """Read and check params.yaml: all settings, and from what the defaults among them were computed.
-
-    Raises:
-        ConfigError: the file is missing or not YAML, or has unknown or missing keys, invalid values or undefined names;
-            the message lists all problems.
-    """
+    """Read and check params.yaml: all settings, and from what the defaults among them were computed. Raises
+    ConfigError: the file is missing or not YAML, or has unknown or missing keys, invalid values or undefined names; the
+    message lists all problems."""
     completed = complete(localised(read_file(path))[0], file=path)
     raw = completed.raw
     # Hosts that share one params.yaml may have different clusters and folders.
@@ -74,11 +67,7 @@ def resolve(path: Path) -> tuple[Params, Completed]:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The content of a settings file.
-
-    Raises:
-        ConfigError: it is missing or not YAML, or does not hold sections.
-    """
+    """The content of a settings file. Raises ConfigError: it is missing or not YAML, or does not hold sections."""
     try:
         # From the file instead of its text: YAML's errors name it, with line and column.
         with Path(path).open(encoding="utf-8") as file:

@@ -19,8 +19,7 @@ def sources(path: Path) -> dict[str, tuple[Any, str]]:
 
     The source is FILE:LINE, `computed: ` and from what, `variable NAME`, or `default`.
 
-    Raises:
-        ConfigError: the settings are invalid.
+    Raises ConfigError: the settings are invalid.
     """
     params, completed = resolve(path)
     lines = dict(_lines(yaml.compose(path.read_text(encoding="utf-8")), ""))

@@ -38,13 +38,9 @@ Floats = NDArray[np.float64]
 
 
 def effective(losses: Mapping[str, Floats], name: str, contexts: Sequence[int], ratio: float) -> int:
-    """RECL of one model of a group; the longest context if the gain never falls below the threshold.
-
-    Args:
-        losses: model -> (C, P) losses by context and position.
-        contexts: C lengths, one step apart.
-        ratio: r, the fraction of positions that count (at least one position).
-    """
+    """RECL of one model of a group; the longest context if the gain never falls below the threshold. `losses`: model ->
+    (C, P) losses by context and position. `contexts`: C lengths, one step apart. `ratio`: r, the fraction of positions
+    that count (at least one position)."""
     base_CP = np.min(np.stack(list(losses.values())), axis=0)
     count = max(1, round(ratio * base_CP.shape[1]))
     for index in range(len(contexts) - 1):
@@ -93,8 +89,7 @@ def cost(model: LanguageModel, store: TokenStore, *, context: int) -> dict[str, 
     Both are timed alternately on the same text with a batch of one; the shortest time of each counts. A model with
     limited positions carries no state, so only the former is timed, with as many pieces as fit.
 
-    Returns:
-        context, anew_ms, and for models that carry a state carried_ms and times (their ratio).
+    Returns context, anew_ms, and for models that carry a state carried_ms and times (their ratio).
     """
     room = model.max_tokens
     context = context if room is None else min(context, room)

@@ -372,10 +372,7 @@ def measured(
     claim: Claim, outputs: Outputs, *, params: Path, output: Path, done: dict[str, Findings]
 ) -> dict[str, Any]:
     """Run the study of a claim and write its figures below `output`; returns the claim's entry of lectures.json.
-
-    Args:
-        done: command -> findings of studies that need not run again; this claim's is added.
-    """
+    `done`: command -> findings of studies that need not run again; this claim's is added."""
     began, run = time.perf_counter(), claim.command(params)
     if run not in done:
         done[run] = STUDIES[claim.study].run(outputs, **claim.options_on(params))

@@ -113,12 +113,8 @@ def evenly(items: Sequence[Item], count: int) -> list[Item]:
 
 @torch.inference_mode()
 def states(encoder: Encoder, sentences: Sequence[Sentence]) -> Iterator[tuple[int, list[int], list[Floats]]]:
-    """Hidden states of the words of each sentence.
-
-    Yields:
-        the number of the sentence; the indices of the U words within the model's positions; for the embedding and each
-        layer the (U, D_l) `unit_states` of these words.
-    """
+    """Hidden states of the words of each sentence. Yields the number of the sentence; the indices of the U words within
+    the model's positions; for the embedding and each layer the (U, D_l) `unit_states` of these words."""
     model, tokenizer = encoder.model, encoder.tokenizer
     frame = model.special_tokens([-1])
     first, room = frame.index(-1), (model.max_tokens or 512) - len(frame) + 1

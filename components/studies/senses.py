@@ -31,11 +31,8 @@ Floats = NDArray[np.float32]
 
 
 def two_senses(vectors_ND: Floats) -> tuple[NDArray[np.int64], float]:
-    """2-means on the normalised vectors.
-
-    Returns:
-        (N,) cluster of each occurrence, 0 for the larger one; and the silhouette, 1 for clearly separated clusters.
-    """
+    """2-means on the normalised vectors. Returns (N,) cluster of each occurrence, 0 for the larger one; and the
+    silhouette, 1 for clearly separated clusters."""
     directions_ND = normalize(vectors_ND)
     if len(np.unique(directions_ND.round(5), axis=0)) < 2:
         return np.zeros(len(vectors_ND), dtype=np.int64), 0.0

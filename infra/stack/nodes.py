@@ -83,11 +83,8 @@ class Cluster:
     def start(
         self, name: str, options: list[str], variables: Mapping[str, str], *, work: Path | None = None
     ) -> subprocess.Popen[bytes]:
-        """Run `ray start` and wait until the head or node is ready.
-
-        Raises:
-            TimeoutError: it is not ready within two minutes, or has ended, several times.
-        """
+        """Run `ray start` and wait until the head or node is ready. Raises TimeoutError: it is not ready within two
+        minutes, or has ended, several times."""
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *options),
             *("--node-ip-address=127.0.0.1", "--object-store-memory=80000000"),

@@ -17,11 +17,8 @@ MISSING = "Postgres is not installed; run `apt-get install postgresql` (or put i
 
 
 def programs(folder: Path = DEBIAN) -> Path:
-    """The folder with initdb, postgres and psql: on the PATH, or else of Debian's newest version.
-
-    Raises:
-        StackError: there is no such folder.
-    """
+    """The folder with initdb, postgres and psql: on the PATH, or else of Debian's newest version. Raises StackError:
+    there is no such folder."""
     versions = sorted(
         folder.glob("*/bin"), key=lambda each: [int(part) for part in re.findall(r"\d+", each.parent.name)]
     )
@@ -34,11 +31,8 @@ def programs(folder: Path = DEBIAN) -> Path:
 
 
 def unprivileged_user(euid: int) -> str:
-    """The account for Postgres, which refuses to run as root; empty: the current account.
-
-    Raises:
-        StackError: the current account is root, and there is no other one for Postgres.
-    """
+    """The account for Postgres, which refuses to run as root; empty: the current account. Raises StackError: the
+    current account is root, and there is no other one for Postgres."""
     if euid != 0:
         return ""
     for name in ("postgres", "nobody"):
@@ -48,11 +42,8 @@ def unprivileged_user(euid: int) -> str:
 
 
 def make_home(folder: Path, user: str) -> Path:
-    """Create a folder that is owned by and accessible to `user`.
-
-    Raises:
-        StackError: a parent folder is not accessible to others.
-    """
+    """Create a folder that is owned by and accessible to `user`. Raises StackError: a parent folder is not accessible
+    to others."""
     folder.mkdir(parents=True)
     if not user:
         return folder

@@ -174,11 +174,8 @@ class Stack:
 
 
 def settings() -> dict[str, str]:
-    """The settings of .env.example with random secrets, and with the branch of this checkout.
-
-    Raises:
-        ConfigError: this checkout is not on a branch.
-    """
+    """The settings of .env.example with random secrets, and with the branch of this checkout. Raises ConfigError: this
+    checkout is not on a branch."""
     values = compose.fill_secrets(compose.read_env(compose.ENV_EXAMPLE))
     branch = git("branch", "--show-current")
     if not branch:

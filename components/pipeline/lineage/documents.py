@@ -64,10 +64,8 @@ def find_document(params: Params, document: str, *, corpus: str = "") -> list[tu
 
     `corpus` is a name such as general or domain-parallel; empty: all of them.
 
-    Raises:
-        ConfigError: there is no such corpus.
-        ArtifactError: the corpus, or every corpus, has not been ingested.
-        DataError: the document is in none of the ingested corpora.
+    Raises ConfigError: there is no such corpus; ArtifactError: the corpus, or every corpus, has not been ingested;
+    DataError: the document is in none of the ingested corpora.
     """
     directories = {directory.name: directory for directory in _corpora(params)}
     if corpus and corpus not in directories:
@@ -88,11 +86,8 @@ def find_document(params: Params, document: str, *, corpus: str = "") -> list[tu
 
 def texts_of(params: Params, document: str, *, where: str = "") -> list[str]:
     """The cleaned texts of the documents or labelled rows that an id, FILE:LINE or FILE#ROW names, in a corpus or task
-    or in all of them; empty if there is none.
-
-    Raises:
-        DataError: the id names different texts in several corpora or tasks.
-    """
+    or in all of them; empty if there is none. Raises DataError: the id names different texts in several corpora or
+    tasks."""
     matches: dict[str, list[str]] = {}
     with suppress(HeadstartError):
         for name, outcome in find_document(params, document):

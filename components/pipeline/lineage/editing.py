@@ -41,18 +41,13 @@ def remove_records(path: Path, texts: Texts) -> int:
 
     csv and tsv (rows), jsonl (lines), json (innermost objects of lists), txt (lines of a file without empty lines that
     hold a text, else documents as in ingestion), conll and conllu (sentences), parquet and arrow (rows), and other text
-    (lines); text also with .gz or .zst.
-    A line of parallel files is removed from all of them. Files are parallel if they have the same number of lines and
-    are in one folder without a suffix, or are txt files of one pattern (`train_*.txt`), one of which holds labels.
+    (lines); text also with .gz or .zst. A line of parallel files is removed from all of them. Files are parallel if
+    they have the same number of lines and are in one folder without a suffix, or are txt files of one pattern
+    (`train_*.txt`), one of which holds labels.
 
     A file that would have no record left is deleted, except for arrow, which the list of files of a data set names.
 
-    Returns:
-        The number of records removed.
-
-    Raises:
-        DataError: the file is damaged.
-        OSError: it cannot be written.
+    Returns the number of records removed. Raises DataError: the file is damaged; OSError: it cannot be written.
     """
     kind = suffix(path.name)
     if not path.exists():

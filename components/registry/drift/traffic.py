@@ -176,12 +176,8 @@ def prune(folder: Path, *, most: int) -> None:
 
 
 def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0, most: int | None = None) -> Measured:
-    """The logged rows of a model, in the order of their segments.
-
-    Args:
-        since: time in seconds since the epoch; older rows are left out.
-        most: maximum number of rows, evenly spaced over the time; None: all.
-    """
+    """The logged rows of a model, in the order of their segments. `since`: time in seconds since the epoch; older rows
+    are left out. `most`: maximum number of rows, evenly spaced over the time; None: all."""
     parts = list(_read(Path(folder) / task / digest[:DIGEST_LENGTH], since))
     if not parts:
         return Measured("", (), np.zeros(0, dtype=ROW))
@@ -226,9 +222,8 @@ def read_texts(path: Path) -> Iterator[str]:
 def logged(
     classifier: Classifier, version: Version, task: str, settings: DriftSettings, folder: Path | None = None
 ) -> Classifier:
-    """The classifier of a version, with a log of its rows; itself if `drift.log` is off or the version was not
-    made by Headstart.
-    """
+    """The classifier of a version, with a log of its rows; itself if `drift.log` is off or the version was not made by
+    Headstart."""
     if not settings.log or not version.digest:
         return classifier
     log = TrafficLog(

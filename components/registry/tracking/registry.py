@@ -46,12 +46,8 @@ MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 @dataclass(frozen=True)
 class Record:
-    """What is stored with a version of a model.
-
-    Attributes:
-        run_name: name of a new run, without its time, if the stage has none.
-        documents: name -> JSON object, stored with the run as DOCUMENTS/NAME.json.
-    """
+    """What is stored with a version of a model. `run_name`: name of a new run, without its time, if the stage has none.
+    `documents`: name -> JSON object, stored with the run as DOCUMENTS/NAME.json."""
 
     run_name: str
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -271,8 +267,7 @@ class Registry:
     @contextmanager
     def _run(self, name: str, *, output: str) -> Iterator[str]:
         """Id of the run of the stage that has written an output, in this retraining or an earlier one. Without such a
-        run (the stage ran without a monitor) a new one, nested in the run of this retraining if there is one.
-        """
+        run (the stage ran without a monitor) a new one, nested in the run of this retraining if there is one."""
         if output not in ("", UNKNOWN) and (runs := self.search_runs(dvc_output=output, outcome="Completed", most=1)):
             yield str(runs[0].info.run_id)
             return
@@ -296,8 +291,7 @@ class Registry:
 
     def experiment(self, name: str, *, create: bool) -> tuple[str, bool]:
         """Id of an experiment, and whether this call has created it; an empty id if it does not exist and is not
-        created.
-        """
+        created."""
         experiment = self.client.get_experiment_by_name(name)
         if experiment is None and not create:
             return "", False
