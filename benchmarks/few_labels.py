@@ -51,9 +51,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.comparison.cells import Cells, Key, score
 from benchmarks.comparison.headstart import HEADSTART, learn
-from benchmarks.comparison.sets import SETS, Prepared, prepare
+from benchmarks.comparison.sets import SETS, Cells, Key, Prepared, prepare, score
 from benchmarks.comparison.summary import summarise
 from components.reporting.recording import add_record_option
 

@@ -27,8 +27,7 @@ from components.data.ingestion.readers import raw_files, read_texts
 from components.data.ingestion.stage import IngestJob, ingest
 from components.reporting.recording import add_record_option, record
 from components.reporting.results import Column
-from components.settings.data import CorpusSource
-from components.settings.ingest import IngestSettings
+from components.settings.data import CorpusSource, IngestSettings
 
 
 def write_corpus(sources: list[Path], target: Path, *, megabytes: float, of_a_file: float = 64) -> float:

@@ -110,8 +110,7 @@ def probe(encoder: Any, params: Any, job: Mapping[str, Any]) -> float:
     from sklearn.metrics import f1_score
 
     from components.studies.frame import Outputs
-    from components.studies.frozen import Labelled, layer_vectors, numbers_of
-    from components.studies.regression import normalised, regressed
+    from components.studies.frozen import Labelled, layer_vectors, normalised, numbers_of, regressed
 
     data = Labelled.of(Outputs(params), job["task"])
     sample, settings = data.sample(LABELS, seed=job["seed"]), params.finetune[job["block"]]

@@ -59,8 +59,7 @@ from components.reporting.recording import add_record_option, record  # noqa: E4
 from components.reporting.results import Column  # noqa: E402
 from components.serving.parts import LoadableModel, PartOptions, predict_parts  # noqa: E402
 from components.settings.cluster import ClusterSettings  # noqa: E402
-from components.settings.data import CorpusSource  # noqa: E402
-from components.settings.ingest import IngestSettings  # noqa: E402
+from components.settings.data import CorpusSource, IngestSettings  # noqa: E402
 from components.settings.tokenizer import TokenizerSettings  # noqa: E402
 from components.tokenization import load_tokenizer  # noqa: E402
 from components.tokenization.store import TokenStore  # noqa: E402

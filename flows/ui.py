@@ -24,9 +24,9 @@ import typer
 from components.cli.common import PARAMS, ParamsFile, flags
 from components.core.artifacts import private
 from components.core.errors import ConfigError
+from components.pages.app import PORT as PAGES_PORT
+from components.pages.app import SHUTDOWN_S, PagesServer
 from components.pages.project import Link
-from components.pages.server import PORT as PAGES_PORT
-from components.pages.server import SHUTDOWN_S, PagesServer
 from components.settings.loading import load_params
 from components.settings.registry import RegistrySettings
 from flows.command import main

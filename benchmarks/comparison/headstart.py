@@ -28,8 +28,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks.comparison.cells import Key
-from benchmarks.comparison.sets import SETS, Prepared
+from benchmarks.comparison.sets import SETS, Key, Prepared
 from components.settings.params import Params
 
 #: System -> way to learn (`finetune.<name>.method`).

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.comparison.cells import Cells
-from benchmarks.comparison.sets import SETS
+from benchmarks.comparison.sets import SETS, Cells
 from components.data.scoring.intervals import interval, left_out
 from components.data.tasks.kinds import scoring_for
 from components.reporting.recording import record

@@ -30,9 +30,8 @@ from numpy.typing import NDArray
 
 from components.data.scoring import title
 from components.data.scoring.intervals import Interval, interval
-from components.evaluation.aggregates import Cell, budgets_of, mean_of, unit
+from components.evaluation.aggregates import Cell, Run, budgets_of, mean_of, unit
 from components.evaluation.compare import SCRATCH, Cells, Systems, best_selected, transferred
-from components.evaluation.results import Run
 from components.settings.names import BASELINE, VECTORS
 
 Floats = NDArray[np.float64]

@@ -47,36 +47,43 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 from pydantic import Field
 
 from components.core.artifacts import read_manifest, writing
 from components.core.errors import ArtifactError
 from components.data.scoring import Scoring, title
 from components.data.scoring.intervals import CONFIDENCE
-from components.data.tasks.budgets import budget_name
-from components.data.tasks.examples import read_split
+from components.data.tasks.budgets import budget_name, sample_rows
+from components.data.tasks.data import Split, mean_answers
+from components.data.tasks.examples import read_split, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.mistakes import mistakes
-from components.data.tasks.results import best_score, read_averages
-from components.evaluation.aggregates import Cell, budgets_of, make_cells, unit
-from components.evaluation.artifacts import Artifact, against_baseline, artifacts_of
-from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve, worth
-from components.evaluation.compare import best_by_budget, comparisons, recipes, statements
-from components.evaluation.ensembles import ensemble_runs
-from components.evaluation.results import (
+from components.data.tasks.results import Average, best_score, read_averages
+from components.evaluation.aggregates import (
     BASELINES,
+    Answers,
+    Cell,
     Run,
     TestSplit,
+    budgets_of,
+    make_cells,
     read_runs,
     read_selection,
     read_test,
     rows_of_selection,
+    unit,
 )
+from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve, worth
+from components.evaluation.compare import best_by_budget, comparisons, recipes, statements
 from components.evaluation.transfer import transfer
 from components.settings.evaluate import EvaluateSettings
+from components.settings.names import BASELINE
 from components.settings.section import Section
 
 KIND = "evaluation"
@@ -238,3 +245,129 @@ def _learning_curve(content: dict[str, Any]) -> list[list[Any]]:
             labels = round(cell["labels"], 3)
             rows.append([system["system"], budget_name(cell["budget"]), labels, *(round(value, 6) for value in values)])
     return rows
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """The stored model of a system. `labels`: number of labelled rows that any of the seeds has learned from."""
+
+    cell: Cell
+    seeds: Sequence[int]
+    labels: int
+    selection: float
+    is_baseline: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """The artifact as in evaluation.json."""
+        return {
+            "budget": self.cell.budget,
+            "seeds": list(self.seeds),
+            "labels": self.labels,
+            "selection": self.selection,
+            "scores": {name: interval.as_dict() for name, interval in self.cell.intervals.items()},
+        }
+
+
+def artifacts_of(
+    averages: Mapping[str, Average],
+    cells: Mapping[tuple[str, int], Cell],
+    test: TestSplit,
+    train: Split,
+    settings: EvaluateSettings,
+    *,
+    scoring: Scoring,
+) -> dict[str, Artifact]:
+    """System -> its stored model. `averages`: system -> what the stored model answers to the test rows."""
+    strata = strata_of(train, test.facts.kind)
+    runs, labels = [], {}
+    for system, average in averages.items():
+        samples = [sample_rows(strata, average.budget, seed=seed)[0] for seed in average.seeds]
+        labels[system] = len(np.unique(np.concatenate(samples)))
+        first = cells[system, average.budget].runs[0]
+        runs.append(Run(system, first.family, first.start, average.budget, 0, first.record, average.answers))
+    made = make_cells(runs, test, settings, scoring=scoring)
+    return {
+        system: Artifact(
+            made[system, average.budget],
+            average.seeds,
+            labels[system],
+            cells[system, average.budget].selection,
+            made[system, average.budget].runs[0].family == BASELINE,
+        )
+        for system, average in averages.items()
+    }
+
+
+def against_baseline(artifacts: Mapping[str, Artifact], *, confidence: float) -> dict[str, Any] | None:
+    """The model with the best score of selection against the baseline with the best score on test, which is what the
+    promotion compares without a champion; None without such a pair. Returns {system, against, gain: {mean, low, high},
+    text}."""
+    learned = [name for name, artifact in artifacts.items() if not artifact.is_baseline]
+    fixed = [name for name, artifact in artifacts.items() if artifact.is_baseline]
+    if not learned or not fixed:
+        return None
+    best = max(learned, key=lambda name: artifacts[name].selection)
+    rival = max(fixed, key=lambda name: artifacts[name].cell.main.mean)
+    ours, theirs = artifacts[best].cell, artifacts[rival].cell
+    gain = ours.difference(theirs, confidence=confidence)
+    verdict = "better" if gain.low > 0 else "worse" if gain.high <= 0 else "not shown to be better"
+    text = (
+        f"Of the models that can be registered, {best} has {title(ours.scoring.main)} {ours.main.mean:.4f} against "
+        f"{theirs.main.mean:.4f} of {rival}: gain {gain.mean:+.4f}, between {gain.low:+.4f} and {gain.high:+.4f}; "
+        f"it is {verdict}."
+    )
+    return {"system": best, "against": rival, "gain": gain.as_dict(), "text": text}
+
+
+#: Start of baselines in results.
+NO_START: Final = "none"
+
+
+def ensemble_runs(
+    runs: Sequence[Run],
+    ensembles: Mapping[str, Sequence[str]],
+    *,
+    chosen: Mapping[str, Answers],
+    rows: Callable[[int, int], Split],
+    scoring: Scoring,
+) -> Iterator[Run]:
+    """The runs of every ensemble, with the mean of their members' predictions.
+
+    There is one for each start, budget and seed that all members have; a baseline has no start and suits each.
+
+    The cost of an ensemble is the sum of the members' costs. It is not trained, so its training curve has one point.
+    `ensembles`: name -> members: families, at least one, and names of baselines.
+    """
+    for name, members in ensembles.items():
+        for (start, budget, seed), group in _of_members(runs, members):
+            held = rows(budget, seed)
+            predicted = mean_answers([chosen[run.system][run.budget, run.seed] for run in group])
+            records = [run.record for run in group]
+            record = {
+                "rows": records[0]["rows"],
+                "score": scoring.main,
+                "curve": [{"step": 0, "epoch": 0.0, **scoring.score(held.fields, held.targets, predicted)}],
+                **({"folds": records[0]["folds"]} if "folds" in records[0] else {}),
+                "best_step": 0,
+                "best_epoch": 0.0,
+                "tokens": sum(record["tokens"] for record in records),
+                "seconds": sum(record["seconds"] for record in records),
+            }
+            answers = mean_answers([run.answers for run in group])
+            yield Run(f"{name}-{start}", name, start, budget, seed, record, answers)
+
+
+def member_of(run: Run) -> str:
+    """The name by which an ensemble names a run's system."""
+    return run.system if run.family == BASELINE else run.family
+
+
+def _of_members(runs: Sequence[Run], members: Sequence[str]) -> Iterator[tuple[tuple[str, int, int], list[Run]]]:
+    grouped: dict[tuple[str, int, int], dict[str, Run]] = {}
+    for run in runs:
+        if member_of(run) in members:
+            grouped.setdefault((run.start, run.budget, run.seed), {})[member_of(run)] = run
+    for (start, budget, seed), of_start in grouped.items():
+        together = grouped.get((NO_START, budget, seed), {}) | of_start
+        if start != NO_START and together.keys() == set(members):
+            yield (start, budget, seed), [together[member] for member in dict.fromkeys(members)]

@@ -25,9 +25,8 @@ from components.data.scoring.intervals import (
     sizes_of,
     training_noise,
 )
-from components.evaluation.aggregates import Cell, budgets_of, slice_members
+from components.evaluation.aggregates import Cell, TestSplit, budgets_of, slice_members
 from components.evaluation.compare import SCRATCH, Cells, Systems, transferred
-from components.evaluation.results import TestSplit
 
 #: Minimum number of test rows of a class or slice for which negative transfer is tested.
 PART_ROWS: Final = 20

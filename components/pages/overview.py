@@ -13,7 +13,7 @@ from components.pages.project import Champion, Project
 from components.pipeline.costs import History
 from components.reporting import evaluations, findings
 from components.reporting.advice import Advice, advice
-from components.reporting.chapters import Chapter
+from components.reporting.findings import Chapter
 from components.settings.names import BASELINE
 
 #: Prefix of the findings of `headstart drift` (`components.pipeline.monitoring.drift_check`).

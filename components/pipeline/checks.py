@@ -15,9 +15,8 @@ from components.settings.detection import exists
 from components.settings.imports import FOLDER
 from components.settings.names import WITH_WORDS
 from components.settings.params import Params
-from components.settings.tasks import SPLITS
+from components.settings.tasks import OF_ONE_TEXT, SPLITS
 from components.settings.tokenizer import SubwordSettings
-from components.settings.unlabelled import OF_ONE_TEXT
 
 
 def check_params(params: Params) -> None:

@@ -31,8 +31,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from components.core.account import who
 from components.core.masking import masked
 from components.core.measurements import Point, Points
+from components.settings.params import TelemetrySettings
 from components.settings.registry import RegistrySettings
-from components.settings.telemetry import TelemetrySettings
 
 if TYPE_CHECKING:
     from components.registry.tracking import Registry

@@ -1,4 +1,5 @@
-"""The champion of a task: download, verification and loading."""
+"""The champion of a task: download, verification and loading; from a local database without MLflow, whose import takes
+longer than a prediction."""
 
 from __future__ import annotations
 
@@ -16,12 +17,56 @@ from components.core.errors import ArtifactError, RegistryError, SchemaError
 from components.learners.abstention import abstaining
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
-from components.registry.local_database import local_champion
 from components.registry.version import Version
 from components.settings.registry import RegistrySettings
 
 if TYPE_CHECKING:
     from components.registry.tracking import Registry
+import sqlite3
+from contextlib import closing
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from components.registry.version import PREFIX
+from components.settings.registry import SQLITE, located
+
+#: Revisions of MLflow's schema whose tables are read here.
+REVISIONS: Final = frozenset({"dc11669786a5"})
+QUERY: Final = """
+SELECT version, source, run_id, storage_location
+FROM model_versions NATURAL JOIN (SELECT workspace, name, version FROM registered_model_aliases WHERE alias = ?)
+WHERE workspace = 'default' AND name = ? AND current_stage <> 'Deleted_Internal'
+"""
+TAGS: Final = "SELECT key, value FROM model_version_tags WHERE workspace = 'default' AND name = ? AND version = ?"
+
+
+def local_champion(settings: RegistrySettings, task: str) -> tuple[Version, Path] | None:
+    """The version that the alias of a task points to, and the folder of its bundle; None if MLflow has to be asked:
+    another kind of registry, another schema, no such version, files that are elsewhere."""
+    address = located(settings.address)
+    file = Path(address.removeprefix(SQLITE))
+    if not address.startswith(SQLITE) or not file.is_file():
+        return None
+    name = settings.model_name(task)
+    try:
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
+            if {revision for (revision,) in database.execute("SELECT version_num FROM alembic_version")} - REVISIONS:
+                return None
+            if (row := database.execute(QUERY, (settings.alias, name)).fetchone()) is None:
+                return None
+            number, source, run, location = row
+            tags = {
+                key.removeprefix(PREFIX): value
+                for key, value in database.execute(TAGS, (name, number))
+                if key.startswith(PREFIX)
+            }
+    except sqlite3.Error:
+        return None
+    parts = urlsplit(location or "")
+    bundles = [*Path(unquote(parts.path)).glob("data/*/")]
+    if parts.scheme not in ("", "file") or len(bundles) != 1:
+        return None
+    return Version(name, str(number), source, run or "", tags), bundles[0]
 
 
 def find_champion(registry: Registry, task: str) -> Version:

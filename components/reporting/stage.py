@@ -20,8 +20,8 @@ from components.core.data_version import data_versions
 from components.reporting import evaluations as chapter_of
 from components.reporting import figures, findings
 from components.reporting.advice import summary
-from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
+from components.reporting.findings import Chapter, Drawing, Table
 from components.settings.names import Start
 from components.settings.section import Section
 from components.settings.systems import TASK_ADAPTED

@@ -30,8 +30,7 @@ from components.serving.challenger import Challenger
 from components.serving.http import TOKEN, Guard, address_of, configure, listen, names_of, token_for
 from components.serving.metrics import SHARED, Metrics
 from components.serving.models import ChampionFollower, FixedModel, Load, Served, load
-from components.settings.drift import DriftSettings
-from components.settings.registry import RegistrySettings
+from components.settings.registry import DriftSettings, RegistrySettings
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from components.settings.names import FileName
-from components.settings.section import Section
+from components.settings.section import NO_EFFECT, Section
 
 #: Alias of the version that production serves, and of the best version of any other settings file.
 CHAMPION = "champion"
@@ -69,3 +69,15 @@ def located(uri: str, folder: Path = Path()) -> str:
     if path == uri or Path(path).is_absolute():
         return uri
     return f"{SQLITE}{(find_repository(folder) or folder).resolve() / path}"
+
+
+class DriftSettings(Section):
+    """What `serve` and `predict` log, for `headstart drift`. No key changes a model."""
+
+    model_config = {**Section.model_config, "json_schema_extra": NO_EFFECT}
+
+    #: Whether `serve` and `predict` log numbers about every row: lengths, unknown pieces, prediction, confidence, and a
+    #: sketch of its features.
+    log: bool = True
+    #: Whether the texts are logged too; `headstart drift` then shows examples.
+    text: bool = False

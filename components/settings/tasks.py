@@ -16,6 +16,13 @@ from components.core.errors import nearest
 from components.settings.detection import detected, files_of_split, holds_tables
 from components.settings.section import Positive, Section
 
+#: Kinds of task whose rows are one text, as documents are.
+OF_ONE_TEXT = frozenset(("classification", "multilabel", "regression"))
+#: `task`: the texts of the train split, without their labels; `domain`: the documents of `data.domain`; or `both`.
+#: Texts of dev and test are left out. Documents are for kinds with one text per row.
+TextSource = Literal["task", "domain", "both"]
+
+
 Format = Literal[
     "csv", "tsv", "jsonl", "json", "parquet", "workbook", "label-first", "classes", "parallel", "conll", "conllu",
     "squad", "datasets", "label-studio", "doccano", "prodigy",

@@ -23,8 +23,7 @@ from components.learners.finetuning.execution import clear, train_all
 from components.learners.finetuning.runs import GroupSpec
 from components.learners.finetuning.stage import FinetuneJob, own_ways, spec_maker
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.finetune import FinetuneSettings
 from components.settings.names import Start
 from components.studies.frame import Budget, EncoderName, Outputs, Study, Task, bounds

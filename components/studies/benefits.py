@@ -9,9 +9,8 @@ from typing import Any
 
 from components.data.scoring import title
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.evaluations import training_curves
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.studies.frame import EveryTask, Outputs, Study, bounds, label_curves
 
 #: Axis of a curve -> its name in text.

@@ -18,7 +18,7 @@ from components.core.errors import ConfigError, HeadstartError, nearest
 from components.core.tables import LazyTable
 from components.pipeline.running import run_stage
 from components.reporting import findings
-from components.reporting.chapters import Chapter
+from components.reporting.findings import Chapter
 from components.settings.loading import load_params
 from components.studies.frame import Outputs, Study
 

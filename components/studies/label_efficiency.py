@@ -12,8 +12,7 @@ from typing import Any
 from components.data.scoring import title
 from components.evaluation.benefits import rounded
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.studies.frame import EveryTask, Outputs, Study, label_curves
 
 

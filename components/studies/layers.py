@@ -20,11 +20,20 @@ from components.data.scoring.intervals import CONFIDENCE, interval
 from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import format_budget
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.studies.frame import Budget, EncoderName, Outputs, Study, Task, band, bounds
-from components.studies.frozen import Labelled, answers_of, layer_vectors, numbers_of
-from components.studies.regression import PENALTIES, Floats, Labels, mixed, normalised, regressed
+from components.studies.frozen import (
+    PENALTIES,
+    Floats,
+    Labelled,
+    Labels,
+    answers_of,
+    layer_vectors,
+    mixed,
+    normalised,
+    numbers_of,
+    regressed,
+)
 
 #: Rows of the table -> dev F1 of BERT-base on CoNLL-2003 in the paper.
 PUBLISHED = {

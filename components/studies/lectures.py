@@ -20,8 +20,7 @@ import numpy as np
 
 from components.core.artifacts import read_json, write_atomic, write_json
 from components.core.processors import processor_name
-from components.reporting.chapters import Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Findings, Table
 from components.reporting.recording import commit_of
 from components.studies.command import STUDIES
 from components.studies.frame import Outputs

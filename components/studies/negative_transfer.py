@@ -11,8 +11,7 @@ from typing import Any
 
 from components.core.artifacts import read_json
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.studies.benefits import PAIR
 from components.studies.frame import EveryTask, Outputs, Study, bounds
 

@@ -18,8 +18,8 @@ from sklearn.preprocessing import normalize
 from components.core.errors import DataError
 from components.models.encoder import Encoder
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Cloud
+from components.reporting.findings import Chapter, Drawing, Table
 from components.studies.occurrences import Sentence, states
 
 #: Minimum number of occurrences of the word, and number of examples of each sense.

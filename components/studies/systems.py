@@ -15,9 +15,8 @@ from components.data.scoring import title
 from components.data.scoring.intervals import Interval
 from components.data.tasks.budgets import budget_name
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.systems import System
 from components.studies.frame import STAGE_OF, EveryTask, Outputs, Study, band, bounds
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from components.core.artifacts import MANIFEST, read_json
 from components.core.errors import ArtifactError
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.studies.frame import Outputs, Study
 
 #: Scripts with a smaller fraction of the words are in the JSON only.

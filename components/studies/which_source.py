@@ -25,9 +25,8 @@ from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import format_budget
 from components.models.encoder import Encoder
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Cloud
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.finetune import FinetuneSettings
 from components.settings.systems import System
 from components.studies.frame import STAGE_OF, Budget, Outputs, Study, Task

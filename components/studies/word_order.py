@@ -21,11 +21,10 @@ from components.data.scoring.intervals import CONFIDENCE, interval
 from components.learners.task_models.pooling import mask
 from components.models.encoder import Encoder
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.studies.frame import Corpus, EncoderName, Outputs, Study, band, bounds
+from components.studies.frozen import PENALTIES, normalised, regressed
 from components.studies.occurrences import BATCH, Sentence, sample
-from components.studies.regression import PENALTIES, normalised, regressed
 
 #: Strength of the regression's penalty; share of the sentences whose answers are counted.
 PENALTY, TESTED = PENALTIES[1], 0.5

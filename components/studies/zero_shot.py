@@ -1,13 +1,12 @@
-"""Zero-shot and few-shot classification: the answer that a language model finds most probable after a prompt, without
-training (`components.studies.answers`). With `shots`, labelled rows with their answers precede the prompt (Brown et al.
-2020, section 2).
-
-Zero-shot is a study and not a start of fine-tuning: it has no label budget and no weights to serve.
-"""
+"""Zero-shot and few-shot classification: the answer that a language model finds most probable after a prompt
+(`components.studies.answers`). With `shots`, labelled rows with their answers precede it (Brown et al. 2020, section
+2)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from string import Formatter
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
@@ -20,11 +19,51 @@ from components.data.tasks.data import Fields, Split
 from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.models import family as family_named
-from components.reporting.chapters import Chapter, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Findings, Table
+from components.serving.generation import GAP
 from components.studies.answers import NEUTRAL, OBJECTIVES, SCORES, Questions, accuracy, require_answers, unknown_words
 from components.studies.frame import EncoderName, Outputs, Study, Task, bounds
-from components.studies.prompts import Prompt, label_words
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A template: the texts before and after the answer; {text} and {second} are the parts of a row."""
+
+    before: str
+    after: str
+
+    @classmethod
+    def of(cls, template: str, *, parts: Sequence[str] = ("text", "second")) -> Prompt:
+        """Parse a text. The answer replaces its [MASK], or follows the text if there is none."""
+        before, *after = template.split(GAP)
+        if len(after) > 1:
+            raise ConfigError(f"--prompt: {template!r} has {len(after)} {GAP}; write one or none")
+        try:
+            named = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+            template.format(text="", second="")
+        except (LookupError, ValueError, TypeError, AttributeError):
+            named = {""}
+        if not named <= set(parts):
+            allowed = " and ".join(f"{{{part}}}" for part in parts)
+            raise ConfigError(f"--prompt: {template!r}: only {allowed} may be in braces; write {{{{ for a brace")
+        return cls(before.rstrip(), after[0] if after else "")
+
+    def fill(self, parts: Fields) -> tuple[str, str]:
+        """The texts before and after the answer for a row."""
+        named = {"text": parts[0], "second": parts[1] if len(parts) > 1 else ""}
+        return self.before.format(**named), self.after.format(**named)
+
+
+def label_words(labels: Sequence[str], answers: str) -> dict[str, str]:
+    """Label -> its answer: the words of its name, unless `answers` has another."""
+    words = {label: label.replace("_", " ").replace("-", " ") for label in labels}
+    for entry in filter(str.strip, answers.split(";")):
+        label, _, answer = (part.strip() for part in entry.partition("="))
+        if not answer or label not in words:
+            raise ConfigError(f"--answers: {entry.strip()!r}: write label=words for labels among {', '.join(labels)}")
+        words[label] = answer
+    return words
+
 
 KINDS: Final = ("choice", "classification", "pair")
 

@@ -9,10 +9,9 @@ import pytest
 from components.data.scoring.intervals import training_noise
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
-from components.evaluation.aggregates import Cell, make_cells
+from components.evaluation.aggregates import Cell, Run, TestSplit, make_cells
 from components.evaluation.benefits import family_benefits, worth
 from components.evaluation.compare import comparisons, recipes
-from components.evaluation.results import Run, TestSplit
 from components.evaluation.transfer import transfer
 from components.registry.promotion import Scored, TestRows, decide
 from components.settings.evaluate import EvaluateSettings

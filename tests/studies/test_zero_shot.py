@@ -17,7 +17,7 @@ from components.settings.tasks import TaskSource
 from components.studies import answers, zero_shot
 from components.studies.answers import SCORES, answer_scores, pieces
 from components.studies.frame import Outputs
-from components.studies.prompts import Prompt, label_words
+from components.studies.zero_shot import Prompt, label_words
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, MASK, SPECIAL_PIECES, START
 from components.tokenization.word import WordTokenizer

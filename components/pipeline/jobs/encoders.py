@@ -7,8 +7,8 @@ from pathlib import Path
 from components.pipeline.jobs import PARALLEL, Arguments, out
 from components.settings.names import VECTORS
 from components.settings.params import Params
-from components.settings.pretrain import PretrainSettings
 from components.settings.systems import TASK_ADAPTED
+from components.settings.training import PretrainSettings
 
 
 def pretrain(params: Params) -> dict[str, Arguments]:

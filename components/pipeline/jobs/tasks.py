@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from components.pipeline.jobs import PARALLEL, Arguments, out
 from components.pipeline.jobs.encoders import text_of_vectors
-from components.settings.distil import DistilSettings
+from components.settings.finetune import DistilSettings
 from components.settings.names import BASELINES, VECTORS
 from components.settings.params import Params
 from components.settings.systems import TASK_ADAPTED, System
-from components.settings.unlabelled import TextSource
+from components.settings.tasks import TextSource
 
 #: Maximum number of texts without labels that words models are fitted on.
 FOR_WORDS: Final = 25_000

@@ -34,8 +34,7 @@ from components.registry.drift.measurements import (
 from components.registry.drift.traffic import read_traffic, traffic_folder
 from components.registry.tracking import Registry, Version, connect
 from components.reporting import findings
-from components.reporting.chapters import Chapter, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Findings, Table
 from components.settings.params import Params
 
 #: Prefix of the names under which results are kept among the findings of studies, for the report.

@@ -28,8 +28,7 @@ import numpy as np
 
 from components.data.tasks.data import Fields
 from components.registry.drift.measurements import ROW, SCHEMA, Measured, ObservedClassifier, Rows
-from components.settings.drift import DriftSettings
-from components.settings.registry import find_repository
+from components.settings.registry import DriftSettings, find_repository
 
 if TYPE_CHECKING:
     from components.learners.prediction import Classifier
