@@ -205,14 +205,7 @@ def _server(folder: Path) -> Iterator[int]:
 
 
 def measure(
-    file: Path,
-    text: str,
-    label: str,
-    start: str | None,
-    *,
-    counts: tuple[int, int],
-    peers: Peers,
-    folder: Path,
+    file: Path, text: str, label: str, start: str | None, *, counts: tuple[int, int], peers: Peers, folder: Path
 ) -> tuple[dict[str, tuple[float, float]], dict[str, First]]:
     """Wall and processor seconds of every step, and what each library takes to its first prediction.
 

@@ -100,10 +100,7 @@ class Memory:
 def ingest_step(folder: Path) -> dict[str, float]:
     """Raw text to documents."""
     job = IngestJob(
-        name="scale",
-        source=CorpusSource(path=str(folder / "raw")),
-        settings=IngestSettings(),
-        output=folder / "corpus",
+        name="scale", source=CorpusSource(path=str(folder / "raw")), settings=IngestSettings(), output=folder / "corpus"
     )
     ingest(job)
     return {"corpus_bytes": size_of(folder / "corpus")}

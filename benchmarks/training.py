@@ -49,15 +49,7 @@ from components.reporting.results import Column  # noqa: E402
 PIECES = 8000
 CHARACTERS = 200
 #: Dense bfloat16 FLOPs per second (NVIDIA's data sheets), by a part of the card's name.
-PEAKS = {
-    "H200": 989e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L4": 121e12,
-    "A10": 125e12,
-    "4090": 165e12,
-}
+PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12, "4090": 165e12}
 
 Loss = Callable[[], Tensor]
 

@@ -260,10 +260,7 @@ def end_session(session: int) -> None:
 
 
 def end(
-    targets: Iterable[psutil.Process],
-    *,
-    more: Callable[[], Iterable[psutil.Process]] = tuple,
-    grace_s: float = GRACE_S,
+    targets: Iterable[psutil.Process], *, more: Callable[[], Iterable[psutil.Process]] = tuple, grace_s: float = GRACE_S
 ) -> None:
     """End processes (SIGTERM, then SIGKILL) and return when none is left."""
     living = {process.pid: process for process in targets}

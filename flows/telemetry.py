@@ -228,10 +228,7 @@ class Monitor:
         return file
 
     def _tags(self) -> dict[str, str]:
-        tags = {
-            "params": self._pipeline,
-            "host": socket.gethostname(),
-        }
+        tags = {"params": self._pipeline, "host": socket.gethostname()}
         if flow_run.identifier():
             tags |= {"prefect_run": self.name, "prefect_url": f"{_page()}/runs/flow-run/{self.id}"}
         with suppress(KeyError, OSError):  # a container's user id without a name

@@ -217,12 +217,7 @@ def launch(
         resources = {"CPU": float(plan.cpus)} | ({"GPU": 1.0} if plan.gpu else {})
         trainer = TorchTrainer(
             _in_worker,
-            train_loop_config={
-                "function": function,
-                "job": job,
-                "exchange": exchange,
-                "threads": plan.cpus,
-            },
+            train_loop_config={"function": function, "job": job, "exchange": exchange, "threads": plan.cpus},
             scaling_config=ScalingConfig(
                 num_workers=plan.workers,
                 use_gpu=plan.gpu,

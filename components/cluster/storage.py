@@ -82,8 +82,7 @@ def remove_objects(address: str, *, pattern: str) -> int:
 
 def _client() -> Any:
     return boto3.client(
-        "s3",
-        config=Config(connect_timeout=5, read_timeout=60, retries={"total_max_attempts": 3, "mode": "standard"}),
+        "s3", config=Config(connect_timeout=5, read_timeout=60, retries={"total_max_attempts": 3, "mode": "standard"})
     )
 
 

@@ -102,9 +102,7 @@ class Service:
         canary = challenger if challenger is not None and challenger.mode == "canary" else None
         started = time.monotonic()
         served, answers = await self.batcher.predict(
-            rows.valid,
-            lambda: canary.served if canary else self.follower.current,
-            seconds=settings.timeout_seconds,
+            rows.valid, lambda: canary.served if canary else self.follower.current, seconds=settings.timeout_seconds
         )
         if canary:
             canary.answered(len(answers), time.monotonic() - started)

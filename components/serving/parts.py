@@ -215,11 +215,7 @@ def predict_on_node(item: _NodePart, key: str, work: Work) -> Facts:
 
 def _files(part: Part) -> dict[str, Path]:
     """The files of a finished part; its mark is the last."""
-    return {
-        "output": part.output,
-        **({} if part.rejects is None else {"rejects": part.rejects}),
-        "mark": part.mark,
-    }
+    return {"output": part.output, **({} if part.rejects is None else {"rejects": part.rejects}), "mark": part.mark}
 
 
 def _on_nodes(

@@ -427,15 +427,7 @@ def page(entries: Mapping[str, Mapping[str, Any]]) -> str:
         explained = entry["agrees"] is False and entry["command"] == claim.command(claim.settings)
         lead = [claim.otherwise] * (explained and claim.otherwise != "") + entry["lead"]
         verdict = {True: "Agrees.", False: "Does not agree.", None: "For the reader to judge."}[entry["agrees"]]
-        lines += [
-            "",
-            f"## {claim.name}",
-            "",
-            claim.says,
-            "",
-            f"**{verdict}** {' '.join(lead)}",
-            "",
-        ]
+        lines += ["", f"## {claim.name}", "", claim.says, "", f"**{verdict}** {' '.join(lead)}", ""]
         for table in entry["tables"]:
             lines += [*_markdown(Table(**table)), ""]
         for number, caption in enumerate(entry["captions"], 1):

@@ -52,11 +52,7 @@ NEW_WORDS: Final = (
     ("troskel", 'A "troskel" is a warm drink made of milk and honey.', "After the walk we drank a hot troskel."),
     ("vandle", 'To "vandle" means to fold paper without looking at it.', "He can vandle a star in ten seconds."),
     ("oberack", 'An "oberack" is a tool that opens stone doors.', "The door stayed shut, as nobody had an oberack."),
-    (
-        "mirdle",
-        'A "mirdle" is a very light rain in the morning.',
-        "A mirdle fell on the fields when we left.",
-    ),
+    ("mirdle", 'A "mirdle" is a very light rain in the morning.', "A mirdle fell on the fields when we left."),
     ("sonnick", 'A "sonnick" is a bird that sings only at night.', "The sonnick in the oak kept us awake until three."),
 )
 

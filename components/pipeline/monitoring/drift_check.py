@@ -24,13 +24,7 @@ from components.registry.drift.comparison import (
     Comparison,
     compare,
 )
-from components.registry.drift.measurements import (
-    Measured,
-    Reference,
-    find_reference,
-    measure,
-    record_reference,
-)
+from components.registry.drift.measurements import Measured, Reference, find_reference, measure, record_reference
 from components.registry.drift.traffic import read_traffic, traffic_folder
 from components.registry.tracking import Registry, Version, connect
 from components.reporting import findings
