@@ -191,15 +191,8 @@ class Gate:
     def promotes(
         self, gain: float, sampling: Variance, *, use: int, threshold: float = 0.0, seeds: float = 0.0
     ) -> bool:
-        """Whether the lower bound of a gain exceeds the threshold.
-
-        Args:
-            gain: observed.
-            sampling: variance of the gain between samples of clusters.
-            use: k.
-            threshold: of the rule.
-            seeds: estimated variance between three seeds of each of `use` + 1 nights.
-        """
+        """Whether the lower bound of an observed gain exceeds the threshold. `sampling`: variance of the gain between
+        samples of clusters. `use`: k. `seeds`: estimated variance between three seeds of each of `use` + 1 nights."""
         if gain <= threshold:
             return False
         training = [Variance(2 * seeds, 2 * (use + 1))] if self.training else []
@@ -255,7 +248,6 @@ def one_year(world: World, generator: np.random.Generator, *, nights: tuple[int,
 
 
 def simulate(number: int, world: World, *, years: int, seed: int) -> dict[str, Floats]:
-    """Means of `one_year` over the years of a world."""
     generator = np.random.default_rng([seed, number])
     results = [one_year(world, generator) for _ in range(years)]
     return {key: np.mean([year[key] for year in results], axis=0) for key in results[0]}

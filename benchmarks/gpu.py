@@ -62,11 +62,7 @@ LIMITS = {
 
 
 def run_step(name: str, *, cpu: bool) -> dict[str, Any]:
-    """Run a step in this process.
-
-    Raises:
-        SystemExit: there is no GPU.
-    """
+    """Run a step in this process. Raises SystemExit: there is no GPU."""
     # Before torch: cuBLAS reads it when it is initialised.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
@@ -115,7 +111,6 @@ def in_process(name: str, *, cpu: bool) -> dict[str, Any]:
 
 
 def write_record(name: str | None, lines: list[dict[str, Any]]) -> None:
-    """Write the throughputs as a result of the documentation."""
     measured = [line for line in lines if line["step"] in THROUGHPUTS and "result" in line]
     if name is None or not measured:
         return

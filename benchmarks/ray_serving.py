@@ -36,7 +36,6 @@ class Model:
         return predict_rows(self._classifier, [(text,) for text in texts])
 
     async def __call__(self, request: Request) -> dict[str, Any]:
-        """Answer a request of one text."""
         content = await request.json()
         (text,) = content["inputs"]["text"]
         return {"predictions": [await self.predict(text)]}

@@ -98,7 +98,6 @@ class Memory:
 
 
 def ingest_step(folder: Path) -> dict[str, float]:
-    """Raw text to documents."""
     job = IngestJob(
         name="scale", source=CorpusSource(path=str(folder / "raw")), settings=IngestSettings(), output=folder / "corpus"
     )
@@ -107,7 +106,6 @@ def ingest_step(folder: Path) -> dict[str, float]:
 
 
 def tokenize_step(folder: Path) -> dict[str, float]:
-    """Documents to token ids."""
     tokenize(TokenizeJob(corpus=folder / "corpus", tokenizer=folder / "tokenizer", output=folder / "tokens"))
     return {
         "token_bytes": size_of(folder / "tokens"),
@@ -116,7 +114,6 @@ def tokenize_step(folder: Path) -> dict[str, float]:
 
 
 def epoch_step(folder: Path) -> dict[str, float]:
-    """All batches of an epoch, without a model."""
     store, tokenizer = TokenStore(folder / "tokens", "train"), load_tokenizer(folder / "tokenizer")
     config = family(FAMILY).config(vocabulary=tokenizer.vocab_size)
     options: dict[str, Any] = {"batch_size": ROWS, "window": WINDOW, "seed": 0}
@@ -268,7 +265,6 @@ def on_nodes(folder: Path, *, count: int, kill: bool) -> StagesRun:
 
 
 def drive(folder: Path, name: str, variables: Mapping[str, str]) -> subprocess.Popen[str]:
-    """A process of `run_stages`."""
     command = [sys.executable, __file__, str(folder), "--stages", name]
     process = subprocess.Popen(command, env=dict(variables), stdout=subprocess.PIPE, text=True)
     atexit.register(kill_tree, process.pid)

@@ -55,7 +55,6 @@ def free_port() -> int:
 
 
 def wait_until_up(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait until a server answers."""
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
         try:

@@ -1,8 +1,5 @@
-"""The flow run of this process, if it executes one, and the times of a schedule.
-
-The import of Prefect takes a second. A process that has not imported it, and whose environment names no flow run, does
-not execute one, so that nothing is imported here.
-"""
+"""The flow run of this process, if it executes one, and the times of a schedule. Prefect is not imported without
+one."""
 
 from __future__ import annotations
 

@@ -70,12 +70,8 @@ def current_outputs(root: Path) -> list[Path]:
 
 
 def unused_cache(root: Path) -> Iterator[Garbage]:
-    """Files of the DVC cache that neither the working tree nor any commit uses, as one entry.
-
-    A cache outside of the repository may belong to other repositories, too; it is left alone.
-
-    Raises ConfigError: DVC failed.
-    """
+    """Files of the DVC cache that neither the working tree nor any commit uses, as one entry. A cache outside of the
+    repository may belong to others, and is left alone. Raises ConfigError: DVC failed."""
     cache = Path(_dvc(root, "cache", "dir").strip())
     if root not in cache.resolve().parents:
         print(f"{cache}: the DVC cache is outside of the repository; it is left alone")

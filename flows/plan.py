@@ -1,9 +1,5 @@
-"""DVC's status of every stage, with reasons, written as JSON: `python -m flows.plan dvc.yaml plan.json`.
-
-Runs in a process of its own: DVC takes locks, depends on the working directory and configures logging, and the flow
-imports Prefect only. The status of the whole pipeline takes about a second; `dvc repro` takes half a second per stage
-even if nothing has changed.
-"""
+"""DVC's status of every stage, with reasons, written as JSON: `python -m flows.plan dvc.yaml plan.json`, a process of
+its own because DVC takes locks, depends on the working directory and configures logging."""
 
 from __future__ import annotations
 
@@ -177,11 +173,8 @@ class Changes:
         return any(path == out or out in path.parents or path in out.parents for out in outs)
 
     def _files(self, dependency: Any) -> str:
-        """`: a.txt (changed), b.txt (new)` for a folder of raw data; empty if its earlier files are unknown.
-
-        DVC stores one listing of all of `data/` per version. The earlier files are taken from the listing in which the
-        folder has the MD5 of the last run.
-        """
+        """`: a.txt (changed), b.txt (new)` for a folder of raw data, by DVC's listing in which it has the MD5 of the
+        last run."""
         from dvc_data.hashfile.build import build
         from dvc_data.hashfile.hash_info import HashInfo
         from dvc_data.hashfile.tree import Tree

@@ -1,8 +1,5 @@
-"""Run a command as a group of processes that ends as a whole.
-
-SIGKILL of `dvc repro` leaves the stage's process running and writing. Every command therefore gets a session of its
-own, and whatever ends the wait (a time limit, Ctrl-C, a cancelled flow) ends every process of that session first.
-"""
+"""Run a command as a group of processes, in a session, that ends as a whole: SIGKILL of `dvc repro` would leave the
+stage's process running and writing."""
 
 from __future__ import annotations
 
@@ -223,8 +220,7 @@ class _Output:
         return len(data)
 
     def drain(self) -> None:
-        """Pass on the lines that an ended process has left in the pipe: at most `PIPE_BYTES`, because a daemon may keep
-        writing."""
+        """Pass on the lines that an ended process has left: at most `PIPE_BYTES`, because a daemon may keep writing."""
         left = PIPE_BYTES
         while left > 0 and (read := self.read(wait_s=0)):
             left -= read

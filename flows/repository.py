@@ -58,11 +58,9 @@ def data_to_pull(root: Path) -> Path:
 
 @contextmanager
 def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float = 0.5) -> Iterator[None]:
-    """Hold the repository's lock. A second run waits and names the holder, instead of failing at one of DVC's locks.
-
-    The operating system releases the lock when the process that holds it ends, SIGKILL included. The processes of a
-    killed holder are ended first, and its entries in DVC's locks removed.
-    """
+    """Hold the repository's lock; a second run waits and names the holder. The operating system releases it at the end
+    of the process, SIGKILL included; the processes of a killed holder are ended first, and its entries in DVC's locks
+    removed."""
     path = root / STATE / "lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
@@ -128,12 +126,8 @@ def read_locked(file: TextIO) -> dict[str, Any]:
 
 
 def release_dvc_locks(root: Path) -> None:
-    """Remove the entries of ended processes from DVC's table of read and write locks.
-
-    DVC (3.x) keeps pids in `.dvc/tmp/rwlock`, ignores an entry only if its pid is not in use, and cannot read the file
-    if a process was killed while writing it. A zombie, or an unrelated process that reuses the pid, blocks every
-    later `dvc repro` of the same paths.
-    """
+    """Remove the entries of ended processes from DVC's table of read and write locks, `.dvc/tmp/rwlock`: a zombie, an
+    unrelated process with the pid, or a half-written file would block every later `dvc repro` of the same paths."""
     table = root / ".dvc" / "tmp" / "rwlock"
     if not table.is_file():
         return

@@ -1,7 +1,4 @@
-"""A run of the pipeline, without Prefect: its lock, what precedes it, its stages, and its end.
-
-Used by the flow `retrain`, and by `headstart retrain` for runs that have nothing to do.
-"""
+"""A run of the pipeline, without Prefect: its lock, what precedes its stages, the stages, and its end."""
 
 from __future__ import annotations
 
@@ -84,12 +81,8 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
 
 
 def bring(file: Path, *, root: Path) -> list[Path]:
-    """Import what the settings name by its address, or the newer version of it; returns the .dvc files.
-
-    If an address cannot be reached, the existing copy is used with a warning, so that an unattended run continues.
-
-    Raises StageError: something was never imported, and cannot be.
-    """
+    """Import what the settings name by its address, or the newer version of it; returns the .dvc files. If an address
+    cannot be reached, an existing copy is used with a warning. Raises StageError: there is none."""
     return [_brought(each, root) for each in localised(read_file(file))[1]]
 
 
@@ -254,11 +247,9 @@ def modules_of(plan: Plan, *, params: Path) -> list[str]:
 
 
 def wanted(plan: Plan) -> list[Stage]:
-    """The stages of a run: `GOALS` and their dependencies, `BEFORE` and `AFTERWARDS`.
-
-    A family that `run.families` does not name is not trained. Stages that read raw data only are included even if no
-    score depends on them: they are quick, and `dvc pull` fails for a stage that has never run.
-    """
+    """The stages of a run: `GOALS` and their dependencies, `BEFORE` and `AFTERWARDS`. A family that `run.families` does
+    not name is not trained. Stages that only read raw data are included: `dvc pull` fails for a stage that has never
+    run."""
     needed = plan.ancestors({stage.name for stage in plan.stages if stage.group in GOALS})
     return [
         stage

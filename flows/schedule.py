@@ -1,9 +1,6 @@
-"""Retrain on a schedule: a Prefect deployment, and the process that serves it until it is stopped.
-
-A scheduled run is an ordinary run: it executes the stages that are not up to date. A run that is due while another one
-is running waits for it. With `--sync` each run pulls code and data first (`flows.sync`). Schedules with different names
-are served side by side; each has one owner, which holds the lock `.headstart/schedules/NAME.lock`.
-"""
+"""Retrain on a schedule: a Prefect deployment, and the process that serves it. A run that is due while another one is
+running waits for it. With `--sync` each run pulls code and data first. A schedule has one owner, which holds
+`.headstart/schedules/NAME.lock`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""A deployment on Prefect's server, and Prefect's runner, which starts the runs that are due.
-
-`python -m flows.serving` is the runner; `serve` watches it: it starts the server and the runner again when they end,
-starts a run if the last one did not end or a time was missed, and ends all within seconds.
-"""
+"""A deployment on Prefect's server, and Prefect's runner (`python -m flows.serving`), which `serve` watches: it starts
+server and runner again when they end, and a run if the last one did not end or a time was missed."""
 
 from __future__ import annotations
 

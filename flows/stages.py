@@ -1,7 +1,5 @@
-"""The stages of a run, in topological order, and how a stage is executed: here, or as tasks of Prefect.
-
-A stage is executed by `dvc repro --single-item STAGE`. DVC decides whether it is up to date.
-"""
+"""The stages of a run, in topological order, and how one is executed (`dvc repro --single-item STAGE`): here, or as
+tasks of Prefect."""
 
 from __future__ import annotations
 
@@ -116,10 +114,9 @@ def act_on_registry(params: Path, *, engine: Engine) -> None:
 def run_stages(
     plan: Plan, *, root: Path, engine: Engine, monitor: Monitor, settled: bool, spending: Spending
 ) -> dict[str, list[str]]:
-    """Run the stages of a plan that are wanted and not up to date: in topological order, or several at the same time if
-    `engine` and `cluster.stages` allow it. After a failure no stage begins, and those that run are waited for.
-    `settled`: whether the registry is unchanged since the last run; the stages that always run then need not run.
-    Returns Outcome (Completed, Cached, Skipped) -> names of the wanted stages."""
+    """Run the wanted stages of a plan that are not up to date, several at once if `engine` and `cluster.stages` allow
+    it. After a failure no stage begins, and those that run are waited for. `settled`: whether the registry is
+    unchanged, so that stages that always run need not. Returns outcome (Completed, Cached, Skipped) -> names."""
     done: dict[str, list[str]] = {"Completed": [], "Cached": [], "Skipped": []}
     changed: set[str] = set()
     left, running = wanted(plan), dict[Future[str], _Running]()

@@ -113,7 +113,6 @@ def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
 
 
 def decision_file(*, root: Path, params: Path) -> Path:
-    """The file that the stage `promote` writes."""
     return root / load_params(params).run.out / "registry" / "decision.json"
 
 

@@ -149,8 +149,8 @@ def pull(root: Path) -> list[str]:
 
 
 def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
-    """Rebase the branch onto its upstream; returns what is new, in words. `changed`: records that a run has left
-    uncommitted; the next run writes them again, but what a person has accepted is kept."""
+    """Rebase the branch onto its upstream; returns what is new, in words. `changed`: records left by a run, which the
+    next one writes again, except for what a person has accepted."""
     new = git(root, "log", "--format=%h %s (%an)", f"HEAD..{upstream}").splitlines()
     if not new:
         return f"no new commits of {upstream}"
@@ -188,12 +188,8 @@ def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
 
 
 def _rebase(root: Path, upstream: str) -> None:
-    """Rebase the branch onto its upstream.
-
-    Where both have changed a record that the next run writes anew, the upstream's is taken.
-
-    Raises ConfigError: they have changed other files; the branch is as it was.
-    """
+    """Rebase the branch onto its upstream, which wins where both have changed a record that the next run writes anew.
+    Raises ConfigError: they have changed other files; the branch is as it was."""
     step: tuple[str, ...] = ("rebase", "--quiet", upstream)
     while True:
         try:
@@ -280,8 +276,8 @@ def _push(root: Path, upstream: str) -> str:
 
 
 def _ask(root: Path, *arguments: str) -> str:
-    """The output of a git command that needs the upstream's server; repeated if that does not answer. Raises
-    ConfigError: the command failed; TransientError: the server does not answer."""
+    """The output of a git command, repeated if the upstream does not answer. Raises ConfigError or TransientError, as
+    `git`."""
     for delay_s in (*DELAYS_S, None):
         try:
             return git(root, *arguments, limit_s=SERVER_S)

@@ -176,7 +176,6 @@ class Monitor:
         self._connection = None
 
     def _start(self) -> None:
-        """Start the process that shows this retraining."""
         if self._connection is not None:
             return
         from components.pipeline.telemetry import process_of
@@ -217,8 +216,8 @@ class Monitor:
             self._process.kill()
 
     def _measurements(self, stage: Stage) -> Path:
-        """The file of a stage's measurements. It keeps what an interrupted attempt with the same identity has
-        measured; files of other identities are deleted."""
+        """The file of a stage's measurements, kept from an interrupted attempt with the same identity; others are
+        deleted."""
         private_folder(self.root / FOLDER)
         name = re.sub(r"[^A-Za-z0-9_.@-]+", "-", f"{self._pipeline} {stage.name}")
         file = self.root / FOLDER / f"{name}~{self._identity(stage)[:16] or 'unknown'}.jsonl"

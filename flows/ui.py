@@ -1,9 +1,5 @@
-"""The web pages of a repository (`components.pages`), and on request MLflow's and Prefect's.
-
-Prefect's page shows all runs, `headstart retrain` included: a run without a Prefect server uses a temporary one, whose
-database, `.headstart/prefect/prefect.db`, is also the one of the server which this command and `headstart schedule`
-share. Both are served on 127.0.0.1 and end with the command.
-"""
+"""The web pages of a repository (`components.pages`), and on request MLflow's and Prefect's, which shows all runs; all
+served on 127.0.0.1 until the command ends."""
 
 from __future__ import annotations
 

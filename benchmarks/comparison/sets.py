@@ -28,16 +28,9 @@ from components.settings.tasks import TaskSource
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set.
-
-    Attributes:
-        title: name in tables.
-        source: keys of `data.tasks.<name>`; `path` is relative to the folder of the data.
-        budgets: label budgets per class.
-        general: folder and text column of general text in the same language, for pretraining.
-        unlabelled: file of unlabelled texts of the domain, and the most rows of it; None: the texts of train.
-        max_length: pieces per text that Headstart reads.
-    """
+    """One data set. `source`: keys of `data.tasks.<name>`, `path` relative to the folder of the data. `budgets`: per
+    class. `general`: folder and text column of general text in the same language. `unlabelled`: file of texts of the
+    domain, and the most rows of it; None: the texts of train. `max_length`: pieces per text that Headstart reads."""
 
     title: str
     source: dict[str, Any]

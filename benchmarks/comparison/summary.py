@@ -80,7 +80,6 @@ class Scored:
 
 
 def table_of(cells: Cells) -> Table:
-    """The cells by set and budget."""
     result: Table = {}
     for key, cell in cells:
         result.setdefault((key.set, key.budget), {}).setdefault(key.system, {})[key.draw] = cell
@@ -90,12 +89,10 @@ def table_of(cells: Cells) -> Table:
 
 
 def common_draws(systems: Mapping[str, Mapping[int, Any]]) -> list[int]:
-    """The draws that all systems have."""
     return sorted(set.intersection(*(set(draws) for draws in systems.values())))
 
 
 def draws_of_row(row: Mapping[str, Mapping[int, Any]]) -> list[int]:
-    """The draws of a row of the scores."""
     return common_draws({system: row[system] for system in MAIN if system in row} or row)
 
 

@@ -37,9 +37,8 @@ ROWS = 8
 
 
 class CountingStore:
-    """Documents that count upwards through the vocabulary from a random piece, so that the next piece is predictable.
-    The translation of a document is its first 3 to 6 pieces. The interface is `TokenStore`'s. `vocabulary`: number of
-    pieces. `documents`: number of documents. `length`: pieces of a document, without END."""
+    """`TokenStore` of `documents` documents of `length` pieces that count upwards through the vocabulary from a random
+    piece, so that the next one is predictable. The translation of a document is its first 3 to 6 pieces."""
 
     def __init__(self, vocabulary: int, documents: int = 200, length: int = 60) -> None:
         rng = np.random.default_rng(0)

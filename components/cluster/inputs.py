@@ -1,11 +1,7 @@
-"""Inputs of a job on a node that has no disk in common with the driver.
-
-The inputs are the complete directories (with a manifest) that the job names. A node that has a directory of the same
-path and digest reads it there, memory-mapped, and nothing is copied. Any other node reads it in the storage, if the
-storage is a folder. If it is a bucket, the node copies the directory once to its cache, under its digest, and checks
-the copy before every use. The whole directory is copied, because the rows of a batch are spread over the corpus: each
-worker reads every shard within a few steps.
-"""
+"""Inputs of a job on a node that has no disk in common with the driver: the complete directories (with a manifest) that
+the job names. A node reads a directory of the same path and digest in place, else in the storage if that is a folder;
+of a bucket it copies the directory once to its cache, and checks the copy before every use. Each worker reads every
+shard within a few steps."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Launchers: work runs in this process, in its children, or on Ray (`components.cluster.ray_cluster`).
-
-`launch` runs one training function on one or more workers; `map_parallel` runs many independent small jobs. Both
-launchers run the same functions, so results do not depend on the launcher.
-"""
+"""Launchers: work runs in this process, in its children, or on Ray, with the same results. `launch` runs one training
+function on one or more workers; `map_parallel` runs many independent small jobs."""
 
 from __future__ import annotations
 
@@ -183,8 +180,8 @@ def kept_processes() -> Iterator[None]:
 
 @contextmanager
 def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None) -> Iterator[ProcessPoolExecutor]:
-    """At least `size` processes of one thread each. They end with the block; `kept` processes end with it only if it
-    raises an error. `kept`: processes of earlier calls; None: they are not kept."""
+    """At least `size` processes of one thread each, which end with the block; `kept` ones only if it raises an
+    error."""
     processes = kept or _Kept()
     if kept is not None and not slots:
         # Processes start when items need them; a larger pool, later, would start all of them again.
@@ -209,11 +206,8 @@ def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None) -> Iterator[
 
 @contextmanager
 def _without_main(function: Callable[..., object]) -> Iterator[None]:
-    """A block in which processes start without the program's main module, unless the function is defined in it.
-
-    A spawned process executes the main module again. A script that calls this package outside of
-    `if __name__ == "__main__"` would therefore call it again in every process.
-    """
+    """A block whose spawned processes do not execute the main module, which may call this package, unless it defines
+    `function`."""
     main = sys.modules["__main__"]
     if function.__module__ == "__main__":
         yield
@@ -250,8 +244,7 @@ def _this_machine(gpus: Sequence[str]) -> Node:
 
 
 def _end_with_parent() -> None:
-    """End this process of the pool when its parent ends. Otherwise, after the parent is killed, it would keep training
-    next to the resumed run, or wait forever and occupy memory."""
+    """End this process when its parent ends. It would keep training beside the resumed run, or wait forever."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

@@ -1,8 +1,5 @@
-"""Placement: how many workers or runs there are at once, and which processors and GPUs each of them has.
-
-Both launchers decide here. `plan_workers` is for the workers of one training, which compute together; `plan_runs` for
-many runs that do not communicate, such as runs of fine-tuning, several of which may share a GPU.
-"""
+"""How many workers or runs there are at once, and which processors and GPUs each has: `plan_workers` for the workers of
+one training, `plan_runs` for runs that do not communicate, several of which may share a GPU."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
-"""Launchers on Ray. The only module that imports ray, and only when Ray is used; called by
-`components.cluster.launcher`.
-
-Nodes of a cluster need no checkout and no disk in common: Ray distributes this package, and nodes copy the inputs that
-they lack (`components.cluster.inputs`).
-"""
+"""Launchers on Ray, the only module that imports ray. Nodes need no checkout and no disk in common: Ray distributes
+this package, and nodes copy the inputs that they lack (`components.cluster.inputs`)."""
 
 from __future__ import annotations
 
@@ -139,8 +135,8 @@ def _translated(settings: ClusterSettings) -> Iterator[None]:
 
 
 def _code(*, local: bool) -> dict[str, Any]:
-    """The runtime environment that gives workers this package: from its folder on this machine, or as a package that
-    Ray distributes, so that the nodes of a cluster need no checkout, and do not use one of another version."""
+    """The runtime environment that gives workers this package: its folder on this machine, or a package that Ray
+    distributes."""
     package = Path(__file__).resolve().parents[1]
     if not local:
         return {"py_modules": [str(package)], "excludes": ["**/__pycache__/"]}
@@ -172,8 +168,7 @@ def _gpu_bytes(resources: Mapping[str, float]) -> int:
 
 
 def _await_gpus(settings: ClusterSettings) -> None:
-    """Ask the cluster for `cluster.gpus`, which makes an autoscaler start nodes, and wait until they are free. Raises
-    ClusterUnavailableError: they are not free within `GPU_WAIT_S`."""
+    """Ask the cluster for `cluster.gpus`, and wait until they are free; ClusterUnavailableError after `GPU_WAIT_S`."""
     if settings.gpus is None or address_of(settings) == "local":  # whose number does not change
         return
     from ray.util.placement_group import placement_group, remove_placement_group
@@ -279,9 +274,8 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
 
 @dataclass(frozen=True)
 class _Exchange:
-    """What workers and driver share: named values, and inputs in the storage; plain values, to be sent to workers.
-    `actor`: name of the actor that holds the values. `inputs`: of all jobs; None if all workers are on the driver's
-    node. `mark`: content of the file MARK in the storage, if that is a folder; else empty."""
+    """What workers and driver share. `actor`: holds named values. `inputs`: of all jobs; None if all workers are on the
+    driver's node. `mark`: content of the file MARK in the storage, if that is a folder; else empty."""
 
     actor: str
     inputs: tuple[Input, ...] | None = None

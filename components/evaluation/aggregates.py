@@ -112,19 +112,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Cell:
-    """One system at one budget. S seeds, N test rows in G clusters, K statistics of the task's scoring.
-
-    Attributes:
-        budget: label budget; negative: all labels.
-        seeds: of the runs, ascending. All arrays below are in this order.
-        labels: mean number of training rows per class, or of training rows if the task's budgets count rows.
-        values: metric -> (S,) on the test rows.
-        without: (S, G) primary metric without each cluster of test rows.
-        noise: of the primary metric, pooled over the systems of the budget; None: unknown.
-        intervals: metric -> interval of its mean over seeds.
-        sums: (S, K) statistics, summed over the test rows.
-        rows: S matrices (N, K), the statistics of each test row.
-    """
+    """One system at one budget (negative: all labels). S seeds, N test rows in G clusters, K statistics of the task's
+    scoring. `labels`: mean number of training rows per class, or of rows if the task's budgets count rows. `values`:
+    metric -> (S,) on the test rows. `without`: (S, G) primary metric without each cluster. `noise`: of the primary
+    metric, pooled over the systems of the budget; None: unknown. `intervals`: metric -> interval of its mean over
+    seeds. `sums`: (S, K) statistics, summed over the test rows. `rows`: S matrices (N, K)."""
 
     system: str
     budget: int
@@ -162,8 +154,7 @@ class Cell:
         return mean_of([best_score(run.record) for run in self.runs])
 
     def _ways(self) -> dict[str, Any]:
-        """`ways`: each way to learn that was tried, with its mean score of selection over the seeds that tried it, the
-        mean share of its steps, and how many seeds have tried and kept it; empty if there was only one way."""
+        """`ways`: each way to learn that was tried, with its mean score of selection; empty if there was only one."""
         records = [run.record for run in self.runs if "ways" in run.record]
         scored = []
         for way in dict.fromkeys(attempt["way"] for record in records for attempt in record["ways"]):

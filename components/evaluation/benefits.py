@@ -83,7 +83,6 @@ def compare(
 
 
 def curve_of(cells: Cells, system: str) -> list[Cell]:
-    """The cells of a system by budget, ascending."""
     return [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
 
 

@@ -55,11 +55,7 @@ def comparisons(
     cells: Cells, systems: Systems, *, confidence: float, ensembles: Ensembles | None = None
 ) -> list[Comparison]:
     """Comparisons at every budget: the starts of each family with each other, each ensemble with its best member, and
-    the best fine-tuned system with the best baseline.
-
-    "Best" is determined on dev: selection on test would favour systems whose test scores are high by chance.
-    `ensembles`: name of an ensemble -> its members: families and baselines.
-    """
+    the best fine-tuned system with the best baseline, where "best" is by dev. `ensembles`: name -> members."""
     compared = []
     for budget in budgets_of(cells):
         names = [system for system, of_cell in cells if of_cell == budget]
@@ -151,9 +147,8 @@ def _kind(pair: tuple[str, str], systems: Systems, ensembles: Ensembles) -> tupl
 
 
 def _comparable(system: System, other: System) -> bool:
-    """Whether two systems of a family are compared. A frozen encoder is compared only with the same encoder fine-tuned,
-    a jointly trained one only with the same one trained on this task alone, one that has learned an intermediate
-    task only with the same one without it, and one that has learned from teachers only with the same one without."""
+    """Whether two systems of a family are compared: those that are frozen, joint, after a task or taught only with the
+    same one without."""
     if system.family != other.family:
         return False
     if system.way or other.way:

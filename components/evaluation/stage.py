@@ -213,8 +213,7 @@ def _missing(cells: dict[tuple[str, int], Cell], scoring: Scoring) -> list[dict[
 
 
 def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSplit) -> dict[str, Any]:
-    """The most certain wrong answers of the run with the highest score of selection, of the best system with the most
-    labels."""
+    """The most certain wrong answers, by the best run of the best system with the most labels."""
     budget = budgets_of(cells)[-1]
     best = best_by_budget(cells)[budget]
     of_system = [run for run in runs if (run.system, run.budget) == (best, budget)]
@@ -331,13 +330,9 @@ def ensemble_runs(
     rows: Callable[[int, int], Split],
     scoring: Scoring,
 ) -> Iterator[Run]:
-    """The runs of every ensemble, with the mean of their members' predictions.
-
-    There is one for each start, budget and seed that all members have; a baseline has no start and suits each.
-
-    The cost of an ensemble is the sum of the members' costs. It is not trained, so its training curve has one point.
-    `ensembles`: name -> members: families, at least one, and names of baselines.
-    """
+    """The runs of every ensemble, with the mean of its members' predictions and the sum of their costs: one for each
+    start, budget and seed that all members have. `ensembles`: name -> members: families, and baselines, which suit each
+    start."""
     for name, members in ensembles.items():
         for (start, budget, seed), group in _of_members(runs, members):
             held = rows(budget, seed)

@@ -1,10 +1,6 @@
-"""Negative transfer: scratch, pretrained and adapted compared for each class and each slice.
-
-A better mean can hide a class that became worse ("negative transfer", Pan and Yang 2010, section 2.3; Wang et al.
-2019). For every part of the test set, each start has an interval over seeds and test rows, and each transferred start
-an interval of its difference to scratch, paired by seed and by row. Among many parts some decrease by chance, so a part
-counts as hurt only if the interval of its difference is below zero at a Bonferroni-corrected confidence level.
-"""
+"""Negative transfer (Pan and Yang 2010, section 2.3; Wang et al. 2019): scratch, pretrained and adapted for each class
+and each slice, with intervals over seeds and test rows. A part counts as hurt only if the interval of its paired
+difference to scratch is below zero at a Bonferroni-corrected confidence level."""
 
 from __future__ import annotations
 

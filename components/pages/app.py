@@ -61,7 +61,6 @@ class Guard(http.Guard):
     secret: str = field(default_factory=lambda: secrets.token_urlsafe(24))
 
     async def __call__(self, request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        """Answer a request, or refuse it."""
         response = self._refused(request) or await call_next(request)
         for name, value in HEADERS.items():
             response.headers[name] = value
@@ -87,7 +86,6 @@ class Guard(http.Guard):
         )
 
     def is_form(self, secret: str) -> bool:
-        """Whether a form of this server was sent."""
         return hmac.compare_digest(secret.encode(), self.secret.encode())
 
 

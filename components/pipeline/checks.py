@@ -31,7 +31,6 @@ def check_params(params: Params) -> None:
 
 
 def _models(params: Params) -> list[str]:
-    """Sizes of models, published models, word vectors."""
     import torch
 
     from components.interchange.importing import source_digest
@@ -89,7 +88,6 @@ def _models(params: Params) -> list[str]:
 
 
 def _vocabularies(params: Params) -> list[str]:
-    """Problems with published vocabularies."""
     from components.tokenization.published import published_tokenizer
 
     problems: list[str] = []
@@ -104,7 +102,6 @@ def _vocabularies(params: Params) -> list[str]:
 
 
 def _finetuning(params: Params) -> list[str]:
-    """Settings of fine-tuning that do not suit a block or the tasks."""
     from components.models import FAMILIES
 
     problems: list[str] = []
@@ -125,7 +122,6 @@ def _finetuning(params: Params) -> list[str]:
 
 
 def _ways(params: Params) -> list[str]:
-    """Ways to learn that do not suit a task."""
     from components.learners.task_models.kinds import TASKS
     from components.learners.ways import refuse
 
@@ -139,7 +135,6 @@ def _ways(params: Params) -> list[str]:
 
 
 def _distillation(params: Params) -> list[str]:
-    """Problems with teachers, students and texts of `distil`."""
     from components.learners.task_models.base import refuse_distillation
     from components.learners.task_models.kinds import TASKS
 
@@ -169,7 +164,6 @@ def _distillation(params: Params) -> list[str]:
 
 
 def _joint_training(params: Params) -> list[str]:
-    """Problems with groups of `together`."""
     from components.data.tasks.budgets import numbered, refuse_unpaired
 
     problems: list[str] = []
@@ -187,7 +181,6 @@ def _joint_training(params: Params) -> list[str]:
 
 
 def _tasks(params: Params) -> list[str]:
-    """Kinds of task, and the metric of promotion."""
     from components.data.tasks.kinds import find_kind, promotion_metrics
 
     problems: list[str] = []
@@ -208,7 +201,6 @@ def _tasks(params: Params) -> list[str]:
 
 
 def _files(params: Params) -> list[str]:
-    """Folders and files of the data."""
     problems: list[str] = []
     texts = {corpus: getattr(params.data, corpus) for corpus in CORPORA}
     texts |= {f"unlabelled.{number}": source for number, source in enumerate(params.data.unlabelled)}

@@ -84,7 +84,6 @@ class Sources:
         return self._files[module]
 
     def relative_path(self, module: str) -> str:
-        """The path of a module's file relative to the root."""
         file = self.path(module)
         return file.relative_to(self.root).as_posix() if file else f"{module.replace('.', '/')}.py"
 
@@ -184,8 +183,8 @@ def entries_of(
 
 
 def _sampler(family: str, sources: Sources) -> str | None:
-    """The name of a family's sampler, read from `FAMILY = ModelFamily(..., sampler="...")` in its file; None if it is
-    not a literal there."""
+    """The sampler in `FAMILY = ModelFamily(..., sampler="...")` of a family's file; None if it is not a literal
+    there."""
     module, _, table = FAMILIES.partition(":")
     file = sources.module(module).tables.get(table, {}).get(family)
     for node in ast.walk(ast.parse(sources.text(file))) if file else ():
@@ -304,8 +303,8 @@ def _parse(name: str, text: str) -> Module:
 
 
 class _Stripped(ast.NodeTransformer):
-    """Removes what cannot change a result: docstrings and other bare strings, the arguments of raised errors, imports
-    for type checkers, and the sizes of a family in tests."""
+    """Removes what cannot change a result: bare strings, arguments of raised errors, imports for type checkers, test
+    sizes."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):

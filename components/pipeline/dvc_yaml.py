@@ -1,9 +1,6 @@
-"""dvc.yaml, written from the table of stages and the settings of a run.
-
-A stage depends on its identity (the settings, code and libraries that its result depends on) and on the paths among the
-arguments of its job. DVC cannot expand lists, so a group of stages has as many dependencies as the item with most; the
-others repeat their identity.
-"""
+"""dvc.yaml, written from the table of stages and the settings of a run. A stage depends on its identity and on the
+paths among the arguments of its job. DVC cannot expand lists, so all items of a group have as many dependencies; they
+repeat their identity."""
 
 from __future__ import annotations
 
@@ -61,7 +58,6 @@ def write_dvc_yaml(params: Params, file: Path) -> bool:
 
 
 def _group(name: str, stage: Stage, params: Params, file: Path, root: Path) -> dict[str, Any]:
-    """A stage of dvc.yaml: one for all items."""
     items = stage.items(params)
     whole = set(items) == {WHOLE}
     paths = {

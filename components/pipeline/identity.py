@@ -1,9 +1,6 @@
-"""The stage `identity`: everything, apart from input data, that the result of each stage depends on.
-
-One JSON file per stage and item: the resolved settings (defaults included), the code that the stage can reach
-(`components.pipeline.code_identity`), and the locked versions of the libraries that it uses. In dvc.yaml, each stage
-depends on its own file, so DVC runs a stage again if and only if one of these or its data has changed.
-"""
+"""The stage `identity`: for each stage and item a JSON file with everything, apart from input data, that its result
+depends on: the resolved settings, the code that it can reach, and the locked versions of its libraries. Each stage
+depends on its own file."""
 
 from __future__ import annotations
 
@@ -194,8 +191,7 @@ def _task_kinds(arguments: Arguments, item: str, params: Params) -> Collection[s
 
 
 def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> dict[str, Any]:
-    """The arguments of a job as dotted keys of params.yaml and values. What cannot change a result is left out, and
-    passwords are masked, because DVC stores and pushes the file."""
+    """The arguments of a job as dotted keys of params.yaml and values, with passwords masked: DVC pushes the file."""
     sections = {id(section): key for key, section in _sections(params, "")}
     block = _block(stage, item, arguments)
     collected: dict[str, Any] = {}

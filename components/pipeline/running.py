@@ -1,9 +1,5 @@
-"""The execution of one item of a stage, and requests of a full rebuild: the stages that continue from their last output
-start anew, as in an empty folder.
-
-A request is a file per stage and item below `rebuild` in the run's folder. The stage reads it when it runs and removes
-it when its output is complete, so a request survives a failed or killed run.
-"""
+"""The execution of one item of a stage, and requests of a full rebuild: files below `rebuild` in the run's folder, one
+per stage and item, which are removed when the new output is complete."""
 
 from __future__ import annotations
 
@@ -47,7 +43,6 @@ def requested(folder: Path, stage: str, item: str) -> str:
 
 
 def file_of(folder: Path, stage: str, item: str) -> Path:
-    """The file of a request."""
     return folder / FOLDER / stage / f"{item}.json"
 
 

@@ -1,9 +1,5 @@
-"""The table of stages in pipeline order, and running one of them.
-
-A stage is a function of one job that returns the directory it wrote. Its items are what dvc.yaml calls `${key}`:
-`general`, `general-wordpiece`, `ulmfit`, `aws-type-ulmfit-adapted`. The module of a stage is imported when it runs, so
-that no stage imports the libraries of another stage.
-"""
+"""The table of stages in pipeline order, and running one of them: a function of one job that returns the directory it
+wrote. The module of a stage is imported when it runs."""
 
 from __future__ import annotations
 

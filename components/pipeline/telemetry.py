@@ -1,11 +1,9 @@
-"""The runs of a retraining in MLflow while it runs, one nested run per stage that runs, and its gauges for Prometheus:
-a file for the textfile collector of node_exporter, a Pushgateway.
+"""The runs of a retraining in MLflow while it runs, one nested run per stage, and its gauges for Prometheus.
 
 A process beside the retraining (`python -m components.pipeline.telemetry`) reads the measurements of the stages and
-writes to MLflow, so that neither the retraining nor a stage waits for a server. While MLflow does not answer,
-everything is kept in memory and sent again; what it has not received some seconds after the end of the retraining is
-missing there. Its standard output is a socket, from which it reads what happens: JSON objects, one a line, each with
-the arguments of one method of `Live` (`begin`, `stage`, `ended`, `attach`, `finish`).
+writes to MLflow, so that nothing waits for a server; what MLflow has not received some seconds after the end is missing
+there. Its standard output is a socket, from which it reads JSON objects, one a line, with the arguments of a method of
+`Live` (`begin`, `stage`, `ended`, `attach`, `finish`).
 """
 
 from __future__ import annotations
@@ -76,7 +74,6 @@ KEPT = {f"headstart_{name}": name for name in GAUGES if name.startswith("retrain
 
 
 def now_ms() -> int:
-    """Milliseconds since the epoch."""
     return int(1000 * time.time())
 
 
@@ -259,7 +256,7 @@ class Live:
         self._gauges.publish()
 
     def _send(self, end: Mapping[str, Any] | None) -> None:
-        """Send what MLflow has not received. Raises Exception: of MLflow or its HTTP client."""
+        """Send what MLflow has not received; raises its errors."""
         from components.registry.tracking import (  # the import of MLflow takes seconds
             RETRAIN,
             SystemMetricsMonitor,

@@ -109,8 +109,8 @@ def move(
     vetoes: Sequence[str] = (),
 ) -> State:
     """Record a change and set the alias. `vetoes`: content digests that are not promoted automatically from now on.
-    Returns the state afterwards. Its last change is another one if that was recorded meanwhile. Raises OvertakenError:
-    another change was recorded since `state`; nothing was changed."""
+    Returns the state afterwards, in which another change may be the last. Raises OvertakenError: another change was
+    recorded since `state`; nothing was changed."""
     model, alias = state.model, state.alias
     change = _change(ledger, state, action, after, reasons=reasons, vetoes=vetoes)
     present = registry.alias(model, alias)

@@ -41,8 +41,7 @@ TAGS: Final = "SELECT key, value FROM model_version_tags WHERE workspace = 'defa
 
 
 def local_champion(settings: RegistrySettings, task: str) -> tuple[Version, Path] | None:
-    """The version that the alias of a task points to, and the folder of its bundle; None if MLflow has to be asked:
-    another kind of registry, another schema, no such version, files that are elsewhere."""
+    """The version that the alias of a task points to, and its bundle; None if MLflow has to be asked."""
     address = located(settings.address)
     file = Path(address.removeprefix(SQLITE))
     if not address.startswith(SQLITE) or not file.is_file():
@@ -162,7 +161,6 @@ class Loader:
     threshold: float | None = None
 
     def __call__(self) -> Classifier:
-        """Load the classifier."""
         loaded = self.wrapped(load_model(self.bundle, int8=self.int8, what=self.version.label), self.version)
         return loaded if self.threshold is None else abstaining(loaded, self.bundle, self.threshold)
 

@@ -1,8 +1,5 @@
-"""What a person does with the champion of a task, and asks about it: rollback, choice of a version, history.
-
-The commands take no lock of the repository. They are changes of the ledger like any other, which take effect within
-seconds while a retraining runs; its decision sees them.
-"""
+"""What a person does with the champion of a task: rollback, choice of a version, history. The commands take no lock: a
+retraining that runs sees the change."""
 
 from __future__ import annotations
 

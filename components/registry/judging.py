@@ -183,10 +183,8 @@ def test_uses(earlier: Sequence[Mapping[str, Any]], *, test: str, comparison: tu
 def scored_rows(
     facts: TaskFacts, split: Split, models: Mapping[str, Classifier]
 ) -> tuple[TestRows, dict[str, sparse.csr_array]]:
-    """The test split as an input of `decide`, and each model's (N, K) statistics.
-
-    Versions may have different label sets; a predicted label that the test split lacks counts as wrong.
-    """
+    """The test split as an input of `decide`, and each model's (N, K) statistics. A predicted label that the split
+    lacks counts as wrong."""
     unknown = sorted({label for model in models.values() for label in model.labels} - set(facts.labels))
     scoring = scoring_for(facts.kind, [*facts.labels, *unknown])
     statistics = {
@@ -204,9 +202,8 @@ def rival_of(
     finetuned: Path, *, facts: TaskFacts, split: Split, scoring: Scoring, metric: str, system: str, rival: str
 ) -> Scored | None:
     """What a candidate is compared with while there is no champion: another system of the run, by the answers of its
-    stored model (`components.data.tasks.results.read_averages`). Returns None if there are no results, or if the
-    candidate is a baseline and the rival the best baseline: such a candidate is compared with the constant prediction.
-    A `Scored` without statistics if the results cannot be read."""
+    stored model. None without results, or if the candidate is a baseline and the rival the best baseline. Statistics
+    are None if the results cannot be read."""
     named = None if rival == BEST_BASELINE else rival
     directory = finetuned / BASELINES if named is None else results_of(finetuned, named)
     if named is None and (not directory.is_dir() or results_of(finetuned, system) == directory):
@@ -245,12 +242,8 @@ MOST_CONDITIONS = 10
 
 
 def latency_of(registry: Registry, version: Version, classifier: Classifier, rows: Sequence[Fields]) -> Latency | None:
-    """The latency of a version under the present conditions; measured and stored if it is not known.
-
-    Measured once per artifact and machine: a candidate cannot be measured again until it is below the limit.
-
-    Returns None without rows.
-    """
+    """The latency under the present conditions, None without rows. It is measured once per artifact and machine: a
+    candidate cannot be measured again until it is below the limit."""
     chosen = [rows[index] for index in spaced(len(rows), LATENCY_ROWS)]
     conditions = (
         f"{len(chosen)} rows, {cores()} threads, {processor_name(Path('/proc/cpuinfo')) or 'unknown processor'}"
@@ -270,11 +263,8 @@ def latency_of(registry: Registry, version: Version, classifier: Classifier, row
 
 
 def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, conditions: str = "") -> Latency:
-    """Latency of single rows, in `ROUNDS` passes over all of them.
-
-    The time of a row is the smaller of its wall time with all threads and its processor time with one thread. Other
-    programs on the machine therefore do not raise it. The median is taken in the fastest pass.
-    """
+    """Latency of single rows in `ROUNDS` passes over all. The time of a row is the smaller of its wall time with all
+    threads and its processor time with one, so other programs do not raise it; the median is of the fastest pass."""
 
     def seconds(clock: Callable[[], float]) -> NDArray[np.float64]:
         marks = [clock()]

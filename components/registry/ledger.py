@@ -95,11 +95,8 @@ class State:
         return next((change for change in reversed(self.changes) if change.time <= time), None)
 
     def held_by(self, digest: str) -> Entry | None:
-        """The person's change that keeps a content from being promoted automatically, or None.
-
-        A champion that a person has chosen stays until a new candidate is better. Content is not new if it was the
-        champion before, or was already compared with the chosen one.
-        """
+        """The person's change that keeps a content from being promoted automatically, or None: content that was the
+        champion before, or was compared with one that a person has chosen."""
         last = self.last
         if last is None or not last.by_person or not digest or digest == last["after_digest"]:
             return None

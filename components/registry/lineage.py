@@ -1,8 +1,5 @@
 """Lineage and provenance of a model: versions of its data, DVC's lock, the git commit, code, settings, machine.
-
-The provenance is stored with the run of a version as `provenance.json`. It holds names, counts and digests, and no
-text. `headstart trace` prints it, and `headstart forget` finds by it which versions have learned from a document.
-"""
+`provenance.json` is stored with the run of a version and holds names, counts and digests, but no text."""
 
 from __future__ import annotations
 
@@ -68,8 +65,8 @@ class Lineage:
         return stages, paths
 
     def data_of(self, output: Path) -> dict[str, str]:
-        """Path -> digest of the data that the stage of `output` or a stage before it has read; all data of the run if
-        the lock does not hold the stage."""
+        """Path -> digest of the data that the stage of `output` or a stage before it has read; all data if the lock
+        lacks it."""
         if not self.stages_of(output.as_posix()):
             return self.data
         _, paths = self._before(output)

@@ -163,12 +163,8 @@ def power(sampling: Variance, error: float, effect: float) -> float:
 
 
 def units_needed(effect: float, sampling: Variance, units: int, *, error: float) -> int | None:
-    """Number of clusters at which a true distance of `effect` from the threshold is shown with probability `POWER`.
-
-    The variance is proportional to 1 / clusters, its degrees of freedom to the number of clusters.
-
-    Returns the number, more than `units`; None if `effect` is not positive, or no number is enough.
-    """
+    """Number of clusters, more than `units`, at which a true distance of `effect` from the threshold is shown with
+    probability `POWER`; None if there is none. The variance is proportional to 1 / clusters."""
 
     def enough(count: int) -> bool:
         return detectable(Variance(sampling.value * units / count, sampling.freedom * count / units), error) <= effect
@@ -196,8 +192,7 @@ class SliceChange:
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether the candidate is significantly worse: a named slice by more than its margin, any other at all (the
-        loss itself has to exceed the margin)."""
+        """Whether the candidate is significantly worse: a named slice by more than its margin, any other at all."""
         if self.named:
             return self.high < -self.margin
         return self.high < 0 and self.champion - self.candidate > self.margin
@@ -362,8 +357,8 @@ def _settled(
 def _bounded(
     decision: Decision, gain: Gain, rule: PromotionRule, rows: int, scores: str, speed: tuple[bool | None, str]
 ) -> Decision:
-    """The decision with the bounds of the gain; `speed`: whether the candidate is faster (None: not known), and the
-    sentence about it."""
+    """The decision with the bounds of the gain; `speed`: whether the candidate is faster (None: not known), in words
+    too."""
     assert decision.test_uses is not None
     alpha, threshold = rule.error_of(decision.test_uses), rule.threshold
     half, effect = half_width([gain.sampling], alpha), detectable(gain.sampling, alpha)

@@ -18,8 +18,7 @@ from components.settings.systems import System
 
 
 class DevScore(NamedTuple):
-    """Mean over seeds of a metric at the largest label budget (-1: all labels), each run at its best evaluation, on dev
-    or by cross-validation (`data.tasks.<name>.selection`)."""
+    """Mean score of selection over the seeds of the largest label budget (-1: all labels), each run at its best."""
 
     budget: int
     metric: str
@@ -196,7 +195,6 @@ def _better_row(
 
 
 def why_not(evaluation: Mapping[str, Any], system: str, candidates: Sequence[Mapping[str, Any]]) -> str:
-    """Why a system of the evaluation is not the challenger."""
     selection = {each["system"]: each["artifact"]["selection"] for each in evaluation["systems"] if "artifact" in each}
     families = {each["system"]: each["family"] for each in evaluation["systems"]}
     chosen = max(candidates, key=lambda entry: float(entry["dev_score"]), default=None)

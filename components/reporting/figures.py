@@ -1,8 +1,5 @@
-"""Figures as SVG text, sized for narrow screens.
-
-Every function takes plain numbers and returns one `<svg>` element. Equal numbers give equal bytes: the SVG holds no
-date and no random identifier. Names may hold any characters: they are never parsed as mathematical notation.
-"""
+"""Figures as SVG text for narrow screens: functions from plain numbers to one `<svg>` element. Equal numbers give equal
+bytes. Names are never parsed as mathematical notation."""
 
 from __future__ import annotations
 
@@ -232,8 +229,7 @@ def calibration(series: Mapping[str, Line], *, among: Sequence[str] = ()) -> str
 
 
 def _short(name: str) -> str:
-    """A printable name of at most `LONGEST_NAME` characters. The middle is omitted, because names of one kind often
-    share their beginning."""
+    """A printable name of at most `LONGEST_NAME` characters, without its middle: names often share their beginning."""
     name = _printable(name)
     if len(name) <= LONGEST_NAME:
         return name
@@ -266,8 +262,7 @@ def _thin(figure: Figure, axes: Axes) -> None:
 
 
 def _write_names(figure: Figure, axes: Axes, named: Sequence[tuple[str, float, float, str]]) -> None:
-    """Write the names of points (name, x, y, colour) beside them, within the axes and without overlaps. A name without
-    a free position is omitted."""
+    """Write names (name, x, y, colour) beside points, where there is room without overlaps."""
     figure.draw_without_rendering()
     frame = axes.get_window_extent()
     marks = [axes.transData.transform((x, y)) for _, x, y, _ in named]

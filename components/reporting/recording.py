@@ -1,7 +1,5 @@
-"""Write measured numbers to `docs/results/<name>.json`.
-
-Benchmarks do so with `--record NAME`, the pipeline's evaluation with `python -m components.reporting --record`.
-"""
+"""Write measured numbers to `docs/results/<name>.json`: benchmarks with `--record NAME`, the pipeline's evaluation with
+`python -m components.reporting --record`."""
 
 from __future__ import annotations
 
@@ -114,8 +112,8 @@ def record(
 
 
 def _portable(argument: str) -> str:
-    """An argument, also of the form NAME=PATH, without absolute paths: relative to the working directory, otherwise the
-    file name."""
+    """An argument, also NAME=PATH, without absolute paths: relative to the working directory, otherwise the file
+    name."""
     name, equals, rest = argument.partition("=")
     if equals and Path(rest).is_absolute():
         return f"{name}={_portable(rest)}"

@@ -1,7 +1,4 @@
-"""Measured numbers as data: the schema of `docs/results/<name>.json`, and each file as a table or a figure.
-
-A measuring command writes one file per table (`recording`); documents show it (`rendering`).
-"""
+"""Measured numbers as data: the schema of `docs/results/<name>.json`, and each file as a table or a figure."""
 
 from __future__ import annotations
 
@@ -59,15 +56,10 @@ class Plot(Section):
 
 
 class Result(Section):
-    """One file of `docs/results`.
-
-    Attributes:
-        commit: git commit of the code, with the suffix `-dirty` if files differed from it.
-        processor: processor or card, with the instruction set of its bf16 products.
-        cores: processors that the command could use.
-        seeds: seeds of the runs whose mean is shown; empty for deterministic measurements.
-        selection: split on which the numbers were computed; `none` for measurements without a split, such as speed.
-    """
+    """One file of `docs/results`. `commit`: of the code, with the suffix `-dirty` if files differed from it.
+    `processor`: processor or card, with the instruction set of its bf16 products. `seeds`: of the runs whose mean is
+    shown; empty for deterministic measurements. `selection`: split of the numbers; `none` for measurements such as
+    speed."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     name: FileName

@@ -1,8 +1,5 @@
-"""The stage `report`: the results of a run as one HTML page with figures, and the same numbers as JSON.
-
-The page is self-contained: styles and figures are embedded. The report only formats numbers; `evaluate` and the other
-stages compute them.
-"""
+"""The stage `report`: the results of a run as one self-contained HTML page with figures, and the same numbers as
+JSON."""
 
 from __future__ import annotations
 
@@ -179,8 +176,6 @@ def _data(
     *,
     students: dict[str, list[str]],
 ) -> Chapter:
-    """Counts of ingestion, with the reasons for dropped documents, statistics of the vocabularies, the checks of the
-    data against the last accepted version, and the teachers of students."""
     chapter = Chapter("Data")
     chapter.text = [f"{name} has learned the predictions of {' and '.join(of)}." for name, of in students.items()]
     for first, title, columns in (("corpus", "Ingestion", corpora), ("vocabulary", "Vocabularies", vocabularies)):

@@ -59,8 +59,6 @@ class Limits:
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to a request."""
-
     status: int
     body: bytes
     kind: bytes = JSON
@@ -154,7 +152,6 @@ class App:
     async def __call__(
         self, scope: Mapping[str, Any], receive: Receive, send: Callable[[dict[str, Any]], Awaitable[None]]
     ) -> None:
-        """Answer a request."""
         started = time.perf_counter()
         # In reverse, so that of several headers with one name the first counts.
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}

@@ -1,9 +1,6 @@
-"""Micro-batching: rows that wait at the same time are predicted together.
-
-While a batch is computed, further requests wait; the next batch takes as many of their rows as fit. So a single request
-never waits for others to arrive, and batches grow with the load. A request with more rows than a batch is predicted in
-several batches, and the requests behind it are predicted in between. All methods are called by the event loop.
-"""
+"""Micro-batching: while a batch is computed, further requests wait, and the next batch takes as many of their rows as
+fit. No request waits for others to arrive; one with more rows than a batch is divided. All methods are called by the
+event loop."""
 
 from __future__ import annotations
 

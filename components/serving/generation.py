@@ -111,7 +111,6 @@ def generate(
 def continue_text(
     model: LanguageModel, tokenizer: Tokenizer, text: str, *, length: int, sampling: Sampling, seed: int = 0
 ) -> str:
-    """`text` with its continuation."""
     ids = known_ids(tokenizer, text)
     around = model.special_tokens([-1])
     # Only the special pieces before the text: those after it would end it.
@@ -189,11 +188,8 @@ def translate_text(model: TranslationModel, tokenizer: Tokenizer, text: str, *, 
 
 
 def nearest_to(model: StaticVectors, tokenizer: Tokenizer, expression: str, *, count: int = 10) -> Scored:
-    """The words nearest to a word or to a sum of words, such as "king - man + woman", with their cosines.
-
-    3CosAdd with vectors of length 1 (Mikolov, Yih and Zweig 2013, Linguistic Regularities in Continuous Space Word
-    Representations). The words of the expression are excluded.
-    """
+    """The words nearest to a word or a sum of words, such as "king - man + woman", and their cosines: 3CosAdd with
+    vectors of length 1 (Mikolov, Yih and Zweig 2013). The words of the expression are excluded."""
     words: list[str] = []
     signs: list[int] = []
     sign = 1

@@ -102,11 +102,8 @@ def configure(app: Any, *, shutdown_seconds: int) -> uvicorn.Config:
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 with limits of the size of headers, of the time in which a request is received, and of connections.
-
-    If there are more than CONNECTIONS, the one that has waited longest for the rest of a request is closed. So
-    connections on which nothing is sent keep nobody out.
-    """
+    """HTTP/1.1 with limits of the size of headers, the time of a request, and CONNECTIONS: above, the one that has
+    waited longest for the rest of a request is closed, so that idle connections keep nobody out."""
 
     _timer: asyncio.TimerHandle | None = None
     _deadline = 0.0  # 0: the request has been received
@@ -115,7 +112,6 @@ class LimitedProtocol(HttpToolsProtocol):
     _framing = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit of the first headers."""
         super().connection_made(transport)
         self._wait(HEADER_SECONDS)
         if len(self.connections) > CONNECTIONS:
@@ -125,26 +121,22 @@ class LimitedProtocol(HttpToolsProtocol):
                 oldest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the time limit."""
         self._deadline = 0.0
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request."""
         self._framing += len(data)
         super().data_received(data)
         if self._framing > FRAMING:
             self.transport.abort()
 
     def on_message_begin(self) -> None:
-        """Called by the parser, as the methods below."""
         self._framing = 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Start the time limit of a body."""
         super().on_headers_complete()
         self._wait(BODY_SECONDS)
 

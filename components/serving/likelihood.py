@@ -102,11 +102,8 @@ def _known(model: LanguageModel, piece: int) -> int:
 
 @torch.no_grad()
 def text_log_probs(model: LanguageModel, pieces: Sequence[int]) -> Floats:
-    """log p(piece | the pieces before it) of every piece of a text, (len(pieces),) in nats. For causal families.
-
-    END precedes the text, as in pretraining. A model that carries its state has all preceding pieces as context; a
-    model with limited positions reads windows that overlap by half, so the context is at least half a window.
-    """
+    """log p(piece | the pieces before it) of every piece of a text, (len(pieces),) in nats. For causal families. END
+    precedes the text. A model with limited positions reads windows that overlap by half."""
     tokens = [END, *pieces]
     model.eval()
     if model.max_tokens is None:
@@ -131,11 +128,8 @@ def text_log_probs(model: LanguageModel, pieces: Sequence[int]) -> Floats:
 
 
 def pseudo_log_probs(model: LanguageModel, pieces: Sequence[int]) -> Floats:
-    """log p(piece | all other pieces) of every piece of a text, (len(pieces),) in nats. For masked families.
-
-    Each piece in turn is the only [MASK] (Salazar et al. 2020, Masked Language Model Scoring), so there are as many
-    inputs as pieces. A text that exceeds the model's positions is split into segments.
-    """
+    """log p(piece | all other pieces) of every piece of a text, (len(pieces),) in nats, one [MASK] at a time (Salazar
+    et al. 2020). For masked families. A text that exceeds the model's positions is split into segments."""
     around = len(model.special_tokens([]))
     room = len(pieces) if model.max_tokens is None else model.max_tokens - around
     lead = model.special_tokens([-1]).index(-1)

@@ -1,9 +1,8 @@
-"""Prediction of large files: in parts, by several processes, resumed after a kill.
+"""Prediction of large files in parts, by several processes, resumed after a kill.
 
-The rows of the input are stored in parts (`components.data.formats.stored`). Every part is predicted into a file of its
-own in the folder `.OUTPUT.parts` next to the output; a JSON file, written last, marks a finished part. An interrupted
-run continues with the parts that are missing. At the end the parts are joined into the output, which is complete or
-absent. A prediction does not depend on its batch, so the output does not depend on parts, processes and interruptions.
+Every part is predicted into a file of the folder `.OUTPUT.parts` next to the output; a JSON file, written last, marks a
+finished part. At the end the parts are joined into the output, which is complete or absent, and does not depend on
+parts, processes and interruptions.
 """
 
 from __future__ import annotations

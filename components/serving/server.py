@@ -249,7 +249,6 @@ class _Server(uvicorn.Server):
         self._service = service
 
     def handle_exit(self, sig: int, frame: object) -> None:
-        """Called by SIGTERM and SIGINT."""
         self._service.ready = False
         super().handle_exit(sig, frame)  # type: ignore[arg-type]
 

@@ -1,9 +1,5 @@
-"""Defaults that depend on other settings, on the files of a task, or on the place of the settings file.
-
-Constant defaults are in the classes of the sections. Here are those that have to be computed: which models, tasks and
-initialisations a run covers, how an imported encoder is used, which splits a task has. Nothing is read but the names of
-files and the small JSON files of an imported encoder.
-"""
+"""Defaults that depend on other settings, on the files of a task, or on the place of the settings file. Nothing is read
+but the names of files, the small JSON files of an imported encoder, and the source of the families."""
 
 from __future__ import annotations
 
@@ -243,8 +239,8 @@ def _complete_passes(done: Completed, keys: tuple[str, ...], *, family: str) -> 
 
 
 def _complete_finetune(done: Completed, name: str, root: Path) -> None:
-    """Fill in the recipe. A block that names rate, batch size and keys outside of `training` is written in full: the
-    other keys have the defaults of the class."""
+    """Fill in the recipe, unless the block names rate, batch size and keys outside of `training`: it is complete
+    then."""
     given = done.at("finetune", name)
     if not isinstance(given, dict) or not isinstance(given.get("training", {}), dict | None):
         return

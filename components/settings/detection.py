@@ -1,8 +1,5 @@
-"""Formats that are recognised by content: exports of annotation tools, and data sets of Hugging Face.
-
-They share suffixes with ordinary tables. If the content is ambiguous, the suffix decides. This module does not import
-pyarrow, which takes long to load.
-"""
+"""Formats recognised by content, without importing pyarrow: exports of annotation tools, and data sets of Hugging Face.
+If the content is ambiguous, the suffix decides."""
 
 from __future__ import annotations
 

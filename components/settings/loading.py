@@ -1,8 +1,5 @@
-"""Loading of params.yaml.
-
-`load_params` reports all problems in one `ConfigError` before any stage starts, each with its key and the allowed
-values or the nearest name.
-"""
+"""Loading of params.yaml: all problems in one `ConfigError`, each with its key and the allowed values or the nearest
+name; and the source of each value."""
 
 from __future__ import annotations
 
@@ -86,8 +83,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _unknown_names(raw: dict[str, Any]) -> list[str]:
-    """Problems with names that one section uses and another defines. Checked on the raw values, so that these problems
-    are reported together with invalid values."""
+    """Names that one section uses and no other defines, in the raw values: reported together with invalid values."""
 
     def at(*keys: str) -> Any:
         value: Any = raw

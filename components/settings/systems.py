@@ -1,8 +1,5 @@
-"""The identity of a system: what is trained, from which initialisation, and how.
-
-Results name a system by its family and start (`ulmfit-adapted-after-imdb-frozen`). This module is the only one that
-takes such a name apart.
-"""
+"""The identity of a system: what is trained, from which initialisation, and how. Results name it by family and start
+(`ulmfit-adapted-after-imdb-frozen`); only this module takes such a name apart."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""`data.tasks.<name>` of params.yaml: the labelled data of one downstream task.
-
-The keys that a block may hold depend on its kind (`KINDS`) and on the format of its files (`FORMATS`).
-"""
+"""`data.tasks.<name>`: the labelled data of a task. The keys of a block depend on its kind (`KINDS`) and the format of
+its files (`FORMATS`)."""
 
 from __future__ import annotations
 

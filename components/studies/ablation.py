@@ -1,8 +1,5 @@
-"""What each technique of fine-tuning is worth: fine-tuning with one of them switched off at a time.
-
-Howard and Ruder 2018, section 5 and tables 5 to 7: without pretraining, without adaptation of the language model, and
-without each technique of fine-tuning. A technique that the settings do not use has no row.
-"""
+"""What each technique of fine-tuning is worth: without pretraining, without adaptation, and with one technique of the
+settings switched off at a time (Howard and Ruder 2018, section 5, tables 5 to 7)."""
 
 from __future__ import annotations
 
@@ -113,7 +110,6 @@ def _scores(
     labels: int,
     seeds: int,
 ) -> dict[str, np.ndarray]:
-    """Variant -> scores of selection by seed."""
     scores: dict[str, np.ndarray] = {}
     cluster, examples = outputs.params.cluster, outputs.examples(task)
     for variant, (start, settings) in variants.items():

@@ -1,7 +1,5 @@
-"""The three benefits of transfer: higher start, higher slope, higher asymptote (Torrey and Shavlik 2010, figure 2).
-
-The stage `evaluate` computes them from learning curves; `components.evaluation.benefits` defines them.
-"""
+"""The three benefits of transfer: higher start, slope and asymptote (Torrey and Shavlik 2010, figure 2), by
+`components.evaluation.benefits`."""
 
 from __future__ import annotations
 

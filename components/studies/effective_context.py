@@ -66,12 +66,9 @@ def effective(losses: Mapping[str, Floats], name: str, contexts: Sequence[int], 
 def context_losses(
     model: LanguageModel, store: TokenStore, ends: NDArray[np.int64], *, longest: int, step: int
 ) -> Floats:
-    """(C, P) losses in nats of the pieces at `ends`, given exactly `step`, 2 `step` ... `longest` pieces before them.
-
-    A pass over a window gives the losses of all pieces at multiples of `step` from its start, each with a different
-    context, so a pass serves as many positions as it has steps. For a model with fewer positions than `longest`, the
-    losses of longer contexts equal the losses of the longest one that fits.
-    """
+    """(C, P) losses in nats of the pieces at `ends`, given exactly `step`, 2 `step` ... `longest` pieces before them;
+    for a model with fewer positions, the last losses repeat. A pass over a window gives the losses at multiples of
+    `step` from its start, so it serves as many positions as it has steps."""
     reach = longest if model.max_tokens is None else min(longest, model.max_tokens // step * step)
     if reach < step:
         raise ConfigError(f"--step {step} exceeds the model's {model.max_tokens} positions")

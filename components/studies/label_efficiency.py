@@ -1,8 +1,5 @@
-"""Label efficiency: how many labels other systems need for the score of a transferred model with few labels.
-
-Howard and Ruder 2018, section 5 and figure 3: 100 labels give the same score as training from scratch with 10 to 100
-times as many. `components.evaluation.benefits` computes the numbers, for training from scratch with an interval.
-"""
+"""Label efficiency: how many labels other systems need for the score of a transferred model with few labels (Howard and
+Ruder 2018, section 5 and figure 3: 10 to 100 times as many)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Which layer gives the best features: the six rows of Devlin et al. 2019, table 7, and ELMo's scalar mix.
+"""Which layer gives the best features: the six rows of Devlin et al. 2019, table 7, and ELMo's scalar mix (Peters et
+al. 2018, equation 1), trained with the regression: x = sum_j softmax(s)_j z_j of the standardised layers z_j.
 
 The encoder is frozen. A logistic regression is trained on one vector per text (per word for tagging) and scored on dev.
-Every feature is standardised to mean 0 and std 1 on train. The scalar mix is trained together with the regression:
-
-    x = sum_j softmax(s)_j z_j        z_j: layer j, standardised (Peters et al. 2018, equation 1)
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""Logarithm of maximum evidence: how well features explain labels, without training.
-
-You, Liu, Wang and Long 2021 (LogME: Practical Assessment of Pre-trained Models for Transfer Learning), and the fixed
-point of You, Liu, Zhang, Wang, Jordan and Long 2022 (Ranking and Tuning Pre-trained Models, algorithm 3). A linear
-model y = F w + noise with w ~ N(0, 1/alpha) and noise ~ N(0, 1/beta) has the evidence p(y | F, alpha, beta), which is
-maximised over alpha and beta. Unlike the fit of a regression, it does not grow merely with the number of features.
+"""Logarithm of maximum evidence (LogME; You et al. 2021, by the fixed point of You et al. 2022, algorithm 3): how well
+features explain labels, without training. A linear model y = F w + noise with w ~ N(0, 1/alpha) and noise ~ N(0,
+1/beta) has the evidence p(y | F, alpha, beta), which is maximised over alpha and beta.
 
 Shape suffixes: N rows, D features, C labels, R rank.
 """

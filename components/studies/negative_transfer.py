@@ -1,9 +1,6 @@
-"""Negative transfer: where a pretrained or adapted model is worse than the same family trained from scratch.
-
-For each class and slice at the largest label budget, with intervals over seeds and test rows
-(`components.evaluation.transfer`). Forgetting is measured by the language model's perplexity on the general text before
-and after adaptation.
-"""
+"""Negative transfer: where a pretrained or adapted model is worse than the same family trained from scratch, by class
+and slice (`components.evaluation.transfer`); and forgetting, by the perplexity on the general text before and after
+adaptation."""
 
 from __future__ import annotations
 
@@ -75,8 +72,7 @@ def _add(chapter: Chapter, task: str, family: str, at: dict[str, Any], *, unit: 
 
 
 def _forgetting(outputs: Outputs) -> dict[str, dict[str, Any]]:
-    """Family -> {measure, before, after, times}: perplexity per word on general text (bits per character for a
-    character model) before and after adaptation, and their ratio."""
+    """Family -> perplexity on general text before and after adaptation (bits per character for a character model)."""
     forgetting: dict[str, dict[str, Any]] = {}
     for family in outputs.params.run.families if "adapted" in outputs.params.run.starts else []:
         path = outputs.encoder_directory(family, "adapted") / "metrics.json"

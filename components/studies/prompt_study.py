@@ -223,8 +223,7 @@ def _measured(system: str, encoder: Encoder, asked: Asked) -> tuple[dict[str, An
 def _scoring(
     task: PromptTask, tokenizer: Tokenizer
 ) -> tuple[Callable[[Sequence[str], Sequence[Item]], Floats], Callable[[Floats], Floats]]:
-    """Functions (N answers, items) -> (N, K) sums, and (..., K) sums -> (...) score: the share of correct answers, or
-    BLEU. Correct answers are compared as the vocabulary spells them: it may have no capitals."""
+    """Functions (N answers, items) -> (N, K) sums, and (..., K) sums -> (...) score; spelled as the vocabulary does."""
     if (right := task.right) is None:
         return lambda written, items: bleu.statistics(written, [item.answers for item in items]), bleu.bleu
 
@@ -254,8 +253,7 @@ def _interval(sums_SNK: Floats, score: Callable[[Floats], Floats]) -> Interval:
 def _chosen(
     encoder: Encoder, asked: Asked, prompts: Sequence[Sequence[str]], neutral: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
-    """Shares of the items whose correct answer is the most probable candidate, and the perplexity of that answer. A
-    tie is a wrong answer."""
+    """Shares of items whose correct answer is the most probable candidate (a tie is wrong), and its perplexity."""
     scores = [
         answer_scores(
             encoder, [(prompt, "") for prompt in of], asked.candidates, neutral=[(text, "") for text in without]

@@ -110,7 +110,6 @@ class Source:
 
 
 def first_word(text: str) -> str:
-    """The first word of a text; empty if there is none."""
     spans = sentence(text, Segmentation()).spans
     return text[slice(*spans[0])] if spans else ""
 
@@ -122,7 +121,6 @@ def first_number(text: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """The text up to the first line break."""
     return text.strip().partition("\n")[0].strip()
 
 
@@ -174,7 +172,6 @@ def _passage(text: str) -> Item | None:
 
 
 def unscramble(source: Source, rng: np.random.Generator) -> list[PromptTask]:
-    """Frequent words of the corpus, scrambled."""
     words = frequent_words(read_documents(source.corpus()))
     intro = "Please unscramble the letters into a word, and write that word:\n"
     tasks = []
@@ -289,7 +286,6 @@ def translation(source: Source, rng: np.random.Generator) -> list[PromptTask]:
 
 
 def closed_book(source: Source, rng: np.random.Generator) -> list[PromptTask]:
-    """Questions of a file."""
     items = _pairs(source, ("question", "answer"), rng)
     return [PromptTask("closed-book", items, ("Q: ", "\nA:"), first_line, is_exact_match)]
 

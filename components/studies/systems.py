@@ -1,7 +1,5 @@
-"""All systems of a run side by side: their size, the perplexity of their language model, and scores on test.
-
-With a family, only its blocks are compared, by their number of parameters (Turc et al. 2019; Kaplan et al. 2020).
-"""
+"""All systems of a run side by side: size, perplexity and scores on test; with a family, its blocks by their number of
+parameters (Turc et al. 2019; Kaplan et al. 2020)."""
 
 from __future__ import annotations
 

@@ -59,14 +59,9 @@ SERIES = dict(zip(("BnB", "BnB+", "AnB", "AnB+"), itertools.product("BA", (False
 
 @dataclass(frozen=True)
 class Network:
-    """One network to train, as plain values that can be sent to another process.
-
-    Attributes:
-        encoder: directory of an encoder with the architecture and the tokenizer; its weights are not used.
-        source: key of the base network of the copied layer groups; empty for a base network.
-        copied: n, the number of copied layer groups; `learning`: whether they are trained.
-        key: under which the encoder is stored; empty: not stored.
-    """
+    """One network to train. `encoder`: directory with architecture and tokenizer; its weights are not used. `source`:
+    key of the base network of the n = `copied` layer groups; empty for a base network. `learning`: whether these are
+    trained. `key`: under which the encoder is stored; empty: not stored."""
 
     examples: Path
     encoder: Path

@@ -1,8 +1,5 @@
-"""How well the vocabularies of a run fit their text, in total and per script.
-
-The stage `tokenizer` computes the numbers (components.tokenization.train) on the sample of the corpus that the
-vocabulary was trained on.
-"""
+"""How well the vocabularies of a run fit the sample of the corpus that they were trained on, in total and per
+script."""
 
 from __future__ import annotations
 

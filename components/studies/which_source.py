@@ -1,10 +1,7 @@
-"""Which encoder suits a task, ranked before fine-tuning by LogME (`components.studies.logme`): encoders of language
-models, and those that were then fine-tuned on other tasks (`intermediate_tasks`), which ranks these source tasks.
-
-LogME tells how well the hidden states of an encoder (mean pooling, all layers) explain the labels of a sample of the
-task's train split. If the run has fine-tuned the candidates, the ranking is compared with their metrics of selection,
-on dev or by cross-validation, by Spearman's rank correlation.
-"""
+"""Which encoder suits a task, ranked before fine-tuning by LogME (`components.studies.logme`) of its hidden states and
+the labels of a sample of train: language models, and encoders that were fine-tuned on other tasks
+(`intermediate_tasks`). The ranking is compared with the metrics of selection of the run by Spearman's rank
+correlation."""
 
 from __future__ import annotations
 
@@ -113,8 +110,8 @@ def measured(encoder: Encoder, data: Labelled, sample: Split, *, settings: Finet
 
 
 def rank_correlation(candidates: Sequence[Candidate]) -> dict[str, float]:
-    """Spearman's rho of LogME and the metrics; empty with fewer than three fine-tuned candidates, or if all
-    have the same value of one of the two. It has no p value, because a run has too few encoders to prove anything."""
+    """Spearman's rho of LogME and the metrics; empty with fewer than three fine-tuned candidates or constant values. It
+    has no p value, because a run has too few encoders."""
     pairs = np.asarray([(of.logme, of.score) for of in candidates if of.score is not None]).reshape(-1, 2)
     if len(pairs) < 3 or not np.ptp(pairs, axis=0).all():
         return {}

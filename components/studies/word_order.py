@@ -1,7 +1,5 @@
-"""Does an encoder know the order of words? A sentence is told apart from the same words in a random order.
-
-The encoder is frozen. A logistic regression reads the mean of a layer's states over the words of a sentence. The mean
-of static vectors is the same in every order, so that half of the answers are right.
+"""Does an encoder know the order of words? A logistic regression on the mean of a layer's states tells a sentence from
+the same words in a random order. For static vectors half of the answers are right.
 
 Shape suffixes: N sentences, B sentences of a batch, T pieces, D width.
 """

@@ -1,9 +1,5 @@
-"""Commands and settings of compose.yaml, translated to processes on 127.0.0.1.
-
-In compose every service is a host with fixed ports (`mlflow:5000`) and listens on 0.0.0.0. Local processes share one
-host, so each port is replaced by a free one wherever it is named: in addresses in the environment of other services, in
-the options of the service's command, and in its list of allowed hosts.
-"""
+"""Commands and settings of compose.yaml as processes on 127.0.0.1. Each fixed port of a service (`mlflow:5000`) is
+replaced by a free one wherever it is named: in environments, options of commands and lists of allowed hosts."""
 
 from __future__ import annotations
 

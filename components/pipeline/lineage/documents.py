@@ -160,9 +160,8 @@ def _in_split(directory: Path, name: str, split: corpora.Split, texts: Texts) ->
 
 
 def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Copy]) -> list[Copy]:
-    """Near copies of texts in the corpora of the run's folder, most similar first; at most 20 per corpus. They are
-    found by the signatures in the key shards (`ingest.near_duplicates`), without reading texts; corpora with signatures
-    of another form are left out, and so are the copies `without`."""
+    """Near copies of texts in the corpora of the run's folder but `without`, most similar first, at most 20 per corpus:
+    by the signatures in the key shards; corpora with signatures of another form are left out."""
     near = params.ingest.near_duplicates
     if near is None:
         return []

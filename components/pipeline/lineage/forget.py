@@ -167,8 +167,7 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
 
 
 def _caches(params: Params, root: Path) -> list[Path]:
-    """Local folders of checkpoints and features. In a folder outside of the repository, which may hold other things
-    too, the folders of the single runs."""
+    """Local folders of checkpoints and features; outside of the repository only the folders of single runs."""
     places = (params.cluster.storage, params.cluster.features, LOCAL)
     folders = [root / path for path in dict.fromkeys(places) if "://" not in path]
     inside = [folder for folder in folders if folder.resolve().is_relative_to(root.resolve())]

@@ -1,8 +1,5 @@
-"""Where a document can be: files below a repository, and objects of DVC's cache and remotes.
-
-The cache is searched by content, so objects of all earlier versions of data and outputs are found, whatever git branch
-names them. Listings (`.dir`) stay: they hold names and digests only.
-"""
+"""Where a document can be: files below a repository, and objects of DVC's cache and remotes, which are searched by
+content, of all versions. Listings (`.dir`) stay: they hold names and digests only."""
 
 from __future__ import annotations
 
@@ -189,7 +186,6 @@ class Cache:
                     yield folder.name + path.name, path
 
     def listings(self) -> Iterator[dict[str, str]]:
-        """The listings of all folders."""
         for path in sorted(self.objects.glob("[0-9a-f][0-9a-f]/*.dir")):
             if (items := _listing(path)) is not None:
                 yield items

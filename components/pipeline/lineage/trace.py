@@ -168,11 +168,8 @@ def _made_lines(made: Mapping[str, Any]) -> Iterator[str]:
 
 
 def trace_document(params: Params, document: str, *, root: Path, where: str = "") -> dict[str, Any]:
-    """Where a document is, and which versions have learned from it: {by_id, files, copies, near, versions}.
-
-    `document` is an id or a position, looked up in the corpus or task `where` or in all; if there is none, it is
-    searched as a text, and `by_id` is false.
-    """
+    """Where a document is, and which versions have learned from it: {by_id, files, copies, near, versions}. `document`
+    is an id or a position in the corpus or task `where` or in all, else a text, and `by_id` is false."""
     named = texts_of(params, document, where=where)
     wanted = named or [document]
     texts = Texts(wanted)

@@ -78,8 +78,7 @@ def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, s
 
 
 def _reference(registry: Registry, version: Version, examples: Path, classifier: Classifier | None = None) -> Reference:
-    """The recorded reference, or one that is measured and recorded now: for versions registered earlier, and those that
-    a person has promoted."""
+    """The recorded reference, or one that is measured and recorded now, for versions that have none."""
     reference = find_reference(registry, version)
     if reference is not None:
         return reference

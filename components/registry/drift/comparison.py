@@ -151,8 +151,8 @@ def compare(
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """p-values adjusted for their number (Holm 1979): if those up to alpha are rejected, the probability of any false
-    rejection is at most alpha, under any dependence."""
+    """p-values adjusted for their number (Holm 1979): rejecting those up to alpha bounds the probability of any
+    error."""
     adjusted, largest = [0.0] * len(values), 0.0
     for rank, index in enumerate(np.argsort(values, kind="stable")):
         largest = max(largest, min(1.0, (len(values) - rank) * values[index]))
@@ -289,11 +289,9 @@ def chi_square(old: NDArray[np.int64], new: NDArray[np.int64], *, most: int) -> 
 
 
 def random_features(vectors: Floats) -> Floats:
-    """(N, K) -> (N, 2 FREQUENCIES): inner products approximate a Gaussian kernel (Rahimi and Recht 2007) whose width is
-    the expected distance of two rows after every column is divided by its standard deviation. The features are centred.
-
-    Mean and deviation are taken over all N rows, so they do not change if rows are permuted.
-    """
+    """(N, K) -> (N, 2 FREQUENCIES), centred: inner products approximate a Gaussian kernel (Rahimi and Recht 2007) whose
+    width is the expected distance of two rows. Deviations are of all N rows, so permutations of rows do not change
+    them."""
     scaled = (vectors - vectors.mean(0)) / np.maximum(vectors.std(0), 1e-6)
     size = vectors.shape[1]
     frequencies = np.random.default_rng(SEED).standard_normal((size, FREQUENCIES)) / np.sqrt(2 * size)

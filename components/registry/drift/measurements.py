@@ -1,9 +1,5 @@
-"""What is known of a row without its text: measured next to its prediction, for the traffic log and the reference.
-
-The sketch of a row is a fixed random projection of the features that the head of a model reads: of an encoder
-(normalised if the head normalises them, averaged over the row's sequences and units), or TF-IDF weights. It needs no
-further pass through the encoder.
-"""
+"""What is known of a row without its text, for the traffic log and the reference. Its sketch is a fixed random
+projection of the features that the head of the model reads, or of TF-IDF weights."""
 
 from __future__ import annotations
 
@@ -92,7 +88,6 @@ class Reference:
     unseen: NDArray[np.bool_]
 
     def to_bytes(self) -> bytes:
-        """Content of a file."""
         meta = {"schema": SCHEMA, "kind": self.measured.kind, "labels": self.measured.labels}
         with io.BytesIO() as file:
             np.savez_compressed(

@@ -1,7 +1,5 @@
-"""`headstart export`: the champion of a task, or a directory, for onnxruntime, transformers, or as a container.
-
-The context of a container has a Dockerfile, the model, the code and the locked packages; the image needs no registry.
-"""
+"""`headstart export`: the champion of a task, or a directory, for onnxruntime, transformers, or as a container, whose
+context has a Dockerfile, the model, the code and the locked packages."""
 
 from __future__ import annotations
 
@@ -268,11 +266,11 @@ def write_context(directory: Path, model: Path) -> list[str]:
 
 
 def export_encoder(encoder: Path, *, output: Path, form: str = "huggingface", overwrite: bool = False) -> list[str]:
-    """Convert an encoder directory and write the directory `output`; returns log lines. `form`: `huggingface`: a folder
-    for AutoModel and AutoTokenizer of transformers, with the same outputs and ids; `onnx`: the computation graph, and
-    the tokenizer; `vectors`: a text file of word vectors (static families). Raises ArtifactError: `encoder` is not a
-    complete encoder directory, or the output exists. Raises ConfigError: the format is unknown, or does not support the
-    family or its tokenizer; or `encoder` is a words model."""
+    """Convert an encoder directory and write the directory `output`; returns log lines. `form`: `huggingface` (a folder
+    for transformers, with the same outputs and ids), `onnx` (computation graph and tokenizer) or `vectors` (text file
+    of word vectors, static families). Raises ArtifactError: `encoder` is not a complete encoder directory, or the
+    output exists. Raises ConfigError: the format is unknown, or does not support the family or its tokenizer; or
+    `encoder` is a words model."""
     if form not in ENCODER_FORMS:
         raise ConfigError(f"unknown format {form!r}{nearest(form, ENCODER_FORMS)}")
     if (Path(encoder) / DESCRIPTION).is_file():

@@ -292,11 +292,8 @@ class Registry:
 
     def record(self, name: str, bundle: Path, form: TaskIO | None, record: Record) -> Version:
         """Log a model in the run of the stage that made it, then register it as a version of `name`; `bundle` and
-        `form` as of `log_model`.
-
-        The version is created last, in one transaction with its tags, so every version can be found by its digest. A
-        process that is killed earlier leaves a run without a version, and the next registration creates one.
-        """
+        `form` as of `log_model`. The version is created last, in one transaction with its tags; without it, the next
+        registration creates one."""
         with translated(name), as_default(self.uri):
             with self._run(record.run_name, output=record.tags.get("dvc_output", "")) as run:
                 self._log(run, record)
@@ -325,8 +322,7 @@ class Registry:
 
     @contextmanager
     def _run(self, name: str, *, output: str) -> Iterator[str]:
-        """Id of the run of the stage that has written an output, in this retraining or an earlier one. Without such a
-        run (the stage ran without a monitor) a new one, nested in the run of this retraining if there is one."""
+        """Id of the run of the stage that has written an output, else of a new one, nested in the retraining's run."""
         if output not in ("", UNKNOWN) and (runs := self.search_runs(dvc_output=output, outcome="Completed", most=1)):
             yield str(runs[0].info.run_id)
             return
