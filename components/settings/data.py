@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from components.settings.names import BlockName
 from components.settings.section import Fraction, Section
 from components.settings.tasks import TaskSource
-
-
-def _as_source(value: Any) -> Any:
-    return {"path": value} if isinstance(value, str) else value
 
 
 class CorpusSource(Section):
@@ -48,7 +44,9 @@ class DataSettings(Section):
     #: those that are in dev or test.
     domain: CorpusSource | None = None
     #: Text without labels, beside the texts of the train splits: paths, or blocks as of `domain`.
-    unlabelled: list[Annotated[CorpusSource, BeforeValidator(_as_source)]] = []
+    unlabelled: list[
+        Annotated[CorpusSource, BeforeValidator(lambda value: {"path": value} if isinstance(value, str) else value)]
+    ] = []
     #: Translation pairs for the families `cove` and `transformer`: `general` for pretraining and `domain` for
     #: adaptation. Both may name the same folder. Empty: the pipeline has no stages for pairs.
     parallel: dict[Literal["general", "domain"], ParallelSource] = {}

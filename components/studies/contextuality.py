@@ -167,7 +167,10 @@ def run(
     table = Table(["encoder", "layer", *MEASURES], rows, "By layer; 0 is the embedding")
     for label, key in MEASURES.items():
         if key == "anisotropy" or "adjusted" in key:
-            curves = {name: Line(*_curve(entry["layers"], key)) for name, entry in numbers.items()}
+            curves = {
+                name: Line([*map(float, range(len(entry["layers"])))], [layer[key] for layer in entry["layers"]])
+                for name, entry in numbers.items()
+            }
             svg = figures.lines(curves, x_label="layer", y_label=label, ticks=True)
             chapter.figures.append(Drawing(svg, f"{label[0].upper()}{label[1:]}, by layer."))
     chapter.text.append(
@@ -179,10 +182,6 @@ def run(
     chapter.tables = [table, *senses.tables]
     chapter.figures += senses.figures
     return Findings(chapter, numbers)
-
-
-def _curve(layers: Sequence[Mapping[str, float]], key: str) -> tuple[list[float], list[float]]:
-    return [float(number) for number in range(len(layers))], [layer[key] for layer in layers]
 
 
 def _ambiguous(words: Mapping[str, Floats]) -> str:

@@ -111,7 +111,8 @@ def derived_outputs(changed: list[Path], *, root: Path) -> list[Path]:
     # `affected` grows while it is read: an output is a changed file of the stages that read it.
     for path in affected:
         for stage in stages:
-            if any(_overlap(path, (root / entry["path"]).resolve()) for entry in stage.get("deps", [])):
+            read = ((root / entry["path"]).resolve() for entry in stage.get("deps", []))
+            if any(path.is_relative_to(other) or other.is_relative_to(path) for other in read):
                 outs = {(root / entry["path"]).resolve() for entry in stage.get("outs", [])} - made
                 outs = {out for out in outs if out.is_relative_to(base) and {*out.relative_to(base).parts} & {*DERIVED}}
                 made |= outs
@@ -134,10 +135,6 @@ def served_texts(folder: Path, texts: Texts) -> list[Path]:
     """The files of texts in the traffic log that hold one of the texts, or the beginning of it that is logged. A line
     belongs to a row, so such a file is removed as a whole; the numbers of its rows stay."""
     return [path for path in sorted(folder.rglob(f"*{TEXT_SUFFIX}")) if any(map(texts.begun_by, read_texts(path)))]
-
-
-def _overlap(path: Path, other: Path) -> bool:
-    return path.is_relative_to(other) or other.is_relative_to(path)
 
 
 @dataclass(frozen=True)
