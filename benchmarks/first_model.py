@@ -45,8 +45,7 @@ import psutil
 from sklearn.metrics import f1_score
 
 from components.data.sampling import read_rows
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 #: Name of the task, and of the labelled file that it is named after.

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import f1_score
 
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 
 #: Held-out rows.
 HELD = 800

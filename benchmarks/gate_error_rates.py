@@ -40,9 +40,8 @@ from scipy.optimize import brentq
 
 from components.data.scoring.base import Floats, f1, macro
 from components.data.scoring.intervals import Ints, Variance, half_width, jackknife, sampling_variance
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
-from components.settings.promote import PromotionRule
+from components.reporting.results import Column, add_record_option, record
+from components.settings.registry import PromotionRule
 
 NIGHTS = (1, 7, 30, 90, 365)
 GAIN = 0.05

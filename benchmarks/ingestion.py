@@ -25,8 +25,7 @@ from pathlib import Path
 from components.data.formats.lines import Reading
 from components.data.ingestion.readers import raw_files, read_texts
 from components.data.ingestion.stage import IngestJob, ingest
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 from components.settings.data import CorpusSource, IngestSettings
 
 

@@ -28,8 +28,7 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from components.data.scoring.intervals import CONFIDENCE, interval
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 
 #: Labels per class of the probe, rows of dev and held-out pieces at most.
 LABELS: Final = 20

@@ -20,8 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 
 #: Library -> statements that read `path`, a csv or jsonl file, and count its rows.
 LIBRARIES: Final = {

@@ -55,8 +55,11 @@ from components.data.tasks.selection import Training  # noqa: E402
 from components.learners.words.classifier import WordsModel, load_words, save_words  # noqa: E402
 from components.learners.words.systems import SYSTEMS  # noqa: E402
 from components.models import family  # noqa: E402
-from components.reporting.recording import add_record_option, record  # noqa: E402
-from components.reporting.results import Column  # noqa: E402
+from components.reporting.results import (  # noqa: E402
+    Column,
+    add_record_option,
+    record,
+)
 from components.serving.parts import LoadableModel, PartOptions, predict_parts  # noqa: E402
 from components.settings.cluster import ClusterSettings  # noqa: E402
 from components.settings.data import CorpusSource, IngestSettings  # noqa: E402

@@ -35,8 +35,7 @@ import psutil
 from components.data.tasks.examples import read_split
 from components.registry.champion import find_champion
 from components.registry.tracking import Registry, connect
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 from components.settings.loading import load_params
 
 START_SECONDS = 300.0

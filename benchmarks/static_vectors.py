@@ -25,8 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.comparison.sets import SETS, prepare
 from components.models.encoder import load_encoder
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 from components.tokenization.special import UNK
 from components.training.pretraining import static
 

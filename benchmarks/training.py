@@ -43,8 +43,11 @@ from torch.nn import functional as F  # noqa: E402
 
 from components.models.base import Batch, LanguageModel  # noqa: E402
 from components.models.encoder import build_model  # noqa: E402
-from components.reporting.recording import add_record_option, record  # noqa: E402
-from components.reporting.results import Column  # noqa: E402
+from components.reporting.results import (  # noqa: E402
+    Column,
+    add_record_option,
+    record,
+)
 
 PIECES = 8000
 CHARACTERS = 200

@@ -20,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from components.core.artifacts import MANIFEST
 from components.pipeline.stages import STAGES
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 from components.settings.cluster import ClusterSettings
 from components.settings.loading import load_params
 

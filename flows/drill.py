@@ -14,8 +14,7 @@ import typer
 
 from components.cli.common import print_table
 from components.core.errors import ConfigError, HeadstartError, nearest
-from components.reporting.recording import measured, write_result
-from components.reporting.results import RESULTS, Column, Row, read_result
+from components.reporting.results import RESULTS, Column, Row, measured, read_result, write_result
 from flows.command import main
 from flows.drills import kills, services
 from flows.drills.project import CHECKOUT, Session, environment

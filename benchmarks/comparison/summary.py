@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from benchmarks.comparison.sets import SETS, Cells
 from components.data.scoring.intervals import interval, left_out
 from components.data.tasks.kinds import scoring_for
-from components.reporting.recording import record
-from components.reporting.results import Column
+from components.reporting.results import Column, record
 
 CONFIDENCE = 0.95
 TITLES = {

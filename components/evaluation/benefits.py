@@ -32,7 +32,7 @@ from components.data.scoring import title
 from components.data.scoring.intervals import Interval, interval
 from components.evaluation.aggregates import Cell, Run, budgets_of, mean_of, unit
 from components.evaluation.compare import SCRATCH, Cells, Systems, best_selected, transferred
-from components.settings.names import BASELINE, VECTORS
+from components.settings.section import BASELINE, VECTORS
 
 Floats = NDArray[np.float64]
 Benefit = dict[str, Any]

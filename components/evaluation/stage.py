@@ -80,11 +80,9 @@ from components.evaluation.aggregates import (
     unit,
 )
 from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve, worth
-from components.evaluation.compare import best_by_budget, comparisons, recipes, statements
-from components.evaluation.transfer import transfer
+from components.evaluation.compare import best_by_budget, comparisons, recipes, statements, transfer
 from components.settings.evaluate import EvaluateSettings
-from components.settings.names import BASELINE
-from components.settings.section import Section
+from components.settings.section import BASELINE, Section
 
 KIND = "evaluation"
 SCHEMA = 1

@@ -14,7 +14,7 @@ from components.data.tasks.mistakes import Mistake, has_confusion, mistakes
 from components.data.tasks.results import read_answers
 from components.evaluation.aggregates import BASELINES, SELECTION, rows_of_selection
 from components.pages.project import Project
-from components.settings.names import BASELINE
+from components.settings.section import BASELINE
 
 #: Rows on one page, and largest number of classes with a table of confusions.
 PAGE, CLASSES = 25, 30

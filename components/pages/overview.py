@@ -14,7 +14,7 @@ from components.pipeline.costs import History
 from components.reporting import evaluations, findings
 from components.reporting.advice import Advice, advice
 from components.reporting.findings import Chapter
-from components.settings.names import BASELINE
+from components.settings.section import BASELINE
 
 #: Prefix of the findings of `headstart drift` (`components.pipeline.monitoring.drift_check`).
 DRIFT = "drift-"

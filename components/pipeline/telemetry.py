@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -190,9 +191,7 @@ class Live:
         self._root, self._settings, self._begun, self._run = root, registry, now_ms(), ""
         self._process = process
         self._gauges = Gauges(root, tags["params"], telemetry)
-        self._files: list[Callable[[Any], None]] = [
-            lambda client, file=file, text=text: client.log_text(self._run, text, file) for file, text in texts.items()
-        ]
+        self._files: list[Callable[[Any], None]] = [partial(self._log_text, *item) for item in texts.items()]
         self._end: dict[str, Any] | None = None
         self._closed = not telemetry.mlflow
         self._connection: Registry | None = None
@@ -200,6 +199,9 @@ class Live:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="telemetry", daemon=True)
         self._thread.start()
+
+    def _log_text(self, file: str, text: str, client: Any) -> None:
+        client.log_text(self._run, text, file)
 
     def begin_stage(self, name: str, *, reasons: Sequence[str], file: Path, history: int = 0) -> Stage:
         """Record the start of a stage; `file`: of its measurements, whose first `history` bytes are of earlier

@@ -16,9 +16,8 @@ from components.core.errors import ArtifactError
 from components.data.tasks.budgets import budget_name
 from components.registry.runs import BASELINES, CLASSIFIER, FROZEN_CLASSIFIER, artifact_of
 from components.registry.tracking import Version
-from components.settings.names import VECTORS, Start
 from components.settings.registry import RegistrySettings
-from components.settings.section import Section
+from components.settings.section import VECTORS, Section, Start
 from components.settings.systems import FROZEN, TASK_ADAPTED, System
 
 

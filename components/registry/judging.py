@@ -28,7 +28,7 @@ from components.registry.ledger import Ledger, State
 from components.registry.promotion import Latency, Scored, TestRows, decide
 from components.registry.runs import BASELINES, read_leakage, results_of
 from components.registry.tracking import Registry, Version
-from components.settings.promote import PromotionRule
+from components.settings.registry import PromotionRule
 
 #: In place of the name of a system: the baseline with the highest score on test. Choosing it on test favours the
 #: baselines.

@@ -29,8 +29,7 @@ from components.registry.ledger import Ledger, OvertakenError, State, taint_in_w
 from components.registry.runs import BASELINES, evaluation_warnings, figures, recipe_difference, results_of, story
 from components.registry.stage import REGISTERED
 from components.registry.tracking import Version, connect
-from components.settings.promote import PromotionRule
-from components.settings.registry import RegistrySettings
+from components.settings.registry import PromotionRule, RegistrySettings
 from components.settings.section import Section
 
 DECISION = "decision.json"

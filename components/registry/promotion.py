@@ -56,7 +56,7 @@ from components.data.scoring.intervals import (
     sampling_variance,
     sizes_of,
 )
-from components.settings.promote import Mode, PromotionRule
+from components.settings.registry import Mode, PromotionRule
 
 Verdict = Literal["promote", "reject", "inconclusive", "unchanged"]
 

@@ -13,7 +13,7 @@ from components.core.artifacts import read_json
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.data.tasks.budgets import ALL
 from components.data.tasks.results import best_point
-from components.settings.names import BASELINE
+from components.settings.section import BASELINE
 from components.settings.systems import System
 
 
@@ -62,7 +62,7 @@ def evaluation_warnings(evaluation: Path, system: str, candidates: Sequence[Mapp
     """Warnings about a system from its evaluation on test: a better baseline, and negative transfer. Returns sentences
     about the largest label budget: one if the stored model of the best baseline has a higher score, with the reason why
     it is not the challenger; one for all rows, each class and each slice on which the system is significantly worse
-    than its family from scratch (`components.evaluation.transfer`). Empty if not evaluated."""
+    than its family from scratch (`components.evaluation.compare`). Empty if not evaluated."""
     path = evaluation / "evaluation.json"
     if not path.is_file():
         return []

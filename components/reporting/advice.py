@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from components.data.tasks.budgets import budget_name
-from components.settings.names import BASELINE
+from components.settings.section import BASELINE
 
 #: Gain of the primary metric between the two largest label budgets from which more labels are advised.
 GAIN = 0.01

@@ -19,8 +19,7 @@ from components.reporting import figures, findings
 from components.reporting.advice import summary
 from components.reporting.figures import Line
 from components.reporting.findings import Chapter, Drawing, Table
-from components.settings.names import Start
-from components.settings.section import Section
+from components.settings.section import Section, Start
 from components.settings.systems import TASK_ADAPTED
 
 KIND = "report"

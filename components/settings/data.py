@@ -6,8 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from components.settings.names import BlockName
-from components.settings.section import Fraction, Section
+from components.settings.section import BlockName, Fraction, Section
 from components.settings.tasks import TaskSource
 
 

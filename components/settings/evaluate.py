@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from components.settings.names import BlockName
-from components.settings.section import Section
+from components.settings.section import BlockName, Section
 
 
 class EvaluateSettings(Section):

@@ -8,8 +8,7 @@ from pydantic import Field, model_validator
 
 from components.settings import contrastive
 from components.settings.contrastive import ContrastiveSettings
-from components.settings.names import LayerChoice
-from components.settings.section import Fraction, Positive, Section
+from components.settings.section import Fraction, LayerChoice, Positive, Section
 from components.settings.tasks import TextSource
 from components.settings.training import Training
 

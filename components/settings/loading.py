@@ -17,10 +17,9 @@ from components.core.masking import masked_values
 from components.settings.checks import default_record
 from components.settings.completion import Completed, complete
 from components.settings.imports import localised
-from components.settings.names import BASELINE, WORDS_SYSTEMS, Start
 from components.settings.params import Params
 from components.settings.registry import file_defaults
-from components.settings.section import Section
+from components.settings.section import BASELINE, WORDS_SYSTEMS, Section, Start
 
 STARTS = get_args(Start)
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")

@@ -13,10 +13,8 @@ from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource, DataSettings, IngestSettings
 from components.settings.evaluate import EvaluateSettings, LeakageSettings
 from components.settings.finetune import DistilSettings, FinetuneSettings, TogetherSettings
-from components.settings.names import VECTORS, BlockName, Folder, Start
-from components.settings.promote import PromotionRule
-from components.settings.registry import DriftSettings, RegistrySettings
-from components.settings.section import NO_EFFECT, Positive, Section
+from components.settings.registry import DriftSettings, PromotionRule, RegistrySettings
+from components.settings.section import NO_EFFECT, VECTORS, BlockName, Folder, Positive, Section, Start
 from components.settings.tasks import OF_ONE_TEXT
 from components.settings.tokenizer import TokenizerSettings
 from components.settings.training import AdaptSettings, AdaptTaskSettings, PretrainSettings, StaticSettings

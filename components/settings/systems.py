@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
-from components.settings.names import Start
+from components.settings.section import Start
 
 #: How the start is continued before a task is learned: together with the tasks of a group, after an intermediate task,
 #: or from the predictions of teachers.

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from components.settings.names import TokenizerKind
-from components.settings.section import Fraction, Positive, Section
+from components.settings.section import Fraction, Positive, Section, TokenizerKind
 
 #: Ratios of a long window to a short one, in the order of preference.
 RATIOS: Final = (4, 2)

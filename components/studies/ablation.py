@@ -22,7 +22,7 @@ from components.learners.finetuning.stage import FinetuneJob, own_ways, spec_mak
 from components.reporting import figures
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.finetune import FinetuneSettings
-from components.settings.names import Start
+from components.settings.section import Start
 from components.studies.frame import Budget, EncoderName, Outputs, Study, Task, bounds
 from components.studies.frozen import Labelled
 

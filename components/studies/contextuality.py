@@ -6,7 +6,7 @@
 
 In an anisotropic space all vectors are similar. Each measure is therefore adjusted by its value for randomly sampled
 words: both similarities by the mean cosine of two of them (the anisotropy), the variance by the variance of equally
-many of them. The study also shows the senses of one word (`components.studies.senses`).
+many of them. The study also shows the senses of one word (`components.studies.occurrences`).
 
 Shape suffixes: N occurrences, U words of a sentence, D width.
 """
@@ -28,8 +28,7 @@ from components.reporting import figures
 from components.reporting.figures import Line
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.studies.frame import Corpus, EncoderName, Outputs, Study
-from components.studies.occurrences import Sentence, evenly, of_letters, sample, search, states
-from components.studies.senses import add_senses, two_senses
+from components.studies.occurrences import Sentence, add_senses, evenly, of_letters, sample, search, states, two_senses
 
 #: Minimum number of sentences with a word (5 in Ethayarajh 2019), and maximum number of them that are used.
 LEAST, MOST = 5, 50

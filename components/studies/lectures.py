@@ -21,10 +21,10 @@ import numpy as np
 from components.core.artifacts import read_json, write_atomic, write_json
 from components.core.processors import processor_name
 from components.reporting.findings import Findings, Table
-from components.reporting.recording import commit_of
+from components.reporting.results import commit_of
 from components.studies.command import STUDIES
 from components.studies.frame import Outputs
-from components.studies.senses import SEPARATE
+from components.studies.occurrences import SEPARATE
 
 Numbers = Mapping[str, Any]
 PAGE: Final = "lectures.md"

@@ -1,5 +1,5 @@
 """Negative transfer: where a pretrained or adapted model is worse than the same family trained from scratch, by class
-and slice (`components.evaluation.transfer`); and forgetting, by the perplexity on the general text before and after
+and slice (`components.evaluation.compare`); and forgetting, by the perplexity on the general text before and after
 adaptation."""
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ from components.reporting.figures import Cloud
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.serving.generation import nearest_words
 from components.studies.frame import EncoderName, Outputs, Study
-from components.studies.occurrences import of_letters
-from components.studies.senses import planar
+from components.studies.occurrences import of_letters, planar
 from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY, UNK
 

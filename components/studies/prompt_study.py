@@ -34,9 +34,9 @@ from components.models.base import LanguageModel
 from components.models.encoder import Encoder
 from components.reporting.findings import Chapter, Findings, Table
 from components.serving.generation import Sampling, generate
-from components.studies.answers import NEUTRAL, answer_scores, unknown_words
 from components.studies.frame import EncoderName, Outputs, Study, bounds
 from components.studies.prompt_tasks import FROM_FILE, TASKS, Item, PromptTask, Source
+from components.studies.zero_shot import NEUTRAL, answer_scores, unknown_words
 from components.tokenization import Tokenizer
 from components.tokenization.special import END, FIRST_ORDINARY
 

@@ -32,8 +32,7 @@ from components.registry.stage import register
 from components.registry.tracking import connect
 from components.settings.evaluate import EvaluateSettings
 from components.settings.params import TelemetrySettings
-from components.settings.promote import PromotionRule
-from components.settings.registry import RegistrySettings
+from components.settings.registry import PromotionRule, RegistrySettings
 from components.settings.tasks import TaskSource
 from tests.example_task import rows, write_jsonl
 from tests.registry.conftest import empty_database

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from components.learners.prediction import predict_rows
+from components.registry.aliases import history
 from components.registry.champion import load_champion
-from components.registry.commands import history
 from components.registry.promote import promote
 from components.registry.stage import register
 from components.registry.tracking import connect

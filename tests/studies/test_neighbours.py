@@ -10,7 +10,7 @@ from components.data.segmenters import Segmentation
 from components.models.encoder import build_model, save_encoder
 from components.studies import neighbours
 from components.studies.neighbours import table
-from components.studies.senses import planar
+from components.studies.occurrences import planar
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer

@@ -9,8 +9,8 @@ from typing import Any, Final
 from components.pipeline.jobs import PARALLEL, Arguments, out
 from components.pipeline.jobs.encoders import text_of_vectors
 from components.settings.finetune import DistilSettings
-from components.settings.names import BASELINES, VECTORS
 from components.settings.params import Params
+from components.settings.section import BASELINES, VECTORS
 from components.settings.systems import TASK_ADAPTED, System
 from components.settings.tasks import TextSource
 
