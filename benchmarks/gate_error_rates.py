@@ -69,16 +69,10 @@ SLOW_TOTAL = 2.1097  # sum of 1 / (n log^2 n) from n = 2
 
 @dataclass(frozen=True)
 class World:
-    """What is simulated.
-
-    Attributes:
-        sizes: (G,) rows of each cluster.
-        clustered: whether clusters have difficulties and errors of their own. Otherwise rows are independent, and the
-            rule does not know of clusters.
-        noise: whether artifacts have levels of their own.
-        loss: true loss of every challenger.
-        errors: standard deviations of a model's errors on a row and on a cluster.
-    """
+    """What is simulated. `sizes`: (G,) rows of each cluster. `clustered`: whether clusters have difficulties and errors
+    of their own. Otherwise rows are independent, and the rule does not know of clusters. `noise`: whether artifacts
+    have levels of their own. `loss`: true loss of every challenger. `errors`: standard deviations of a model's errors
+    on a row and on a cluster."""
 
     sizes: Ints
     clustered: bool = True

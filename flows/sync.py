@@ -77,17 +77,10 @@ SHOWN = 5
 
 @flow(name="sync", flow_run_name=run_name)
 def sync(params: str = "params.yaml", *, push: bool = True) -> None:
-    """Pull, retrain, push and commit.
-
-    Args:
-        push: whether to push to the DVC remote and, unless HEADSTART_PUSH is `false`, to git's upstream; the commit is
-            made in any case.
-
-    Raises:
-        ConfigError: the repository has changes of its own, or its history has diverged from the upstream's.
-        TransientError: the upstream does not answer.
-        StageError: a command failed; nothing has been committed.
-    """
+    """Pull, retrain, push and commit. `push`: whether to push to the DVC remote and, unless HEADSTART_PUSH is `false`,
+    to git's upstream; the commit is made in any case. Raises ConfigError: the repository has changes of its own, or its
+    history has diverged from the upstream's. Raises TransientError: the upstream does not answer. Raises StageError: a
+    command failed; nothing has been committed."""
     begin_scheduled()
     file = Path(params).resolve()
     root = find_root(file.parent)

@@ -43,15 +43,8 @@ Fields = list[str]
 
 @dataclass(frozen=True)
 class Cell:
-    """One request.
-
-    Attributes:
-        train: N inputs of one or two texts, with `labels` (N,).
-        test: M inputs.
-        encoder: folder of the sentence encoder.
-        draw: seed.
-        cache: folder for what several cells share.
-    """
+    """One request. `train`: N inputs of one or two texts, with `labels` (N,). `test`: M inputs. `encoder`: folder of
+    the sentence encoder. `draw`: seed. `cache`: folder for what several cells share."""
 
     name: str
     train: list[Fields]

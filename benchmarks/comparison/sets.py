@@ -89,15 +89,8 @@ SETS: dict[str, DataSet] = {
 
 @dataclass(frozen=True)
 class Prepared:
-    """A set on disk.
-
-    Attributes:
-        folder: with the files of the module's docstring.
-        names: the labels.
-        labels: (N,) label indices of train.
-        truth: (M,) label indices of test.
-        digest: SHA-256 of the prepared rows.
-    """
+    """A set on disk. `folder`: with the files of the module's docstring. `names`: the labels. `labels`: (N,) label
+    indices of train. `truth`: (M,) label indices of test. `digest`: SHA-256 of the prepared rows."""
 
     folder: Path
     names: list[str]

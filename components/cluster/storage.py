@@ -49,18 +49,9 @@ def ensure_bucket(bucket: str) -> bool:
 
 
 def remove_objects(address: str, *, pattern: str) -> int:
-    """Remove objects of a bucket with all of their versions.
-
-    Args:
-        pattern: regular expression that the rest of an object's name has to match; other objects stay.
-
-    Returns:
-        Number of removed objects and versions.
-
-    Raises:
-        StorageError: no credentials, or no permission.
-        StorageUnavailableError: no store at the endpoint.
-    """
+    """Remove objects of a bucket with all of their versions. `pattern`: regular expression that the rest of an object's
+    name has to match; other objects stay. Returns number of removed objects and versions. Raises StorageError: no
+    credentials, or no permission; StorageUnavailableError: no store at the endpoint."""
     bucket, _, prefix = address.removeprefix("s3://").rstrip("/").partition("/")
     prefix = f"{prefix}/" if prefix else ""
     client, count = _client(), 0

@@ -79,15 +79,10 @@ def now_ms() -> int:
 
 @dataclass
 class Stage:
-    """A stage of the retraining, its reasons and measurements.
-
-    Attributes:
-        unsent: measurements that MLflow has not received.
-        start: in milliseconds since the epoch, as `time`, the end.
-        outcome: Completed, Cached, Skipped, Failed or Interrupted; empty while it runs. It is set last.
-        ended: the outcome when its measurements were read the last time.
-        closed: whether MLflow has received everything.
-    """
+    """A stage of the retraining, its reasons and measurements. `unsent`: measurements that MLflow has not received.
+    `start`: in milliseconds since the epoch, as `time`, the end. `outcome`: Completed, Cached, Skipped, Failed or
+    Interrupted; empty while it runs. It is set last. `ended`: the outcome when its measurements were read the last
+    time. `closed`: whether MLflow has received everything."""
 
     name: str
     reasons: Sequence[str]

@@ -74,14 +74,9 @@ MOST_UNITS = 10**9
 
 @dataclass(frozen=True)
 class Latency:
-    """Latency of one text, as measured once for an artifact.
-
-    Attributes:
-        p50: median of the fastest pass in milliseconds.
-        p99: 99th percentile over all passes in milliseconds.
-        rounds: median of each pass over the same rows, in milliseconds.
-        conditions: number of rows and threads, and the processor.
-    """
+    """Latency of one text, as measured once for an artifact. `p50`: median of the fastest pass in milliseconds. `p99`:
+    99th percentile over all passes in milliseconds. `rounds`: median of each pass over the same rows, in milliseconds.
+    `conditions`: number of rows and threads, and the processor."""
 
     p50: float
     p99: float
@@ -247,17 +242,12 @@ def slice_changes(
 
 @dataclass(frozen=True)
 class Decision:
-    """The verdict and the measurements behind it.
-
-    Attributes:
-        candidate_score: score of the candidate; None without a comparison, as all fields below. The bounds and the
-            fields after them are None if there are too few clusters.
-        test_uses: number of distinct comparisons on this version of the test rows, this one included.
-        units: "clusters" or "rows", of which `count` were compared.
-        detectable: minimal detectable effect: the true gain beyond the threshold that is shown with 80% power.
-        labels_needed: number of units at which a gain of the observed size is shown with 80% power; None if the gain
-            does not exceed the threshold.
-    """
+    """The verdict and the measurements behind it. `candidate_score`: score of the candidate; None without a comparison,
+    as all fields below. The bounds and the fields after them are None if there are too few clusters. `test_uses`:
+    number of distinct comparisons on this version of the test rows, this one included. `units`: "clusters" or "rows",
+    of which `count` were compared. `detectable`: minimal detectable effect: the true gain beyond the threshold that is
+    shown with 80% power. `labels_needed`: number of units at which a gain of the observed size is shown with 80% power;
+    None if the gain does not exceed the threshold."""
 
     verdict: Verdict
     mode: Mode

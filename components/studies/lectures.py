@@ -39,15 +39,10 @@ FIGURES, ROWS = 2, 40
 
 @dataclass(frozen=True)
 class Claim:
-    """What a lecture says, and the study that measures it.
-
-    Attributes:
-        options: of the study, on the run of `settings`; on other runs it has its defaults.
-        agrees: numbers of the study -> whether they agree; None: left to the reader.
-        examples: tasks beyond run.tasks whose rows the study reads.
-        settings: the run on which the claim is measured, unless `--params` names another.
-        otherwise: why the models of that run may not agree.
-    """
+    """What a lecture says, and the study that measures it. `options`: of the study, on the run of `settings`; on other
+    runs it has its defaults. `agrees`: numbers of the study -> whether they agree; None: left to the reader.
+    `examples`: tasks beyond run.tasks whose rows the study reads. `settings`: the run on which the claim is measured,
+    unless `--params` names another. `otherwise`: why the models of that run may not agree."""
 
     name: str
     lecture: str

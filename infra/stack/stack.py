@@ -282,16 +282,11 @@ def push_data(stack: Stack) -> None:
 
 @contextmanager
 def started(folder: Path, *, nodes: int = 1, prepare: Callable[[Stack], None] = push_data) -> Iterator[Stack]:
-    """A block in which all services answer. They are stopped with the block; logs and workspace are kept.
-
-    Args:
-        nodes: of Ray, besides the head, each with a folder of its own.
-        prepare: called before the workspace is cloned from `Layout.origin`, a bare clone of this checkout's branch.
-
-    Raises:
-        ArtifactError: the folder contains files, and no stack has run there.
-        StackError: a stack of this folder is running, a program is missing, or a service did not start.
-    """
+    """A block in which all services answer. They are stopped with the block; logs and workspace are kept. `nodes`: of
+    Ray, besides the head, each with a folder of its own. `prepare`: called before the workspace is cloned from
+    `Layout.origin`, a bare clone of this checkout's branch. Raises ArtifactError: the folder contains files, and no
+    stack has run there; StackError: a stack of this folder is running, a program is missing, or a service did not
+    start."""
     layout = Layout(folder.resolve())
     user, binaries = unprivileged_user(os.geteuid()), programs()
     claim_folder(layout.folder)

@@ -33,15 +33,10 @@ _MOST_NEAR = 20
 
 @dataclass(frozen=True)
 class Copy:
-    """A document of a corpus, or a row of labelled data.
-
-    Attributes:
-        where: `corpus/general` or `examples/aws-type`.
-        split: of the corpus or the task; `dropped` for a duplicate that ingestion has left out.
-        file: shard or table that holds it; the raw file for dropped ones.
-        similarity: 1 for a copy; less for a near copy.
-        key: BLAKE2b-128 of a corpus document, else empty.
-    """
+    """A document of a corpus, or a row of labelled data. `where`: `corpus/general` or `examples/aws-type`. `split`: of
+    the corpus or the task; `dropped` for a duplicate that ingestion has left out. `file`: shard or table that holds it;
+    the raw file for dropped ones. `similarity`: 1 for a copy; less for a near copy. `key`: BLAKE2b-128 of a corpus
+    document, else empty."""
 
     where: str
     split: str

@@ -55,16 +55,10 @@ def check_traffic(params: Params, task: str) -> Comparison:
 
 
 def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, str] | None = None) -> Comparison:
-    """Compare the rows of a file with the training data of a task's champion, which predicts them.
-
-    Args:
-        columns: input of the task -> column of the file, if the names differ.
-
-    Raises:
-        DataError: the file is missing, damaged or of an unknown format, or lacks a column.
-        ConfigError: `columns` names an input that the task does not have.
-        RegistryError, ArtifactError: as of `check_traffic`.
-    """
+    """Compare the rows of a file with the training data of a task's champion, which predicts them. `columns`: input of
+    the task -> column of the file, if the names differ. Raises DataError: the file is missing, damaged or of an unknown
+    format, or lacks a column; ConfigError: `columns` names an input that the task does not have; RegistryError,
+    ArtifactError: as of `check_traffic`."""
     registry = connect(params.registry)
     version = find_champion(registry, task)
     classifier = load_version(registry, version)
