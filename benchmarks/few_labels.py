@@ -201,7 +201,6 @@ def provenance(key: Key, data: Prepared) -> dict[str, Any]:
 
 
 def main(words: Iterable[str] | None = None) -> None:
-    """Parse the command line and do what it says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     make = commands.add_parser("environments", help="create the environments of the other systems")

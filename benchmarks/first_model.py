@@ -117,7 +117,6 @@ class Project:
         self._note(step, answered, _processor_time() - before)
 
     def macro_f1(self, labels: Sequence[str]) -> float:
-        """Macro F1 of predicted labels of new.csv."""
         return float(f1_score(list(self._answers.values()), labels, average="macro", labels=self.names))
 
     def peer(self, system: str, python: Path, start: str, *, limit: float) -> First | None:
@@ -249,7 +248,6 @@ def measure(
 
 
 def main() -> None:
-    """Measure every case in a folder of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--case", nargs="+", action="append", required=True, metavar="TITLE FILE TEXT LABEL [START]", dest="cases"

@@ -122,7 +122,6 @@ def summary(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Parse the command line and do what it says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     measure = commands.add_parser("run", help="measure cells")

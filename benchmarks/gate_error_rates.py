@@ -293,7 +293,6 @@ def record_intervals(sizes: Ints, arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Simulate, print the shares, record them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--years", type=int, default=150, help="simulated years of each world")
     parser.add_argument("--seed", type=int, default=0)

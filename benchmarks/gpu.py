@@ -138,7 +138,6 @@ def write_record(name: str | None, lines: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Run the chosen steps, or one of them inside its process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", choices=[*LIMITS, []], help="default: all")
     parser.add_argument("--cpu", action="store_true", help="tiny sizes on the CPU")

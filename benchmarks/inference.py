@@ -72,7 +72,6 @@ Label = Callable[[Sequence[str]], Any]
 
 
 def main() -> None:
-    """Compare the probabilities of all systems, then measure throughput and latency."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classifier", type=Path, help="directory of a fine-tuned BERT classifier")
     parser.add_argument("--texts", type=Path, help="tsv or csv with a header, or jsonl; .gz, .zst")

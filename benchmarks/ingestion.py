@@ -80,7 +80,6 @@ def take_one_core() -> None:
 
 
 def main() -> None:
-    """Write the corpus, measure the runs, print medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", type=Path, nargs="+", help="folders of real text")
     parser.add_argument("--megabytes", type=float, default=200)

@@ -121,7 +121,6 @@ def probe(encoder: Any, params: Any, job: Mapping[str, Any]) -> float:
 
 
 def main() -> None:
-    """Train all recipes with all seeds; print and record a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("params", type=Path)
     parser.add_argument("task")

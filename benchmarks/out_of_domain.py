@@ -36,7 +36,6 @@ def texts_of(path: Path) -> list[str]:
 
 
 def main() -> None:
-    """Measure the sets and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("folder", type=Path, help="where the sets are prepared")

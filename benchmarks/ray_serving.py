@@ -42,7 +42,6 @@ class Model:
 
 
 def main() -> None:
-    """Serve until a signal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task")
     parser.add_argument("--port", type=int, required=True)

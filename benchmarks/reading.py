@@ -94,7 +94,6 @@ def measure(library: str, form: str, path: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=1000)
     parser.add_argument("--repeats", type=int, default=3)

@@ -275,7 +275,6 @@ def drive(folder: Path, name: str, variables: Mapping[str, str]) -> subprocess.P
 
 
 def results_of(driver: subprocess.Popen[str]) -> StagesRun:
-    """What `run_stages` has printed."""
     output, _ = driver.communicate()
     if driver.returncode:
         raise RuntimeError(output)
@@ -342,7 +341,6 @@ def measure_nodes(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure every size; prints one line of JSON for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", type=Path, nargs="+", help="folders of real text")
     parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.5, 1.0])

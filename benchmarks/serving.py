@@ -173,7 +173,6 @@ def started(servers: Mapping[str, Sequence[str]], registry: Registry) -> Iterato
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="")
     parser.add_argument("--beside", nargs="+", choices=["mlflow", "ray"], default=["mlflow"])

@@ -74,7 +74,6 @@ def score(x: NDArray[np.float64], y: NDArray[np.int64], *, labels: int, draw: in
 
 
 def main() -> None:
-    """Measure the sets and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("folder", type=Path, help="where the sets are prepared")

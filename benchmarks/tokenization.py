@@ -61,7 +61,6 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path)
     parser.add_argument("--tokenizer", type=Path, help="directory of the tokenizer stage")

@@ -247,7 +247,6 @@ def carrying(model: LanguageModel, batch: Batch) -> Loss:
 def step(
     loss: Loss, model: nn.Module, optimizer: torch.optim.Optimizer, precision: AbstractContextManager[None]
 ) -> None:
-    """One training step."""
     optimizer.zero_grad(set_to_none=True)
     with precision:
         value = loss()
@@ -347,7 +346,6 @@ def compare(
 
 
 def main() -> None:
-    """Measure the chosen workloads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", choices=[*PAIRS, "all"])
     parser.add_argument("--size", help="small, or a size of the workload on a GPU; default: all for the device")

@@ -38,7 +38,6 @@ COLUMNS: Final = (
 
 
 def main() -> None:
-    """Train every network with every seed, and print the means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tokens", type=int, default=800_000)

@@ -40,7 +40,6 @@ class FitFlags(DataFlags):
 
     @property
     def arguments(self) -> list[str]:
-        """The flags as arguments of `init`."""
         given = self.given | ({} if self.minutes is None else {"minutes": self.minutes})
         arguments = [*(f"--unlabelled={path}" for path in self.unlabelled), *(f"--start={each}" for each in self.start)]
         for name, value in given.items():

@@ -41,7 +41,6 @@ def _of_run(attribute: str) -> str:
 
 
 def log(line: str) -> None:
-    """Write a line to its log."""
     if "prefect" not in sys.modules:
         return
     from prefect.exceptions import MissingContextError

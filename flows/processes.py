@@ -187,7 +187,6 @@ def answers(url: str) -> bool:
 
 
 def free_port() -> int:
-    """A free TCP port of 127.0.0.1."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         return int(held.getsockname()[1])

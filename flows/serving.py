@@ -75,7 +75,6 @@ class Schedule:
         return cast("Flow[..., Any]", sync if self.synchronise != other else retrain)
 
     def deployment(self) -> RunnerDeployment:
-        """The deployment of the schedule."""
         made = self.flow().to_deployment(
             name=self.name,
             description=self.owner,

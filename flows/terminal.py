@@ -71,7 +71,6 @@ class Terminal:
         return self._stream or sys.stdout
 
     def begin(self, stage: str, *, reasons: Sequence[str] = (), usual_s: float | None = None) -> None:
-        """A stage begins."""
         if self.style == "json":
             self._emit("begin", stage=stage, reasons=list(reasons), usual_s=usual_s)
             return

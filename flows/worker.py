@@ -130,7 +130,6 @@ class Worker:
 
 
 def can_execute(command: Sequence[str]) -> bool:
-    """Whether a worker can execute the command."""
     return [*command[:2]] == [sys.executable, "-m"] and command[2] in (DVC, CLI, "flows.plan")
 
 

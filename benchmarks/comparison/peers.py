@@ -338,7 +338,6 @@ SYSTEMS: dict[str, tuple[Learn, tuple[str, ...]]] = {
 
 
 def answer(learn: Learn, cell: Cell) -> dict[str, Any]:
-    """Learn and predict one cell in this process."""
     wall, processor = time.perf_counter(), processor_seconds()
     predict, details = learn(cell)
     learned = {"learn_wall": time.perf_counter() - wall, "learn_seconds": processor_seconds() - processor}
@@ -406,7 +405,6 @@ def learn_files(learn: Learn, encoder: str, files: Sequence[Path], protocol: Tex
 
 
 def main() -> None:
-    """Answer requests until standard input ends, or learn from files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("system", choices=SYSTEMS)
     parser.add_argument("--encoder", required=True)

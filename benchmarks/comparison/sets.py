@@ -208,7 +208,6 @@ class Cells:
         return self._read().get(key, {}).get("data") == digest
 
     def add(self, key: Key, entry: dict[str, Any]) -> None:
-        """Append a cell."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         whole = not self.path.is_file() or self.path.read_bytes()[-1:] in (b"\n", b"")
         line = json.dumps(asdict(key) | entry, ensure_ascii=False) + "\n"

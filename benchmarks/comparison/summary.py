@@ -112,7 +112,6 @@ def scored(
 
 
 def label(name: str, budget: int) -> str:
-    """Name of a row."""
     return f"{SETS[name].title}, {budget} a class"
 
 

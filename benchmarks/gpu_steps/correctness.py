@@ -218,7 +218,6 @@ def waits(device: torch.device) -> dict[str, Any]:
 
 
 def _waits(reports: Iterator[StepReport], device: torch.device) -> list[int]:
-    """The number of waiting calls of each step."""
     counts = []
     with _noted_waits(device) as count:
         before = 0

@@ -289,7 +289,6 @@ class _Exchange:
         return ray.get(ray.get_actor(self.actor).get.remote(key))
 
     def put(self, key: str, value: Any) -> None:
-        """Store a value."""
         import ray
 
         ray.get(ray.get_actor(self.actor).put.remote(key, value))
@@ -320,7 +319,6 @@ class _Hub:
         return self.values.get(key)
 
     def put(self, key: str, value: Any) -> None:
-        """Set the value of a key."""
         self.values[key] = value
 
 

@@ -125,7 +125,6 @@ class Work:
             file.write(content.encode())
 
     def remove(self) -> None:
-        """Remove all files."""
         if self.remote:
             files, root = self._files()
             with _reported(root):

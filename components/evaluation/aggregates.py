@@ -64,7 +64,6 @@ class TestSplit:
 
 
 def read_test(examples: Path) -> TestSplit:
-    """The test split in the output directory of the stage `examples`."""
     return TestSplit(read_facts(examples), read_split(examples, "test"))
 
 
@@ -286,7 +285,6 @@ def format_budget(budget: int, scoring: Scoring) -> str:
 
 
 def unit(scoring: Scoring) -> str:
-    """The unit of budgets."""
     return "labels a class" if scoring.strata > 1 else "labelled rows"
 
 
@@ -297,5 +295,4 @@ def slice_members(slices: Sequence[str | None]) -> dict[str, NDArray[np.int64]]:
 
 
 def mean_of(values: Sequence[float] | Floats) -> float:
-    """The mean as a Python float."""
     return float(np.mean(values))

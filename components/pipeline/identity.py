@@ -118,7 +118,6 @@ def identities(params: Params, *, sources: Sources | None = None) -> dict[str, d
 
 
 def identity_of(stage: str, item: str, params: Params, *, sources: Sources | None = None) -> Identity:
-    """The identity of one item of a stage."""
     arguments = STAGES[stage].items(params)[item]
     block = params.block(_block(stage, item, arguments))
     published = block is not None and block.published

@@ -54,7 +54,6 @@ class Stage:
 
     @property
     def module(self) -> str:
-        """The module of the function."""
         return f"components.{self.function.partition(':')[0]}"
 
     def load(self) -> tuple[Callable[[Any], Path], type[Section]]:

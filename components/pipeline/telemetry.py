@@ -116,7 +116,6 @@ class Gauges:
         self._restore()
 
     def set(self, name: str, value: float, *labels: str) -> None:
-        """Set a gauge of `GAUGES`."""
         self._gauges[name].labels(self._params, *labels).set(value)
 
     def begin(self, time: float) -> None:
@@ -125,14 +124,12 @@ class Gauges:
         self.set("retrain_last_start_timestamp_seconds", time)
 
     def measure(self, stage: str, points: Iterable[Point]) -> None:
-        """Measurements of a stage."""
         for point in points:
             quantity, _, piece = point.key.partition("/")
             self.set("training", point.value, stage, quantity, piece)
             self.set("training_step", point.step, stage, piece)
 
     def end(self, status: str, *, begun: float, time: float) -> None:
-        """The retraining has ended."""
         self.set("retrain_running", 0)
         self.set("retrain_last_start_timestamp_seconds", begun)
         self.set("retrain_last_end_timestamp_seconds", time)

@@ -166,7 +166,6 @@ class Loader:
 
     @property
     def kind(self) -> str:
-        """The kind of the task."""
         return str(json.loads((self.bundle / "config.json").read_text(encoding="utf-8"))["kind"])
 
     @property
@@ -184,6 +183,5 @@ class Loader:
 
 
 def load_champion(settings: RegistrySettings, task: str) -> Classifier:
-    """Load the champion of a task."""
     with fetched_champion(settings, task) as (version, bundle):
         return load_model(bundle, what=version.label)

@@ -62,7 +62,6 @@ class Contest:
         return self.out / "evaluation" / self.task
 
     def version(self, entry: Mapping[str, Any]) -> Version:
-        """The version of an entry of registered.json."""
         return self.ledger.registry.get(entry["name"], entry["version"])
 
     def refusal(self, version: Version, system: str) -> str:

@@ -126,7 +126,6 @@ class State:
 
 
 def replay(entries: Sequence[Entry], *, model: str, alias: str) -> State:
-    """The state of an alias after these entries."""
     of_alias = [entry for entry in entries if entry.model == model and entry.alias == alias]
     changes = [entry for entry in of_alias if entry.event == "change" and entry.mark != ABANDONED]
     champions: list[tuple[str, str]] = []
@@ -168,7 +167,6 @@ class Ledger:
         return [entry for entry in entries if model is None or entry.model in (model, "")]
 
     def state(self, model: str, alias: str) -> State:
-        """The present state of an alias."""
         return replay(self.entries(), model=model, alias=alias)
 
     def append(

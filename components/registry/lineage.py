@@ -95,7 +95,6 @@ class Lineage:
 
 
 def read_lineage(project: Path, *, out: Path, data: Mapping[str, Path]) -> Lineage:
-    """Read the lineage of a run."""
     stages = lock_stages(project, out=out)
     versions = data_versions(data, project=project, out=out)
     counted = {name: stage for name, stage in stages.items() if name not in ("register", "promote")}

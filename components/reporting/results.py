@@ -351,7 +351,6 @@ def write_result(result: Result, root: Path) -> Path:
 
 
 def add_record_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--record NAME` to a benchmark."""
     parser.add_argument("--record", metavar="NAME", help="also write the numbers to docs/results/NAME.json")
 
 

@@ -229,7 +229,6 @@ class Service:
         self.metrics.waiting.set(self.batcher.waiting_rows)
 
     async def answer(self, body: bytes) -> Reply:
-        """The answer to a body of /invocations."""
         settings = self.settings
         io = self.follower.current.io
         rows = read_rows(body, io, characters=settings.row_characters, most=settings.queue_rows)

@@ -181,8 +181,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 class BodyError(Exception):
-    """A body that is not read."""
-
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
@@ -270,7 +268,6 @@ class Guard:
         return _names_server(host, self.hosts, self.any_address)
 
     def is_token(self, given: str) -> bool:
-        """Whether a text is the token."""
         return hmac.compare_digest(given.encode(), self.token.encode())
 
     def has_token(self, headers: Mapping[str, str]) -> bool:

@@ -196,7 +196,6 @@ class Measured:
 
     @property
     def per_piece(self) -> float:
-        """Perplexity per piece."""
         return math.exp(min(self.nats / self.pieces, MOST_NATS))
 
     @property

@@ -162,7 +162,6 @@ class FinetuneSettings(ReadingSettings):
 
     @property
     def step_rows(self) -> int:
-        """Rows of a step."""
         return contrastive.ROWS if self.method == "contrastive" else self.training.batch_size
 
     @model_validator(mode="after")

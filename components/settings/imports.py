@@ -91,7 +91,6 @@ def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
 
 
 def _files(task: dict[str, Any]) -> list[str]:
-    """The files that a task names."""
     names: list[str] = []
     for split in SPLITS:
         given = task.get(split, "train.jsonl" if split == "train" else None)

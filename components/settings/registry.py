@@ -43,7 +43,6 @@ class RegistrySettings(Section):
         return CHAMPION if self.production else BEST
 
     def model_name(self, task: str) -> str:
-        """Name of a task's registered model."""
         return f"{self.prefix}-{task}"
 
 

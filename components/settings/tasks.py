@@ -232,7 +232,6 @@ class TaskSource(Section):
 
     @property
     def document_column(self) -> str | None:
-        """The column of the documents, if there is one."""
         return None if self.document in (MARKS, EMPTY_LINES, WHOLE_FILE) else self.document
 
     def learns(self, split: str, language: str | None) -> bool:

@@ -121,11 +121,9 @@ class Outputs:
         return block
 
     def encoder(self, name: str, start: str) -> Encoder:
-        """The encoder of a block and a start."""
         return load_encoder(self.encoder_directory(name, start))
 
     def encoder_directory(self, name: str, start: str) -> Path:
-        """The directory of the encoder of a block and a start."""
         if (system := System.of(name, start)).way:
             stage = f"intermediate --item {system.group}-{name}-{system.start}"
         else:
@@ -133,7 +131,6 @@ class Outputs:
         return self.directory("encoder", name, start, stage=stage)
 
     def finetuning(self, block: str) -> FinetuneSettings:
-        """The fine-tuning settings of a block."""
         if block not in self.params.finetune:
             raise ConfigError(f"finetune.{block}: missing; this study encodes texts as fine-tuning does")
         return self.params.finetune[block]

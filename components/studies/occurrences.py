@@ -49,7 +49,6 @@ class Sentence:
     spans: list[tuple[int, int]]
 
     def word(self, index: int) -> str:
-        """The case-folded word with this index."""
         start, end = self.spans[index]
         return self.text[start:end].casefold()
 

@@ -142,7 +142,6 @@ def is_exact_match(answer: str, correct: Sequence[str]) -> bool:
 
 
 def contains(answer: str, correct: Sequence[str]) -> bool:
-    """Whether a correct text occurs in the answer."""
     return any(each.casefold() in answer.casefold() for each in correct)
 
 

@@ -161,7 +161,6 @@ class Running:
         return self
 
     def wait_for(self, condition: Callable[[], object], *, what: str, limit_s: float = 300) -> None:
-        """Wait until `condition()` is true."""
         deadline = time.monotonic() + limit_s
         while not condition():
             code = self.process.poll()
@@ -227,7 +226,6 @@ class Project:
         return self.start(sys.executable, "-m", "components.cli", *arguments).ended(0)
 
     def python(self, script: str, *arguments: str, code: int = 0) -> Running:
-        """Run a Python script to its end."""
         return self.start(sys.executable, "-c", script, *arguments).ended(code)
 
     def copy(self, name: str) -> Project:

@@ -411,7 +411,6 @@ def succeeds(stack: Stack, *command: str) -> bool:
 
 
 def git(*arguments: str, folder: Path = ROOT) -> str:
-    """The output of a git command in a folder."""
     done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=3600)
     if done.returncode:
         raise StackError(f"git {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")

@@ -163,7 +163,6 @@ def _distilled(params: Params, task: str, group: str) -> Arguments:
 
 
 def students_of(params: Params) -> list[System]:
-    """The students of all groups."""
     return [
         System(family, start, "from", group)
         for group, settings in params.distil.items()

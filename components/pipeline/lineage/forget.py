@@ -194,7 +194,6 @@ def _elsewhere(params: Params, plan: Plan, tracked: set[Path], *, root: Path) ->
 
 
 def plan_lines(plan: Plan, *, root: Path) -> Iterator[str]:
-    """A plan in words."""
     yield f"{len(plan.texts)} text(s)"
     sections: list[tuple[str, list[str]]] = [
         ("records to remove from raw files", _relative(plan.raw, root)),

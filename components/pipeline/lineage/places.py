@@ -69,7 +69,6 @@ def data_folders(params: Params, root: Path) -> list[Path]:
 
 
 def raw_holders(params: Params, texts: Texts, *, root: Path) -> list[Path]:
-    """The raw files that hold one of the texts."""
     return [
         path
         for folder in data_folders(params, root)
@@ -162,11 +161,9 @@ class Cache:
 
     @property
     def objects(self) -> Path:
-        """Folder of the objects."""
         return self.path / "files" / "md5"
 
     def find(self, md5: str) -> Path | None:
-        """The object with this MD5, or None."""
         path = self.objects / md5[:2] / md5[2:]
         return path if path.is_file() else None
 

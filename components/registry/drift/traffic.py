@@ -136,7 +136,6 @@ class Segment:
 
     @property
     def written(self) -> bool:
-        """Whether a process writes to it."""
         try:
             with self.path.open("r+b") as file:  # NFS locks no file that is opened for reading only
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

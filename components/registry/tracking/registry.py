@@ -149,7 +149,6 @@ class Registry:
         return versions[-1] if versions else None
 
     def get(self, name: str, number: str) -> Version:
-        """Get one version."""
         if (version := self.find_number(name, number)) is None:
             raise RegistryError(f"{name}/{number}: does not exist in the registry")
         return version
@@ -174,7 +173,6 @@ class Registry:
         return None
 
     def models(self) -> list[str]:
-        """Names of all registered models."""
         with translated("registered models"):
             return [str(model.name) for model in _pages(self.client.search_registered_models)]
 
@@ -276,17 +274,14 @@ class Registry:
             self.client.set_registered_model_alias(name, alias, version.number)
 
     def set_tag(self, version: Version, key: str, value: str) -> None:
-        """Set a tag of a model version."""
         with translated(version.label):
             self.client.set_model_version_tag(version.name, version.number, PREFIX + key, masked(value)[:VALUE_LENGTH])
 
     def description(self, version: Version) -> str:
-        """Description of a version; empty if it has none."""
         with translated(version.label):
             return str(self.client.get_model_version(version.name, version.number).description or "")
 
     def describe(self, version: Version, text: str) -> None:
-        """Set the description of a version, in Markdown."""
         with translated(version.label):
             self.client.update_model_version(version.name, version.number, masked(text)[:VALUE_LENGTH])
 
@@ -400,7 +395,6 @@ class Registry:
             self.client.log_dict(run, masked_json(content), f"{DOCUMENTS}/{title}.json")
 
     def log_points(self, run: str, points: Iterable[Point]) -> None:
-        """Log points of metrics in a run."""
         metrics = [Metric(metric_key(point.key), point.value, point.time, point.step) for point in points]
         for start in range(0, len(metrics), BATCH_METRICS):
             self.client.log_batch(run, metrics=metrics[start : start + BATCH_METRICS])
