@@ -96,13 +96,9 @@ class Plan:
 
 
 class Changes:
-    """Compares the stages of a pipeline with their last runs.
-
-    If code or settings have changed since the stage `identity` ran, the identities of all stages are computed here, so
-    the reasons are those that DVC finds after that stage has run.
-
-    Raises ConfigError: the identities have to be computed and the settings are invalid.
-    """
+    """Compares the stages of a pipeline with their last runs. If code or settings have changed since the stage
+    `identity` ran, the identities of all stages are computed here, so the reasons are those that DVC finds after that
+    stage has run. Raises ConfigError: the identities have to be computed and the settings are invalid."""
 
     def __init__(self, index: Any, repo: Any, *, params: Path) -> None:
         self.graph, self.repo = index.graph, repo
@@ -213,10 +209,8 @@ def _state(state: Any) -> str:
 
 
 def compute_plan(pipeline: Path, *, files: bool = False) -> Plan:
-    """The plan of a dvc.yaml; errors of DVC and of the settings are returned as `Plan.problem`.
-
-    The working directory must be the root of the repository.
-    """
+    """The plan of a dvc.yaml; errors of DVC and of the settings are returned as `Plan.problem`. The working directory
+    must be the root of the repository."""
     import networkx
     from dvc.exceptions import DvcException
     from dvc.repo import Repo

@@ -57,11 +57,8 @@ TASKS = Engine(
 def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, list[str]]:
     """Run every stage that is not up to date, in topological order, after other runs of the repository. `rebuild`:
     whether corpora, vocabularies and adapted models start anew. Returns outcome (Completed, Cached, Skipped) -> names
-    of the stages.
-
-    Raises ConfigError: the settings or dvc.yaml are wrong, or DiskSpaceError; nothing has run. Raises StageError: a
-    stage failed; earlier outputs are kept, and the next run resumes there.
-    """
+    of the stages. Raises ConfigError: the settings or dvc.yaml are wrong, or DiskSpaceError; nothing has run. Raises
+    StageError: a stage failed; earlier outputs are kept, and the next run resumes there."""
     begin_scheduled()
     return run_pipeline(Path(params).resolve(), engine=TASKS, rebuild=rebuild)
 

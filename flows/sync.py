@@ -224,12 +224,8 @@ def _two_data(root: Path, upstream: str) -> str:
 
 def publish(root: Path, *, decisions: Sequence[str], push: bool) -> list[str]:
     """Push the outputs and commit the records of a run; nothing if a run has changed nothing. Returns what was done.
-
-    Commits that others have pushed during the run are taken before the push.
-
-    Raises TransientError: the upstream does not answer. Raises StageError: the outputs could not be pushed; nothing has
-    been committed.
-    """
+    Commits that others have pushed during the run are taken before the push. Raises TransientError: the upstream does
+    not answer. Raises StageError: the outputs could not be pushed; nothing has been committed."""
     report = []
     if push and _remote(root):
         run_command([*DVC, "push", "--quiet"], source=SOURCE, root=root, limit_s=TRANSFER_S)

@@ -133,11 +133,9 @@ def tfidf(cell: Cell, *, characters: bool) -> tuple[Predict, dict[str, Any]]:
 
 
 def stored(cell: Cell, kind: str, make: Callable[[list[str]], Any]) -> tuple[Any, Callable[[dict[str, Any]], Any]]:
-    """Features of the cell's training rows by a frozen encoder, and what gives the features of test.
-
-    The features of test are computed once for all cells of the set; every cell is charged with the seconds of that
-    (`shared_predict_seconds` of the details).
-    """
+    """Features of the cell's training rows by a frozen encoder, and what gives the features of test. The features of
+    test are computed once for all cells of the set; every cell is charged with the seconds of that
+    (`shared_predict_seconds` of the details)."""
     import numpy as np
 
     def of(rows: list[Fields]) -> Any:

@@ -15,11 +15,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """Rank and device of this worker, and the number of workers.
-
-    With `size` 1 nothing is exchanged and torch.distributed is not needed. All methods but `own_rows` are collective
-    operations, which all workers must call.
-    """
+    """Rank and device of this worker, and the number of workers. With `size` 1 nothing is exchanged and
+    torch.distributed is not needed. All methods but `own_rows` are collective operations, which all workers must
+    call."""
 
     rank: int = 0
     size: int = 1

@@ -95,14 +95,10 @@ def node_cache() -> Path:
 
 
 def on_this_node(job: Job, inputs: Sequence[Input], fetch: Fetch, *, cache: Path | None = None) -> Job:
-    """The job with paths that exist on this node; copies the inputs that are missing here.
-
-    An absolute path of the driver that is no input is a cache of the driver (frozen-encoder features): if its folder
-    does not exist on this node, a folder of the node's cache takes its place.
-
-    `cache`: of this node; by default `node_cache()`. Only this user may enter it. Raises ArtifactError: the cache
-    belongs to another user; TrainingError: an input cannot be copied.
-    """
+    """The job with paths that exist on this node; copies the inputs that are missing here. An absolute path of the
+    driver that is no input is a cache of the driver (frozen-encoder features): if its folder does not exist on this
+    node, a folder of the node's cache takes its place. `cache`: of this node; by default `node_cache()`. Only this user
+    may enter it. Raises ArtifactError: the cache belongs to another user; TrainingError: an input cannot be copied."""
     cache = private_folder(cache or node_cache())
     places = {each.path: _obtain(each, fetch, cache) for each in inputs}
     trim(cache / "inputs", keep=set(places.values()))

@@ -210,11 +210,9 @@ PART_ROWS: Final = 20
 
 def transfer(cells: Cells, systems: Systems, test: TestSplit) -> dict[str, list[dict[str, Any]]]:
     """{family: [{budget, parts: [{part, name, rows, scratch: {mean, low, high}, starts: {start: {score: {...},
-    difference: {...}, hurts}}}]}]} for every family with a system from scratch and a transferred one.
-
-    The first part is `all`. A part of the kind `class` has the F1 of the class, `all` and `slice` have the primary
-    metric. Classes and slices with fewer than `PART_ROWS` rows are omitted.
-    """
+    difference: {...}, hurts}}}]}]} for every family with a system from scratch and a transferred one. The first part is
+    `all`. A part of the kind `class` has the F1 of the class, `all` and `slice` have the primary metric. Classes and
+    slices with fewer than `PART_ROWS` rows are omitted."""
     families: dict[str, list[str]] = {}
     for family, start in transferred(systems).values():
         if f"{family}-{SCRATCH}" in systems:

@@ -161,11 +161,9 @@ def _load(registry: Registry, versions: Mapping[str, Version]) -> tuple[dict[str
 
 
 def test_uses(earlier: Sequence[Mapping[str, Any]], *, test: str, comparison: tuple[str, str, str, str]) -> int:
-    """Which distinct comparison on a version of the test rows this is, from 1.
-
-    A comparison is identified by (digest of the candidate, digest of the champion or name of the baseline, metric,
-    mode). A repeated one has the number of its first occurrence: nothing new is learned from the test rows.
-    """
+    """Which distinct comparison on a version of the test rows this is, from 1. A comparison is identified by (digest of
+    the candidate, digest of the champion or name of the baseline, metric, mode). A repeated one has the number of its
+    first occurrence: nothing new is learned from the test rows."""
     seen: dict[tuple[str, str, str, str], int] = {}
     for decision in earlier:
         if decision.get("gain") is not None and (decision.get("test") or {}).get("digest") == test:

@@ -117,13 +117,11 @@ def _git(project: Path) -> tuple[str, str]:
 def provenance(
     lineage: Lineage, *, out: Path, output: Path, parent: Version | None, teachers: Sequence[Version] = ()
 ) -> dict[str, Any]:
-    """The provenance of the model in `output`, as a JSON object.
-
-    Keys: schema; code {commit, dirty, stages}: digest of the code that each stage can reach; stages: DVC's entries of
-    the model's stage and all stages before it; settings: stage -> resolved settings; libraries; data: path -> digest;
-    corpora: name -> {digest, md5, files, shards, keys, rows, counts}; tasks: name -> {digests, md5, rows};
-    published: encoders that were imported, whose training text is unknown; parents: labels; teachers: labels; machine.
-    """
+    """The provenance of the model in `output`, as a JSON object. Keys: schema; code {commit, dirty, stages}: digest of
+    the code that each stage can reach; stages: DVC's entries of the model's stage and all stages before it; settings:
+    stage -> resolved settings; libraries; data: path -> digest; corpora: name -> {digest, md5, files, shards, keys,
+    rows, counts}; tasks: name -> {digests, md5, rows}; published: encoders that were imported, whose training text is
+    unknown; parents: labels; teachers: labels; machine."""
     stages, _ = lineage._before(output)
     stages = {name: stages[name] for name in sorted(stages) if name != "identity"}  # of all stages
     identities = {name: _identity(out, name) for name in stages}

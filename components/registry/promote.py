@@ -53,14 +53,11 @@ class PromoteJob(Section):
 
 
 def promote(job: PromoteJob) -> Path:
-    """Decide on every task's challenger, move the alias if the verdict is promote, write decision.json.
-
-    The alias is `champion` in production, otherwise `best` (`registry.production`). A champion that a person has chosen
-    is respected (`State.held_by`). If a person moves the alias while the decision is made, it is made again. Without a
-    champion, a candidate may be promoted although the challenger is not (`first_champion`).
-
-    Raises RegistryError: the champion was deleted, or the alias is moved again and again.
-    """
+    """Decide on every task's challenger, move the alias if the verdict is promote, write decision.json. The alias is
+    `champion` in production, otherwise `best` (`registry.production`). A champion that a person has chosen is respected
+    (`State.held_by`). If a person moves the alias while the decision is made, it is made again. Without a champion, a
+    candidate may be promoted although the challenger is not (`first_champion`). Raises RegistryError: the champion was
+    deleted, or the alias is moved again and again."""
     _check_slices(job)
     listing = read_json(job.out / "registry" / REGISTERED, made_by="the stage register")
     ledger = Ledger(connect(job.registry))

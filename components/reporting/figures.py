@@ -121,10 +121,8 @@ def lines(
 
 
 def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = "") -> str:
-    """Groups of points, each in its own colour; the first group is drawn below the others.
-
-    Where the space is insufficient, names are omitted; the first names of each group have priority.
-    """
+    """Groups of points, each in its own colour; the first group is drawn below the others. Where the space is
+    insufficient, names are omitted; the first names of each group have priority."""
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=4.2)
         colours = itertools.cycle(COLOURS[:-1])

@@ -65,16 +65,12 @@ class Rows:
 
 
 def read_rows(body: bytes, io: TaskIO, *, characters: int, most: int) -> Rows:
-    """The rows of a body in JSON, by the same rules in each form.
-
-    A body is the value of one of the keys `inputs`, `instances`, `dataframe_records` and `dataframe_split`, or such a
-    value by itself. A value is a list of rows, an object of columns {column: [value, ...]}, an object of values
-    {column: value}, which is one row, or a table {"columns": [...], "data": [[value, ...], ...]}. A row is an object
-    {column: value}, or the value itself if the task has one input. Columns that the task does not have are ignored.
-
-    Raises DataError: the body is not JSON, or not in one of these forms. Nothing is raised for a bad row. Raises
-    TooManyRowsError: it has more rows.
-    """
+    """The rows of a body in JSON, by the same rules in each form. A body is the value of one of the keys `inputs`,
+    `instances`, `dataframe_records` and `dataframe_split`, or such a value by itself. A value is a list of rows, an
+    object of columns {column: [value, ...]}, an object of values {column: value}, which is one row, or a table
+    {"columns": [...], "data": [[value, ...], ...]}. A row is an object {column: value}, or the value itself if the task
+    has one input. Columns that the task does not have are ignored. Raises DataError: the body is not JSON, or not in
+    one of these forms. Nothing is raised for a bad row. Raises TooManyRowsError: it has more rows."""
     try:
         content = orjson.loads(body)
     except ValueError:

@@ -77,11 +77,9 @@ def probabilities(logits_V: Tensor, sampling: Sampling) -> Tensor:
 def generate(
     model: LanguageModel, prompt: Sequence[int], *, length: int, sampling: Sampling, seed: int = 0
 ) -> list[int]:
-    """Ids that continue `prompt`: at most `length`, up to END. Special pieces are not sampled.
-
-    Each piece takes one step of the model, which carries its state. Where the positions of the model end, it reads the
-    last half of them again as the beginning of a window.
-    """
+    """Ids that continue `prompt`: at most `length`, up to END. Special pieces are not sampled. Each piece takes one
+    step of the model, which carries its state. Where the positions of the model end, it reads the last half of them
+    again as the beginning of a window."""
     room, context = model.max_tokens, list(prompt)
     if room is not None and len(context) > room:
         context = context[-max(1, room // 2) :]

@@ -72,11 +72,9 @@ class FixedModel:
 
 
 class ChampionFollower:
-    """Holds the champion of a task and replaces it after the alias has moved.
-
-    The new version is loaded next to the old one, so no request waits for it. If the registry cannot be reached or the
-    version cannot be loaded, the old version stays.
-    """
+    """Holds the champion of a task and replaces it after the alias has moved. The new version is loaded next to the old
+    one, so no request waits for it. If the registry cannot be reached or the version cannot be loaded, the old version
+    stays."""
 
     def __init__(
         self,

@@ -68,12 +68,9 @@ def serve(
     limits: Limits | None = None,
     replicas: int = 1,
 ) -> None:
-    """Serve a task's champion until SIGTERM or Ctrl-C.
-
-    The port is free again within `Limits.shutdown_seconds`; running requests are answered first. Every replica is a
-    process with the whole model, which follows the alias, writes to the same log of rows, and has its share of the
-    cores and of the connections. `load` loads a version.
-    """
+    """Serve a task's champion until SIGTERM or Ctrl-C. The port is free again within `Limits.shutdown_seconds`; running
+    requests are answered first. Every replica is a process with the whole model, which follows the alias, writes to the
+    same log of rows, and has its share of the cores and of the connections. `load` loads a version."""
     if trial is not None and not 0 < trial.share <= 1:
         raise ConfigError(f"--share must be above 0 and at most 1; found {trial.share:g}")
     if trial is not None and replicas > 1:

@@ -94,10 +94,8 @@ def is_saved(folder: Path) -> bool:
 
 def files_of_split(folder: Path, split: str) -> list[Path]:
     """The files of a split that is named, such as `train`, in a repository of a data set; empty if there are none.
-
     README.md lists them (`configs`); otherwise the split is in the name of the file or of its folder:
-    `data/train-00000-of-00002.parquet`, `train.csv`, `train/part.jsonl`.
-    """
+    `data/train-00000-of-00002.parquet`, `train.csv`, `train/part.jsonl`."""
     if not split or not folder.is_dir() or any(character in split for character in "/*?["):
         return []
     for config in repository_header(folder).get("configs") or []:

@@ -22,12 +22,9 @@ Rule = Literal["report", "refuse"]
 
 
 class LeakageSettings(Section):
-    """What happens if texts of test occur in what a model or its ancestors were trained on.
-
-    Unlabelled domain text that contains the inputs of the test rows makes the evaluation transductive, which is often
-    intended; therefore the default is to report. Rows of a task's own train split are governed by
-    `data.tasks.<name>.overlap`.
-    """
+    """What happens if texts of test occur in what a model or its ancestors were trained on. Unlabelled domain text that
+    contains the inputs of the test rows makes the evaluation transductive, which is often intended; therefore the
+    default is to report. Rows of a task's own train split are governed by `data.tasks.<name>.overlap`."""
 
     #: Texts that occur word by word: as a document, or, from eight words on, inside of one.
     exact: Rule = "report"

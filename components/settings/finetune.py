@@ -67,13 +67,10 @@ class ReadingSettings(Section):
 
 
 class FinetuneSettings(ReadingSettings):
-    """Fine-tuning of one language model.
-
-    The head is first trained on features of the frozen encoder (`head_steps`). With `method: finetune` the encoder is
-    then trained with it, layer group by layer group (linear probing, then fine-tuning: Kumar et al. 2022). With
-    `method: contrastive` the encoder alone is trained, and the head is fitted again to its features at every
-    evaluation.
-    """
+    """Fine-tuning of one language model. The head is first trained on features of the frozen encoder (`head_steps`).
+    With `method: finetune` the encoder is then trained with it, layer group by layer group (linear probing, then
+    fine-tuning: Kumar et al. 2022). With `method: contrastive` the encoder alone is trained, and the head is fitted
+    again to its features at every evaluation."""
 
     #: `features`: only the head is trained, on frozen-encoder features; `finetune`: head and encoder are trained;
     #: `contrastive`: the encoder is trained on pairs of texts (`contrastive`), the head on its features; `auto`: one of

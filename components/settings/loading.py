@@ -247,12 +247,8 @@ def _fields(path: list[Any]) -> list[str]:
 
 
 def sources(path: Path) -> dict[str, tuple[Any, str]]:
-    """Dotted key -> (value, source) of all settings.
-
-    The source is FILE:LINE, `computed: ` and from what, `variable NAME`, or `default`.
-
-    Raises ConfigError: the settings are invalid.
-    """
+    """Dotted key -> (value, source) of all settings. The source is FILE:LINE, `computed: ` and from what, `variable
+    NAME`, or `default`. Raises ConfigError: the settings are invalid."""
     params, completed = resolve(path)
     lines = dict(_lines(yaml.compose(path.read_text(encoding="utf-8")), ""))
     variables = {f"cluster.{key}": name for name, key in VARIABLES.items() if os.environ.get(name)}

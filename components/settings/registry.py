@@ -126,9 +126,7 @@ class PromotionRule(Section):
         return self.least_gain if self.mode == "superiority" else -self.margin
 
     def error_of(self, use: int) -> float:
-        """One-sided error of the k-th comparison on one version of the test rows: alpha / (k (k + 1)).
-
-        The errors of all comparisons sum to alpha = 1 - confidence (alpha spending; the union bound needs no
-        assumption on the dependence between comparisons).
-        """
+        """One-sided error of the k-th comparison on one version of the test rows: alpha / (k (k + 1)). The errors of
+        all comparisons sum to alpha = 1 - confidence (alpha spending; the union bound needs no assumption on the
+        dependence between comparisons)."""
         return (1 - self.confidence) / (use * (use + 1))

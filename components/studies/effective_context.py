@@ -91,13 +91,10 @@ def context_losses(
 
 
 def cost(model: LanguageModel, store: TokenStore, *, context: int) -> dict[str, float]:
-    """Milliseconds per predicted piece with `context` pieces before it, recomputed and with a carried state.
-
-    Both are timed alternately on the same text with a batch of one; the shortest time of each counts. A model with
-    limited positions carries no state, so only the former is timed, with as many pieces as fit.
-
-    Returns context, anew_ms, and for models that carry a state carried_ms and times (their ratio).
-    """
+    """Milliseconds per predicted piece with `context` pieces before it, recomputed and with a carried state. Both are
+    timed alternately on the same text with a batch of one; the shortest time of each counts. A model with limited
+    positions carries no state, so only the former is timed, with as many pieces as fit. Returns context, anew_ms, and
+    for models that carry a state carried_ms and times (their ratio)."""
     room = model.max_tokens
     context = context if room is None else min(context, room)
     text = torch.from_numpy(store.span(0, context + TIMED))

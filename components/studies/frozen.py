@@ -79,10 +79,8 @@ def answers_of(kind: str, split: Split, probabilities_MC: NDArray[np.floating]) 
 
 
 def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: FinetuneSettings) -> list[Tensor]:
-    """(M, D_l) float32 features of the embedding and of each layer, lowest first, in the order of the rows.
-
-    Of texts, the mean of the hidden states, over the sequences of a row; words have their `unit_states`.
-    """
+    """(M, D_l) float32 features of the embedding and of each layer, lowest first, in the order of the rows. Of texts,
+    the mean of the hidden states, over the sequences of a row; words have their `unit_states`."""
     model = encoder.model
     task = find_task(kind)
     encoded = task.encode(split.fields, encoder.tokenizer, model, settings)

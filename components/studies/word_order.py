@@ -109,10 +109,8 @@ def accuracies(encoder: Encoder, read: Sequence[Words], *, ordered: Sequence[Ten
 
 @torch.inference_mode()
 def means(encoder: Encoder, read: Sequence[Words]) -> list[Tensor]:
-    """(N, D_l) mean of the states of the embedding and of each layer over the pieces of each sentence.
-
-    The sum is computed in float64, so that it does not depend on the order of static vectors.
-    """
+    """(N, D_l) mean of the states of the embedding and of each layer over the pieces of each sentence. The sum is
+    computed in float64, so that it does not depend on the order of static vectors."""
     model = encoder.model
     rows = [model.special_tokens([piece for word in words for piece in word]) for words in read]
     order = sorted(range(len(rows)), key=lambda row: len(rows[row]))

@@ -235,10 +235,8 @@ class Project:
         return Project(root, dict(self.variables))
 
     def digests(self) -> dict[str, str]:
-        """Path -> digest of every output, without the times that it records.
-
-        Manifests contain digests of files with times and are left out; so are the outputs that are made of others.
-        """
+        """Path -> digest of every output, without the times that it records. Manifests contain digests of files with
+        times and are left out; so are the outputs that are made of others."""
         out = self.root / "artifacts"
         names = {path: path.relative_to(out).as_posix() for path in sorted(out.rglob("*")) if path.is_file()}
         return {

@@ -46,8 +46,7 @@ def without(command: Sequence[str], folders: Iterable[Path]) -> list[str]:
 class Cluster:
     """A Ray head without processors, and nodes on this host with folders of their own, which do not see some others.
     `folder`: of logs and of the nodes' folders. `hidden`: existing folders that the nodes do not see. `variables`: of
-    head and nodes, besides those of this process that configure neither Ray nor storage. `variables`: environment of
-    head, nodes and drivers."""
+    head, nodes and drivers, besides those of this process that configure neither Ray nor storage."""
 
     def __init__(self, folder: Path, hidden: Iterable[Path], variables: Mapping[str, str]) -> None:
         self.folder, self.hidden = folder, tuple(hidden)

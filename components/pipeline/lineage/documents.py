@@ -55,13 +55,9 @@ class Copy:
 
 
 def find_document(params: Params, document: str, *, corpus: str = "") -> list[tuple[str, Outcome]]:
-    """(corpus, outcome) of every document that `document` names, an id or a position.
-
-    `corpus` is a name such as general or domain-parallel; empty: all of them.
-
-    Raises ConfigError: there is no such corpus; ArtifactError: the corpus, or every corpus, has not been ingested;
-    DataError: the document is in none of the ingested corpora.
-    """
+    """(corpus, outcome) of every document that `document` names, an id or a position. `corpus` is a name such as
+    general or domain-parallel; empty: all of them. Raises ConfigError: there is no such corpus; ArtifactError: the
+    corpus, or every corpus, has not been ingested; DataError: the document is in none of the ingested corpora."""
     directories = {directory.name: directory for directory in _corpora(params)}
     if corpus and corpus not in directories:
         raise ConfigError(f"unknown corpus {corpus!r}{nearest(corpus, directories)}")

@@ -23,13 +23,9 @@ from components.settings.registry import RegistrySettings
 
 def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
     """The provenance of a model and of the models that it was initialised from: {model, registered, tags, parameters,
-    provenance, parents, teachers}, where parents and teachers are the same objects.
-
-    The model is named as in `find_version`, or by its path in the run's folder.
-
-    Raises ConfigError: the path is no trained model of the run; RegistryError: there is no such model, version or
-    alias.
-    """
+    provenance, parents, teachers}, where parents and teachers are the same objects. The model is named as in
+    `find_version`, or by its path in the run's folder. Raises ConfigError: the path is no trained model of the run;
+    RegistryError: there is no such model, version or alias."""
     path = Path(model)
     if path.exists() or len(path.parts) > 2:
         return _trace_path(params, path, root=root)

@@ -118,10 +118,8 @@ def export_graph(
 
 
 def write_onnx(path: Path, model: LanguageModel) -> list[str]:
-    """Write `hidden_states` and `summary` as a graph; returns log lines.
-
-    Outputs: `summary` (batch, width), and `layer_0` (the embeddings) .. `layer_L` (batch, length, width).
-    """
+    """Write `hidden_states` and `summary` as a graph; returns log lines. Outputs: `summary` (batch, width), and
+    `layer_0` (the embeddings) .. `layer_L` (batch, length, width)."""
     layers = len(model.layer_groups())
     export_graph(path, _Encoder(model), model, outputs=["summary", *(f"layer_{layer}" for layer in range(layers))])
     if not _agrees(path, model):

@@ -129,11 +129,8 @@ def connect(settings: RegistrySettings, folder: Path = Path()) -> Registry:
 
 
 class Registry:
-    """Registered models, versions, aliases and runs at one tracking URI. Created by `connect`.
-
-    Every method raises `RegistryError` if the server rejects the request; its subclass `RegistryUnavailableError` if it
-    gives no answer.
-    """
+    """Registered models, versions, aliases and runs at one tracking URI. Created by `connect`. Every method raises
+    `RegistryError` if the server rejects the request; its subclass `RegistryUnavailableError` if it gives no answer."""
 
     def __init__(self, client: MlflowClient, *, uri: str, address: str, settings: RegistrySettings) -> None:
         self.client = client
