@@ -22,7 +22,7 @@ for _name, _value in {
 
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor  # noqa: E402
 
-from components.registry.tracking.connection import Log  # noqa: E402
+from components.registry.tracking.log import Log  # noqa: E402
 from components.registry.tracking.registry import (  # noqa: E402
     PARENT,
     RETRAIN,
