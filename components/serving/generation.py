@@ -144,16 +144,13 @@ def fill_gaps(model: LanguageModel, tokenizer: Tokenizer, text: str, *, count: i
 
 @torch.no_grad()
 def fill_between(model: BidirectionalModel, tokenizer: Tokenizer, text: str, *, count: int = 5) -> Scored:
-    """The `count` most probable pieces for the gap of `text`, with p(w | left, right).
+    """The `count` most probable pieces for the gap of `text`, with
 
-        p(w | left, right) is proportional to p_forward(w | left) p_backward(w | right) / p(w)
+        p(w | left, right), proportional to p_forward(w | left) p_backward(w | right) / p(w)
 
-    by Bayes' rule, if both sides are independent given w; p(w) is the frequency in the tokenizer's text, and the same
-    for all pieces of an imported tokenizer, which has none. Normalised over the ordinary pieces: words of ELMo,
-    characters of FLAIR.
-
-    Raises:
-        DataError: the text has more than one gap, or none.
+    by Bayes' rule, if both sides are independent given w; p(w) is the frequency in the tokenizer's text, or constant if
+    the tokenizer is imported. Normalised over the ordinary pieces. Raises DataError: the text has more than one gap, or
+    none.
     """
     parts = GAPS.split(text)
     if len(parts) != 2:

@@ -26,12 +26,12 @@ from components.studies.frame import Outputs, Study
 STUDIES: LazyTable[Study] = LazyTable(
     {
         "ablation": "components.studies.ablation:STUDY",
-        "benefits": "components.studies.benefits:STUDY",
+        "benefits": "components.studies.benefits:BENEFITS",
         "contextuality": "components.studies.contextuality:STUDY",
         "effective-context": "components.studies.effective_context:STUDY",
-        "label-efficiency": "components.studies.label_efficiency:STUDY",
+        "label-efficiency": "components.studies.benefits:LABEL_EFFICIENCY",
         "layers": "components.studies.layers:STUDY",
-        "negative-transfer": "components.studies.negative_transfer:STUDY",
+        "negative-transfer": "components.studies.benefits:NEGATIVE_TRANSFER",
         "neighbours": "components.studies.neighbours:STUDY",
         "ngrams": "components.studies.ngrams:STUDY",
         "prompts": "components.studies.prompt_study:STUDY",

@@ -12,7 +12,7 @@ import pytest
 
 from components.pipeline.costs import Duration, History, machine
 from components.settings.loading import load_params
-from flows import budget, stages
+from flows import stages
 from flows.execution import failure
 from flows.terminal import BudgetError
 
@@ -41,8 +41,8 @@ def test_a_run_is_stopped_at_its_budget_and_the_next_one_resumes(project, run, m
         self.seconds = next(begun)
         return begin_stage(self, stage)
 
-    begin_stage = budget.Spending.begin
-    monkeypatch.setattr(budget.Spending, "begin", begin)
+    begin_stage = stages.Spending.begin
+    monkeypatch.setattr(stages.Spending, "begin", begin)
     with pytest.raises(BudgetError, match="pretrain: stopped, because the run has used up its budget"):
         run()
     shown = capsys.readouterr()
@@ -92,7 +92,7 @@ def test_the_plan_of_a_run(project):
     assert "data: new version; `headstart retrain` adds it to DVC first" in shown
     assert "total: at least 2 h 0 min (60 min to 4 h 0 min)" in shown
     assert "no history on this machine: ingest@general, ingest@domain, evaluate, register; their first run" in shown
-    assert "over budget: 2.00 hours, and budget.hours is 1; `headstart retrain` would refuse to start" in shown
+    assert "over budget: 2.00 hours, and stages.hours is 1; `headstart retrain` would refuse to start" in shown
 
     actual = json.loads(plan(project, "--json"))
     assert actual["machine"] == here

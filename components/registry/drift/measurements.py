@@ -171,8 +171,8 @@ class ObservedClassifier(WrappedClassifier):
 
 def measure(classifier: Classifier, rows: Sequence[Fields], *, now: float = 0.0) -> tuple[list[Answer], Measured]:
     """The answers to N rows, and their measurements. A classifier may have `answer_measured(rows, projection)`: N
-    inputs, number of features F -> (F, S) random numbers with variance 1 / F -> the answers of `answer`; (N, 2) pieces
-    and unknown pieces; (N, S) projections of features of the order of 1."""
+    inputs, number of features F -> (F, S) random numbers with variance 1 / F -> the answers; (N, 2) pieces and unknown
+    pieces; (N, S) projections of features of the order of 1."""
     records = np.zeros(len(rows), dtype=ROW)
     if (answer_measured := getattr(classifier, "answer_measured", None)) is not None:
         answers, counts, sketches = answer_measured(rows, projection)
