@@ -37,6 +37,7 @@ from components.registry.champion import find_champion
 from components.registry.tracking import Registry, connect
 from components.reporting.results import Column, add_record_option, record
 from components.settings.loading import load_params
+from flows.processes import free_port
 
 START_SECONDS = 300.0
 QUIET = subprocess.DEVNULL
@@ -44,13 +45,6 @@ Processes = dict[str, subprocess.Popen[bytes]]
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 HEAD = b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 HEALTH = {"headstart": "/readyz", "mlflow": "/ping", "ray": "/-/healthz"}
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until_up(url: str, process: subprocess.Popen[bytes]) -> None:

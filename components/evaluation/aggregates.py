@@ -33,7 +33,6 @@ from components.data.tasks.examples import TaskFacts, read_facts, read_split, st
 from components.data.tasks.results import KIND, OUT_OF_FOLD, best_score, read_answers
 from components.settings.evaluate import EvaluateSettings
 
-BASELINES = "baselines"
 #: `data.tasks.<name>.selection` -> split of the predictions by which choices are made.
 SELECTION = {"dev": "dev", "budget": OUT_OF_FOLD}
 #: (budget, seed) -> one vector per row.

@@ -66,7 +66,6 @@ from components.data.tasks.kinds import scoring_for
 from components.data.tasks.mistakes import mistakes
 from components.data.tasks.results import Average, best_score, read_averages
 from components.evaluation.aggregates import (
-    BASELINES,
     Answers,
     Cell,
     Run,
@@ -82,7 +81,7 @@ from components.evaluation.aggregates import (
 from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve, worth
 from components.evaluation.compare import best_by_budget, comparisons, recipes, statements, transfer
 from components.settings.evaluate import EvaluateSettings
-from components.settings.section import BASELINE, Section
+from components.settings.section import BASELINE, BASELINES, Section
 
 KIND = "evaluation"
 SCHEMA = 1

@@ -12,9 +12,9 @@ from components.data.tasks.examples import TaskFacts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.mistakes import Mistake, has_confusion, mistakes
 from components.data.tasks.results import read_answers
-from components.evaluation.aggregates import BASELINES, SELECTION, rows_of_selection
+from components.evaluation.aggregates import SELECTION, rows_of_selection
 from components.pages.project import Project
-from components.settings.section import BASELINE
+from components.settings.section import BASELINE, BASELINES
 
 #: Rows on one page, and largest number of classes with a table of confusions.
 PAGE, CLASSES = 25, 30

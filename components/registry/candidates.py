@@ -14,10 +14,10 @@ from pydantic import Field
 from components.core.artifacts import MANIFEST, SCHEMA, Manifest, read_json, read_manifest, writing
 from components.core.errors import ArtifactError
 from components.data.tasks.budgets import budget_name
-from components.registry.runs import BASELINES, CLASSIFIER, FROZEN_CLASSIFIER, artifact_of
+from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER, artifact_of
 from components.registry.tracking import Version
 from components.settings.registry import RegistrySettings
-from components.settings.section import VECTORS, Section, Start
+from components.settings.section import BASELINES, VECTORS, Section, Start
 from components.settings.systems import FROZEN, TASK_ADAPTED, System
 
 

@@ -26,9 +26,10 @@ from components.learners.prediction import Classifier, predict_rows
 from components.registry.champion import load_version
 from components.registry.ledger import Ledger, State
 from components.registry.promotion import Latency, Scored, TestRows, decide
-from components.registry.runs import BASELINES, read_leakage, results_of
+from components.registry.runs import read_leakage, results_of
 from components.registry.tracking import Registry, Version
 from components.settings.registry import PromotionRule
+from components.settings.section import BASELINES
 
 #: In place of the name of a system: the baseline with the highest score on test. Choosing it on test favours the
 #: baselines.

@@ -26,11 +26,11 @@ from components.data.tasks.examples import read_split
 from components.registry.aliases import move, observe
 from components.registry.judging import Contest, judge
 from components.registry.ledger import Ledger, OvertakenError, State, taint_in_words
-from components.registry.runs import BASELINES, evaluation_warnings, figures, recipe_difference, results_of, story
+from components.registry.runs import evaluation_warnings, figures, recipe_difference, results_of, story
 from components.registry.stage import REGISTERED
 from components.registry.tracking import Version, connect
 from components.settings.registry import PromotionRule, RegistrySettings
-from components.settings.section import Section
+from components.settings.section import BASELINES, Section
 
 DECISION = "decision.json"
 SCHEMA = 1

@@ -13,7 +13,7 @@ from components.core.artifacts import read_json
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.data.tasks.budgets import ALL
 from components.data.tasks.results import best_point
-from components.settings.section import BASELINE
+from components.settings.section import BASELINE, BASELINES
 from components.settings.systems import System
 
 
@@ -25,8 +25,6 @@ class DevScore(NamedTuple):
     score: float
 
 
-#: Folder of the results of all systems without a language model, next to the results of the stage `finetune`.
-BASELINES = "baselines"
 #: Folders of classifiers in the results of a system; the second is the head on the frozen encoder.
 CLASSIFIER, FROZEN_CLASSIFIER = "classifier", "classifier-frozen"
 

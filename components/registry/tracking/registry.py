@@ -19,6 +19,7 @@ from components.core.data_version import UNKNOWN, DataVersion
 from components.core.errors import RegistryError, RegistryUnavailableError
 from components.core.masking import masked, masked_json, masked_values
 from components.core.measurements import Point, run_id
+from components.data.tasks.task_io import TEXT_EXAMPLES
 from components.registry.tracking.connection import as_default, is_unanswered, probe, translated
 from components.registry.version import PREFIX, Version
 from components.settings.registry import SQLITE, RegistrySettings, located
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 #: Module of the installed package that loads a bundle for MLflow, and the package.
 LOADER: Final = "components.registry.pyfunc"
 PACKAGE: Final = "headstart"
-#: Input examples of an encoder.
-EXAMPLES: Final = ({"text": "The name of the bucket."}, {"text": "Whether versioning is on."})
 
 
 def log_model(bundle: Path, form: TaskIO | None, *, model_id: str, run: str) -> Any:
@@ -55,7 +54,7 @@ def log_model(bundle: Path, form: TaskIO | None, *, model_id: str, run: str) -> 
         loader_module=LOADER,
         data_path=str(bundle),
         signature=signature(form),
-        input_example=pandas.DataFrame(list(form.examples if form else EXAMPLES)),
+        input_example=pandas.DataFrame(list(form.examples if form else TEXT_EXAMPLES)),
         pip_requirements=[PACKAGE],
     )
 
