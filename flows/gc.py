@@ -15,9 +15,9 @@ import typer
 from components.cli.common import PARAMS, ParamsFile, print_table
 from components.core.errors import ConfigError, HeadstartError
 from components.core.resources import PIPELINE
+from components.pipeline.monitoring.disk import in_units
 from components.pipeline.monitoring.garbage import (
     Garbage,
-    in_units,
     old_checkpoints,
     old_features,
     old_logs,

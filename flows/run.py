@@ -14,7 +14,7 @@ from components.core.artifacts import read_json, write_atomic
 from components.core.data_version import dvc_config
 from components.core.errors import ArtifactError
 from components.pipeline.identity import STAGE as IDENTITY
-from components.pipeline.monitoring import garbage
+from components.pipeline.monitoring import disk
 from components.pipeline.running import request
 from components.pipeline.stages import STAGES
 from components.reporting.findings import FOLDER
@@ -141,16 +141,16 @@ def check_space(plan: Plan, *, params: Path, root: Path) -> None:
     storage = settings.cluster.storage
     kinds = dvc_config(root).get("cache", {}).get("type", "reflink,copy")
     recorded = recorded_outputs(params.with_name("dvc.lock"))
-    estimate = garbage.needs(
+    estimate = disk.needs(
         running,
         {name: sum(int(each.get("size", 0)) for each in outs) for name, outs in recorded.items()},
-        data=sum(garbage.size_of(path) for path in {root / path for path in paths}),
+        data=sum(disk.size_of(path) for path in {root / path for path in paths}),
         out=root / settings.run.out,
         # Linked outputs take no further space. Few file systems have reflinks; DVC then takes the next kind.
         cache=None if {"hardlink", "symlink"} & {*kinds.replace(" ", "").split(",")} else root / ".dvc" / "cache",
         checkpoints=None if "://" in storage else root / storage,
     )
-    garbage.check_space(estimate, spare=SPARE_BYTES)
+    disk.check_space(estimate, spare=SPARE_BYTES)
 
 
 def conclude(done: dict[str, list[str]], params: Params, monitor: Monitor, *, file: Path, root: Path) -> None:

@@ -17,7 +17,7 @@ from components.core.masking import masked
 from components.core.processors import cores, processor_name
 from components.core.progress import duration
 from components.pipeline.jobs import PARALLEL
-from components.pipeline.monitoring.garbage import size_of
+from components.pipeline.monitoring.disk import size_of
 from components.pipeline.stages import STAGES, TRAINING
 from components.settings.cluster import ClusterSettings
 from components.settings.params import Params

@@ -5,30 +5,25 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
 
 from components.core.artifacts import SCHEMA, read_manifest
 from components.core.errors import ArtifactError, RegistryError, SchemaError
 from components.learners.abstention import abstaining
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
-from components.registry.version import Version
-from components.settings.registry import RegistrySettings
+from components.registry.version import PREFIX, Version
+from components.settings.registry import SQLITE, RegistrySettings, located
 
 if TYPE_CHECKING:
     from components.registry.tracking import Registry
-import sqlite3
-from contextlib import closing
-from typing import Final
-from urllib.parse import unquote, urlsplit
-
-from components.registry.version import PREFIX
-from components.settings.registry import SQLITE, located
 
 #: Revisions of MLflow's schema whose tables are read here.
 REVISIONS: Final = frozenset({"dc11669786a5"})

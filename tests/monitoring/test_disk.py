@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from components.cli import main as cli
 from components.core.errors import ConfigError, DiskSpaceError, TransientError, disk_full
-from components.pipeline.monitoring.garbage import Need, check_space, needs
+from components.pipeline.monitoring.disk import Need, check_space, needs
 from components.pipeline.stages import STAGES, TRAINING
 
 SIZES = {"ingest@domain": 100, "adapt@ulmfit": 50, "adapt@bert": 400, "evaluate@t": 3}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
@@ -19,19 +19,13 @@ from components.core.data_version import UNKNOWN, DataVersion
 from components.core.errors import RegistryError, RegistryUnavailableError
 from components.core.masking import masked, masked_json, masked_values
 from components.core.measurements import Point, run_id
-from components.data.tasks.task_io import TEXT_EXAMPLES
+from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO
 from components.registry.tracking.connection import as_default, is_unanswered, probe, translated
 from components.registry.version import PREFIX, Version
 from components.settings.registry import SQLITE, RegistrySettings, located
 
 if TYPE_CHECKING:
-    from components.data.tasks.task_io import TaskIO
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
     from mlflow.models import ModelSignature
-
-    from components.data.tasks.task_io import TaskIO
 
 #: Module of the installed package that loads a bundle for MLflow, and the package.
 LOADER: Final = "components.registry.pyfunc"
