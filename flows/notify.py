@@ -79,7 +79,9 @@ def install(address: str) -> list[str]:
     if auth := os.environ.get("PREFECT_API_AUTH_STRING"):
         updates[PREFECT_API_AUTH_STRING] = auth
     with temporary_settings(updates), get_client(sync_client=True) as client:
-        actions, receivers = _actions(_page(address))
+        actions, receivers = _actions(
+            (os.environ.get("PREFECT_UI_URL") or address.rstrip("/").removesuffix("/api")).rstrip("/")
+        )
         for occasion in OCCASIONS:
             existing = client.read_automations_by_name(occasion.name)
             for double in existing[1:] if actions else existing:
@@ -159,10 +161,6 @@ def _text(occasion: Occasion, link: str) -> str:
 
 def _payload(occasion: Occasion, link: str) -> str:
     return f'{{% set text %}}{_text(occasion, link)}{{% endset %}}{{"text": {{{{ text|string|tojson }}}}}}'
-
-
-def _page(address: str) -> str:
-    return (os.environ.get("PREFECT_UI_URL") or address.rstrip("/").removesuffix("/api")).rstrip("/")
 
 
 def send_trial() -> None:

@@ -135,7 +135,8 @@ def pull(root: Path) -> list[str]:
         with changing_data(root):
             run_command([*DVC, "checkout", "--quiet", "data.dvc"], source=SOURCE, root=root, limit_s=TRANSFER_S)
         data_to_pull(root).unlink(missing_ok=True)
-        report.append(f"data: new version, {_size(root)}")
+        (entry,) = (read_yaml(root / "data.dvc") or {})["outs"]
+        report.append(f"data: new version, {entry.get('nfiles', 1)} files, {entry['size'] / 1e6:.1f} MB")
     for line in report:
         terminal.say(line, source=SOURCE)
     return report
@@ -318,12 +319,6 @@ def _listed(root: Path, command: str, *arguments: str) -> list[str]:
 
 def _is_record(path: str, patterns: Sequence[str] = RECORDS) -> bool:
     return any(Path(path).match(pattern) for pattern in patterns)
-
-
-def _size(root: Path) -> str:
-    """Files and size of the data, as data.dvc states them."""
-    (entry,) = (read_yaml(root / "data.dvc") or {})["outs"]
-    return f"{entry.get('nfiles', 1)} files, {entry['size'] / 1e6:.1f} MB"
 
 
 def _upstream(root: Path) -> str | None:

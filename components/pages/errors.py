@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from components.data.tasks.data import Split
-from components.data.tasks.examples import TaskFacts, read_split
+from components.data.tasks.examples import read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.mistakes import Mistake, has_confusion, mistakes
 from components.data.tasks.results import read_answers
@@ -87,7 +87,9 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
     if not seeds:
         return None
     seed = _known(wanted.get("seed", ""), seeds, seeds[0])
-    split = _rows(project, task, facts, split_name, budget, seed)
+    examples = project.examples(task)
+    held = None if split_name == "test" else rows_of_selection(examples, facts)
+    split = read_split(examples, "test") if held is None else held(budget, seed)
     given = answers[system, budget, seed]
     errors = mistakes(split, given, kind=facts.kind, labels=facts.labels)
     choice = Choice(
@@ -122,13 +124,6 @@ def _folder(task: str, system: Mapping[str, Any]) -> str:
 
 def _known(given: str, choices: Sequence[Any], default: Any) -> Any:
     return next((value for value in choices if str(value) == given), default)
-
-
-def _rows(project: Project, task: str, facts: TaskFacts, split: str, budget: int, seed: int) -> Split:
-    examples = project.examples(task)
-    if split == "test":
-        return read_split(examples, "test")
-    return rows_of_selection(examples, facts)(budget, seed)
 
 
 def _selected(entry: Mistake, choice: Choice) -> bool:
