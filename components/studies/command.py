@@ -22,7 +22,7 @@ from components.reporting.findings import Chapter
 from components.settings.loading import load_params
 from components.studies.frame import Outputs, Study
 
-#: Name -> "module:attribute". A study is a file that ends in `STUDY = Study(...)`, and a line of this table.
+#: Name -> "module:attribute". A study is an entry `Study(...)` at the end of a file, and a line of this table.
 STUDIES: LazyTable[Study] = LazyTable(
     {
         "ablation": "components.studies.ablation:STUDY",
