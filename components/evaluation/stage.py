@@ -23,7 +23,7 @@ evaluation.json
                    steps), seconds}]}],
         training_curve: [{epoch, <main>}],
         artifact: {budget, seeds, labels (rows that any seed has learned from), selection, scores: {name: {mean, low,
-            high}}}}]: the stored model, which ensembles have not (`evaluation.artifacts`). per_class,
+            high}}}}]: the stored model, which ensembles have not. per_class,
         confusion and calibration are empty if the kind has none
     best: {budget: system}, by the mean of the primary metric
     challenger: {system, against, gain: {mean, low, high}, text}: the stored model with the best score of selection
@@ -39,7 +39,7 @@ evaluation.json
         (number), rows: [{row, fields, slice, true, predicted, size}]} (`components.data.tasks.mistakes`)
     headline: a sentence about `worth` at the smallest budget, for the system that is best on dev
     learned_languages: languages of train, if the slices are languages; otherwise empty
-    transfer: scratch, pretrained and adapted by class and slice (`evaluation.transfer`)
+    transfer: scratch, pretrained and adapted by class and slice (`evaluation.compare`)
     statements: [{kind, holds, budget, text}]
 """
 
