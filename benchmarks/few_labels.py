@@ -51,11 +51,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.comparison.cells import Cells, Key, score
 from benchmarks.comparison.headstart import HEADSTART, learn
-from benchmarks.comparison.sets import SETS, Prepared, prepare
+from benchmarks.comparison.sets import SETS, Cells, Key, Prepared, prepare, score
 from benchmarks.comparison.summary import summarise
-from components.reporting.recording import add_record_option
+from components.reporting.results import add_record_option
 
 HERE = Path(__file__).parent / "comparison"
 #: System -> its environment; None: Headstart's.
@@ -202,7 +201,6 @@ def provenance(key: Key, data: Prepared) -> dict[str, Any]:
 
 
 def main(words: Iterable[str] | None = None) -> None:
-    """Parse the command line and do what it says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     make = commands.add_parser("environments", help="create the environments of the other systems")

@@ -45,8 +45,7 @@ import psutil
 from sklearn.metrics import f1_score
 
 from components.data.sampling import read_rows
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 #: Name of the task, and of the labelled file that it is named after.
@@ -69,12 +68,8 @@ class Peers:
 
 @dataclass(frozen=True)
 class First:
-    """From data.csv to the first prediction.
-
-    Attributes:
-        wall, processor: seconds.
-        macro_f1: of the predictions of new.csv.
-    """
+    """From data.csv to the first prediction. `wall`, `processor`: seconds. `macro_f1`: of the predictions of
+    new.csv."""
 
     wall: float
     processor: float
@@ -82,13 +77,8 @@ class First:
 
 
 class Project:
-    """An empty folder in which commands are timed.
-
-    Args:
-        folder: the folder.
-        rows: (text, label) of labelled rows.
-        further: of rows whose labels are not given.
-    """
+    """An empty folder in which commands are timed. `folder`: the folder. `rows`: (text, label) of labelled rows.
+    `further`: of rows whose labels are not given."""
 
     def __init__(self, folder: Path, rows: Sequence[tuple[str, str]], further: Sequence[tuple[str, str]]) -> None:
         self.folder = folder
@@ -127,7 +117,6 @@ class Project:
         self._note(step, answered, _processor_time() - before)
 
     def macro_f1(self, labels: Sequence[str]) -> float:
-        """Macro F1 of predicted labels of new.csv."""
         return float(f1_score(list(self._answers.values()), labels, average="macro", labels=self.names))
 
     def peer(self, system: str, python: Path, start: str, *, limit: float) -> First | None:
@@ -214,14 +203,7 @@ def _server(folder: Path) -> Iterator[int]:
 
 
 def measure(
-    file: Path,
-    text: str,
-    label: str,
-    start: str | None,
-    *,
-    counts: tuple[int, int],
-    peers: Peers,
-    folder: Path,
+    file: Path, text: str, label: str, start: str | None, *, counts: tuple[int, int], peers: Peers, folder: Path
 ) -> tuple[dict[str, tuple[float, float]], dict[str, First]]:
     """Wall and processor seconds of every step, and what each library takes to its first prediction.
 
@@ -266,7 +248,6 @@ def measure(
 
 
 def main() -> None:
-    """Measure every case in a folder of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--case", nargs="+", action="append", required=True, metavar="TITLE FILE TEXT LABEL [START]", dest="cases"

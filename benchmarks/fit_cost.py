@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import f1_score
 
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 
 #: Held-out rows.
 HELD = 800
@@ -123,7 +122,6 @@ def summary(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Parse the command line and do what it says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     measure = commands.add_parser("run", help="measure cells")

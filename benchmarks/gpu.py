@@ -62,11 +62,7 @@ LIMITS = {
 
 
 def run_step(name: str, *, cpu: bool) -> dict[str, Any]:
-    """Run a step in this process.
-
-    Raises:
-        SystemExit: there is no GPU.
-    """
+    """Run a step in this process. Raises SystemExit: there is no GPU."""
     # Before torch: cuBLAS reads it when it is initialised.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
@@ -115,12 +111,10 @@ def in_process(name: str, *, cpu: bool) -> dict[str, Any]:
 
 
 def write_record(name: str | None, lines: list[dict[str, Any]]) -> None:
-    """Write the throughputs as a result of the documentation."""
     measured = [line for line in lines if line["step"] in THROUGHPUTS and "result" in line]
     if name is None or not measured:
         return
-    from components.reporting.recording import record
-    from components.reporting.results import Column
+    from components.reporting.results import Column, record
 
     columns = [
         Column(name="headstart", title="tokens per second", format=",.0f"),
@@ -144,7 +138,6 @@ def write_record(name: str | None, lines: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Run the chosen steps, or one of them inside its process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", choices=[*LIMITS, []], help="default: all")
     parser.add_argument("--cpu", action="store_true", help="tiny sizes on the CPU")

@@ -47,8 +47,11 @@ from components.learners.task_models.kinds import find_task  # noqa: E402
 from components.learners.task_models.model import TaskModel  # noqa: E402
 from components.models.encoder import build_model, load_encoder, save_encoder  # noqa: E402
 from components.registry.exports.champion import export_encoder  # noqa: E402
-from components.reporting.recording import add_record_option, record  # noqa: E402
-from components.reporting.results import Column  # noqa: E402
+from components.reporting.results import (  # noqa: E402
+    Column,
+    add_record_option,
+    record,
+)
 from components.settings.finetune import FinetuneSettings  # noqa: E402
 from components.settings.tokenizer import WordPieceSettings  # noqa: E402
 from components.settings.training import Training  # noqa: E402
@@ -69,7 +72,6 @@ Label = Callable[[Sequence[str]], Any]
 
 
 def main() -> None:
-    """Compare the probabilities of all systems, then measure throughput and latency."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classifier", type=Path, help="directory of a fine-tuned BERT classifier")
     parser.add_argument("--texts", type=Path, help="tsv or csv with a header, or jsonl; .gz, .zst")

@@ -25,10 +25,8 @@ from pathlib import Path
 from components.data.formats.lines import Reading
 from components.data.ingestion.readers import raw_files, read_texts
 from components.data.ingestion.stage import IngestJob, ingest
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
-from components.settings.data import CorpusSource
-from components.settings.ingest import IngestSettings
+from components.reporting.results import Column, add_record_option, record
+from components.settings.data import CorpusSource, IngestSettings
 
 
 def write_corpus(sources: list[Path], target: Path, *, megabytes: float, of_a_file: float = 64) -> float:
@@ -82,7 +80,6 @@ def take_one_core() -> None:
 
 
 def main() -> None:
-    """Write the corpus, measure the runs, print medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", type=Path, nargs="+", help="folders of real text")
     parser.add_argument("--megabytes", type=float, default=200)

@@ -28,8 +28,7 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from components.data.scoring.intervals import CONFIDENCE, interval
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 
 #: Labels per class of the probe, rows of dev and held-out pieces at most.
 LABELS: Final = 20
@@ -110,8 +109,7 @@ def probe(encoder: Any, params: Any, job: Mapping[str, Any]) -> float:
     from sklearn.metrics import f1_score
 
     from components.studies.frame import Outputs
-    from components.studies.frozen import Labelled, layer_vectors, numbers_of
-    from components.studies.regression import normalised, regressed
+    from components.studies.frozen import Labelled, layer_vectors, normalised, numbers_of, regressed
 
     data = Labelled.of(Outputs(params), job["task"])
     sample, settings = data.sample(LABELS, seed=job["seed"]), params.finetune[job["block"]]
@@ -123,7 +121,6 @@ def probe(encoder: Any, params: Any, job: Mapping[str, Any]) -> float:
 
 
 def main() -> None:
-    """Train all recipes with all seeds; print and record a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("params", type=Path)
     parser.add_argument("task")

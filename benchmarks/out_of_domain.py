@@ -22,8 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.comparison.sets import SETS, prepare
 from components.learners.domain import Domain
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 
 NAMES: Final = ("sst2", "trec", "clinc150", "truevoice-action")
 #: Texts of a test split that are tried.
@@ -37,7 +36,6 @@ def texts_of(path: Path) -> list[str]:
 
 
 def main() -> None:
-    """Measure the sets and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("folder", type=Path, help="where the sets are prepared")

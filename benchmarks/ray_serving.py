@@ -36,14 +36,12 @@ class Model:
         return predict_rows(self._classifier, [(text,) for text in texts])
 
     async def __call__(self, request: Request) -> dict[str, Any]:
-        """Answer a request of one text."""
         content = await request.json()
         (text,) = content["inputs"]["text"]
         return {"predictions": [await self.predict(text)]}
 
 
 def main() -> None:
-    """Serve until a signal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task")
     parser.add_argument("--port", type=int, required=True)

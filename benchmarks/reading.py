@@ -20,8 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 
 #: Library -> statements that read `path`, a csv or jsonl file, and count its rows.
 LIBRARIES: Final = {
@@ -95,7 +94,6 @@ def measure(library: str, form: str, path: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=1000)
     parser.add_argument("--repeats", type=int, default=3)

@@ -55,12 +55,14 @@ from components.data.tasks.selection import Training  # noqa: E402
 from components.learners.words.classifier import WordsModel, load_words, save_words  # noqa: E402
 from components.learners.words.systems import SYSTEMS  # noqa: E402
 from components.models import family  # noqa: E402
-from components.reporting.recording import add_record_option, record  # noqa: E402
-from components.reporting.results import Column  # noqa: E402
+from components.reporting.results import (  # noqa: E402
+    Column,
+    add_record_option,
+    record,
+)
 from components.serving.parts import LoadableModel, PartOptions, predict_parts  # noqa: E402
 from components.settings.cluster import ClusterSettings  # noqa: E402
-from components.settings.data import CorpusSource  # noqa: E402
-from components.settings.ingest import IngestSettings  # noqa: E402
+from components.settings.data import CorpusSource, IngestSettings  # noqa: E402
 from components.settings.tokenizer import TokenizerSettings  # noqa: E402
 from components.tokenization import load_tokenizer  # noqa: E402
 from components.tokenization.store import TokenStore  # noqa: E402
@@ -99,19 +101,14 @@ class Memory:
 
 
 def ingest_step(folder: Path) -> dict[str, float]:
-    """Raw text to documents."""
     job = IngestJob(
-        name="scale",
-        source=CorpusSource(path=str(folder / "raw")),
-        settings=IngestSettings(),
-        output=folder / "corpus",
+        name="scale", source=CorpusSource(path=str(folder / "raw")), settings=IngestSettings(), output=folder / "corpus"
     )
     ingest(job)
     return {"corpus_bytes": size_of(folder / "corpus")}
 
 
 def tokenize_step(folder: Path) -> dict[str, float]:
-    """Documents to token ids."""
     tokenize(TokenizeJob(corpus=folder / "corpus", tokenizer=folder / "tokenizer", output=folder / "tokens"))
     return {
         "token_bytes": size_of(folder / "tokens"),
@@ -120,7 +117,6 @@ def tokenize_step(folder: Path) -> dict[str, float]:
 
 
 def epoch_step(folder: Path) -> dict[str, float]:
-    """All batches of an epoch, without a model."""
     store, tokenizer = TokenStore(folder / "tokens", "train"), load_tokenizer(folder / "tokenizer")
     config = family(FAMILY).config(vocabulary=tokenizer.vocab_size)
     options: dict[str, Any] = {"batch_size": ROWS, "window": WINDOW, "seed": 0}
@@ -247,11 +243,8 @@ def run_stages(folder: Path, name: str) -> None:
 
 
 def on_nodes(folder: Path, *, count: int, kill: bool) -> StagesRun:
-    """The stages on a new cluster.
-
-    Args:
-        kill: whether a node is killed when a third of the raw files are read, and another one joins.
-    """
+    """The stages on a new cluster. `kill`: whether a node is killed when a third of the raw files are read, and another
+    one joins."""
     name = f"nodes-{count}{'-killed' if kill else ''}"
     work = folder / f"{name}-cluster"
     for hidden in (work, folder / name):
@@ -275,7 +268,6 @@ def on_nodes(folder: Path, *, count: int, kill: bool) -> StagesRun:
 
 
 def drive(folder: Path, name: str, variables: Mapping[str, str]) -> subprocess.Popen[str]:
-    """A process of `run_stages`."""
     command = [sys.executable, __file__, str(folder), "--stages", name]
     process = subprocess.Popen(command, env=dict(variables), stdout=subprocess.PIPE, text=True)
     atexit.register(kill_tree, process.pid)
@@ -283,7 +275,6 @@ def drive(folder: Path, name: str, variables: Mapping[str, str]) -> subprocess.P
 
 
 def results_of(driver: subprocess.Popen[str]) -> StagesRun:
-    """What `run_stages` has printed."""
     output, _ = driver.communicate()
     if driver.returncode:
         raise RuntimeError(output)
@@ -350,7 +341,6 @@ def measure_nodes(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure every size; prints one line of JSON for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", type=Path, nargs="+", help="folders of real text")
     parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.5, 1.0])

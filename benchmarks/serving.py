@@ -35,9 +35,9 @@ import psutil
 from components.data.tasks.examples import read_split
 from components.registry.champion import find_champion
 from components.registry.tracking import Registry, connect
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 from components.settings.loading import load_params
+from flows.processes import free_port
 
 START_SECONDS = 300.0
 QUIET = subprocess.DEVNULL
@@ -47,15 +47,7 @@ HEAD = b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicat
 HEALTH = {"headstart": "/readyz", "mlflow": "/ping", "ray": "/-/healthz"}
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def wait_until_up(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait until a server answers."""
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
         try:
@@ -175,7 +167,6 @@ def started(servers: Mapping[str, Sequence[str]], registry: Registry) -> Iterato
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="")
     parser.add_argument("--beside", nargs="+", choices=["mlflow", "ray"], default=["mlflow"])

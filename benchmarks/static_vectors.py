@@ -25,8 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.comparison.sets import SETS, prepare
 from components.models.encoder import load_encoder
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 from components.tokenization.special import UNK
 from components.training.pretraining import static
 
@@ -75,7 +74,6 @@ def score(x: NDArray[np.float64], y: NDArray[np.int64], *, labels: int, draw: in
 
 
 def main() -> None:
-    """Measure the sets and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("folder", type=Path, help="where the sets are prepared")

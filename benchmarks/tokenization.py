@@ -22,8 +22,7 @@ import pyarrow as pa
 
 from components.core.processors import cores
 from components.data.segmenters import Segmentation
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import load_tokenizer
 from components.tokenization.bert import BertWordsTokenizer
@@ -62,7 +61,6 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path)
     parser.add_argument("--tokenizer", type=Path, help="directory of the tokenizer stage")

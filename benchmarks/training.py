@@ -43,33 +43,24 @@ from torch.nn import functional as F  # noqa: E402
 
 from components.models.base import Batch, LanguageModel  # noqa: E402
 from components.models.encoder import build_model  # noqa: E402
-from components.reporting.recording import add_record_option, record  # noqa: E402
-from components.reporting.results import Column  # noqa: E402
+from components.reporting.results import (  # noqa: E402
+    Column,
+    add_record_option,
+    record,
+)
 
 PIECES = 8000
 CHARACTERS = 200
 #: Dense bfloat16 FLOPs per second (NVIDIA's data sheets), by a part of the card's name.
-PEAKS = {
-    "H200": 989e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L4": 121e12,
-    "A10": 125e12,
-    "4090": 165e12,
-}
+PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12, "4090": 165e12}
 
 Loss = Callable[[], Tensor]
 
 
 @dataclass
 class Pair:
-    """Losses of Headstart's model and of the peer on the same batch; None if the peer is not installed.
-
-    Attributes:
-        tokens: tokens of a batch.
-        flops: FLOPs of the forward pass on a batch.
-    """
+    """Losses of Headstart's model and of the peer on the same batch; None if the peer is not installed. `tokens`:
+    tokens of a batch. `flops`: FLOPs of the forward pass on a batch."""
 
     model: LanguageModel
     loss: Loss
@@ -256,7 +247,6 @@ def carrying(model: LanguageModel, batch: Batch) -> Loss:
 def step(
     loss: Loss, model: nn.Module, optimizer: torch.optim.Optimizer, precision: AbstractContextManager[None]
 ) -> None:
-    """One training step."""
     optimizer.zero_grad(set_to_none=True)
     with precision:
         value = loss()
@@ -321,11 +311,8 @@ PAIRS: dict[str, tuple[Callable[[str, torch.device], Pair], tuple[str, ...]]] = 
 def compare(
     workload: str, size: str, device: torch.device, arguments: argparse.Namespace, flops: float
 ) -> dict[str, float]:
-    """Measure both models alternately and print tokens per second; returns these and their ratio.
-
-    Args:
-        flops: peak FLOPs per second of the device.
-    """
+    """Measure both models alternately and print tokens per second; returns these and their ratio. `flops`: peak FLOPs
+    per second of the device."""
     torch.manual_seed(0)
     pair = PAIRS[workload][0](size, device)
     running = steps_of(pair, device, bf16=arguments.bf16, compiled=arguments.compile)
@@ -359,7 +346,6 @@ def compare(
 
 
 def main() -> None:
-    """Measure the chosen workloads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", choices=[*PAIRS, "all"])
     parser.add_argument("--size", help="small, or a size of the workload on a GPU; default: all for the device")

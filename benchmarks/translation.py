@@ -20,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from components.core.artifacts import MANIFEST
 from components.pipeline.stages import STAGES
-from components.reporting.recording import add_record_option, record
-from components.reporting.results import Column
+from components.reporting.results import Column, add_record_option, record
 from components.settings.cluster import ClusterSettings
 from components.settings.loading import load_params
 
@@ -39,7 +38,6 @@ COLUMNS: Final = (
 
 
 def main() -> None:
-    """Train every network with every seed, and print the means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tokens", type=int, default=800_000)

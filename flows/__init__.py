@@ -1,8 +1,5 @@
-"""The flows: commands that run stages; DVC decides which of them are up to date.
-
-Importing this package sets defaults for Prefect, which reads them on its first import. Variables that are already set
-take precedence, so `PREFECT_API_URL`, `PREFECT_HOME` and the log level can be chosen as usual.
-"""
+"""The flows: commands that run stages. Importing this package sets defaults for Prefect, which reads them on its first
+import; variables that are already set take precedence."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A command that ends with the process that started it: `python -m flows.bound SIGNAL PARENT COMMAND...`.
-
-On Linux the kernel sends SIGNAL to the command when its parent ends, SIGKILL included (prctl(2), PR_SET_PDEATHSIG); the
-setting survives exec. Elsewhere the command is executed without it.
-"""
+"""A command that ends with the process that started it (on Linux): `python -m flows.bound SIGNAL PARENT COMMAND...`."""
 
 from __future__ import annotations
 

@@ -19,11 +19,8 @@ from flows.terminal import BudgetError, StageError
 
 
 def main(function: Callable[..., Any]) -> None:
-    """Run `function` with the flags of its signature.
-
-    SIGTERM and SIGHUP act like Ctrl-C: the processes of the stage end before this process.
-    (The default action would end this process alone.) A `HeadstartError` is one message and exit code 2.
-    """
+    """Run `function` with the flags of its signature. SIGTERM and SIGHUP act like Ctrl-C: the processes of the stage
+    end before this process. A `HeadstartError` is one message and exit code 2."""
     with contextlib.suppress(ConfigError):
         # Marks the children of this process: the next run ends them if this process is killed.
         os.environ.update(mark(find_root(Path())))

@@ -14,10 +14,10 @@ from components.core.progress import duration
 from components.pipeline import costs
 from components.pipeline.costs import Estimate, Total, Work
 from components.settings.loading import load_params
-from flows.budget import Spending
 from flows.command import main
 from flows.repository import find_root
 from flows.run import registry_is_unchanged, upcoming
+from flows.stages import Spending
 from flows.why import plan_to_explain
 
 WIDTH = 160

@@ -14,8 +14,7 @@ import typer
 
 from components.cli.common import print_table
 from components.core.errors import ConfigError, HeadstartError, nearest
-from components.reporting.recording import measured, write_result
-from components.reporting.results import RESULTS, Column, Row, read_result
+from components.reporting.results import RESULTS, Column, Row, measured, read_result, write_result
 from flows.command import main
 from flows.drills import kills, services
 from flows.drills.project import CHECKOUT, Session, environment
@@ -67,11 +66,7 @@ DRILLS = tuple(
 
 
 def run(names: Sequence[str], *, session: Session) -> list[Outcome]:
-    """Run drills one after the other; a failed one does not end the others.
-
-    Raises:
-        ConfigError: unknown name.
-    """
+    """Run drills one after the other; a failed one does not end the others. Raises ConfigError: unknown name."""
     drills = {drill.name: drill for drill in DRILLS}
     for name in names:
         if name not in drills:

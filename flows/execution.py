@@ -1,8 +1,5 @@
-"""Commands of a run: commands of DVC and of `headstart`, each in a process group of its own.
-
-Output goes to the terminal and to Prefect's log line by line. Everything else passes between the processes in files:
-the plan, and the error message of a `headstart` command. This module does not import Prefect.
-"""
+"""Commands of a run, of DVC and of `headstart`, each in a process group, with output to the terminal and to Prefect's
+log. Everything else passes between the processes in files. This module does not import Prefect."""
 
 from __future__ import annotations
 
@@ -35,21 +32,15 @@ _NOISE = re.compile(
 
 
 def add_folder(path: Path, *, root: Path) -> None:
-    """Run `dvc add` for a file or folder, so that its .dvc file identifies its content.
-
-    Raises:
-        StageError: the command failed.
-    """
+    """Run `dvc add` for a file or folder, so that its .dvc file identifies its content. Raises StageError: the command
+    failed."""
     # With --quiet DVC would not say why it failed.
     run_command((*DVC, "add", str(path)), source=path.name, root=root, limit_s=6 * 3600, show=False)
 
 
 def read_plan(pipeline: Path, *, root: Path) -> Plan:
-    """The plan of a dvc.yaml, computed by `flows.plan` in a separate process; see there for `Plan.problem`.
-
-    Raises:
-        StageError: the process crashed.
-    """
+    """The plan of a dvc.yaml, computed by `flows.plan` in a separate process; see there for `Plan.problem`. Raises
+    StageError: the process crashed."""
     with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
         file = Path(folder) / "plan.json"
         command = (sys.executable, "-m", "flows.plan", str(pipeline.relative_to(root)), str(file))
@@ -58,11 +49,8 @@ def read_plan(pipeline: Path, *, root: Path) -> Plan:
 
 
 def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 * 3600, show: bool = True) -> list[str]:
-    """Run a command of `headstart`, and show its output or return it only; arguments as of `run_command`.
-
-    Raises:
-        StageError: the command failed, with its error message.
-    """
+    """Run a command of `headstart`, and show its output or return it only; arguments as of `run_command`. Raises
+    StageError: the command failed, with its error message."""
     command: Sequence[str] = (sys.executable, "-m", "components.cli", *arguments)
     if not processes.WORKERS:
         # After a kill of this process nobody reads the result.
@@ -80,18 +68,9 @@ def run_command(
     beyond: StageError | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Run a command in the repository.
-
-    Args:
-        source: name of the stage, in front of each line and in the error message.
-        beyond: error if the time limit is exceeded; default: one that names the limit of dvc.yaml.
-
-    Returns:
-        The lines of its output.
-
-    Raises:
-        StageError: the command failed or exceeded its time limit. The message is printed here, once per attempt.
-    """
+    """Run a command in the repository; the lines of its output. `source`: name of the stage, in front of each line and
+    in the error message. `beyond`: error if the time limit is exceeded; default: one that names the limit of dvc.yaml.
+    Raises StageError: the command failed or exceeded its time limit; the message is printed here."""
     lines: list[str] = []
 
     def relay(line: str) -> None:
@@ -125,13 +104,8 @@ def say(line: str, *, source: str) -> None:
 
 
 def failure(name: str, code: int, lines: Sequence[str], *, message: str = "") -> StageError:
-    """The error of a command that has failed.
-
-    Args:
-        message: content of the file `ERROR_FILE`. An error with such a message has to be corrected by the user, so it
-            is final, unless the exit code means a `TransientError`. So is an error of DVC itself, about dvc.yaml
-            or the data. A killed or crashed stage is not.
-    """
+    """The error of a command that has failed. `message`: content of the file `ERROR_FILE`; an error with one is final,
+    as one of DVC itself, unless the exit code means a `TransientError`. A killed or crashed stage is not."""
     if code == BudgetError.exit_code:
         said = (line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: "))
         return BudgetError(f"{name}: {next(said, 'the budget is used up')}")

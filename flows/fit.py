@@ -1,7 +1,5 @@
-"""From labelled data to a served model: `headstart fit [LABELLED]`.
-
-The settings are written by `headstart init` if there are none; then `headstart retrain` runs them.
-"""
+"""From labelled data to a served model: `headstart fit [LABELLED]`, which is `headstart init` if there are no settings,
+then `retrain`."""
 
 from __future__ import annotations
 
@@ -33,8 +31,6 @@ MODULES = ("components.cli.onboarding.command", *PLANNING)
 
 @dataclass(frozen=True, kw_only=True)
 class FitFlags(DataFlags):
-    """Flags of `headstart fit`."""
-
     labelled: Annotated[
         Path | None, typer.Argument(help="Labelled file or folder; by default that of params.yaml.")
     ] = None
@@ -44,7 +40,6 @@ class FitFlags(DataFlags):
 
     @property
     def arguments(self) -> list[str]:
-        """The flags as arguments of `init`."""
         given = self.given | ({} if self.minutes is None else {"minutes": self.minutes})
         arguments = [*(f"--unlabelled={path}" for path in self.unlabelled), *(f"--start={each}" for each in self.start)]
         for name, value in given.items():

@@ -1,8 +1,5 @@
-"""The flow run of this process, if it executes one, and the times of a schedule.
-
-The import of Prefect takes a second. A process that has not imported it, and whose environment names no flow run, does
-not execute one, so that nothing is imported here.
-"""
+"""The flow run of this process, if it executes one, and the times of a schedule. Prefect is not imported without
+one."""
 
 from __future__ import annotations
 
@@ -44,7 +41,6 @@ def _of_run(attribute: str) -> str:
 
 
 def log(line: str) -> None:
-    """Write a line to its log."""
     if "prefect" not in sys.modules:
         return
     from prefect.exceptions import MissingContextError
@@ -58,12 +54,8 @@ def log(line: str) -> None:
 
 @dataclass(frozen=True)
 class Times:
-    """The times of a schedule.
-
-    Attributes:
-        cron: cron expression, in `timezone`; not used if `every` is given.
-        every: interval in seconds; 0: use `cron`.
-    """
+    """The times of a schedule. `cron`: cron expression, in `timezone`; not used if `every` is given. `every`: interval
+    in seconds; 0: use `cron`."""
 
     cron: str
     timezone: str

@@ -69,14 +69,8 @@ OCCASIONS = (
 
 
 def install(address: str) -> list[str]:
-    """Create or update the automations on a Prefect server; remove them if there is nobody to tell.
-
-    Returns:
-        Who is told, in words.
-
-    Raises:
-        ConfigError: the address of the mail server is invalid.
-    """
+    """Create or update the automations on a Prefect server; remove them if there is nobody to tell. Returns who is
+    told, in words. Raises ConfigError: the address of the mail server is invalid."""
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
@@ -85,7 +79,9 @@ def install(address: str) -> list[str]:
     if auth := os.environ.get("PREFECT_API_AUTH_STRING"):
         updates[PREFECT_API_AUTH_STRING] = auth
     with temporary_settings(updates), get_client(sync_client=True) as client:
-        actions, receivers = _actions(_page(address))
+        actions, receivers = _actions(
+            (os.environ.get("PREFECT_UI_URL") or address.rstrip("/").removesuffix("/api")).rstrip("/")
+        )
         for occasion in OCCASIONS:
             existing = client.read_automations_by_name(occasion.name)
             for double in existing[1:] if actions else existing:
@@ -143,11 +139,8 @@ def _actions(page: str) -> tuple[list[Any], list[str]]:
 
 def email_address() -> str | None:
     """The receivers in the notation of Apprise (https://github.com/caronc/apprise/wiki/Notify_email), which contains
-    the mail server, localhost by default; None: no e-mail.
-
-    Raises:
-        ConfigError: HEADSTART_SMTP is not the address of a mail server.
-    """
+    the mail server, localhost by default; None: no e-mail. Raises ConfigError: HEADSTART_SMTP is not the address of a
+    mail server."""
     receivers = [part.strip() for part in os.environ.get(EMAIL, "").split(",") if part.strip()]
     if not receivers:
         return None
@@ -170,16 +163,8 @@ def _payload(occasion: Occasion, link: str) -> str:
     return f'{{% set text %}}{_text(occasion, link)}{{% endset %}}{{"text": {{{{ text|string|tojson }}}}}}'
 
 
-def _page(address: str) -> str:
-    return (os.environ.get("PREFECT_UI_URL") or address.rstrip("/").removesuffix("/api")).rstrip("/")
-
-
 def send_trial() -> None:
-    """Send a message to every receiver, without Prefect's server.
-
-    Raises:
-        ConfigError: a receiver does not accept it.
-    """
+    """Send a message to every receiver, without Prefect's server. Raises ConfigError: a receiver does not accept it."""
     import httpx
     from prefect.blocks.notifications import SlackWebhook
 

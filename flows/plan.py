@@ -1,9 +1,5 @@
-"""DVC's status of every stage, with reasons, written as JSON: `python -m flows.plan dvc.yaml plan.json`.
-
-Runs in a process of its own: DVC takes locks, depends on the working directory and configures logging, and the flow
-imports Prefect only. The status of the whole pipeline takes about a second; `dvc repro` takes half a second per stage
-even if nothing has changed.
-"""
+"""DVC's status of every stage, with reasons, written as JSON: `python -m flows.plan dvc.yaml plan.json`, a process of
+its own because DVC takes locks, depends on the working directory and configures logging."""
 
 from __future__ import annotations
 
@@ -63,12 +59,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages in topological order.
-
-    Attributes:
-        data: `absent`, `changed` or `same`: whether `data/` differs from data.dvc.
-        problem: message if DVC could not read the pipeline, or if the settings are invalid.
-    """
+    """The stages in topological order. `data`: `absent`, `changed` or `same`: whether `data/` differs from data.dvc.
+    `problem`: message if DVC could not read the pipeline, or if the settings are invalid."""
 
     stages: tuple[Stage, ...]
     data: str = "absent"
@@ -85,11 +77,8 @@ class Plan:
         return cls(stages=tuple(Stage(**stage) for stage in stages), **raw)
 
     def refuse_problem(self) -> None:
-        """Raise `problem`, if there is one.
-
-        Raises:
-            ConfigError: DVC could not read the pipeline, or the settings are invalid.
-        """
+        """Raise `problem`, if there is one. Raises ConfigError: DVC could not read the pipeline, or the settings are
+        invalid."""
         if self.problem:
             raise ConfigError(self.problem)
 
@@ -107,14 +96,9 @@ class Plan:
 
 
 class Changes:
-    """Compares the stages of a pipeline with their last runs.
-
-    If code or settings have changed since the stage `identity` ran, the identities of all stages are computed here, so
-    the reasons are those that DVC finds after that stage has run.
-
-    Raises:
-        ConfigError: the identities have to be computed and the settings are invalid.
-    """
+    """Compares the stages of a pipeline with their last runs. If code or settings have changed since the stage
+    `identity` ran, the identities of all stages are computed here, so the reasons are those that DVC finds after that
+    stage has run. Raises ConfigError: the identities have to be computed and the settings are invalid."""
 
     def __init__(self, index: Any, repo: Any, *, params: Path) -> None:
         self.graph, self.repo = index.graph, repo
@@ -185,11 +169,8 @@ class Changes:
         return any(path == out or out in path.parents or path in out.parents for out in outs)
 
     def _files(self, dependency: Any) -> str:
-        """`: a.txt (changed), b.txt (new)` for a folder of raw data; empty if its earlier files are unknown.
-
-        DVC stores one listing of all of `data/` per version. The earlier files are taken from the listing in which the
-        folder has the MD5 of the last run.
-        """
+        """`: a.txt (changed), b.txt (new)` for a folder of raw data, by DVC's listing in which it has the MD5 of the
+        last run."""
         from dvc_data.hashfile.build import build
         from dvc_data.hashfile.hash_info import HashInfo
         from dvc_data.hashfile.tree import Tree
@@ -228,10 +209,8 @@ def _state(state: Any) -> str:
 
 
 def compute_plan(pipeline: Path, *, files: bool = False) -> Plan:
-    """The plan of a dvc.yaml; errors of DVC and of the settings are returned as `Plan.problem`.
-
-    The working directory must be the root of the repository.
-    """
+    """The plan of a dvc.yaml; errors of DVC and of the settings are returned as `Plan.problem`. The working directory
+    must be the root of the repository."""
     import networkx
     from dvc.exceptions import DvcException
     from dvc.repo import Repo

@@ -1,8 +1,5 @@
-"""Run a command as a group of processes that ends as a whole.
-
-SIGKILL of `dvc repro` leaves the stage's process running and writing. Every command therefore gets a session of its
-own, and whatever ends the wait (a time limit, Ctrl-C, a cancelled flow) ends every process of that session first.
-"""
+"""Run a command as a group of processes, in a session, that ends as a whole: SIGKILL of `dvc repro` would leave the
+stage's process running and writing."""
 
 from __future__ import annotations
 
@@ -71,9 +68,8 @@ def run(
     Every line that the command has written before its end is passed on. Its remaining processes are ended; a daemon
     that has left the session may keep the pipe open without blocking the caller.
 
-    Raises:
-        CommandTimeoutError: the command took longer than `limit_s` seconds; all of its processes have ended.
-        CommandStoppedError: the run ends; all of its processes have ended.
+    Raises CommandTimeoutError: the command took longer than `limit_s` seconds; all of its processes have ended. Raises
+    CommandStoppedError: the run ends; all of its processes have ended.
     """
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", buffering=0) as pipe:
@@ -119,8 +115,7 @@ def _started(command: Sequence[str], *, directory: Path, environment: Mapping[st
 @contextlib.contextmanager
 def working(root: Path, modules: Sequence[str], *, environment: Mapping[str, str]) -> Iterator[None]:
     """A block whose commands are executed by a worker, the one of an outer block if there is one; on Linux, if this is
-    the main thread.
-    """
+    the main thread."""
     if WORKERS or sys.platform != "linux" or not in_main_thread():
         yield
         return
@@ -169,11 +164,8 @@ def start(
     log: IO[Any] | int | None = None,
     number: signal.Signals = signal.SIGKILL,
 ) -> Popen[bytes]:
-    """Start a program in a session of its own. The kernel sends it a signal when this process ends.
-
-    Args:
-        log: receives its output; None: the output of this process does.
-    """
+    """Start a program in a session of its own. The kernel sends it a signal when this process ends. `log`: receives its
+    output; None: the output of this process does."""
     return subprocess.Popen(
         bound(command, number=number),
         cwd=directory,
@@ -195,7 +187,6 @@ def answers(url: str) -> bool:
 
 
 def free_port() -> int:
-    """A free TCP port of 127.0.0.1."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         return int(held.getsockname()[1])
@@ -228,8 +219,7 @@ class _Output:
         return len(data)
 
     def drain(self) -> None:
-        """Pass on the lines that an ended process has left in the pipe: at most `PIPE_BYTES`, because a daemon may keep
-        writing."""
+        """Pass on the lines that an ended process has left: at most `PIPE_BYTES`, because a daemon may keep writing."""
         left = PIPE_BYTES
         while left > 0 and (read := self.read(wait_s=0)):
             left -= read
@@ -265,10 +255,7 @@ def end_session(session: int) -> None:
 
 
 def end(
-    targets: Iterable[psutil.Process],
-    *,
-    more: Callable[[], Iterable[psutil.Process]] = tuple,
-    grace_s: float = GRACE_S,
+    targets: Iterable[psutil.Process], *, more: Callable[[], Iterable[psutil.Process]] = tuple, grace_s: float = GRACE_S
 ) -> None:
     """End processes (SIGTERM, then SIGKILL) and return when none is left."""
     living = {process.pid: process for process in targets}

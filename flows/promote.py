@@ -39,7 +39,7 @@ def command(
         else:
             act_on_registry(params, engine=LOCAL)
         return
-    from components.registry.commands import assign
+    from components.registry.aliases import assign
 
     settings = load_params(params)
     os.chdir(find_root(params.parent))

@@ -29,11 +29,8 @@ START_PRECISION_S = 1.0
 
 
 def find_root(start: Path) -> Path:
-    """The root of the DVC repository that contains `start`.
-
-    Raises:
-        ConfigError: neither `start` nor a parent folder contains `.dvc`.
-    """
+    """The root of the DVC repository that contains `start`. Raises ConfigError: neither `start` nor a parent folder
+    contains `.dvc`."""
     if (root := find_repository(start)) is None:
         raise ConfigError(f"{start.resolve()}: not in a DVC repository; run the command in the project's folder")
     return root
@@ -61,11 +58,9 @@ def data_to_pull(root: Path) -> Path:
 
 @contextmanager
 def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float = 0.5) -> Iterator[None]:
-    """Hold the repository's lock. A second run waits and names the holder, instead of failing at one of DVC's locks.
-
-    The operating system releases the lock when the process that holds it ends, SIGKILL included. The processes of a
-    killed holder are ended first, and its entries in DVC's locks removed.
-    """
+    """Hold the repository's lock; a second run waits and names the holder. The operating system releases it at the end
+    of the process, SIGKILL included; the processes of a killed holder are ended first, and its entries in DVC's locks
+    removed."""
     path = root / STATE / "lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
@@ -131,12 +126,8 @@ def read_locked(file: TextIO) -> dict[str, Any]:
 
 
 def release_dvc_locks(root: Path) -> None:
-    """Remove the entries of ended processes from DVC's table of read and write locks.
-
-    DVC (3.x) keeps pids in `.dvc/tmp/rwlock`, ignores an entry only if its pid is not in use, and cannot read the file
-    if a process was killed while writing it. A zombie, or an unrelated process that reuses the pid, blocks every
-    later `dvc repro` of the same paths.
-    """
+    """Remove the entries of ended processes from DVC's table of read and write locks, `.dvc/tmp/rwlock`: a zombie, an
+    unrelated process with the pid, or a half-written file would block every later `dvc repro` of the same paths."""
     table = root / ".dvc" / "tmp" / "rwlock"
     if not table.is_file():
         return
@@ -171,12 +162,9 @@ def _holds(pid: int, written: float) -> bool:
 
 
 def pipeline_of(params: Path, *, root: Path) -> Path:
-    """The dvc.yaml of a settings file, in the same folder; it is written if the settings have changed.
-
-    Raises:
-        ConfigError: the settings file does not exist, is outside of the repository or is not called params.yaml, the
-            settings are invalid.
-    """
+    """The dvc.yaml of a settings file, in the same folder; it is written if the settings have changed. Raises
+    ConfigError: the settings file does not exist, is outside of the repository or is not called params.yaml, the
+    settings are invalid."""
     params = params.resolve()
     if not params.is_file():
         raise ConfigError(f"{params}: does not exist; name the settings file with --params")

@@ -1,8 +1,5 @@
-"""The flows `retrain` and `promote` of a Prefect server: of a schedule, or of the server that `PREFECT_API_URL` names.
-
-Without a server `headstart retrain` and `headstart promote` do the same (`flows.stages`). A stage is a task. DVC
-decides whether it is up to date, so Prefect's task cache is disabled.
-"""
+"""The flows `retrain` and `promote` of a Prefect server, in which a stage is a task; without a server `headstart
+retrain` and `promote` do the same (`flows.stages`). DVC decides what is up to date, so Prefect's cache is disabled."""
 
 from __future__ import annotations
 
@@ -28,14 +25,8 @@ def is_retriable(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
 
 @task(name="stage", task_run_name="{stage.name}", cache_policy=NO_CACHE, retry_condition_fn=is_retriable)
 def run_stage(stage: Stage, root: Path) -> State[str]:
-    """Reproduce one stage with DVC.
-
-    Returns:
-        A completed state, whose name and result are the outcome.
-
-    Raises:
-        StageError: the stage failed, with its error message.
-    """
+    """Reproduce one stage with DVC. Returns a completed state, whose name and result are the outcome. Raises
+    StageError: the stage failed, with its error message."""
     outcome = stages.reproduce(stage, root)
     return Completed(name=outcome, message=f"{stage.name}: {outcome.lower()}", data=outcome)
 
@@ -64,20 +55,10 @@ TASKS = Engine(
 
 @flow(name="retrain", flow_run_name=run_name)
 def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, list[str]]:
-    """Run every stage that is not up to date, in topological order. A second run in the same repository waits for the
-    first.
-
-    Args:
-        rebuild: whether corpora, vocabularies and adapted models start anew instead of from their last state.
-
-    Returns:
-        Outcome (Completed, Cached, Skipped) -> names of the stages.
-
-    Raises:
-        ConfigError: the settings or dvc.yaml are wrong; nothing has run.
-        DiskSpaceError: there is too little disk space; nothing has run.
-        StageError: a stage failed; the outputs of earlier stages are kept, and the next run resumes there.
-    """
+    """Run every stage that is not up to date, in topological order, after other runs of the repository. `rebuild`:
+    whether corpora, vocabularies and adapted models start anew. Returns outcome (Completed, Cached, Skipped) -> names
+    of the stages. Raises ConfigError: the settings or dvc.yaml are wrong, or DiskSpaceError; nothing has run. Raises
+    StageError: a stage failed; earlier outputs are kept, and the next run resumes there."""
     begin_scheduled()
     return run_pipeline(Path(params).resolve(), engine=TASKS, rebuild=rebuild)
 

@@ -1,7 +1,5 @@
-"""From raw data to a promoted classifier: `headstart retrain [--params experiments/full/params.yaml]`.
-
-If a Prefect server is configured, which shows every run, it is the flow `retrain`. Otherwise Prefect is not imported.
-"""
+"""From raw data to a promoted classifier: `headstart retrain`; the flow `retrain` if a Prefect server is configured,
+else without Prefect."""
 
 from __future__ import annotations
 

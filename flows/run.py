@@ -1,7 +1,4 @@
-"""A run of the pipeline, without Prefect: its lock, what precedes it, its stages, and its end.
-
-Used by the flow `retrain`, and by `headstart retrain` for runs that have nothing to do.
-"""
+"""A run of the pipeline, without Prefect: its lock, what precedes its stages, the stages, and its end."""
 
 from __future__ import annotations
 
@@ -64,11 +61,8 @@ BEGUN: dict[Path, Begun] = {}
 
 @contextmanager
 def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
-    """Hold the lock of a settings file's repository, start the worker, and compute the plan.
-
-    Raises:
-        ConfigError: the settings file or dvc.yaml is wrong.
-    """
+    """Hold the lock of a settings file's repository, start the worker, and compute the plan. Raises ConfigError: the
+    settings file or dvc.yaml is wrong."""
     root = find_root(file.parent)
     with (
         locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say),
@@ -87,13 +81,8 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
 
 
 def bring(file: Path, *, root: Path) -> list[Path]:
-    """Import what the settings name by its address, or the newer version of it; returns the .dvc files.
-
-    If an address cannot be reached, the existing copy is used with a warning, so that an unattended run continues.
-
-    Raises:
-        StageError: something was never imported, and cannot be.
-    """
+    """Import what the settings name by its address, or the newer version of it; returns the .dvc files. If an address
+    cannot be reached, an existing copy is used with a warning. Raises StageError: there is none."""
     return [_brought(each, root) for each in localised(read_file(file))[1]]
 
 
@@ -138,11 +127,8 @@ def check_drift(params: Path, *, root: Path) -> None:
 
 
 def check_space(plan: Plan, *, params: Path, root: Path) -> None:
-    """Refuse a run that would fill a disk.
-
-    Raises:
-        DiskSpaceError: there is too little space for the outputs, the DVC cache, checkpoints or temporary files.
-    """
+    """Refuse a run that would fill a disk. Raises DiskSpaceError: there is too little space for the outputs, the DVC
+    cache, checkpoints or temporary files."""
     stages = wanted(plan)
     reasons = {stage.name for stage in stages if stage.reasons}
     running = [stage.name for stage in stages if plan.ancestors({stage.name}) & reasons]
@@ -261,11 +247,9 @@ def modules_of(plan: Plan, *, params: Path) -> list[str]:
 
 
 def wanted(plan: Plan) -> list[Stage]:
-    """The stages of a run: `GOALS` and their dependencies, `BEFORE` and `AFTERWARDS`.
-
-    A family that `run.families` does not name is not trained. Stages that read raw data only are included even if no
-    score depends on them: they are quick, and `dvc pull` fails for a stage that has never run.
-    """
+    """The stages of a run: `GOALS` and their dependencies, `BEFORE` and `AFTERWARDS`. A family that `run.families` does
+    not name is not trained. Stages that only read raw data are included: `dvc pull` fails for a stage that has never
+    run."""
     needed = plan.ancestors({stage.name for stage in plan.stages if stage.group in GOALS})
     return [
         stage

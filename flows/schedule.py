@@ -1,9 +1,6 @@
-"""Retrain on a schedule: a Prefect deployment, and the process that serves it until it is stopped.
-
-A scheduled run is an ordinary run: it executes the stages that are not up to date. A run that is due while another one
-is running waits for it. With `--sync` each run pulls code and data first (`flows.sync`). Schedules with different names
-are served side by side; each has one owner, which holds the lock `.headstart/schedules/NAME.lock`.
-"""
+"""Retrain on a schedule: a Prefect deployment, and the process that serves it. A run that is due while another one is
+running waits for it. With `--sync` each run pulls code and data first. A schedule has one owner, which holds
+`.headstart/schedules/NAME.lock`."""
 
 from __future__ import annotations
 
@@ -38,11 +35,8 @@ REPLACE_S = 20.0
 
 @contextmanager
 def owned(root: Path, *, name: str, what: str, replace: bool) -> Iterator[None]:
-    """Own a schedule of a repository within the block; `replace`: end the present owner first.
-
-    Raises:
-        ConfigError: another process owns it, or the name is invalid.
-    """
+    """Own a schedule of a repository within the block; `replace`: end the present owner first. Raises ConfigError:
+    another process owns it, or the name is invalid."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,59}", name):
         raise ConfigError(f"--name {name!r}: must consist of lower-case letters, digits and dashes, such as nightly")
     path = root / STATE / "schedules" / f"{name}.lock"
@@ -103,13 +97,9 @@ class Flags:
 
 
 def schedule(times: Times, options: Flags) -> None:
-    """Serve the deployment `retrain/NAME` or `sync/NAME` until SIGTERM or Ctrl-C, which pause it.
-
-    Raises:
-        ConfigError: the file does not exist, the name is invalid, the port is in use, or another process serves the
-            name.
-        TransientError: the Prefect server does not answer.
-    """
+    """Serve the deployment `retrain/NAME` or `sync/NAME` until SIGTERM or Ctrl-C, which pause it. Raises ConfigError:
+    the file does not exist, the name is invalid, the port is in use, or another process serves the name;
+    TransientError: the Prefect server does not answer."""
     params, name = options.params, options.name
     file = params.resolve()
     if not file.is_file():
@@ -133,11 +123,7 @@ def schedule(times: Times, options: Flags) -> None:
 
 
 def checked(cron: str) -> str:
-    """A valid cron expression.
-
-    Raises:
-        ConfigError: the expression is invalid.
-    """
+    """A valid cron expression. Raises ConfigError: the expression is invalid."""
     from prefect.client.schemas.schedules import CronSchedule
 
     try:
@@ -147,11 +133,8 @@ def checked(cron: str) -> str:
 
 
 def checked_timezone(name: str) -> str:
-    """A valid name of a time zone; this machine's time zone if `name` is empty.
-
-    Raises:
-        ConfigError: there is no such time zone.
-    """
+    """A valid name of a time zone; this machine's time zone if `name` is empty. Raises ConfigError: there is no such
+    time zone."""
     zone = name or tzlocal.get_localzone_name() or "UTC"
     try:
         return zoneinfo.ZoneInfo(zone).key

@@ -1,8 +1,5 @@
-"""A deployment on Prefect's server, and Prefect's runner, which starts the runs that are due.
-
-`python -m flows.serving` is the runner; `serve` watches it: it starts the server and the runner again when they end,
-starts a run if the last one did not end or a time was missed, and ends all within seconds.
-"""
+"""A deployment on Prefect's server, and Prefect's runner (`python -m flows.serving`), which `serve` watches: it starts
+server and runner again when they end, and a run if the last one did not end or a time was missed."""
 
 from __future__ import annotations
 
@@ -78,7 +75,6 @@ class Schedule:
         return cast("Flow[..., Any]", sync if self.synchronise != other else retrain)
 
     def deployment(self) -> RunnerDeployment:
-        """The deployment of the schedule."""
         made = self.flow().to_deployment(
             name=self.name,
             description=self.owner,
@@ -99,12 +95,9 @@ class Replaced(BaseException):
 
 
 def serve(schedule: Schedule, *, root: Path, server: Server, replace: bool = False, catch_up: bool = True) -> None:
-    """Create the deployment `retrain/NAME`, or `sync/NAME`, and run Prefect's runner until SIGTERM or Ctrl-C.
-
-    Raises:
-        ConfigError: another repository or host serves the name on this server, or a work pool does.
-        TransientError: the server does not answer.
-    """
+    """Create the deployment `retrain/NAME`, or `sync/NAME`, and run Prefect's runner until SIGTERM or Ctrl-C. Raises
+    ConfigError: another repository or host serves the name on this server, or a work pool does; TransientError: the
+    server does not answer."""
     settings: dict[Any, Any] = {PREFECT_API_URL: server.address}
     if server.auth:
         settings[PREFECT_API_AUTH_STRING] = server.auth
@@ -176,11 +169,8 @@ def _start_runner(schedule: Schedule, *, root: Path) -> subprocess.Popen[bytes]:
 
 
 def create(client: SyncPrefectClient, schedule: Schedule, *, replace: bool) -> UUID:
-    """Create or change the deployment, and pause the one of the other flow with the same name.
-
-    Raises:
-        ConfigError: another repository or host serves the name on this server, or a work pool does.
-    """
+    """Create or change the deployment, and pause the one of the other flow with the same name. Raises ConfigError:
+    another repository or host serves the name on this server, or a work pool does."""
     present, other = (_read(client, f"{schedule.flow(other=way).name}/{schedule.name}") for way in (False, True))
     if present is not None and present.work_pool_name:
         raise ConfigError(

@@ -1,7 +1,5 @@
-"""The stages of a run, in topological order, and how a stage is executed: here, or as tasks of Prefect.
-
-A stage is executed by `dvc repro --single-item STAGE`. DVC decides whether it is up to date.
-"""
+"""The stages of a run, in topological order, and how one is executed (`dvc repro --single-item STAGE`): here, or as
+tasks of Prefect."""
 
 from __future__ import annotations
 
@@ -13,17 +11,19 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from components.core.artifacts import changing_data
 from components.core.errors import ConfigError
 from components.core.measurements import FILE
-from components.pipeline.costs import History
+from components.pipeline import costs
+from components.pipeline.costs import Duration, Estimate, History, Remaining, Total, gpus, machine, work_of
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.stages import DISTRIBUTED
 from components.settings.loading import load_params
+from components.settings.params import Params
 from flows import processes, summary
-from flows.budget import Spending
 from flows.execution import DVC, add_folder, read_plan, run_command, run_headstart, say
 from flows.flow_run import log
 from flows.plan import Plan, Stage
@@ -43,6 +43,96 @@ from flows.run import (
 from flows.telemetry import Monitor, Recorded, announce, monitored
 from flows.terminal import BudgetError, StageError, terminal
 
+
+class Spending:
+    """What a run has cost so far. `seconds`: in which stages ran; those in which several ran count once."""
+
+    def __init__(self, params: Params, *, root: Path) -> None:
+        self.params, self.root = params, root
+        self.history = History(root)
+        self.machine, self.gpus = machine(params.cluster), gpus()
+        self.seconds = 0.0
+        self._fresh: dict[str, bool] = {}
+        self._since = 0.0
+        self.remaining = Remaining({})
+
+    def expect(self, stages: Mapping[Stage, str]) -> None:
+        """Note the stages of the run, whose remaining time is then known as far as earlier runs say."""
+        self.remaining = Remaining({each.stage: each.seconds for each in self.estimates(stages)})
+
+    def estimates(self, stages: Mapping[Stage, str]) -> list[Estimate]:
+        """The cost of stages, from the history of this machine."""
+        history = self.history.read()
+        return [
+            costs.estimate(
+                stage.name,
+                work_of(stage.name, self.params, root=self.root),
+                history,
+                machine=self.machine,
+                gpus=self.gpus,
+                why=why,
+            )
+            for stage, why in stages.items()
+        ]
+
+    def excess(self, total: Total) -> str:
+        """By how much the expected cost exceeds the budget, in words; empty if it does not."""
+        limit = self.params.budget.hours
+        over = limit is not None and total.seconds > 3600 * limit
+        return f"{total.seconds / 3600:.2f} hours, and budget.hours is {limit:g}" if over else ""
+
+    def refuse(self, stages: Mapping[Stage, str]) -> None:
+        """Check that the stages are not expected to exceed the budget. Raises BudgetError: they are; nothing has
+        run."""
+        if self.params.budget.hours is None or not stages:
+            return
+        total = costs.total(self.estimates(stages))
+        if more := self.excess(total):
+            error = BudgetError(
+                f"the run is expected to take {more}; nothing has run. Raise the budget, or shorten the run "
+                "(`headstart plan` lists its stages)"
+            )
+            terminal.error(str(error))
+            raise error
+        if total.unknown:
+            terminal.say(
+                f"budget: no history of {', '.join(total.unknown)}; the run is stopped if it exceeds the budget"
+            )
+
+    def begin(self, stage: Stage) -> Stage:
+        """Note that a stage begins; returns the stage with the time at which the budget is used up. Raises BudgetError:
+        it is used up already."""
+        limit = self.params.budget.hours
+        self._count()
+        left = math.inf if limit is None else 3600 * limit - self.seconds
+        if left <= 0:
+            error = BudgetError(
+                f"{stage.name}: not started, because the run has used up its budget (params.yaml: budget); "
+                "the outputs so far are kept, and the next run resumes here"
+            )
+            terminal.error(str(error))
+            raise error
+        self._fresh[stage.name] = self.history.begin(stage.name)
+        return replace(stage, budget_until=None if math.isinf(left) else time.monotonic() + left)
+
+    def end(self, stage: Stage, seconds: float, *, completed: bool) -> None:
+        """Note that a stage has ended without an error."""
+        self.remaining = self.remaining.without(stage.name)
+        self._count()
+        duration = None
+        if self._fresh.pop(stage.name) and completed:
+            work, now = work_of(stage.name, self.params, root=self.root), datetime.now(UTC)
+            ended = now.isoformat(timespec="seconds")
+            duration = Duration(stage.name, self.machine, work.unit, work.amount, seconds, ended)
+        self.history.end(stage.name, duration)
+
+    def _count(self) -> None:
+        """Count the seconds since the last call, if a stage has been running since."""
+        now = time.monotonic()
+        self.seconds += now - self._since if self._fresh else 0.0
+        self._since = now
+
+
 #: Delays in seconds before the retries of a stage that has crashed.
 RETRY_DELAYS_S = (5, 30, 120)
 #: DVC's messages about a stage that it did not run -> outcome; otherwise "Completed".
@@ -54,13 +144,9 @@ OUTCOMES = {
 
 @dataclass(frozen=True)
 class Engine:
-    """What executes the stages.
-
-    Attributes:
-        run: stage and root of the repository -> its outcome: Completed, Cached (the output of an earlier run was
-            restored) or Skipped. A stage that crashes is repeated.
-        concurrent: whether `run` may be called by several threads.
-    """
+    """What executes the stages. `run`: stage and root of the repository -> its outcome: Completed, Cached (the output
+    of an earlier run was restored) or Skipped. A stage that crashes is repeated. `concurrent`: whether `run` may be
+    called by several threads."""
 
     run: Callable[[Stage, Path], str]
     skip: Callable[[Stage], object]
@@ -102,12 +188,8 @@ def run_pipeline(file: Path, *, engine: Engine, rebuild: bool = False) -> dict[s
 
 
 def act_on_registry(params: Path, *, engine: Engine) -> None:
-    """Run the stages that act on the registry.
-
-    Raises:
-        ConfigError: the settings or dvc.yaml are wrong.
-        StageError: the registry cannot be reached, or there is nothing to register.
-    """
+    """Run the stages that act on the registry. Raises ConfigError: the settings or dvc.yaml are wrong; StageError: the
+    registry cannot be reached, or there is nothing to register."""
     file = params.resolve()
     root = find_root(file.parent)
     announce()
@@ -124,15 +206,9 @@ def act_on_registry(params: Path, *, engine: Engine) -> None:
 def run_stages(
     plan: Plan, *, root: Path, engine: Engine, monitor: Monitor, settled: bool, spending: Spending
 ) -> dict[str, list[str]]:
-    """Run the stages of a plan that are wanted and not up to date: in topological order, or several at the same time if
-    `engine` and `cluster.stages` allow it. After a failure no stage begins, and those that run are waited for.
-
-    Args:
-        settled: whether the registry is unchanged since the last run; the stages that always run then need not run.
-
-    Returns:
-        Outcome (Completed, Cached, Skipped) -> names of the wanted stages.
-    """
+    """Run the wanted stages of a plan that are not up to date, several at once if `engine` and `cluster.stages` allow
+    it. After a failure no stage begins, and those that run are waited for. `settled`: whether the registry is
+    unchanged, so that stages that always run need not. Returns outcome (Completed, Cached, Skipped) -> names."""
     done: dict[str, list[str]] = {"Completed": [], "Cached": [], "Skipped": []}
     changed: set[str] = set()
     left, running = wanted(plan), dict[Future[str], _Running]()
@@ -241,11 +317,8 @@ def _stopping(running: Mapping[Future[str], _Running]) -> Iterator[None]:
 
 
 def reproduce(stage: Stage, root: Path) -> str:
-    """Reproduce one stage with DVC, once; returns its outcome.
-
-    Raises:
-        StageError: the stage failed, with its error message.
-    """
+    """Reproduce one stage with DVC, once; returns its outcome. Raises StageError: the stage failed, with its error
+    message."""
     usual = {each.stage: each.seconds for each in History(root).read()}.get(stage.name)
     terminal.begin(stage.name, reasons=stage.reasons, usual_s=usual)
     for reason in stage.reasons[:3]:

@@ -18,11 +18,8 @@ from components.settings.loading import load_params
 
 
 def lines(*, root: Path, params: Path, decided: bool = True) -> list[str]:
-    """The summary of a run.
-
-    Args:
-        decided: whether the stage `promote` has run; otherwise its decision comes from an earlier run.
-    """
+    """The summary of a run. `decided`: whether the stage `promote` has run; otherwise its decision comes from an
+    earlier run."""
     settings = load_params(params)
     out = root / settings.run.out
     content = [line for task in settings.run.tasks for line in scores(out, task)]
@@ -116,7 +113,6 @@ def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
 
 
 def decision_file(*, root: Path, params: Path) -> Path:
-    """The file that the stage `promote` writes."""
     return root / load_params(params).run.out / "registry" / "decision.json"
 
 

@@ -77,17 +77,10 @@ SHOWN = 5
 
 @flow(name="sync", flow_run_name=run_name)
 def sync(params: str = "params.yaml", *, push: bool = True) -> None:
-    """Pull, retrain, push and commit.
-
-    Args:
-        push: whether to push to the DVC remote and, unless HEADSTART_PUSH is `false`, to git's upstream; the commit is
-            made in any case.
-
-    Raises:
-        ConfigError: the repository has changes of its own, or its history has diverged from the upstream's.
-        TransientError: the upstream does not answer.
-        StageError: a command failed; nothing has been committed.
-    """
+    """Pull, retrain, push and commit. `push`: whether to push to the DVC remote and, unless HEADSTART_PUSH is `false`,
+    to git's upstream; the commit is made in any case. Raises ConfigError: the repository has changes of its own, or its
+    history has diverged from the upstream's. Raises TransientError: the upstream does not answer. Raises StageError: a
+    command failed; nothing has been committed."""
     begin_scheduled()
     file = Path(params).resolve()
     root = find_root(file.parent)
@@ -106,12 +99,9 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
 
 
 def pull(root: Path) -> list[str]:
-    """Take the commits of the upstream branch, and the data that they name; returns what was taken, in words.
-
-    Raises:
-        ConfigError: files that git tracks have changed here, or data has changed both here and in the upstream.
-        TransientError: the upstream does not answer.
-    """
+    """Take the commits of the upstream branch, and the data that they name; returns what was taken, in words. Raises
+    ConfigError: files that git tracks have changed here, or data has changed both here and in the upstream;
+    TransientError: the upstream does not answer."""
     if (root / STATE / REBASING).exists():
         with suppress(ConfigError):  # it had not begun, or has ended
             git(root, "rebase", "--abort")
@@ -145,19 +135,16 @@ def pull(root: Path) -> list[str]:
         with changing_data(root):
             run_command([*DVC, "checkout", "--quiet", "data.dvc"], source=SOURCE, root=root, limit_s=TRANSFER_S)
         data_to_pull(root).unlink(missing_ok=True)
-        report.append(f"data: new version, {_size(root)}")
+        (entry,) = (read_yaml(root / "data.dvc") or {})["outs"]
+        report.append(f"data: new version, {entry.get('nfiles', 1)} files, {entry['size'] / 1e6:.1f} MB")
     for line in report:
         terminal.say(line, source=SOURCE)
     return report
 
 
 def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
-    """Rebase the branch onto its upstream; returns what is new, in words.
-
-    Args:
-        changed: records that a run has left uncommitted; the next run writes them again, but what a person has
-            accepted is kept.
-    """
+    """Rebase the branch onto its upstream; returns what is new, in words. `changed`: records left by a run, which the
+    next one writes again, except for what a person has accepted."""
     new = git(root, "log", "--format=%h %s (%an)", f"HEAD..{upstream}").splitlines()
     if not new:
         return f"no new commits of {upstream}"
@@ -195,13 +182,8 @@ def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
 
 
 def _rebase(root: Path, upstream: str) -> None:
-    """Rebase the branch onto its upstream.
-
-    Where both have changed a record that the next run writes anew, the upstream's is taken.
-
-    Raises:
-        ConfigError: they have changed other files; the branch is as it was.
-    """
+    """Rebase the branch onto its upstream, which wins where both have changed a record that the next run writes anew.
+    Raises ConfigError: they have changed other files; the branch is as it was."""
     step: tuple[str, ...] = ("rebase", "--quiet", upstream)
     while True:
         try:
@@ -243,13 +225,8 @@ def _two_data(root: Path, upstream: str) -> str:
 
 def publish(root: Path, *, decisions: Sequence[str], push: bool) -> list[str]:
     """Push the outputs and commit the records of a run; nothing if a run has changed nothing. Returns what was done.
-
-    Commits that others have pushed during the run are taken before the push.
-
-    Raises:
-        TransientError: the upstream does not answer.
-        StageError: the outputs could not be pushed; nothing has been committed.
-    """
+    Commits that others have pushed during the run are taken before the push. Raises TransientError: the upstream does
+    not answer. Raises StageError: the outputs could not be pushed; nothing has been committed."""
     report = []
     if push and _remote(root):
         run_command([*DVC, "push", "--quiet"], source=SOURCE, root=root, limit_s=TRANSFER_S)
@@ -289,12 +266,8 @@ def _push(root: Path, upstream: str) -> str:
 
 
 def _ask(root: Path, *arguments: str) -> str:
-    """The output of a git command that needs the upstream's server; repeated if that does not answer.
-
-    Raises:
-        ConfigError: the command failed.
-        TransientError: the server does not answer.
-    """
+    """The output of a git command, repeated if the upstream does not answer. Raises ConfigError or TransientError, as
+    `git`."""
     for delay_s in (*DELAYS_S, None):
         try:
             return git(root, *arguments, limit_s=SERVER_S)
@@ -308,12 +281,8 @@ def _ask(root: Path, *arguments: str) -> str:
 
 
 def git(root: Path, *arguments: str, limit_s: float = GIT_S) -> str:
-    """The output of a git command.
-
-    Raises:
-        ConfigError: the command failed, with git's message.
-        TransientError: it exceeded its time limit; all of its processes have ended.
-    """
+    """The output of a git command. Raises ConfigError: the command failed, with git's message. Raises TransientError:
+    it exceeded its time limit; all of its processes have ended."""
     # Without a terminal git must not ask for a password, or for the message of a commit.
     variables = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
     with subprocess.Popen(
@@ -350,12 +319,6 @@ def _listed(root: Path, command: str, *arguments: str) -> list[str]:
 
 def _is_record(path: str, patterns: Sequence[str] = RECORDS) -> bool:
     return any(Path(path).match(pattern) for pattern in patterns)
-
-
-def _size(root: Path) -> str:
-    """Files and size of the data, as data.dvc states them."""
-    (entry,) = (read_yaml(root / "data.dvc") or {})["outs"]
-    return f"{entry.get('nfiles', 1)} files, {entry['size'] / 1e6:.1f} MB"
 
 
 def _upstream(root: Path) -> str | None:

@@ -108,11 +108,7 @@ class Monitor:
 
     @contextmanager
     def stage(self, stage: Stage) -> Iterator[Recorded]:
-        """A stage that may run, whose outcome the caller sets.
-
-        Raises:
-            StageError: raised by the stage.
-        """
+        """A stage that may run, whose outcome the caller sets. Raises StageError: raised by the stage."""
         recorded = Recorded()
         if stage.group == IDENTITY or not self._settings.telemetry.is_on:
             yield recorded
@@ -180,7 +176,6 @@ class Monitor:
         self._connection = None
 
     def _start(self) -> None:
-        """Start the process that shows this retraining."""
         if self._connection is not None:
             return
         from components.pipeline.telemetry import process_of
@@ -221,8 +216,8 @@ class Monitor:
             self._process.kill()
 
     def _measurements(self, stage: Stage) -> Path:
-        """The file of a stage's measurements. It keeps what an interrupted attempt with the same identity has
-        measured; files of other identities are deleted."""
+        """The file of a stage's measurements, kept from an interrupted attempt with the same identity; others are
+        deleted."""
         private_folder(self.root / FOLDER)
         name = re.sub(r"[^A-Za-z0-9_.@-]+", "-", f"{self._pipeline} {stage.name}")
         file = self.root / FOLDER / f"{name}~{self._identity(stage)[:16] or 'unknown'}.jsonl"
@@ -232,10 +227,7 @@ class Monitor:
         return file
 
     def _tags(self) -> dict[str, str]:
-        tags = {
-            "params": self._pipeline,
-            "host": socket.gethostname(),
-        }
+        tags = {"params": self._pipeline, "host": socket.gethostname()}
         if flow_run.identifier():
             tags |= {"prefect_run": self.name, "prefect_url": f"{_page()}/runs/flow-run/{self.id}"}
         with suppress(KeyError, OSError):  # a container's user id without a name

@@ -1,9 +1,5 @@
-"""The web pages of a repository (`components.pages`), and on request MLflow's and Prefect's.
-
-Prefect's page shows all runs, `headstart retrain` included: a run without a Prefect server uses a temporary one, whose
-database, `.headstart/prefect/prefect.db`, is also the one of the server which this command and `headstart schedule`
-share. Both are served on 127.0.0.1 and end with the command.
-"""
+"""The web pages of a repository (`components.pages`), and on request MLflow's and Prefect's, which shows all runs; all
+served on 127.0.0.1 until the command ends."""
 
 from __future__ import annotations
 
@@ -24,9 +20,9 @@ import typer
 from components.cli.common import PARAMS, ParamsFile, flags
 from components.core.artifacts import private
 from components.core.errors import ConfigError
+from components.pages.app import PORT as PAGES_PORT
+from components.pages.app import SHUTDOWN_S, PagesServer
 from components.pages.project import Link
-from components.pages.server import PORT as PAGES_PORT
-from components.pages.server import SHUTDOWN_S, PagesServer
 from components.settings.loading import load_params
 from components.settings.registry import RegistrySettings
 from flows.command import main
@@ -57,12 +53,8 @@ class Flags:
 
 
 def ui(options: Flags) -> None:
-    """Serve the pages until SIGTERM, Ctrl-C or the end of one of them.
-
-    Raises:
-        ConfigError: a port is used by another program, or a server does not start.
-        RegistryError: the port of the pages is used by another program.
-    """
+    """Serve the pages until SIGTERM, Ctrl-C or the end of one of them. Raises ConfigError: a port is used by another
+    program, or a server does not start; RegistryError: the port of the pages is used by another program."""
     params = options.params.resolve()
     root = find_root(params.parent)
     os.chdir(root)
@@ -128,11 +120,8 @@ def mlflow_page(
     registry: RegistrySettings, *, root: Path, port: int
 ) -> Iterator[tuple[str, subprocess.Popen[bytes] | None]]:
     """The address of MLflow's page on a registry, and its process: the server that is the registry's address (None), or
-    one that ends with the block.
-
-    Raises:
-        ConfigError: the port is used by another program, or the server does not start.
-    """
+    one that ends with the block. Raises ConfigError: the port is used by another program, or the server does not
+    start."""
     if registry.address.startswith(("http://", "https://")):
         parts = urllib.parse.urlsplit(registry.address)
         # A link is shown in the page, so it holds no password; MLflow's page asks for it.

@@ -1,9 +1,6 @@
-"""A process that imports the libraries of a run once, and executes Python modules in forks of itself.
-
-A stage is two commands, `dvc repro` and `headstart stage`, whose imports take longer than most stages. The worker
-starts with the run and ends with it. A fork is what the command would be as a process of its own: it has a session,
-working directory, environment and output of its own, and leaves behind what the command would leave, however it ends.
-The process of DVC executes the command of a stage in a second fork, in the same session.
+"""A process that imports the libraries of a run once, and executes Python modules in forks of itself: imports take
+longer than most stages. A fork has a session, working directory, environment and output of its own. The process of DVC
+executes the command of a stage in a second fork, in the same session.
 
 `python -m flows.worker FD`: FD is a socket with requests, each a JSON object: `import`: modules to import now; or
 `module`, `arguments`, `directory` and `environment` of a process, with a descriptor for its output. The answers are its
@@ -50,11 +47,8 @@ SHELL = frozenset("$`|&;<>()*?[]{}~#!\\\n'\"")
 
 
 class Fork:
-    """A process of the worker, with the parts of `subprocess.Popen` that `flows.processes` uses.
-
-    Raises:
-        ConnectionError: the worker has ended.
-    """
+    """A process of the worker, with the parts of `subprocess.Popen` that `flows.processes` uses. Raises
+    ConnectionError: the worker has ended."""
 
     def __init__(self, answers: socket.socket) -> None:
         self._answers = answers
@@ -113,15 +107,9 @@ class Worker:
         output: int,
         background: bool = False,
     ) -> Fork:
-        """Execute `PYTHON -m MODULE ARGUMENT ...`.
-
-        Args:
-            output: descriptor for both streams.
-            background: whether further commands are executed before its end, of which it then gives no notice.
-
-        Raises:
-            OSError: the worker has ended, or the environment is too large for a message.
-        """
+        """Execute `PYTHON -m MODULE ARGUMENT ...`. `output`: descriptor for both streams. `background`: whether further
+        commands are executed before its end, of which it then gives no notice. Raises OSError: the worker has ended, or
+        the environment is too large for a message."""
         _, _, module, *arguments = command
         request = {
             "module": module,
@@ -142,7 +130,6 @@ class Worker:
 
 
 def can_execute(command: Sequence[str]) -> bool:
-    """Whether a worker can execute the command."""
     return [*command[:2]] == [sys.executable, "-m"] and command[2] in (DVC, CLI, "flows.plan")
 
 
@@ -228,8 +215,7 @@ def execute(module: str, arguments: Sequence[str], directory: str, environment: 
 
 
 def _spare() -> Callable[[Mapping[str, Any]], int]:
-    """A fork that waits for one request; returns a function that gives it the request and returns its exit code. It is
-    made before DVC runs, because DVC has threads, with which a process must not fork."""
+    """A fork made before DVC has threads, which waits for one request: a function request -> its exit code."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if not pid:

@@ -36,7 +36,7 @@ from components.learners.baselines.stage import BaselineJob, baseline
 from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER
 from components.settings.cluster import ClusterSettings
 from components.settings.minutes import FIRST_MINUTES
-from components.settings.names import WITH_WORDS
+from components.settings.section import WITH_WORDS
 from components.settings.systems import System
 from components.settings.tasks import TaskSource
 from headstart.model import Model

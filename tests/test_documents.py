@@ -15,14 +15,14 @@ import yaml
 
 from components.cli import main as cli
 from components.cli.runs import FLOWS, PROGRAMS
-from components.reporting import rendering, results
+from components.reporting import results
 from components.settings.params import Params
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
 from components.studies import command as studies
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [*rendering.documents(ROOT), ROOT / "infra" / "README.md"]
+DOCUMENTS = [*results.documents(ROOT), ROOT / "infra" / "README.md"]
 NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```$")
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -147,7 +147,7 @@ def test_every_command_that_is_shown_exists_with_its_options(name, line):
 
 
 def test_documents_equal_their_data():
-    assert rendering.differences(ROOT) == []
+    assert results.differences(ROOT) == []
 
 
 def test_every_result_is_shown():

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from benchmarks.comparison import peers, sets, summary
-from benchmarks.comparison.cells import Cells, Key, score
 from benchmarks.comparison.headstart import HEADSTART, settings_of
+from benchmarks.comparison.sets import Cells, Key, score
 from components.data.tasks.budgets import sample_rows
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.settings.tasks import TaskSource

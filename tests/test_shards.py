@@ -19,8 +19,7 @@ from components.core.artifacts import read_manifest
 from components.data.ingestion import duplicates, parts
 from components.data.ingestion.stage import IngestJob, ingest
 from components.settings.cluster import ClusterSettings
-from components.settings.data import CorpusSource
-from components.settings.ingest import IngestSettings
+from components.settings.data import CorpusSource, IngestSettings
 from infra.stack import nodes
 from tests.ray_nodes import connected_nodes
 

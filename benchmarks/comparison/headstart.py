@@ -28,8 +28,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks.comparison.cells import Key
-from benchmarks.comparison.sets import SETS, Prepared
+from benchmarks.comparison.sets import SETS, Key, Prepared
 from components.settings.params import Params
 
 #: System -> way to learn (`finetune.<name>.method`).
@@ -120,11 +119,8 @@ def learn(key: Key, prepared: Prepared, arguments: argparse.Namespace) -> dict[s
 
 def take_general_model(params: Params, shared: Path) -> None:
     """Make the model of the general text in the folder `shared` if it is not there, and link it and its inputs.
-
-    Args:
-        params: of the set; the outputs of its stages are relative to the working directory.
-        shared: relative to the working directory; the same for all sets with this general text.
-    """
+    `params`: of the set; the outputs of its stages are relative to the working directory. `shared`: relative to the
+    working directory; the same for all sets with this general text."""
     from components.pipeline.stages import STAGES
 
     jobs = [(stage, STAGES[stage].items(params)[item]) for stage, item in GENERAL.items()]
@@ -147,7 +143,8 @@ def _run_once(stage: str, arguments: Mapping[str, Any]) -> None:
         STAGES[stage].run(arguments)
 
 
-def _used() -> float:
+def processor_seconds() -> float:
+    """User and system seconds of this process and its ended children."""
     parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(part.ru_utime + part.ru_stime for part in parts)
 
@@ -166,13 +163,13 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     from components.settings.loading import load_params
     from headstart.fitting import ENCODER_ERRORS
 
-    imports = _used()
+    imports = processor_seconds()
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[draw % len(os.sched_getaffinity(0))]})
     params = load_params(path)
     (name,) = params.run.tasks
     (family,) = params.run.families
     (start,) = params.run.starts
-    shared = _used()
+    shared = processor_seconds()
     encoder = out(params, "encoder", family, start)
     if params.pretrain[family].source is not None:
         if not (encoder / "manifest.json").is_file():
@@ -183,7 +180,7 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
         for stage in (*GENERAL, "adapt"):
             for arguments in STAGES[stage].items(params).values():
                 _run_once(stage, arguments)
-    shared = _used() - shared
+    shared = processor_seconds() - shared
     # One budget and seed, in a folder of its own: no features are shared with other cells.
     source = params.data.tasks[name].model_copy(update={"budgets": [budget], "seeds": [draw]})
     cell = out(params, "cells", f"{budget}-{draw}")

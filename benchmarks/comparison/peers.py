@@ -43,15 +43,8 @@ Fields = list[str]
 
 @dataclass(frozen=True)
 class Cell:
-    """One request.
-
-    Attributes:
-        train: N inputs of one or two texts, with `labels` (N,).
-        test: M inputs.
-        encoder: folder of the sentence encoder.
-        draw: seed.
-        cache: folder for what several cells share.
-    """
+    """One request. `train`: N inputs of one or two texts, with `labels` (N,). `test`: M inputs. `encoder`: folder of
+    the sentence encoder. `draw`: seed. `cache`: folder for what several cells share."""
 
     name: str
     train: list[Fields]
@@ -140,11 +133,9 @@ def tfidf(cell: Cell, *, characters: bool) -> tuple[Predict, dict[str, Any]]:
 
 
 def stored(cell: Cell, kind: str, make: Callable[[list[str]], Any]) -> tuple[Any, Callable[[dict[str, Any]], Any]]:
-    """Features of the cell's training rows by a frozen encoder, and what gives the features of test.
-
-    The features of test are computed once for all cells of the set; every cell is charged with the seconds of that
-    (`shared_predict_seconds` of the details).
-    """
+    """Features of the cell's training rows by a frozen encoder, and what gives the features of test. The features of
+    test are computed once for all cells of the set; every cell is charged with the seconds of that
+    (`shared_predict_seconds` of the details)."""
     import numpy as np
 
     def of(rows: list[Fields]) -> Any:
@@ -345,7 +336,6 @@ SYSTEMS: dict[str, tuple[Learn, tuple[str, ...]]] = {
 
 
 def answer(learn: Learn, cell: Cell) -> dict[str, Any]:
-    """Learn and predict one cell in this process."""
     wall, processor = time.perf_counter(), processor_seconds()
     predict, details = learn(cell)
     learned = {"learn_wall": time.perf_counter() - wall, "learn_seconds": processor_seconds() - processor}
@@ -413,7 +403,6 @@ def learn_files(learn: Learn, encoder: str, files: Sequence[Path], protocol: Tex
 
 
 def main() -> None:
-    """Answer requests until standard input ends, or learn from files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("system", choices=SYSTEMS)
     parser.add_argument("--encoder", required=True)

@@ -1,17 +1,18 @@
-"""The data sets of `benchmarks/few_labels.py`: rows of train and test, the same for all systems.
+"""The data sets and measured cells of `benchmarks/few_labels.py`: rows of train and test, the same for all systems.
 
 A set is prepared once into a folder: train.jsonl, dev.jsonl and test.jsonl, from which Headstart reads; peers.json,
 from which the other systems read the same rows, without the labels of test; and unlabelled.jsonl, the texts of train
-(IMDb: its unlabelled reviews) without labels. Rows of train that are also in dev or test are dropped. The labels of
-dev are shuffled: a system that chose by them would lose. Sets without dev have an empty file. Test is a fixed sample of
-at most `test_rows` rows.
+(IMDb: its unlabelled reviews). Rows of train that are also in dev or test are dropped. The labels of dev are shuffled:
+a system that chose by them would lose. Test is a fixed sample of at most `test_rows` rows.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +22,15 @@ import pyarrow as pa
 from components.core.artifacts import write_atomic
 from components.data.tasks.budgets import sample_rows
 from components.data.tasks.data import Fields
-from components.data.tasks.kinds import find_kind
+from components.data.tasks.kinds import find_kind, scoring_for
 from components.settings.tasks import TaskSource
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set.
-
-    Attributes:
-        title: name in tables.
-        source: keys of `data.tasks.<name>`; `path` is relative to the folder of the data.
-        budgets: label budgets per class.
-        general: folder and text column of general text in the same language, for pretraining.
-        unlabelled: file of unlabelled texts of the domain, and the most rows of it; None: the texts of train.
-        max_length: pieces per text that Headstart reads.
-    """
+    """One data set. `source`: keys of `data.tasks.<name>`, `path` relative to the folder of the data. `budgets`: per
+    class. `general`: folder and text column of general text in the same language. `unlabelled`: file of texts of the
+    domain, and the most rows of it; None: the texts of train. `max_length`: pieces per text that Headstart reads."""
 
     title: str
     source: dict[str, Any]
@@ -95,15 +89,8 @@ SETS: dict[str, DataSet] = {
 
 @dataclass(frozen=True)
 class Prepared:
-    """A set on disk.
-
-    Attributes:
-        folder: with the files of the module's docstring.
-        names: the labels.
-        labels: (N,) label indices of train.
-        truth: (M,) label indices of test.
-        digest: SHA-256 of the prepared rows.
-    """
+    """A set on disk. `folder`: with the files of the module's docstring. `names`: the labels. `labels`: (N,) label
+    indices of train. `truth`: (M,) label indices of test. `digest`: SHA-256 of the prepared rows."""
 
     folder: Path
     names: list[str]
@@ -117,13 +104,8 @@ class Prepared:
 
 
 def prepare(name: str, *, data: Path, folder: Path) -> Prepared:
-    """Prepare a set, or read what was prepared before.
-
-    Args:
-        name: key of SETS.
-        data: folder of the raw data sets.
-        folder: to write below.
-    """
+    """Prepare a set, or read what was prepared before. `name`: key of SETS. `data`: folder of the raw data sets.
+    `folder`: to write below."""
     target = folder / name
     facts = target / "set.json"
     if not facts.is_file():
@@ -178,3 +160,67 @@ def _row(fields: Fields, label: str) -> dict[str, str]:
 
 def _clean(text: str) -> str:
     return text.replace("<br />", " ")
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """A cell: data set, label budget per class, draw (seed of the rows and of learning), and system."""
+
+    set: str
+    budget: int
+    draw: int
+    system: str
+
+    def __str__(self) -> str:
+        return f"{self.set} {self.budget} draw {self.draw} {self.system}"
+
+
+class Cells:
+    """The file of the cells. Lines are only appended; of two lines with the same key the later one counts."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._found: dict[Key, dict[str, Any]] = {}
+        self._size = -1
+
+    def __iter__(self) -> Iterator[tuple[Key, dict[str, Any]]]:
+        return iter(self._read().items())
+
+    def _read(self) -> dict[Key, dict[str, Any]]:
+        # Another process may have added cells.
+        size = self.path.stat().st_size if self.path.is_file() else 0
+        if size == self._size:
+            return self._found
+        result: dict[Key, dict[str, Any]] = {}
+        if size:
+            for line in self.path.read_text(encoding="utf-8").splitlines():
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    continue  # the line that a killed run was writing
+                key = Key(**{name: entry.pop(name) for name in ("set", "budget", "draw", "system")})
+                result[key] = entry
+        self._found, self._size = result, size
+        return result
+
+    def has(self, key: Key, digest: str) -> bool:
+        """Whether a cell was measured on the set with this digest."""
+        return self._read().get(key, {}).get("data") == digest
+
+    def add(self, key: Key, entry: dict[str, Any]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        whole = not self.path.is_file() or self.path.read_bytes()[-1:] in (b"\n", b"")
+        line = json.dumps(asdict(key) | entry, ensure_ascii=False) + "\n"
+        with self.path.open("a", encoding="utf-8") as file:
+            # After a line that a killed run did not finish, a new one begins.
+            file.write(line if whole else f"\n{line}")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def score(predicted: Sequence[int], truth: np.ndarray, names: Sequence[str]) -> dict[str, float]:
+    """Macro F1 and accuracy of predicted labels, by the metrics that Headstart's evaluation uses."""
+    answers = list(np.eye(len(names), dtype=np.float32)[np.asarray(predicted)])
+    targets = [np.array([label], dtype=np.float64) for label in truth]
+    scores = scoring_for("classification", list(names)).score([("",)] * len(targets), targets, answers)
+    return {name: float(scores[name]) for name in ("macro_f1", "accuracy")}

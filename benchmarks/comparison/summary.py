@@ -22,12 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.comparison.cells import Cells
-from benchmarks.comparison.sets import SETS
+from benchmarks.comparison.sets import SETS, Cells
 from components.data.scoring.intervals import interval, left_out
 from components.data.tasks.kinds import scoring_for
-from components.reporting.recording import record
-from components.reporting.results import Column
+from components.reporting.results import Column, record
 
 CONFIDENCE = 0.95
 TITLES = {
@@ -66,12 +64,8 @@ Table = dict[tuple[str, int], dict[str, dict[int, dict[str, Any]]]]
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of one system in one row of a table.
-
-    Attributes:
-        draws: (S,) one score per draw.
-        without: (S, N) without each test row.
-    """
+    """Scores of one system in one row of a table. `draws`: (S,) one score per draw. `without`: (S, N) without each test
+    row."""
 
     draws: Floats
     without: Floats
@@ -85,7 +79,6 @@ class Scored:
 
 
 def table_of(cells: Cells) -> Table:
-    """The cells by set and budget."""
     result: Table = {}
     for key, cell in cells:
         result.setdefault((key.set, key.budget), {}).setdefault(key.system, {})[key.draw] = cell
@@ -95,12 +88,10 @@ def table_of(cells: Cells) -> Table:
 
 
 def common_draws(systems: Mapping[str, Mapping[int, Any]]) -> list[int]:
-    """The draws that all systems have."""
     return sorted(set.intersection(*(set(draws) for draws in systems.values())))
 
 
 def draws_of_row(row: Mapping[str, Mapping[int, Any]]) -> list[int]:
-    """The draws of a row of the scores."""
     return common_draws({system: row[system] for system in MAIN if system in row} or row)
 
 
@@ -121,7 +112,6 @@ def scored(
 
 
 def label(name: str, budget: int) -> str:
-    """Name of a row."""
     return f"{SETS[name].title}, {budget} a class"
 
 

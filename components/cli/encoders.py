@@ -43,7 +43,7 @@ def try_(options: TryFlags) -> None:
     """Continue a text, fill in its [MASK] or ___, or list the nearest words to "king - man + woman"; or measure the
     perplexity of a file, comparable between vocabularies."""
     from components.serving.generation import Sampling, try_model
-    from components.serving.perplexity import measure_file
+    from components.serving.likelihood import measure_file
 
     if bool(options.text) == bool(options.file):
         raise ConfigError("try: give either a text or --file FILE")

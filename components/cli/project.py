@@ -53,7 +53,7 @@ def check(
 
 
 def _print_settings(params: Path, *, as_json: bool) -> None:
-    from components.settings.sources import sources
+    from components.settings.loading import sources
 
     keys = sources(params)
     if as_json:

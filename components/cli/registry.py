@@ -26,13 +26,13 @@ def champion(
     params: ParamsFile = PARAMS,
 ) -> None:
     """Show which version is or was the champion of a task, since when, by whom and why; or the whole history."""
-    from components.registry import commands
+    from components.registry import aliases
 
     settings = registry_of(params)
     if history:
-        lines = commands.history(settings.registry, task) or ["no entries"]
+        lines = aliases.history(settings.registry, task) or ["no entries"]
     else:
-        lines = commands.describe_champion(settings.registry, task or settings.run.tasks[0], at=at)
+        lines = aliases.describe_champion(settings.registry, task or settings.run.tasks[0], at=at)
     for line in lines:
         print(line)
 
@@ -73,8 +73,8 @@ def rollback(
     params: ParamsFile = PARAMS,
 ) -> None:
     """Restore an earlier champion, at once, also during a run; the later champions are not promoted again."""
-    from components.registry import commands
+    from components.registry import aliases
 
     settings = registry_of(params)
-    for line in commands.rollback(settings.registry, task or settings.run.tasks[0], to=to, reason=reason):
+    for line in aliases.rollback(settings.registry, task or settings.run.tasks[0], to=to, reason=reason):
         print(line)

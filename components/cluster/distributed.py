@@ -15,11 +15,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """Rank and device of this worker, and the number of workers.
-
-    With `size` 1 nothing is exchanged and torch.distributed is not needed. All methods but `own_rows` are collective
-    operations, which all workers must call.
-    """
+    """Rank and device of this worker, and the number of workers. With `size` 1 nothing is exchanged and
+    torch.distributed is not needed. All methods but `own_rows` are collective operations, which all workers must
+    call."""
 
     rank: int = 0
     size: int = 1
@@ -102,12 +100,8 @@ class World:
 
 @dataclass(frozen=True)
 class Worker:
-    """Context that a training function receives in addition to its job.
-
-    Attributes:
-        publish: reports progress, as named numbers, to the process that started the training. It is cheap, and calls in
-            quick succession may be dropped.
-    """
+    """Context that a training function receives in addition to its job. `publish`: reports progress, as named numbers,
+    to the process that started the training. It is cheap, and calls in quick succession may be dropped."""
 
     world: World = field(default_factory=World)
     publish: Callable[[Mapping[str, float]], None] = lambda numbers: None

@@ -1,11 +1,7 @@
-"""Inputs of a job on a node that has no disk in common with the driver.
-
-The inputs are the complete directories (with a manifest) that the job names. A node that has a directory of the same
-path and digest reads it there, memory-mapped, and nothing is copied. Any other node reads it in the storage, if the
-storage is a folder. If it is a bucket, the node copies the directory once to its cache, under its digest, and checks
-the copy before every use. The whole directory is copied, because the rows of a batch are spread over the corpus: each
-worker reads every shard within a few steps.
-"""
+"""Inputs of a job on a node that has no disk in common with the driver: the complete directories (with a manifest) that
+the job names. A node reads a directory of the same path and digest in place, else in the storage if that is a folder;
+of a bucket it copies the directory once to its cache, and checks the copy before every use. Each worker reads every
+shard within a few steps."""
 
 from __future__ import annotations
 
@@ -99,18 +95,10 @@ def node_cache() -> Path:
 
 
 def on_this_node(job: Job, inputs: Sequence[Input], fetch: Fetch, *, cache: Path | None = None) -> Job:
-    """The job with paths that exist on this node; copies the inputs that are missing here.
-
-    An absolute path of the driver that is no input is a cache of the driver (frozen-encoder features): if its folder
-    does not exist on this node, a folder of the node's cache takes its place.
-
-    Args:
-        cache: of this node; by default `node_cache()`. Only this user may enter it.
-
-    Raises:
-        ArtifactError: the cache belongs to another user.
-        TrainingError: an input cannot be copied.
-    """
+    """The job with paths that exist on this node; copies the inputs that are missing here. An absolute path of the
+    driver that is no input is a cache of the driver (frozen-encoder features): if its folder does not exist on this
+    node, a folder of the node's cache takes its place. `cache`: of this node; by default `node_cache()`. Only this user
+    may enter it. Raises ArtifactError: the cache belongs to another user; TrainingError: an input cannot be copied."""
     cache = private_folder(cache or node_cache())
     places = {each.path: _obtain(each, fetch, cache) for each in inputs}
     trim(cache / "inputs", keep=set(places.values()))
@@ -168,11 +156,7 @@ def _copy(wanted: Input, fetch: Fetch, target: Path) -> None:
 
 def cache_bytes() -> int:
     """Size limit in bytes of each of a node's two caches, for inputs and for files of steps (HEADSTART_CACHE_GB). The
-    least recently used entries are removed first.
-
-    Raises:
-        ConfigError: the variable is not a positive number.
-    """
+    least recently used entries are removed first. Raises ConfigError: the variable is not a positive number."""
     given = os.environ.get("HEADSTART_CACHE_GB") or "50"
     try:
         if (gigabytes := float(given)) > 0:

@@ -1,8 +1,5 @@
-"""Launchers: work runs in this process, in its children, or on Ray (`components.cluster.ray_cluster`).
-
-`launch` runs one training function on one or more workers; `map_parallel` runs many independent small jobs. Both
-launchers run the same functions, so results do not depend on the launcher.
-"""
+"""Launchers: work runs in this process, in its children, or on Ray, with the same results. `launch` runs one training
+function on one or more workers; `map_parallel` runs many independent small jobs."""
 
 from __future__ import annotations
 
@@ -48,24 +45,17 @@ def launch(
     rows: int = 0,
     progress: Callable[[Mapping[str, float]], None] = lambda numbers: None,
 ) -> None:
-    """Run `function(job, worker)` on every worker and return when all have ended.
+    """Run `function(job, worker)` on every worker and return when all have ended; its return value is ignored. If a
+    worker dies, all are restarted and `function` is called again: it must resume from its own checkpoints.
 
-    If a worker dies, all are restarted and `function` is called again: it must resume from its own checkpoints. On Ray
-    it must be a function of this package; workers get relative paths in `job` as absolute ones.
+    On Ray, `function` is of this package and `job` picklable: relative paths in it become absolute, and complete
+    directories that it names are copied to nodes without them (`components.cluster.inputs`). `workers: auto` is one
+    worker per GPU, without GPUs one process per node with all of its cores; at most as many as divide `rows`, the rows
+    of the global batch (0: no restriction). `progress` is called in this process with the numbers that rank 0
+    publishes.
 
-    Args:
-        function: must store its results; its return value is ignored.
-        job: picklable, for Ray. Complete directories that it names by absolute paths are copied to nodes without them
-            (`components.cluster.inputs`).
-        settings: `workers: auto` is one worker per GPU; without GPUs one process per node with all of its cores
-            (on two cores, two processes with one thread took 1.25 times as long as one process with two).
-        rows: rows of the global batch; `auto` uses the largest number of workers that divides it. 0: no restriction.
-        progress: called in this process, from time to time, with the numbers that rank 0 publishes.
-
-    Raises:
-        HeadstartError: raised by `function`.
-        ConfigError: more workers than the launcher or the cluster can run, or fewer GPUs than `cluster.gpus`.
-        TrainingError: workers died more than `RETRIES` times, or the cluster cannot be reached.
+    Raises ConfigError: more workers than the launcher or the cluster can run, or fewer GPUs than `cluster.gpus`. Raises
+    TrainingError: workers died more than `RETRIES` times, or the cluster cannot be reached; and what `function` raises.
     """
     if settings.launcher == "ray":
         ray_cluster.launch(function, job, settings=settings, rows=rows, progress=progress, retries=RETRIES)
@@ -92,24 +82,13 @@ def map_parallel(
     most: int | None = None,
     gpu_bytes: int | None = None,
 ) -> Iterator[tuple[int, Result]]:
-    """Run `function(item)` for every item in single-threaded processes; yields (index, result).
+    """Run `function(item)` for every item in processes of one thread, so that results are bit-identical; yields (index,
+    result). They are children of this process, one per core and at most `most`, or tasks of a Ray cluster if the
+    settings contain its address. An item whose process dies is repeated. `gpu_bytes`: memory that an item needs on a
+    GPU, of which each process sees one (`components.cluster.placement`); None: items compute on the CPU.
 
-    There is one process per core. If items use a GPU and there are GPUs, `components.cluster.placement` decides how
-    many items are computed at once, and each process sees one GPU: its device 0.
-
-    The processes are children of this one, or tasks of a Ray cluster if the settings contain its address. An item whose
-    process dies is repeated. Each process has one thread, whatever the number of items, so that results are
-    bit-identical.
-
-    Args:
-        most: maximum number of processes on this machine; None: no further limit.
-        gpu_bytes: memory that an item needs on a GPU; None: items compute on the CPU and see no GPU.
-
-    Raises:
-        HeadstartError: raised by `function`; pending items are cancelled.
-        ConfigError: items use a GPU, and there are fewer than `cluster.gpus`.
-        TrainingError: processes died more than `RETRIES` times.
-        OutOfTimeError: the limit of `components.core.clock` has passed.
+    Raises ConfigError: there are fewer GPUs than `cluster.gpus`. Raises TrainingError: processes died more than
+    `RETRIES` times. Raises OutOfTimeError: the limit of `components.core.clock` has passed; and what `function` raises.
     """
     check_time()
     pending, end = dict(enumerate(items)), clock().end
@@ -183,12 +162,8 @@ def kept_processes() -> Iterator[None]:
 
 @contextmanager
 def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None) -> Iterator[ProcessPoolExecutor]:
-    """At least `size` processes of one thread each. They end with the block; `kept` processes end with it only if it
-    raises an error.
-
-    Args:
-        kept: processes of earlier calls; None: they are not kept.
-    """
+    """At least `size` processes of one thread each, which end with the block; `kept` ones only if it raises an
+    error."""
     processes = kept or _Kept()
     if kept is not None and not slots:
         # Processes start when items need them; a larger pool, later, would start all of them again.
@@ -213,11 +188,8 @@ def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None) -> Iterator[
 
 @contextmanager
 def _without_main(function: Callable[..., object]) -> Iterator[None]:
-    """A block in which processes start without the program's main module, unless the function is defined in it.
-
-    A spawned process executes the main module again. A script that calls this package outside of
-    `if __name__ == "__main__"` would therefore call it again in every process.
-    """
+    """A block whose spawned processes do not execute the main module, which may call this package, unless it defines
+    `function`."""
     main = sys.modules["__main__"]
     if function.__module__ == "__main__":
         yield
@@ -254,8 +226,7 @@ def _this_machine(gpus: Sequence[str]) -> Node:
 
 
 def _end_with_parent() -> None:
-    """End this process of the pool when its parent ends. Otherwise, after the parent is killed, it would keep training
-    next to the resumed run, or wait forever and occupy memory."""
+    """End this process when its parent ends. It would keep training beside the resumed run, or wait forever."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

@@ -1,8 +1,5 @@
-"""Placement: how many workers or runs there are at once, and which processors and GPUs each of them has.
-
-Both launchers decide here. `plan_workers` is for the workers of one training, which compute together; `plan_runs` for
-many runs that do not communicate, such as runs of fine-tuning, several of which may share a GPU.
-"""
+"""How many workers or runs there are at once, and which processors and GPUs each has: `plan_workers` for the workers of
+one training, `plan_runs` for runs that do not communicate, several of which may share a GPU."""
 
 from __future__ import annotations
 
@@ -49,12 +46,8 @@ class WorkerPlan:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Runs that do not communicate. Each has one processor.
-
-    Attributes:
-        at_once: maximum number of runs at the same time, on all nodes.
-        per_gpu: runs that share a GPU; 0: runs have no GPU.
-    """
+    """Runs that do not communicate. Each has one processor. `at_once`: maximum number of runs at the same time, on all
+    nodes. `per_gpu`: runs that share a GPU; 0: runs have no GPU."""
 
     at_once: int
     per_gpu: int = 0
@@ -66,11 +59,8 @@ class RunPlan:
 
 
 def check_gpus(nodes: Sequence[Node], wanted: int | None) -> None:
-    """Check that there are as many GPUs as `cluster.gpus` asks for (None: any number).
-
-    Raises:
-        ConfigError: there are fewer.
-    """
+    """Check that there are as many GPUs as `cluster.gpus` asks for (None: any number). Raises ConfigError: there are
+    fewer."""
     held = sum(node.gpus for node in nodes)
     if wanted is not None and held < wanted:
         raise ConfigError(
@@ -82,15 +72,10 @@ def check_gpus(nodes: Sequence[Node], wanted: int | None) -> None:
 def plan_workers(
     nodes: Sequence[Node], *, workers: int | Literal["auto"], rows: int, wanted: int | None = None
 ) -> WorkerPlan:
-    """One worker per GPU; without GPUs one per node with all of its processors.
-
-    Args:
-        rows: of the global batch; `auto` uses the largest number of workers that divides it. 0: no restriction.
-        wanted: `cluster.gpus`; `auto` uses at most so many.
-
-    Raises:
-        ConfigError: more workers than GPUs, or than processors if there is no GPU; or fewer GPUs than `wanted`.
-    """
+    """One worker per GPU; without GPUs one per node with all of its processors. `rows`: of the global batch; `auto`
+    uses the largest number of workers that divides it. 0: no restriction. `wanted`: `cluster.gpus`; `auto` uses at most
+    so many. Raises ConfigError: more workers than GPUs, or than processors if there is no GPU; or fewer GPUs than
+    `wanted`."""
     check_gpus(nodes, wanted)
     gpus, cpus = sum(node.gpus for node in nodes), sum(node.cpus for node in nodes)
     owned = gpus or cpus

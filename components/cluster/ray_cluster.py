@@ -1,9 +1,5 @@
-"""Launchers on Ray. The only module that imports ray, and only when Ray is used; called by
-`components.cluster.launcher`.
-
-Nodes of a cluster need no checkout and no disk in common: Ray distributes this package, and nodes copy the inputs that
-they lack (`components.cluster.inputs`).
-"""
+"""Launchers on Ray, the only module that imports ray. Nodes need no checkout and no disk in common: Ray distributes
+this package, and nodes copy the inputs that they lack (`components.cluster.inputs`)."""
 
 from __future__ import annotations
 
@@ -80,11 +76,7 @@ RAY_ENVIRONMENT = {
 @contextmanager
 def connected(settings: ClusterSettings) -> Iterator[None]:
     """A connection to a Ray cluster: the existing connection, else the cluster at the address, else (`local`) a new
-    cluster on this machine.
-
-    Raises:
-        TrainingError: no cluster can be reached at the address.
-    """
+    cluster on this machine. Raises TrainingError: no cluster can be reached at the address."""
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     address = address_of(settings)
@@ -143,8 +135,8 @@ def _translated(settings: ClusterSettings) -> Iterator[None]:
 
 
 def _code(*, local: bool) -> dict[str, Any]:
-    """The runtime environment that gives workers this package: from its folder on this machine, or as a package that
-    Ray distributes, so that the nodes of a cluster need no checkout, and do not use one of another version."""
+    """The runtime environment that gives workers this package: its folder on this machine, or a package that Ray
+    distributes."""
     package = Path(__file__).resolve().parents[1]
     if not local:
         return {"py_modules": [str(package)], "excludes": ["**/__pycache__/"]}
@@ -176,11 +168,7 @@ def _gpu_bytes(resources: Mapping[str, float]) -> int:
 
 
 def _await_gpus(settings: ClusterSettings) -> None:
-    """Ask the cluster for `cluster.gpus`, which makes an autoscaler start nodes, and wait until they are free.
-
-    Raises:
-        ClusterUnavailableError: they are not free within `GPU_WAIT_S`.
-    """
+    """Ask the cluster for `cluster.gpus`, and wait until they are free; ClusterUnavailableError after `GPU_WAIT_S`."""
     if settings.gpus is None or address_of(settings) == "local":  # whose number does not change
         return
     from ray.util.placement_group import placement_group, remove_placement_group
@@ -224,12 +212,7 @@ def launch(
         resources = {"CPU": float(plan.cpus)} | ({"GPU": 1.0} if plan.gpu else {})
         trainer = TorchTrainer(
             _in_worker,
-            train_loop_config={
-                "function": function,
-                "job": job,
-                "exchange": exchange,
-                "threads": plan.cpus,
-            },
+            train_loop_config={"function": function, "job": job, "exchange": exchange, "threads": plan.cpus},
             scaling_config=ScalingConfig(
                 num_workers=plan.workers,
                 use_gpu=plan.gpu,
@@ -291,13 +274,8 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
 
 @dataclass(frozen=True)
 class _Exchange:
-    """What workers and driver share: named values, and inputs in the storage; plain values, to be sent to workers.
-
-    Attributes:
-        actor: name of the actor that holds the values.
-        inputs: of all jobs; None if all workers are on the driver's node.
-        mark: content of the file MARK in the storage, if that is a folder; else empty.
-    """
+    """What workers and driver share. `actor`: holds named values. `inputs`: of all jobs; None if all workers are on the
+    driver's node. `mark`: content of the file MARK in the storage, if that is a folder; else empty."""
 
     actor: str
     inputs: tuple[Input, ...] | None = None
@@ -311,18 +289,13 @@ class _Exchange:
         return ray.get(ray.get_actor(self.actor).get.remote(key))
 
     def put(self, key: str, value: Any) -> None:
-        """Store a value."""
         import ray
 
         ray.get(ray.get_actor(self.actor).put.remote(key, value))
 
     def on_this_node(self, job: Job) -> Job:
-        """The job with paths that exist on the node of this worker.
-
-        Raises:
-            ConfigError: the storage is a folder that this node does not share.
-            TrainingError: an input cannot be copied.
-        """
+        """The job with paths that exist on the node of this worker. Raises ConfigError: the storage is a folder that
+        this node does not share; TrainingError: an input cannot be copied."""
         import ray
 
         if self.inputs is None:
@@ -346,7 +319,6 @@ class _Hub:
         return self.values.get(key)
 
     def put(self, key: str, value: Any) -> None:
-        """Set the value of a key."""
         self.values[key] = value
 
 

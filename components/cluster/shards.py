@@ -1,9 +1,8 @@
 """Steps over shards: a function of one shard, in this process, in its children, or as tasks of a Ray cluster.
 
-A step reads files, writes files with names that begin with its key into the work folder of the stage, and returns a few
-numbers. The key is a digest of everything that decides the result. A JSON file `KEY.json`, written last, marks a
-finished step, so a stage that was killed continues with the steps that are missing; the number of workers and the order
-in which they end change nothing. Only keys, counts and names pass through the process of the stage, not text.
+A step writes files with names that begin with its key, a digest of everything that decides the result, into the work
+folder of the stage, and returns a few numbers. A JSON file `KEY.json`, written last, marks a finished step, so a stage
+that was killed continues; the number of workers and their order change nothing.
 """
 
 from __future__ import annotations
@@ -59,11 +58,8 @@ def _run_alone(step: _Step) -> Facts:
 
 @dataclass(frozen=True)
 class Steps:
-    """Runs the steps of a stage.
-
-    Attributes:
-        processes: whether steps run in several processes; otherwise in this one, one after the other.
-    """
+    """Runs the steps of a stage. `processes`: whether steps run in several processes; otherwise in this one, one after
+    the other."""
 
     work: Work
     settings: ClusterSettings
@@ -78,19 +74,10 @@ class Steps:
         gpu_bytes: int | None = None,
     ) -> list[Facts]:
         """Run `function(item, key, work)` for every item that no earlier run has finished; the results are in the order
-        of the items.
-
-        Args:
-            function: a function of a module. It writes its files with `work.put`.
-            items: key -> item, picklable. Directories with a manifest that it names by absolute paths are copied to
-                nodes without them.
-            advance: called for each item when it is finished.
-            gpu_bytes: memory that an item needs on a GPU; None: items compute on processors.
-
-        Raises:
-            HeadstartError: raised by `function`.
-            TrainingError: processes died too often.
-        """
+        of the items. `function`: of a module; it writes files with `work.put`. `items`: key -> picklable item;
+        directories with a manifest that it names by absolute paths are copied to nodes without them. `advance`: called
+        for each finished item. `gpu_bytes`: memory that an item needs on a GPU; None: it computes on processors. Raises
+        TrainingError: processes died too often, and what `function` raises."""
         results: dict[str, Facts] = {}
         pending: dict[str, _Step] = {}
         for key, item in items.items():
@@ -118,15 +105,9 @@ def on_cluster(settings: ClusterSettings) -> bool:
 
 @contextmanager
 def sharded(output: Path, *, settings: ClusterSettings, size: int) -> Iterator[Steps]:
-    """A block in which the steps of a stage run; its work folder is removed when the block ends without an error.
-
-    Steps run on Ray if `cluster.address` names a cluster, in processes of this machine otherwise; in this process if
-    there is little to do.
-
-    Args:
-        output: of the stage. Another process that writes it is waited for.
-        size: bytes of text that have to be read.
-    """
+    """A block in which the steps of a stage run, on Ray, in processes, or if there is little to do in this one; its
+    work folder is removed at an end without an error. `output`: of the stage; another process that writes it is waited
+    for. `size`: bytes of text to read."""
     away = size >= PARALLEL_BYTES and on_cluster(settings)
     processes = size >= PARALLEL_BYTES and (away or cores() > 1)
     storage = settings.storage if away or "://" not in settings.storage else LOCAL

@@ -1,16 +1,22 @@
-"""Cells: one system at one label budget with all its seeds, scored on the same test rows."""
+"""Cells: one system at one label budget with all its seeds, read from the runs of fine-tuning and of the baselines, and
+scored on the same test rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError
 from components.data.scoring import Scoring
+from components.data.scoring.base import Vectors
 from components.data.scoring.intervals import (
     CONFIDENCE,
     Interval,
@@ -21,28 +27,94 @@ from components.data.scoring.intervals import (
     sizes_of,
     training_noise,
 )
-from components.data.tasks.results import best_score
-from components.evaluation.results import Run, TestSplit
+from components.data.tasks.budgets import sample_rows
+from components.data.tasks.data import Split
+from components.data.tasks.examples import TaskFacts, read_facts, read_split, strata_of
+from components.data.tasks.results import KIND, OUT_OF_FOLD, best_score, read_answers
 from components.settings.evaluate import EvaluateSettings
+
+#: `data.tasks.<name>.selection` -> split of the predictions by which choices are made.
+SELECTION = {"dev": "dev", "budget": OUT_OF_FOLD}
+#: (budget, seed) -> one vector per row.
+Answers = dict[tuple[int, int], Vectors]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a system. `start`: how the encoder was initialised, such as `adapted`."""
+
+    system: str
+    family: str
+    start: str
+    budget: int
+    seed: int
+    record: dict[str, Any]
+    answers: Vectors
+
+
+@dataclass(frozen=True)
+class TestSplit:
+    """The test rows of a task."""
+
+    __test__ = False  # excluded from pytest's collection of classes named Test*
+
+    facts: TaskFacts
+    rows: Split
+
+
+def read_test(examples: Path) -> TestSplit:
+    return TestSplit(read_facts(examples), read_split(examples, "test"))
+
+
+def read_runs(directory: Path, *, test: TestSplit) -> Iterator[Run]:
+    """The runs of one output directory of `finetune` or `baseline`."""
+    made_from, digests = read_manifest(directory, kind=KIND).facts["examples"], test.facts.digests
+    if made_from != digests:
+        changed = ", ".join(name for name, digest in digests.items() if made_from.get(name) != digest)
+        raise ArtifactError(f"{directory}: made from another version of the task's data ({changed}); fine-tune again")
+    records = {
+        (record["system"], record["budget"], record["seed"]): record
+        for record in json.loads((directory / "runs.json").read_text(encoding="utf-8"))
+    }
+    predicted = read_answers(directory, "test")
+    for (system, budget, seed), record in records.items():
+        answers = predicted.get((system, budget, seed), [])
+        if len(answers) != len(test.rows):
+            raise ArtifactError(
+                f"{directory}: {system}, budget {budget}, seed {seed} has {len(answers)} predictions for "
+                f"{len(test.rows)} test rows; fine-tune again"
+            )
+        yield Run(system, record["family"], record["start"], budget, seed, record, answers)
+
+
+def read_selection(directory: Path, *, facts: TaskFacts) -> dict[str, Answers]:
+    """System -> its predictions of the rows of selection, for one output directory of `finetune` or `baseline`."""
+    systems: dict[str, Answers] = {}
+    for (system, budget, seed), values in read_answers(directory, SELECTION[facts.selection]).items():
+        systems.setdefault(system, {})[budget, seed] = values
+    return systems
+
+
+def rows_of_selection(examples: Path, facts: TaskFacts) -> Callable[[int, int], Split]:
+    """(budget, seed) -> the rows on which choices are made: dev, or the training rows of the label budget."""
+    if facts.selection == "dev":
+        dev = read_split(examples, "dev")
+        return lambda budget, seed: dev
+    train = read_split(examples, "train")
+    strata = strata_of(train, facts.kind)
+    return lambda budget, seed: train.take(sample_rows(strata, budget, seed=seed)[0])
+
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One system at one budget. S seeds, N test rows in G clusters, K statistics of the task's scoring.
-
-    Attributes:
-        budget: label budget; negative: all labels.
-        seeds: of the runs, ascending. All arrays below are in this order.
-        labels: mean number of training rows per class, or of training rows if the task's budgets count rows.
-        values: metric -> (S,) on the test rows.
-        without: (S, G) primary metric without each cluster of test rows.
-        noise: of the primary metric, pooled over the systems of the budget; None: unknown.
-        intervals: metric -> interval of its mean over seeds.
-        sums: (S, K) statistics, summed over the test rows.
-        rows: S matrices (N, K), the statistics of each test row.
-    """
+    """One system at one budget (negative: all labels). S seeds, N test rows in G clusters, K statistics of the task's
+    scoring. `labels`: mean number of training rows per class, or of rows if the task's budgets count rows. `values`:
+    metric -> (S,) on the test rows. `without`: (S, G) primary metric without each cluster. `noise`: of the primary
+    metric, pooled over the systems of the budget; None: unknown. `intervals`: metric -> interval of its mean over
+    seeds. `sums`: (S, K) statistics, summed over the test rows. `rows`: S matrices (N, K)."""
 
     system: str
     budget: int
@@ -80,8 +152,7 @@ class Cell:
         return mean_of([best_score(run.record) for run in self.runs])
 
     def _ways(self) -> dict[str, Any]:
-        """`ways`: each way to learn that was tried, with its mean score of selection over the seeds that tried it, the
-        mean share of its steps, and how many seeds have tried and kept it; empty if there was only one way."""
+        """`ways`: each way to learn that was tried, with its mean score of selection; empty if there was only one."""
         records = [run.record for run in self.runs if "ways" in run.record]
         scored = []
         for way in dict.fromkeys(attempt["way"] for record in records for attempt in record["ways"]):
@@ -213,7 +284,6 @@ def format_budget(budget: int, scoring: Scoring) -> str:
 
 
 def unit(scoring: Scoring) -> str:
-    """The unit of budgets."""
     return "labels a class" if scoring.strata > 1 else "labelled rows"
 
 
@@ -224,5 +294,4 @@ def slice_members(slices: Sequence[str | None]) -> dict[str, NDArray[np.int64]]:
 
 
 def mean_of(values: Sequence[float] | Floats) -> float:
-    """The mean as a Python float."""
     return float(np.mean(values))

@@ -1,15 +1,30 @@
-"""Pairwise comparisons of systems and the statements about them."""
+"""Pairwise comparisons of systems, the statements about them, and negative transfer (Pan and Yang 2010, section 2.3;
+Wang et al. 2019): a class or slice counts as hurt only if the interval of its paired difference to scratch is below
+zero at a Bonferroni-corrected confidence level."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
+from scipy import sparse
 
 from components.data.scoring import title
-from components.data.scoring.intervals import Interval
-from components.evaluation.aggregates import Cell, budgets_of, format_budget
-from components.settings.names import BASELINE, VECTORS
+from components.data.scoring.base import Floats
+from components.data.scoring.intervals import (
+    CONFIDENCE,
+    Interval,
+    Ints,
+    clusters_within,
+    interval,
+    left_out,
+    sizes_of,
+    training_noise,
+)
+from components.evaluation.aggregates import Cell, TestSplit, budgets_of, format_budget, slice_members
+from components.settings.section import BASELINE, VECTORS
 from components.settings.systems import TASK_ADAPTED, System
 
 SCRATCH = "scratch"
@@ -32,12 +47,8 @@ def transferred(systems: Systems) -> dict[str, tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two systems at one budget.
-
-    Attributes:
-        difference: better minus worse, paired by seed and by test row.
-        apart: whether the intervals of the two systems are disjoint.
-    """
+    """Two systems at one budget. `difference`: better minus worse, paired by seed and by test row. `apart`: whether the
+    intervals of the two systems are disjoint."""
 
     better: str
     worse: str
@@ -59,11 +70,7 @@ def comparisons(
     cells: Cells, systems: Systems, *, confidence: float, ensembles: Ensembles | None = None
 ) -> list[Comparison]:
     """Comparisons at every budget: the starts of each family with each other, each ensemble with its best member, and
-    the best fine-tuned system with the best baseline.
-
-    "Best" is determined on dev: selection on test would favour systems whose test scores are high by chance.
-    `ensembles`: name of an ensemble -> its members: families and baselines.
-    """
+    the best fine-tuned system with the best baseline, where "best" is by dev. `ensembles`: name -> members."""
     compared = []
     for budget in budgets_of(cells):
         names = [system for system, of_cell in cells if of_cell == budget]
@@ -113,16 +120,12 @@ def best_selected(cells: Cells, names: Sequence[str], budget: int) -> str:
 def statements(
     cells: Cells, systems: Systems, compared: Sequence[Comparison], *, ensembles: Ensembles | None = None
 ) -> list[dict[str, Any]]:
-    """One sentence per comparison.
-
-    Returns:
-        [{kind, budget, holds, apart, text}]. `kind` is the kind of comparison: `transfer` (a start against scratch or
-        vectors), `adaptation` (adapted against pretrained, or task-adapted against either), `tuning` (all weights
-        against the head alone), `together` (joint training against training on one task), `intermediate` (with against
-        without an intermediate task), `distilled` (with against without teachers), `ensemble` (against its best
-        member), `baseline` (the best fine-tuned system against the best baseline). `holds`: the system named first in
-        this list is better and the interval of the difference is above zero.
-    """
+    """One sentence per comparison. Returns [{kind, budget, holds, apart, text}]. `kind` is the kind of comparison:
+    `transfer` (a start against scratch or vectors), `adaptation` (adapted against pretrained, or task-adapted against
+    either), `tuning` (all weights against the head alone), `together` (joint training against training on one task),
+    `intermediate` (with against without an intermediate task), `distilled` (with against without teachers), `ensemble`
+    (against its best member), `baseline` (the best fine-tuned system against the best baseline). `holds`: the system
+    named first in this list is better and the interval of the difference is above zero."""
     stated = []
     for comparison in compared:
         kind, favoured = _kind((comparison.better, comparison.worse), systems, ensembles or {})
@@ -159,9 +162,8 @@ def _kind(pair: tuple[str, str], systems: Systems, ensembles: Ensembles) -> tupl
 
 
 def _comparable(system: System, other: System) -> bool:
-    """Whether two systems of a family are compared. A frozen encoder is compared only with the same encoder fine-tuned,
-    a jointly trained one only with the same one trained on this task alone, one that has learned an intermediate
-    task only with the same one without it, and one that has learned from teachers only with the same one without."""
+    """Whether two systems of a family are compared: those that are frozen, joint, after a task or taught only with the
+    same one without."""
     if system.family != other.family:
         return False
     if system.way or other.way:
@@ -200,3 +202,99 @@ def recipes(cells: Cells, *, confidence: float) -> dict[str, dict[str, dict[str,
         }
         for index, cell in enumerate(chosen)
     }
+
+
+#: Minimum number of test rows of a class or slice for which negative transfer is tested.
+PART_ROWS: Final = 20
+
+
+def transfer(cells: Cells, systems: Systems, test: TestSplit) -> dict[str, list[dict[str, Any]]]:
+    """{family: [{budget, parts: [{part, name, rows, scratch: {mean, low, high}, starts: {start: {score: {...},
+    difference: {...}, hurts}}}]}]} for every family with a system from scratch and a transferred one. The first part is
+    `all`. A part of the kind `class` has the F1 of the class, `all` and `slice` have the primary metric. Classes and
+    slices with fewer than `PART_ROWS` rows are omitted."""
+    families: dict[str, list[str]] = {}
+    for family, start in transferred(systems).values():
+        if f"{family}-{SCRATCH}" in systems:
+            families.setdefault(family, []).append(start)
+    compared: dict[str, list[dict[str, Any]]] = {}
+    for family, starts in families.items():
+        for budget in budgets_of(cells):
+            named = {start: cells.get((f"{family}-{start}", budget)) for start in (SCRATCH, *starts)}
+            present = {start: cell for start, cell in named.items() if cell is not None}
+            if SCRATCH in present and len(present) > 1:
+                compared.setdefault(family, []).append({"budget": budget, "parts": _parts(present, test)})
+    return compared
+
+
+def _parts(cells: Mapping[str, Cell], test: TestSplit) -> list[dict[str, Any]]:
+    first = next(iter(cells.values()))
+    seeds = sorted(set.intersection(*(set(cell.seeds) for cell in cells.values())))
+    kept = {start: [cell.rows[cell.seeds.index(seed)] for seed in seeds] for start, cell in cells.items()}
+    scoring, clusters = first.scoring, clusters_within(test.rows.clusters, np.arange(len(test.rows)), least=2)
+    slices = slice_members(test.rows.slices)
+    members = {name: rows for name, rows in slices.items() if len(rows) >= PART_ROWS}
+    counts = {name: round(counted["rows"] or 0) for name, counted in scoring.classes(first.sums.mean(0)).items()}
+    counts = {name: count for name, count in counts.items() if count >= PART_ROWS}
+    corrected = 1 - (1 - CONFIDENCE) / max(1, len(members) + len(counts))
+    parts = [_of_all(cells, rows=len(test.rows), confidence=CONFIDENCE)]
+    if counts:
+        by_class = {start: _scores(matrices, clusters, scoring.class_f1) for start, matrices in kept.items()}
+        sizes = sizes_of(clusters, len(test.rows))
+        for name, count in counts.items():
+            scores = {start: metrics[name] for start, metrics in by_class.items()}
+            parts.append(_part(("class", name), count, scores, sizes, CONFIDENCE, corrected))
+    for name, rows in members.items():
+        inside = clusters_within(test.rows.clusters, rows)
+        scores = {
+            start: _scores([matrix[rows] for matrix in matrices], inside, scoring.scores)[scoring.main]
+            for start, matrices in kept.items()
+        }
+        parts.append(_part(("slice", name), len(rows), scores, sizes_of(inside, len(rows)), CONFIDENCE, corrected))
+    return parts
+
+
+def _scores(
+    matrices: Sequence[sparse.csr_array], clusters: Ints | None, scores: Callable[[Floats], dict[str, Floats]]
+) -> dict[str, Floats]:
+    """Metric -> (S, 1 + G): the score of each seed, followed by those without each cluster."""
+    pairs = [(scores(np.asarray(matrix.sum(0))), left_out(matrix, clusters, scores)) for matrix in matrices]
+    return {name: np.stack([np.append(whole[name], without[name]) for whole, without in pairs]) for name in pairs[0][0]}
+
+
+def _of_all(cells: Mapping[str, Cell], *, rows: int, confidence: float) -> dict[str, Any]:
+    scratch = cells[SCRATCH]
+    starts = {}
+    for start, cell in cells.items():
+        if start != SCRATCH:
+            difference = cell.difference(scratch, confidence=confidence)
+            starts[start] = {
+                "score": cell.main.as_dict(),
+                "difference": difference.as_dict(),
+                "hurts": difference.high < 0,
+            }
+    return {"part": "all", "name": "", "rows": rows, "scratch": scratch.main.as_dict(), "starts": starts}
+
+
+def _part(
+    part: tuple[str, str], rows: int, by_start: Mapping[str, Floats], sizes: Floats, confidence: float, corrected: float
+) -> dict[str, Any]:
+    """A class or slice, from start -> (S, 1 + G) scores. Training noise is pooled over the starts."""
+    noise = training_noise(np.stack([scores[:, 0] for scores in by_start.values()]))
+
+    def around(scores: Floats, *of: Floats, level: float = confidence) -> Interval:
+        training = noise.of(*(runs[:, 0] for runs in of)) if noise is not None else None
+        return interval(scores[:, 0], scores[:, 1:], sizes, confidence=level, training=training)
+
+    scratch = by_start[SCRATCH]
+    starts = {
+        start: {
+            "score": around(scores, scores).as_dict(),
+            "difference": around(scores - scratch, scores, scratch).as_dict(),
+            "hurts": around(scores - scratch, scores, scratch, level=corrected).high < 0,
+        }
+        for start, scores in by_start.items()
+        if start != SCRATCH
+    }
+    alone = around(scratch, scratch).as_dict()
+    return {"part": part[0], "name": part[1], "rows": rows, "scratch": alone, "starts": starts}

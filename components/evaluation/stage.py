@@ -23,7 +23,7 @@ evaluation.json
                    steps), seconds}]}],
         training_curve: [{epoch, <main>}],
         artifact: {budget, seeds, labels (rows that any seed has learned from), selection, scores: {name: {mean, low,
-            high}}}}]: the stored model, which ensembles have not (`evaluation.artifacts`). per_class,
+            high}}}}]: the stored model, which ensembles have not. per_class,
         confusion and calibration are empty if the kind has none
     best: {budget: system}, by the mean of the primary metric
     challenger: {system, against, gain: {mean, low, high}, text}: the stored model with the best score of selection
@@ -39,7 +39,7 @@ evaluation.json
         (number), rows: [{row, fields, slice, true, predicted, size}]} (`components.data.tasks.mistakes`)
     headline: a sentence about `worth` at the smallest budget, for the system that is best on dev
     learned_languages: languages of train, if the slices are languages; otherwise empty
-    transfer: scratch, pretrained and adapted by class and slice (`evaluation.transfer`)
+    transfer: scratch, pretrained and adapted by class and slice (`evaluation.compare`)
     statements: [{kind, holds, budget, text}]
 """
 
@@ -47,37 +47,41 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 from pydantic import Field
 
 from components.core.artifacts import read_manifest, writing
 from components.core.errors import ArtifactError
 from components.data.scoring import Scoring, title
 from components.data.scoring.intervals import CONFIDENCE
-from components.data.tasks.budgets import budget_name
-from components.data.tasks.examples import read_split
+from components.data.tasks.budgets import budget_name, sample_rows
+from components.data.tasks.data import Split, mean_answers
+from components.data.tasks.examples import read_split, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.mistakes import mistakes
-from components.data.tasks.results import best_score, read_averages
-from components.evaluation.aggregates import Cell, budgets_of, make_cells, unit
-from components.evaluation.artifacts import Artifact, against_baseline, artifacts_of
-from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve, worth
-from components.evaluation.compare import best_by_budget, comparisons, recipes, statements
-from components.evaluation.ensembles import ensemble_runs
-from components.evaluation.results import (
-    BASELINES,
+from components.data.tasks.results import Average, best_score, read_averages
+from components.evaluation.aggregates import (
+    Answers,
+    Cell,
     Run,
     TestSplit,
+    budgets_of,
+    make_cells,
     read_runs,
     read_selection,
     read_test,
     rows_of_selection,
+    unit,
 )
-from components.evaluation.transfer import transfer
+from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve, worth
+from components.evaluation.compare import best_by_budget, comparisons, recipes, statements, transfer
 from components.settings.evaluate import EvaluateSettings
-from components.settings.section import Section
+from components.settings.section import BASELINE, BASELINES, Section
 
 KIND = "evaluation"
 SCHEMA = 1
@@ -86,13 +90,9 @@ MISTAKES = 10
 
 
 class EvaluateJob(Section):
-    """Inputs of the stage.
-
-    Attributes:
-        finetuned: folder of the task with the output directories `<family>-<start>` and `baselines`.
-        starts: `run.starts` and those that `adapt_task` and `together` add for this task.
-        students: names of systems that learn from teachers (`distil`).
-    """
+    """Inputs of the stage. `finetuned`: folder of the task with the output directories `<family>-<start>` and
+    `baselines`. `starts`: `run.starts` and those that `adapt_task` and `together` add for this task. `students`: names
+    of systems that learn from teachers (`distil`)."""
 
     examples: Path
     finetuned: Path
@@ -210,8 +210,7 @@ def _missing(cells: dict[tuple[str, int], Cell], scoring: Scoring) -> list[dict[
 
 
 def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSplit) -> dict[str, Any]:
-    """The most certain wrong answers of the run with the highest score of selection, of the best system with the most
-    labels."""
+    """The most certain wrong answers, by the best run of the best system with the most labels."""
     budget = budgets_of(cells)[-1]
     best = best_by_budget(cells)[budget]
     of_system = [run for run in runs if (run.system, run.budget) == (best, budget)]
@@ -242,3 +241,125 @@ def _learning_curve(content: dict[str, Any]) -> list[list[Any]]:
             labels = round(cell["labels"], 3)
             rows.append([system["system"], budget_name(cell["budget"]), labels, *(round(value, 6) for value in values)])
     return rows
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """The stored model of a system. `labels`: number of labelled rows that any of the seeds has learned from."""
+
+    cell: Cell
+    seeds: Sequence[int]
+    labels: int
+    selection: float
+    is_baseline: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """The artifact as in evaluation.json."""
+        return {
+            "budget": self.cell.budget,
+            "seeds": list(self.seeds),
+            "labels": self.labels,
+            "selection": self.selection,
+            "scores": {name: interval.as_dict() for name, interval in self.cell.intervals.items()},
+        }
+
+
+def artifacts_of(
+    averages: Mapping[str, Average],
+    cells: Mapping[tuple[str, int], Cell],
+    test: TestSplit,
+    train: Split,
+    settings: EvaluateSettings,
+    *,
+    scoring: Scoring,
+) -> dict[str, Artifact]:
+    """System -> its stored model. `averages`: system -> what the stored model answers to the test rows."""
+    strata = strata_of(train, test.facts.kind)
+    runs, labels = [], {}
+    for system, average in averages.items():
+        samples = [sample_rows(strata, average.budget, seed=seed)[0] for seed in average.seeds]
+        labels[system] = len(np.unique(np.concatenate(samples)))
+        first = cells[system, average.budget].runs[0]
+        runs.append(Run(system, first.family, first.start, average.budget, 0, first.record, average.answers))
+    made = make_cells(runs, test, settings, scoring=scoring)
+    return {
+        system: Artifact(
+            made[system, average.budget],
+            average.seeds,
+            labels[system],
+            cells[system, average.budget].selection,
+            made[system, average.budget].runs[0].family == BASELINE,
+        )
+        for system, average in averages.items()
+    }
+
+
+def against_baseline(artifacts: Mapping[str, Artifact], *, confidence: float) -> dict[str, Any] | None:
+    """The model with the best score of selection against the baseline with the best score on test, which is what the
+    promotion compares without a champion; None without such a pair. Returns {system, against, gain: {mean, low, high},
+    text}."""
+    learned = [name for name, artifact in artifacts.items() if not artifact.is_baseline]
+    fixed = [name for name, artifact in artifacts.items() if artifact.is_baseline]
+    if not learned or not fixed:
+        return None
+    best = max(learned, key=lambda name: artifacts[name].selection)
+    rival = max(fixed, key=lambda name: artifacts[name].cell.main.mean)
+    ours, theirs = artifacts[best].cell, artifacts[rival].cell
+    gain = ours.difference(theirs, confidence=confidence)
+    verdict = "better" if gain.low > 0 else "worse" if gain.high <= 0 else "not shown to be better"
+    text = (
+        f"Of the models that can be registered, {best} has {title(ours.scoring.main)} {ours.main.mean:.4f} against "
+        f"{theirs.main.mean:.4f} of {rival}: gain {gain.mean:+.4f}, between {gain.low:+.4f} and {gain.high:+.4f}; "
+        f"it is {verdict}."
+    )
+    return {"system": best, "against": rival, "gain": gain.as_dict(), "text": text}
+
+
+#: Start of baselines in results.
+NO_START: Final = "none"
+
+
+def ensemble_runs(
+    runs: Sequence[Run],
+    ensembles: Mapping[str, Sequence[str]],
+    *,
+    chosen: Mapping[str, Answers],
+    rows: Callable[[int, int], Split],
+    scoring: Scoring,
+) -> Iterator[Run]:
+    """The runs of every ensemble, with the mean of its members' predictions and the sum of their costs: one for each
+    start, budget and seed that all members have. `ensembles`: name -> members: families, and baselines, which suit each
+    start."""
+    for name, members in ensembles.items():
+        for (start, budget, seed), group in _of_members(runs, members):
+            held = rows(budget, seed)
+            predicted = mean_answers([chosen[run.system][run.budget, run.seed] for run in group])
+            records = [run.record for run in group]
+            record = {
+                "rows": records[0]["rows"],
+                "score": scoring.main,
+                "curve": [{"step": 0, "epoch": 0.0, **scoring.score(held.fields, held.targets, predicted)}],
+                **({"folds": records[0]["folds"]} if "folds" in records[0] else {}),
+                "best_step": 0,
+                "best_epoch": 0.0,
+                "tokens": sum(record["tokens"] for record in records),
+                "seconds": sum(record["seconds"] for record in records),
+            }
+            answers = mean_answers([run.answers for run in group])
+            yield Run(f"{name}-{start}", name, start, budget, seed, record, answers)
+
+
+def member_of(run: Run) -> str:
+    """The name by which an ensemble names a run's system."""
+    return run.system if run.family == BASELINE else run.family
+
+
+def _of_members(runs: Sequence[Run], members: Sequence[str]) -> Iterator[tuple[tuple[str, int, int], list[Run]]]:
+    grouped: dict[tuple[str, int, int], dict[str, Run]] = {}
+    for run in runs:
+        if member_of(run) in members:
+            grouped.setdefault((run.start, run.budget, run.seed), {})[member_of(run)] = run
+    for (start, budget, seed), of_start in grouped.items():
+        together = grouped.get((NO_START, budget, seed), {}) | of_start
+        if start != NO_START and together.keys() == set(members):
+            yield (start, budget, seed), [together[member] for member in dict.fromkeys(members)]

@@ -281,7 +281,7 @@ class ModelFamily(Generic[ConfigT]):
         task_tokens: whether `LanguageModel.add_task_tokens` has an effect.
         tokenizer: default of `pretrain.<name>.tokenizer`; empty: the first of `tokenizers`.
         rate: default of `pretrain.<name>.training.rate`, at which a model of the default size learns
-            (experiments/bakeoff); `components.settings.families` reads these defaults from the source.
+            (experiments/bakeoff); `components.settings.completion` reads these defaults from the source.
     """
 
     name: str

@@ -1,17 +1,27 @@
-"""The pages over HTTP.
+"""The pages over HTTP, and who may read and write them.
+
+- The rules of `components.serving.http.Guard` for hosts, other sites and the token, which is in the address once,
+  afterwards in a cookie, or a bearer token.
+- A POST request needs the secret of the page's form.
+- Answers allow no content from other addresses, no frames and no copies in caches.
 
 A `HeadstartError` is a page with its message. Every page works without scripts, which refresh live pages and add keys.
 """
 
 from __future__ import annotations
 
+import hmac
+import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 import jinja2
+import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
@@ -22,10 +32,62 @@ from components.core.progress import duration
 from components.data.tasks.budgets import budget_name
 from components.data.tasks.kinds import find_kind
 from components.pages import errors, graph, labelling, overview, retrainings, trying
-from components.pages.project import Project
-from components.pages.security import Guard
+from components.pages.project import Link, Project
 from components.reporting import figures
-from components.serving.http import Bodies, BodyError
+from components.serving import http
+from components.serving.http import Bodies, BodyError, address_of, configure, listen, names_of, token_for
+
+COOKIE = "headstart_token"
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # With `no-referrer`, browsers send the origin `null` with forms.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True)
+class Guard(http.Guard):
+    """The rules above as a middleware."""
+
+    secret: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+
+    async def __call__(self, request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        response = self._refused(request) or await call_next(request)
+        for name, value in HEADERS.items():
+            response.headers[name] = value
+        return response
+
+    def _refused(self, request: Request) -> Response | None:
+        if (foreign := self.foreign(request.method, request.headers)) is not None:
+            return PlainTextResponse(foreign[1], status_code=foreign[0])
+        return self._without_token(request) if self.token else None
+
+    def _without_token(self, request: Request) -> Response | None:
+        given = request.query_params.get("token", "")
+        if given and self.is_token(given):
+            # The token does not stay in the address, where it would be copied with it.
+            response = RedirectResponse(request.url.path, status_code=303)
+            response.set_cookie(COOKIE, given, httponly=True, samesite="strict", path="/")
+            return response
+        if self.has_token(request.headers) or self.is_token(request.cookies.get(COOKIE, "")):
+            return None
+        return PlainTextResponse(
+            "the token is missing or wrong: open the address with ?token=... that `headstart ui` prints",
+            status_code=401,
+        )
+
+    def is_form(self, secret: str) -> bool:
+        return hmac.compare_digest(secret.encode(), self.secret.encode())
+
 
 STATIC = {"style.css": "text/css", "pages.js": "text/javascript", "icon.svg": "image/svg+xml"}
 #: Maximum size of a form in bytes, and its maximum number of fields.
@@ -288,3 +350,53 @@ async def read_form(request: Request, guard: Guard, bodies: Bodies) -> dict[str,
     if not guard.is_form(fields.pop("csrf", [""])[-1]):
         return PlainTextResponse("the form is too old; load the page again", status_code=403)
     return fields
+
+
+PORT = 5002
+SHUTDOWN_S = 3
+
+
+class PagesServer:
+    """The server of the pages. `address`: that a person opens; with the token, if there is one."""
+
+    def __init__(
+        self,
+        params: Path,
+        *,
+        root: Path,
+        host: str = "127.0.0.1",
+        port: int = PORT,
+        names: Sequence[str] = (),
+        write: bool = False,
+        links: Sequence[Link] = (),
+    ) -> None:
+        self._listener = listen(host, port)
+        token = token_for(self._listener)
+        project = Project(params, root=root, write=write, links=links)
+        bound = self._listener.getsockname()[0]
+        guard = Guard.of(bound, names=names_of(self._listener, host, names), token=token)
+        self.address = f"{address_of(self._listener, host)}/" + (f"?token={token}" if token else "")
+        self._server = uvicorn.Server(configure(create_app(project, guard), shutdown_seconds=SHUTDOWN_S))
+        # The first connection to the registry imports MLflow, which takes seconds.
+        threading.Thread(target=_connect, args=[project], name="connect", daemon=True).start()
+
+    def run(self, *, started: Callable[[], None] = lambda: None) -> None:
+        """Serve until a signal; `started` is called when connections are accepted."""
+        self._listener.listen()
+        started()
+        try:
+            self._server.run(sockets=[self._listener])
+        finally:
+            self.close()
+
+    def stop(self) -> None:
+        """End `run` from another thread."""
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def _connect(project: Project) -> None:
+    with suppress(HeadstartError):
+        project.registry()

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from components.data.tasks.data import Split
-from components.data.tasks.examples import TaskFacts, read_split
+from components.data.tasks.examples import read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.mistakes import Mistake, has_confusion, mistakes
 from components.data.tasks.results import read_answers
-from components.evaluation.results import BASELINES, SELECTION, rows_of_selection
+from components.evaluation.aggregates import SELECTION, rows_of_selection
 from components.pages.project import Project
-from components.settings.names import BASELINE
+from components.settings.section import BASELINE, BASELINES
 
 #: Rows on one page, and largest number of classes with a table of confusions.
 PAGE, CLASSES = 25, 30
@@ -46,13 +46,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Errors:
-    """The errors of one run.
-
-    Attributes:
-        counts: (C, C) confusions.
-        pairs: (true, predicted, count), most frequent first.
-        slices: (name, rows, errors), the most errors above the average first.
-    """
+    """The errors of one run. `counts`: (C, C) confusions. `pairs`: (true, predicted, count), most frequent first.
+    `slices`: (name, rows, errors), the most errors above the average first."""
 
     choice: Choice
     systems: Sequence[str]
@@ -92,7 +87,9 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
     if not seeds:
         return None
     seed = _known(wanted.get("seed", ""), seeds, seeds[0])
-    split = _rows(project, task, facts, split_name, budget, seed)
+    examples = project.examples(task)
+    held = None if split_name == "test" else rows_of_selection(examples, facts)
+    split = read_split(examples, "test") if held is None else held(budget, seed)
     given = answers[system, budget, seed]
     errors = mistakes(split, given, kind=facts.kind, labels=facts.labels)
     choice = Choice(
@@ -127,13 +124,6 @@ def _folder(task: str, system: Mapping[str, Any]) -> str:
 
 def _known(given: str, choices: Sequence[Any], default: Any) -> Any:
     return next((value for value in choices if str(value) == given), default)
-
-
-def _rows(project: Project, task: str, facts: TaskFacts, split: str, budget: int, seed: int) -> Split:
-    examples = project.examples(task)
-    if split == "test":
-        return read_split(examples, "test")
-    return rows_of_selection(examples, facts)(budget, seed)
 
 
 def _selected(entry: Mistake, choice: Choice) -> bool:

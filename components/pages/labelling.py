@@ -1,8 +1,5 @@
-"""The labelling page: the texts that `components.labelling.queue` chooses, one after another, and a person's answers.
-
-Every answer is appended to the file of labels at once, so nothing is lost when the server ends; undo takes the last one
-back.
-"""
+"""The labelling page: the texts that `components.labelling.queue` chooses, and a person's answers, each appended to the
+file of labels at once; undo takes the last one back."""
 
 from __future__ import annotations
 

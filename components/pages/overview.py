@@ -13,8 +13,8 @@ from components.pages.project import Champion, Project
 from components.pipeline.costs import History
 from components.reporting import evaluations, findings
 from components.reporting.advice import Advice, advice
-from components.reporting.chapters import Chapter
-from components.settings.names import BASELINE
+from components.reporting.findings import Chapter
+from components.settings.section import BASELINE
 
 #: Prefix of the findings of `headstart drift` (`components.pipeline.monitoring.drift_check`).
 DRIFT = "drift-"
@@ -30,12 +30,8 @@ VERDICTS = {
 
 @dataclass(frozen=True)
 class TaskView:
-    """What the overview shows of a task.
-
-    Attributes:
-        drift: (sentence, time of the check); None if it was never checked.
-        history: decisions and changes in words, newest first.
-    """
+    """What the overview shows of a task. `drift`: (sentence, time of the check); None if it was never checked.
+    `history`: decisions and changes in words, newest first."""
 
     name: str
     champion: Champion

@@ -10,22 +10,18 @@ from components.core.errors import ConfigError, HeadstartError, nearest
 from components.data.checks import stage as data_checks
 from components.data.tasks.reading.labels import files_of
 from components.pipeline.jobs import CORPORA, PAIRS_KIND, PARALLEL, WHOLE
-from components.pipeline.jobs.corpora import checks as checks_of
+from components.pipeline.jobs.encoders import checks as checks_of
 from components.settings.detection import exists
 from components.settings.imports import FOLDER
-from components.settings.names import WITH_WORDS
 from components.settings.params import Params
-from components.settings.tasks import SPLITS
+from components.settings.section import WITH_WORDS
+from components.settings.tasks import OF_ONE_TEXT, SPLITS
 from components.settings.tokenizer import SubwordSettings
-from components.settings.unlabelled import OF_ONE_TEXT
 
 
 def check_params(params: Params) -> None:
-    """Check model sizes, published models, kinds of task, names of metrics, folders and files.
-
-    Raises:
-        ConfigError: lists every problem.
-    """
+    """Check model sizes, published models, kinds of task, names of metrics, folders and files. Raises ConfigError:
+    lists every problem."""
     # Without encoders, torch is not imported.
     of_encoders = (_models, _finetuning, _ways, _distillation) if params.pretrain else ()
     subjects = (*of_encoders, _vocabularies, _joint_training, _tasks, _files)
@@ -35,7 +31,6 @@ def check_params(params: Params) -> None:
 
 
 def _models(params: Params) -> list[str]:
-    """Sizes of models, published models, word vectors."""
     import torch
 
     from components.interchange.importing import source_digest
@@ -93,7 +88,6 @@ def _models(params: Params) -> list[str]:
 
 
 def _vocabularies(params: Params) -> list[str]:
-    """Problems with published vocabularies."""
     from components.tokenization.published import published_tokenizer
 
     problems: list[str] = []
@@ -108,7 +102,6 @@ def _vocabularies(params: Params) -> list[str]:
 
 
 def _finetuning(params: Params) -> list[str]:
-    """Settings of fine-tuning that do not suit a block or the tasks."""
     from components.models import FAMILIES
 
     problems: list[str] = []
@@ -129,7 +122,6 @@ def _finetuning(params: Params) -> list[str]:
 
 
 def _ways(params: Params) -> list[str]:
-    """Ways to learn that do not suit a task."""
     from components.learners.task_models.kinds import TASKS
     from components.learners.ways import refuse
 
@@ -143,7 +135,6 @@ def _ways(params: Params) -> list[str]:
 
 
 def _distillation(params: Params) -> list[str]:
-    """Problems with teachers, students and texts of `distil`."""
     from components.learners.task_models.base import refuse_distillation
     from components.learners.task_models.kinds import TASKS
 
@@ -173,7 +164,6 @@ def _distillation(params: Params) -> list[str]:
 
 
 def _joint_training(params: Params) -> list[str]:
-    """Problems with groups of `together`."""
     from components.data.tasks.budgets import numbered, refuse_unpaired
 
     problems: list[str] = []
@@ -191,7 +181,6 @@ def _joint_training(params: Params) -> list[str]:
 
 
 def _tasks(params: Params) -> list[str]:
-    """Kinds of task, and the metric of promotion."""
     from components.data.tasks.kinds import find_kind, promotion_metrics
 
     problems: list[str] = []
@@ -212,7 +201,6 @@ def _tasks(params: Params) -> list[str]:
 
 
 def _files(params: Params) -> list[str]:
-    """Folders and files of the data."""
     problems: list[str] = []
     texts = {corpus: getattr(params.data, corpus) for corpus in CORPORA}
     texts |= {f"unlabelled.{number}": source for number, source in enumerate(params.data.unlabelled)}
@@ -238,14 +226,9 @@ def _files(params: Params) -> list[str]:
 
 
 def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:
-    """Compare the data with the last accepted version; yields one line per finding, and a summary.
-
-    Args:
-        accept: reason for accepting the data in spite of all violations; empty: they are not accepted.
-
-    Raises:
-        DataError: the data are invalid, or violate a rule `stop` and are not accepted.
-    """
+    """Compare the data with the last accepted version; yields one line per finding, and a summary. `accept`: reason for
+    accepting the data in spite of all violations; empty: they are not accepted. Raises DataError: the data are invalid,
+    or violate a rule `stop` and are not accepted."""
     job = data_checks.ChecksJob(**checks_of(params)[WHOLE])
     checked = data_checks.check_data(job)
     if accept:

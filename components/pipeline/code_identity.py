@@ -63,12 +63,8 @@ Entries = Mapping[str, Collection[str]]
 
 
 class Sources:
-    """The source text of the modules of `components`.
-
-    Args:
-        changed: module -> source text that replaces the file.
-        like: sources with the same root, whose parsed modules are reused unless their text is replaced.
-    """
+    """The source text of the modules of `components`. `changed`: module -> source text that replaces the file. `like`:
+    sources with the same root, whose parsed modules are reused unless their text is replaced."""
 
     def __init__(
         self, root: Path = ROOT, *, changed: Mapping[str, str] | None = None, like: Sources | None = None
@@ -88,16 +84,11 @@ class Sources:
         return self._files[module]
 
     def relative_path(self, module: str) -> str:
-        """The path of a module's file relative to the root."""
         file = self.path(module)
         return file.relative_to(self.root).as_posix() if file else f"{module.replace('.', '/')}.py"
 
     def text(self, module: str) -> str:
-        """The source of a module.
-
-        Raises:
-            FileNotFoundError: there is no such module.
-        """
+        """The source of a module. Raises FileNotFoundError: there is no such module."""
         if module in self.changed:
             return self.changed[module]
         file = self.path(module)
@@ -124,13 +115,9 @@ class Sources:
 
 @dataclass(frozen=True)
 class Module:
-    """Contribution of a module to an identity.
-
-    Attributes:
-        definitions: name of a function, class, method or constant -> digest; under `imports` and `statements` the
-            digests of all imports and of all other top-level statements.
-        tables: name of a `LazyTable` -> its entries, name -> module.
-    """
+    """Contribution of a module to an identity. `definitions`: name of a function, class, method or constant -> digest;
+    under `imports` and `statements` the digests of all imports and of all other top-level statements. `tables`: name of
+    a `LazyTable` -> its entries, name -> module."""
 
     definitions: Mapping[str, str]
     imported: frozenset[str]
@@ -150,14 +137,8 @@ def closure(
     entry: str, *, entries: Entries | None = None, without: Collection[str] = (), sources: Sources | None = None
 ) -> Closure:
     """The code that a module can reach: the modules of `components` that it imports, directly or not, and itself.
-
-    Args:
-        entries: the entries of tables that are used; of other tables, all entries are used.
-        without: modules that are left out, because the stage's settings exclude their use.
-
-    Raises:
-        FileNotFoundError: there is no such module.
-    """
+    `entries`: the entries of tables that are used; of other tables, all entries are used. `without`: modules that are
+    left out, because the stage's settings exclude their use. Raises FileNotFoundError: there is no such module."""
     sources, entries = sources or installed(), entries or {}
     left_out = tuple(f"{name}." for name in (*without, *NEUTRAL))
     collected: dict[str, Module] = {}
@@ -202,8 +183,8 @@ def entries_of(
 
 
 def _sampler(family: str, sources: Sources) -> str | None:
-    """The name of a family's sampler, read from `FAMILY = ModelFamily(..., sampler="...")` in its file; None if it is
-    not a literal there."""
+    """The sampler in `FAMILY = ModelFamily(..., sampler="...")` of a family's file; None if it is not a literal
+    there."""
     module, _, table = FAMILIES.partition(":")
     file = sources.module(module).tables.get(table, {}).get(family)
     for node in ast.walk(ast.parse(sources.text(file))) if file else ():
@@ -322,8 +303,8 @@ def _parse(name: str, text: str) -> Module:
 
 
 class _Stripped(ast.NodeTransformer):
-    """Removes what cannot change a result: docstrings and other bare strings, the arguments of raised errors, imports
-    for type checkers, and the sizes of a family in tests."""
+    """Removes what cannot change a result: bare strings, arguments of raised errors, imports for type checkers, test
+    sizes."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):

@@ -1,8 +1,5 @@
-"""Durations of the stages that have run on this machine, and estimates of time from them.
-
-`.headstart/durations.jsonl` has the durations. The estimate of a stage is its amount of work times the time per unit of
-work in earlier runs on this machine.
-"""
+"""Durations of the stages that have run on this machine (`.headstart/durations.jsonl`), and estimates from them: the
+amount of work of a stage times the time per unit of work."""
 
 from __future__ import annotations
 
@@ -220,11 +217,8 @@ def estimate(
     stage: str, work: Work, history: Sequence[Duration], *, machine: str, gpus: int = 0, why: str = ""
 ) -> Estimate:
     """The duration of a stage: work times the geometric mean of seconds per unit of work on this machine, between the
-    fastest and the slowest earlier run.
-
-    Used are, in this order: the same stage, another item of the stage (`adapt@gpt` for `adapt@bert`), for stages that
-    train a language model any other such stage.
-    """
+    fastest and the slowest run of the same stage, else of another item, else of any stage that trains a language
+    model."""
     group = stage.partition("@")[0]
     blank = Estimate(
         stage, why, work, gpus=gpus if group in TRAINING else 0, tokens=work.amount if work.unit == "tokens" else 0

@@ -1,9 +1,6 @@
-"""dvc.yaml, written from the table of stages and the settings of a run.
-
-A stage depends on its identity (the settings, code and libraries that its result depends on) and on the paths among the
-arguments of its job. DVC cannot expand lists, so a group of stages has as many dependencies as the item with most; the
-others repeat their identity.
-"""
+"""dvc.yaml, written from the table of stages and the settings of a run. A stage depends on its identity and on the
+paths among the arguments of its job. DVC cannot expand lists, so all items of a group have as many dependencies; they
+repeat their identity."""
 
 from __future__ import annotations
 
@@ -37,22 +34,16 @@ _HEAD: Final = f"""\
 
 
 def dvc_yaml(params: Params, file: Path, *, root: Path) -> str:
-    """The text of dvc.yaml.
-
-    Args:
-        root: of the repository. In a folder that is not a checkout, the code is the installed package.
-    """
+    """The text of dvc.yaml. `root`: of the repository. In a folder that is not a checkout, the code is the installed
+    package."""
     stages = {name: _group(name, stage, params, file, root) for name, stage in STAGES.items() if stage.items(params)}
     return _HEAD + masked(yaml.safe_dump({"stages": stages}, sort_keys=False, allow_unicode=True, width=120))
 
 
 def write_dvc_yaml(params: Params, file: Path) -> bool:
     """Write the dvc.yaml beside a params.yaml if it differs; returns whether it did. A dvc.yaml whose first line is
-    another than headstart's belongs to the user and is left as it is.
-
-    Raises:
-        ConfigError: the file is in no DVC repository.
-    """
+    another than headstart's belongs to the user and is left as it is. Raises ConfigError: the file is in no DVC
+    repository."""
     path = file.resolve().with_name(PIPELINE)
     if (root := find_repository(path.parent)) is None:
         raise ConfigError(f"{file}: not in a DVC repository; run the command in the project's folder")
@@ -67,7 +58,6 @@ def write_dvc_yaml(params: Params, file: Path) -> bool:
 
 
 def _group(name: str, stage: Stage, params: Params, file: Path, root: Path) -> dict[str, Any]:
-    """A stage of dvc.yaml: one for all items."""
     items = stage.items(params)
     whole = set(items) == {WHOLE}
     paths = {

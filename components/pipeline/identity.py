@@ -1,9 +1,6 @@
-"""The stage `identity`: everything, apart from input data, that the result of each stage depends on.
-
-One JSON file per stage and item: the resolved settings (defaults included), the code that the stage can reach
-(`components.pipeline.code_identity`), and the locked versions of the libraries that it uses. In dvc.yaml, each stage
-depends on its own file, so DVC runs a stage again if and only if one of these or its data has changed.
-"""
+"""The stage `identity`: for each stage and item a JSON file with everything, apart from input data, that its result
+depends on: the resolved settings, the code that it can reach, and the locked versions of its libraries. Each stage
+depends on its own file."""
 
 from __future__ import annotations
 
@@ -38,13 +35,9 @@ SCRATCH: Final = "scratch"
 
 @dataclass(frozen=True)
 class Identity:
-    """Everything, apart from input data, that the result of one item of a stage depends on.
-
-    Attributes:
-        settings: dotted key in params.yaml -> value.
-        code: path of a module -> name of a definition -> digest.
-        libraries: distribution -> locked version.
-    """
+    """Everything, apart from input data, that the result of one item of a stage depends on. `settings`: dotted key in
+    params.yaml -> value. `code`: path of a module -> name of a definition -> digest. `libraries`: distribution ->
+    locked version."""
 
     settings: Mapping[str, Any]
     code: Mapping[str, Mapping[str, str]]
@@ -57,12 +50,8 @@ class Identity:
 
     @classmethod
     def read(cls, path: Path) -> Identity:
-        """An identity from its file.
-
-        Raises:
-            OSError: the file cannot be read.
-            ValueError: it does not contain an identity.
-        """
+        """An identity from its file. Raises OSError: the file cannot be read; ValueError: it does not contain an
+        identity."""
         raw = json.loads(path.read_text(encoding="utf-8"))
         try:
             return cls(**raw)
@@ -101,11 +90,8 @@ class Identity:
 
 
 class IdentityJob(Section):
-    """Inputs of the stage.
-
-    Attributes:
-        output: directory of the identities: `<stage>/<item>.json`, or `<stage>.json` for a stage with a single item.
-    """
+    """Inputs of the stage. `output`: directory of the identities: `<stage>/<item>.json`, or `<stage>.json` for a stage
+    with a single item."""
 
     params: Params
     output: Path
@@ -132,7 +118,6 @@ def identities(params: Params, *, sources: Sources | None = None) -> dict[str, d
 
 
 def identity_of(stage: str, item: str, params: Params, *, sources: Sources | None = None) -> Identity:
-    """The identity of one item of a stage."""
     arguments = STAGES[stage].items(params)[item]
     block = params.block(_block(stage, item, arguments))
     published = block is not None and block.published
@@ -148,11 +133,8 @@ def identity_of(stage: str, item: str, params: Params, *, sources: Sources | Non
 
 
 def check_identity(stage: str, item: str, params: Params) -> Identity:
-    """The current identity of an item, compared with the file of the stage `identity` if that exists.
-
-    Raises:
-        ConfigError: code or settings have changed since the stage `identity` ran.
-    """
+    """The current identity of an item, compared with the file of the stage `identity` if that exists. Raises
+    ConfigError: code or settings have changed since the stage `identity` ran."""
     now = identity_of(stage, item, params)
     path = out(params, STAGE, file_name(stage, item))
     if path.is_file() and (changes := now.changes(Identity.read(path))):
@@ -208,8 +190,7 @@ def _task_kinds(arguments: Arguments, item: str, params: Params) -> Collection[s
 
 
 def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> dict[str, Any]:
-    """The arguments of a job as dotted keys of params.yaml and values. What cannot change a result is left out, and
-    passwords are masked, because DVC stores and pushes the file."""
+    """The arguments of a job as dotted keys of params.yaml and values, with passwords masked: DVC pushes the file."""
     sections = {id(section): key for key, section in _sections(params, "")}
     block = _block(stage, item, arguments)
     collected: dict[str, Any] = {}

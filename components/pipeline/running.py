@@ -1,9 +1,5 @@
-"""The execution of one item of a stage, and requests of a full rebuild: the stages that continue from their last output
-start anew, as in an empty folder.
-
-A request is a file per stage and item below `rebuild` in the run's folder. The stage reads it when it runs and removes
-it when its output is complete, so a request survives a failed or killed run.
-"""
+"""The execution of one item of a stage, and requests of a full rebuild: files below `rebuild` in the run's folder, one
+per stage and item, which are removed when the new output is complete."""
 
 from __future__ import annotations
 
@@ -16,16 +12,16 @@ from components.core.artifacts import read_json, write_atomic
 from components.core.errors import ConfigError, nearest
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import check_identity
-from components.pipeline.jobs import WHOLE, Arguments, corpora, encoders, out
+from components.pipeline.jobs import WHOLE, Arguments, encoders, out
 from components.pipeline.stages import STAGES
 from components.settings.params import Params
 
 FOLDER: Final = "rebuild"
 #: The stages whose result depends on their last output.
 REBUILT: Final[Mapping[str, Callable[[Params], Mapping[str, Arguments]]]] = {
-    "ingest": corpora.ingest,
-    "ingest-parallel": corpora.ingest_parallel,
-    "tokenizer": corpora.tokenizer,
+    "ingest": encoders.ingest,
+    "ingest-parallel": encoders.ingest_parallel,
+    "tokenizer": encoders.tokenizer,
     "adapt": encoders.adapt,
 }
 
@@ -47,20 +43,14 @@ def requested(folder: Path, stage: str, item: str) -> str:
 
 
 def file_of(folder: Path, stage: str, item: str) -> Path:
-    """The file of a request."""
     return folder / FOLDER / stage / f"{item}.json"
 
 
 def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
-    """Run one item of a stage, and copy its metrics and curve to the paths that dvc.yaml declares.
-
-    DVC does not accept a metrics file inside another output, so `metrics.json` and `curve.csv` (or
-    `learning_curve.csv`) of a stage's directory are copied to `metrics/<stage>/<item>.json` and
-    `curves/<stage>/<item>.csv` below the run's folder.
-
-    Raises:
-        ConfigError: there is no such stage or item, or code or settings have changed since the stage `identity` ran.
-    """
+    """Run one item of a stage, and copy its metrics and curve to the paths that dvc.yaml declares. DVC does not accept
+    a metrics file inside another output, so `metrics.json` and `curve.csv` (or `learning_curve.csv`) of a stage's
+    directory are copied to `metrics/<stage>/<item>.json` and `curves/<stage>/<item>.csv` below the run's folder. Raises
+    ConfigError: there is no such stage or item, or code or settings have changed since the stage `identity` ran."""
     if name not in STAGES:
         raise ConfigError(f"unknown stage {name!r}{nearest(name, STAGES)}")
     names = STAGES[name].items(params)

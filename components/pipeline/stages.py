@@ -1,9 +1,5 @@
-"""The table of stages in pipeline order, and running one of them.
-
-A stage is a function of one job that returns the directory it wrote. Its items are what dvc.yaml calls `${key}`:
-`general`, `general-wordpiece`, `ulmfit`, `aws-type-ulmfit-adapted`. The module of a stage is imported when it runs, so
-that no stage imports the libraries of another stage.
-"""
+"""The table of stages in pipeline order, and running one of them: a function of one job that returns the directory it
+wrote. The module of a stage is imported when it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from components.pipeline.jobs import Arguments, corpora, encoders, results, tasks
+from components.pipeline.jobs import Arguments, encoders, results, tasks
 from components.settings.params import Params
 from components.settings.section import Section
 
@@ -58,7 +54,6 @@ class Stage:
 
     @property
     def module(self) -> str:
-        """The module of the function."""
         return f"components.{self.function.partition(':')[0]}"
 
     def load(self) -> tuple[Callable[[Any], Path], type[Section]]:
@@ -67,12 +62,8 @@ class Stage:
         return function, get_type_hints(function)["job"]
 
     def run(self, arguments: Arguments, *, code: str = "", rebuild: str = "") -> Path:
-        """Construct the job and run it.
-
-        Args:
-            code: digest of the code that the stage can reach, for jobs that have checkpoints.
-            rebuild: why a full rebuild was requested, for jobs that continue from their last output.
-        """
+        """Construct the job and run it. `code`: digest of the code that the stage can reach, for jobs that have
+        checkpoints. `rebuild`: why a full rebuild was requested, for jobs that continue from their last output."""
         function, job = self.load()
         further = {name: value for name, value in (("code", code), ("rebuild", rebuild)) if name in job.model_fields}
         return function(job(**arguments, **further))
@@ -86,15 +77,15 @@ STAGES: dict[str, Stage] = {
     "identity": Stage("pipeline.identity:identity", results.identity, 10, metrics=False),
     # First, so that errors in the labels are reported before any training.
     "examples": Stage("data.tasks.examples:examples", tasks.examples, 30),
-    "domain-texts": Stage("data.ingestion.unlabelled:domain_texts", corpora.domain_texts, 60),
-    "ingest": Stage("data.ingestion.stage:ingest", corpora.ingest, 1440, retries=1, persist=True),
-    "ingest-parallel": Stage("data.ingestion.stage:ingest", corpora.ingest_parallel, 1440, retries=1, persist=True),
-    "checks": Stage("data.checks.stage:checks", corpora.checks, 1440, metrics=False),
-    "tokenizer": Stage("tokenization.train:fit_vocabulary", corpora.tokenizer, 60, retries=1, persist=True),
-    "tokenizer-parallel": Stage("tokenization.train:train_tokenizer", corpora.tokenizer_parallel, 60, retries=1),
-    "tokenize": Stage("tokenization.tokenize:tokenize", corpora.tokenize, 1440, retries=1, persist=True),
+    "domain-texts": Stage("data.ingestion.unlabelled:domain_texts", encoders.domain_texts, 60),
+    "ingest": Stage("data.ingestion.stage:ingest", encoders.ingest, 1440, retries=1, persist=True),
+    "ingest-parallel": Stage("data.ingestion.stage:ingest", encoders.ingest_parallel, 1440, retries=1, persist=True),
+    "checks": Stage("data.checks.stage:checks", encoders.checks, 1440, metrics=False),
+    "tokenizer": Stage("tokenization.train:fit_vocabulary", encoders.tokenizer, 60, retries=1, persist=True),
+    "tokenizer-parallel": Stage("tokenization.train:train_tokenizer", encoders.tokenizer_parallel, 60, retries=1),
+    "tokenize": Stage("tokenization.tokenize:tokenize", encoders.tokenize, 1440, retries=1, persist=True),
     "tokenize-parallel": Stage(
-        "tokenization.tokenize:tokenize", corpora.tokenize_parallel, 1440, retries=1, persist=True
+        "tokenization.tokenize:tokenize", encoders.tokenize_parallel, 1440, retries=1, persist=True
     ),
     "pretrain": _trains("training.pretraining.pretrain:pretrain", encoders.pretrain, curve=_LOSS),
     "adapt": _trains("training.pretraining.adapt:adapt", encoders.adapt, persist=True, curve=_LOSS),

@@ -1,11 +1,9 @@
-"""The runs of a retraining in MLflow while it runs, one nested run per stage that runs, and its gauges for Prometheus:
-a file for the textfile collector of node_exporter, a Pushgateway.
+"""The runs of a retraining in MLflow while it runs, one nested run per stage, and its gauges for Prometheus.
 
 A process beside the retraining (`python -m components.pipeline.telemetry`) reads the measurements of the stages and
-writes to MLflow, so that neither the retraining nor a stage waits for a server. While MLflow does not answer,
-everything is kept in memory and sent again; what it has not received some seconds after the end of the retraining is
-missing there. Its standard output is a socket, from which it reads what happens: JSON objects, one a line, each with
-the arguments of one method of `Live` (`begin`, `stage`, `ended`, `attach`, `finish`).
+writes to MLflow, so that nothing waits for a server; what MLflow has not received some seconds after the end is missing
+there. Its standard output is a socket, from which it reads JSON objects, one a line, with the arguments of a method of
+`Live` (`begin`, `stage`, `ended`, `attach`, `finish`).
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from components.core.account import who
 from components.core.masking import masked
 from components.core.measurements import Point, Points
+from components.settings.params import TelemetrySettings
 from components.settings.registry import RegistrySettings
-from components.settings.telemetry import TelemetrySettings
 
 if TYPE_CHECKING:
     from components.registry.tracking import Registry
@@ -76,21 +74,15 @@ KEPT = {f"headstart_{name}": name for name in GAUGES if name.startswith("retrain
 
 
 def now_ms() -> int:
-    """Milliseconds since the epoch."""
     return int(1000 * time.time())
 
 
 @dataclass
 class Stage:
-    """A stage of the retraining, its reasons and measurements.
-
-    Attributes:
-        unsent: measurements that MLflow has not received.
-        start: in milliseconds since the epoch, as `time`, the end.
-        outcome: Completed, Cached, Skipped, Failed or Interrupted; empty while it runs. It is set last.
-        ended: the outcome when its measurements were read the last time.
-        closed: whether MLflow has received everything.
-    """
+    """A stage of the retraining, its reasons and measurements. `unsent`: measurements that MLflow has not received.
+    `start`: in milliseconds since the epoch, as `time`, the end. `outcome`: Completed, Cached, Skipped, Failed or
+    Interrupted; empty while it runs. It is set last. `ended`: the outcome when its measurements were read the last
+    time. `closed`: whether MLflow has received everything."""
 
     name: str
     reasons: Sequence[str]
@@ -124,7 +116,6 @@ class Gauges:
         self._restore()
 
     def set(self, name: str, value: float, *labels: str) -> None:
-        """Set a gauge of `GAUGES`."""
         self._gauges[name].labels(self._params, *labels).set(value)
 
     def begin(self, time: float) -> None:
@@ -133,14 +124,12 @@ class Gauges:
         self.set("retrain_last_start_timestamp_seconds", time)
 
     def measure(self, stage: str, points: Iterable[Point]) -> None:
-        """Measurements of a stage."""
         for point in points:
             quantity, _, piece = point.key.partition("/")
             self.set("training", point.value, stage, quantity, piece)
             self.set("training_step", point.step, stage, piece)
 
     def end(self, status: str, *, begun: float, time: float) -> None:
-        """The retraining has ended."""
         self.set("retrain_running", 0)
         self.set("retrain_last_start_timestamp_seconds", begun)
         self.set("retrain_last_end_timestamp_seconds", time)
@@ -172,13 +161,9 @@ class Gauges:
 
 
 class Live:
-    """Shows a retraining in MLflow and as gauges, from its first stage to its end.
-
-    Args:
-        process: of the retraining (`process_of`).
-        tags: of its run, with `params`, the settings file, which is also the label of the gauges.
-        texts: name -> content of files of the run.
-    """
+    """Shows a retraining in MLflow and as gauges, from its first stage to its end. `process`: of the retraining
+    (`process_of`). `tags`: of its run, with `params`, the settings file, which is also the label of the gauges.
+    `texts`: name -> content of files of the run."""
 
     def __init__(
         self,
@@ -263,11 +248,7 @@ class Live:
         self._gauges.publish()
 
     def _send(self, end: Mapping[str, Any] | None) -> None:
-        """Send what MLflow has not received.
-
-        Raises:
-            Exception: of MLflow or its HTTP client.
-        """
+        """Send what MLflow has not received; raises its errors."""
         from components.registry.tracking import (  # the import of MLflow takes seconds
             RETRAIN,
             SystemMetricsMonitor,

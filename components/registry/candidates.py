@@ -1,9 +1,5 @@
-"""The models of a run: names in the registry, parents, files, descriptions.
-
-A registered model is a bundle: a complete directory (`components.core.artifacts`) with weights, tokenizer and
-configuration, which is data that the installed code loads. It holds no timings or curves, which differ between two runs
-with the same result, so its digest identifies the model.
-"""
+"""The models of a run: names in the registry, parents, files, descriptions. A registered model is a bundle: a complete
+directory of data, without timings or curves, so that its digest identifies the model."""
 
 from __future__ import annotations
 
@@ -18,11 +14,10 @@ from pydantic import Field
 from components.core.artifacts import MANIFEST, SCHEMA, Manifest, read_json, read_manifest, writing
 from components.core.errors import ArtifactError
 from components.data.tasks.budgets import budget_name
-from components.registry.runs import BASELINES, CLASSIFIER, FROZEN_CLASSIFIER, artifact_of
+from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER, artifact_of
 from components.registry.tracking import Version
-from components.settings.names import VECTORS, Start
 from components.settings.registry import RegistrySettings
-from components.settings.section import Section
+from components.settings.section import BASELINES, VECTORS, Section, Start
 from components.settings.systems import FROZEN, TASK_ADAPTED, System
 
 
@@ -110,8 +105,7 @@ class Candidate:
 
     @property
     def parent(self) -> Key | None:
-        """Key of the model that this one was initialised from; of an encoder that is computed from others, of the first
-        of them. None for random weights."""
+        """Key of the model that this one was initialised or computed from; None for random weights."""
         if self.computed_from:
             return (self.computed_from, self.start, None)
         if self.is_words:

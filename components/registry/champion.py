@@ -1,35 +1,71 @@
-"""The champion of a task: download, verification and loading."""
+"""The champion of a task: download, verification and loading; from a local database without MLflow, whose import takes
+longer than a prediction."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
 
 from components.core.artifacts import SCHEMA, read_manifest
 from components.core.errors import ArtifactError, RegistryError, SchemaError
 from components.learners.abstention import abstaining
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
-from components.registry.local_database import local_champion
-from components.registry.version import Version
-from components.settings.registry import RegistrySettings
+from components.registry.version import PREFIX, Version
+from components.settings.registry import SQLITE, RegistrySettings, located
 
 if TYPE_CHECKING:
     from components.registry.tracking import Registry
 
+#: Revisions of MLflow's schema whose tables are read here.
+REVISIONS: Final = frozenset({"dc11669786a5"})
+QUERY: Final = """
+SELECT version, source, run_id, storage_location
+FROM model_versions NATURAL JOIN (SELECT workspace, name, version FROM registered_model_aliases WHERE alias = ?)
+WHERE workspace = 'default' AND name = ? AND current_stage <> 'Deleted_Internal'
+"""
+TAGS: Final = "SELECT key, value FROM model_version_tags WHERE workspace = 'default' AND name = ? AND version = ?"
+
+
+def local_champion(settings: RegistrySettings, task: str) -> tuple[Version, Path] | None:
+    """The version that the alias of a task points to, and its bundle; None if MLflow has to be asked."""
+    address = located(settings.address)
+    file = Path(address.removeprefix(SQLITE))
+    if not address.startswith(SQLITE) or not file.is_file():
+        return None
+    name = settings.model_name(task)
+    try:
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
+            if {revision for (revision,) in database.execute("SELECT version_num FROM alembic_version")} - REVISIONS:
+                return None
+            if (row := database.execute(QUERY, (settings.alias, name)).fetchone()) is None:
+                return None
+            number, source, run, location = row
+            tags = {
+                key.removeprefix(PREFIX): value
+                for key, value in database.execute(TAGS, (name, number))
+                if key.startswith(PREFIX)
+            }
+    except sqlite3.Error:
+        return None
+    parts = urlsplit(location or "")
+    bundles = [*Path(unquote(parts.path)).glob("data/*/")]
+    if parts.scheme not in ("", "file") or len(bundles) != 1:
+        return None
+    return Version(name, str(number), source, run or "", tags), bundles[0]
+
 
 def find_champion(registry: Registry, task: str) -> Version:
-    """The version that the alias of a task points to: `champion`, or `best` unless `registry.production` is set.
-
-    Raises:
-        RegistryError: no version has been promoted, or the champion was deleted.
-    """
+    """The version that the alias of a task points to: `champion`, or `best` unless `registry.production` is set. Raises
+    RegistryError: no version has been promoted, or the champion was deleted."""
     from components.registry.ledger import Ledger, missing_champion
 
     name, alias = registry.settings.model_name(task), registry.settings.alias
@@ -69,8 +105,7 @@ def fetched_champion(
 @contextmanager
 def fetched(registry: Registry, version: Version, *, directory: Path | None = None) -> Iterator[Path]:
     """Download the bundle of a classifier, verify it against the registered digest, and delete it on exit; `directory`:
-    where to, by default a temporary one.
-    """
+    where to, by default a temporary one."""
     with _verified(version, lambda place: registry.download(version, place / "model"), directory) as bundle:
         yield bundle
 
@@ -103,12 +138,8 @@ def _check(bundle: Path, version: Version) -> None:
 
 
 def load_version(registry: Registry, version: Version, *, int8: bool = False, error: float | None = None) -> Classifier:
-    """Load a registered classifier with the present code.
-
-    Raises:
-        ArtifactError: the files differ from the registered ones, or their schema is not supported.
-        RegistryError: the files cannot be downloaded.
-    """
+    """Load a registered classifier with the present code. Raises ArtifactError: the files differ from the registered
+    ones, or their schema is not supported; RegistryError: the files cannot be downloaded."""
     with fetched(registry, version) as bundle:
         return load_model(bundle, int8=int8, what=version.label, error=error)
 
@@ -125,13 +156,11 @@ class Loader:
     threshold: float | None = None
 
     def __call__(self) -> Classifier:
-        """Load the classifier."""
         loaded = self.wrapped(load_model(self.bundle, int8=self.int8, what=self.version.label), self.version)
         return loaded if self.threshold is None else abstaining(loaded, self.bundle, self.threshold)
 
     @property
     def kind(self) -> str:
-        """The kind of the task."""
         return str(json.loads((self.bundle / "config.json").read_text(encoding="utf-8"))["kind"])
 
     @property
@@ -149,6 +178,5 @@ class Loader:
 
 
 def load_champion(settings: RegistrySettings, task: str) -> Classifier:
-    """Load the champion of a task."""
     with fetched_champion(settings, task) as (version, bundle):
         return load_model(bundle, what=version.label)

@@ -26,9 +26,10 @@ from components.learners.prediction import Classifier, predict_rows
 from components.registry.champion import load_version
 from components.registry.ledger import Ledger, State
 from components.registry.promotion import Latency, Scored, TestRows, decide
-from components.registry.runs import BASELINES, read_leakage, results_of
+from components.registry.runs import read_leakage, results_of
 from components.registry.tracking import Registry, Version
-from components.settings.promote import PromotionRule
+from components.settings.registry import PromotionRule
+from components.settings.section import BASELINES
 
 #: In place of the name of a system: the baseline with the highest score on test. Choosing it on test favours the
 #: baselines.
@@ -39,12 +40,8 @@ DECIDED = "Decision:"
 
 @dataclass(frozen=True)
 class Contest:
-    """The circumstances of a task's decision.
-
-    Attributes:
-        examples: output directory of the stage `examples`.
-        candidates: entries of registered.json, one per class of cost, the cheapest first.
-    """
+    """The circumstances of a task's decision. `examples`: output directory of the stage `examples`. `candidates`:
+    entries of registered.json, one per class of cost, the cheapest first."""
 
     rule: PromotionRule
     ledger: Ledger
@@ -66,7 +63,6 @@ class Contest:
         return self.out / "evaluation" / self.task
 
     def version(self, entry: Mapping[str, Any]) -> Version:
-        """The version of an entry of registered.json."""
         return self.ledger.registry.get(entry["name"], entry["version"])
 
     def refusal(self, version: Version, system: str) -> str:
@@ -104,12 +100,9 @@ def judge(
     vetoed: bool = False,
     rival: str | None = BEST_BASELINE,
 ) -> dict[str, Any]:
-    """The decision on a candidate, as in decision.json.
-
-    Args:
-        vetoed: whether the candidate is refused. Nothing is read if the verdict does not depend on predictions.
-        rival: system that the candidate is compared with if there is no champion; None: the constant prediction.
-    """
+    """The decision on a candidate, as in decision.json. `vetoed`: whether the candidate is refused. Nothing is read if
+    the verdict does not depend on predictions. `rival`: system that the candidate is compared with if there is no
+    champion; None: the constant prediction."""
     registry, rule = contest.ledger.registry, contest.rule
     settled = vetoed or (champion is not None and champion.digest == candidate.digest)
     facts = read_facts(contest.examples)
@@ -169,11 +162,9 @@ def _load(registry: Registry, versions: Mapping[str, Version]) -> tuple[dict[str
 
 
 def test_uses(earlier: Sequence[Mapping[str, Any]], *, test: str, comparison: tuple[str, str, str, str]) -> int:
-    """Which distinct comparison on a version of the test rows this is, from 1.
-
-    A comparison is identified by (digest of the candidate, digest of the champion or name of the baseline, metric,
-    mode). A repeated one has the number of its first occurrence: nothing new is learned from the test rows.
-    """
+    """Which distinct comparison on a version of the test rows this is, from 1. A comparison is identified by (digest of
+    the candidate, digest of the champion or name of the baseline, metric, mode). A repeated one has the number of its
+    first occurrence: nothing new is learned from the test rows."""
     seen: dict[tuple[str, str, str, str], int] = {}
     for decision in earlier:
         if decision.get("gain") is not None and (decision.get("test") or {}).get("digest") == test:
@@ -190,10 +181,8 @@ def test_uses(earlier: Sequence[Mapping[str, Any]], *, test: str, comparison: tu
 def scored_rows(
     facts: TaskFacts, split: Split, models: Mapping[str, Classifier]
 ) -> tuple[TestRows, dict[str, sparse.csr_array]]:
-    """The test split as an input of `decide`, and each model's (N, K) statistics.
-
-    Versions may have different label sets; a predicted label that the test split lacks counts as wrong.
-    """
+    """The test split as an input of `decide`, and each model's (N, K) statistics. A predicted label that the split
+    lacks counts as wrong."""
     unknown = sorted({label for model in models.values() for label in model.labels} - set(facts.labels))
     scoring = scoring_for(facts.kind, [*facts.labels, *unknown])
     statistics = {
@@ -211,12 +200,8 @@ def rival_of(
     finetuned: Path, *, facts: TaskFacts, split: Split, scoring: Scoring, metric: str, system: str, rival: str
 ) -> Scored | None:
     """What a candidate is compared with while there is no champion: another system of the run, by the answers of its
-    stored model (`components.data.tasks.results.read_averages`).
-
-    Returns:
-        None if there are no results, or if the candidate is a baseline and the rival the best baseline: such a
-        candidate is compared with the constant prediction. A `Scored` without statistics if the results cannot be read.
-    """
+    stored model. None without results, or if the candidate is a baseline and the rival the best baseline. Statistics
+    are None if the results cannot be read."""
     named = None if rival == BEST_BASELINE else rival
     directory = finetuned / BASELINES if named is None else results_of(finetuned, named)
     if named is None and (not directory.is_dir() or results_of(finetuned, system) == directory):
@@ -255,13 +240,8 @@ MOST_CONDITIONS = 10
 
 
 def latency_of(registry: Registry, version: Version, classifier: Classifier, rows: Sequence[Fields]) -> Latency | None:
-    """The latency of a version under the present conditions; measured and stored if it is not known.
-
-    Measured once per artifact and machine: a candidate cannot be measured again until it is below the limit.
-
-    Returns:
-        None without rows.
-    """
+    """The latency under the present conditions, None without rows. It is measured once per artifact and machine: a
+    candidate cannot be measured again until it is below the limit."""
     chosen = [rows[index] for index in spaced(len(rows), LATENCY_ROWS)]
     conditions = (
         f"{len(chosen)} rows, {cores()} threads, {processor_name(Path('/proc/cpuinfo')) or 'unknown processor'}"
@@ -281,11 +261,8 @@ def latency_of(registry: Registry, version: Version, classifier: Classifier, row
 
 
 def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, conditions: str = "") -> Latency:
-    """Latency of single rows, in `ROUNDS` passes over all of them.
-
-    The time of a row is the smaller of its wall time with all threads and its processor time with one thread. Other
-    programs on the machine therefore do not raise it. The median is taken in the fastest pass.
-    """
+    """Latency of single rows in `ROUNDS` passes over all. The time of a row is the smaller of its wall time with all
+    threads and its processor time with one, so other programs do not raise it; the median is of the fastest pass."""
 
     def seconds(clock: Callable[[], float]) -> NDArray[np.float64]:
         marks = [clock()]

@@ -49,13 +49,8 @@ class OvertakenError(RegistryError):
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of the ledger.
-
-    Attributes:
-        model: registered model; empty: all.
-        run: id of the retraining that wrote it, which is its Prefect flow run; empty outside of one.
-        mark: OWN, RECOVERED, ABANDONED or empty.
-    """
+    """An entry of the ledger. `model`: registered model; empty: all. `run`: id of the retraining that wrote it, which
+    is its Prefect flow run; empty outside of one. `mark`: OWN, RECOVERED, ABANDONED or empty."""
 
     position: int
     time: datetime
@@ -78,14 +73,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class State:
-    """The state of one alias.
-
-    Attributes:
-        champions: (version, digest) of the champions, the current one last; a rollback removes those after it.
-        vetoes: content digest -> the rollback that vetoed it.
-        tainted: content digest -> the entry by which it learned from documents that were removed since
-            (`headstart forget`).
-    """
+    """The state of one alias. `champions`: (version, digest) of the champions, the current one last; a rollback removes
+    those after it. `vetoes`: content digest -> the rollback that vetoed it. `tainted`: content digest -> the entry by
+    which it learned from documents that were removed since (`headstart forget`)."""
 
     model: str
     alias: str
@@ -105,11 +95,8 @@ class State:
         return next((change for change in reversed(self.changes) if change.time <= time), None)
 
     def held_by(self, digest: str) -> Entry | None:
-        """The person's change that keeps a content from being promoted automatically, or None.
-
-        A champion that a person has chosen stays until a new candidate is better. Content is not new if it was the
-        champion before, or was already compared with the chosen one.
-        """
+        """The person's change that keeps a content from being promoted automatically, or None: content that was the
+        champion before, or was compared with one that a person has chosen."""
         last = self.last
         if last is None or not last.by_person or not digest or digest == last["after_digest"]:
             return None
@@ -139,7 +126,6 @@ class State:
 
 
 def replay(entries: Sequence[Entry], *, model: str, alias: str) -> State:
-    """The state of an alias after these entries."""
     of_alias = [entry for entry in entries if entry.model == model and entry.alias == alias]
     changes = [entry for entry in of_alias if entry.event == "change" and entry.mark != ABANDONED]
     champions: list[tuple[str, str]] = []
@@ -181,17 +167,12 @@ class Ledger:
         return [entry for entry in entries if model is None or entry.model in (model, "")]
 
     def state(self, model: str, alias: str) -> State:
-        """The present state of an alias."""
         return replay(self.entries(), model=model, alias=alias)
 
     def append(
         self, event: str, *, model: str, alias: str, facts: Mapping[str, Any], seen: State | None = None
     ) -> Entry:
-        """Write an entry.
-
-        Raises:
-            OvertakenError: the alias has changes that `seen` has not.
-        """
+        """Write an entry. Raises OvertakenError: the alias has changes that `seen` has not."""
         content = {"schema": SCHEMA, "event": event, "model": model, "alias": alias, "by": who(), "run": run_id()}
         content |= {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "facts": dict(facts)}
         text, identifier = masked(json.dumps(content)), uuid.uuid4().hex

@@ -1,8 +1,5 @@
 """Lineage and provenance of a model: versions of its data, DVC's lock, the git commit, code, settings, machine.
-
-The provenance is stored with the run of a version as `provenance.json`. It holds names, counts and digests, and no
-text. `headstart trace` prints it, and `headstart forget` finds by it which versions have learned from a document.
-"""
+`provenance.json` is stored with the run of a version and holds names, counts and digests, but no text."""
 
 from __future__ import annotations
 
@@ -34,14 +31,9 @@ CORPUS, EXAMPLES = "corpus", "examples"
 
 @dataclass(frozen=True)
 class Lineage:
-    """Data, code and stages of one run of the pipeline.
-
-    Attributes:
-        inputs: path of each input of the run -> its version. Several inputs may have one version, if one folder
-            holds them.
-        lock: SHA-256 of the lock's stages except `register` and `promote`, whose outputs change with every
-            registration; "unknown" without a lock.
-    """
+    """Data, code and stages of one run of the pipeline. `inputs`: path of each input of the run -> its version. Several
+    inputs may have one version, if one folder holds them. `lock`: SHA-256 of the lock's stages except `register` and
+    `promote`, whose outputs change with every registration; "unknown" without a lock."""
 
     commit: str
     dirty: str
@@ -73,8 +65,8 @@ class Lineage:
         return stages, paths
 
     def data_of(self, output: Path) -> dict[str, str]:
-        """Path -> digest of the data that the stage of `output` or a stage before it has read; all data of the run if
-        the lock does not hold the stage."""
+        """Path -> digest of the data that the stage of `output` or a stage before it has read; all data if the lock
+        lacks it."""
         if not self.stages_of(output.as_posix()):
             return self.data
         _, paths = self._before(output)
@@ -103,7 +95,6 @@ class Lineage:
 
 
 def read_lineage(project: Path, *, out: Path, data: Mapping[str, Path]) -> Lineage:
-    """Read the lineage of a run."""
     stages = lock_stages(project, out=out)
     versions = data_versions(data, project=project, out=out)
     counted = {name: stage for name, stage in stages.items() if name not in ("register", "promote")}
@@ -126,13 +117,11 @@ def _git(project: Path) -> tuple[str, str]:
 def provenance(
     lineage: Lineage, *, out: Path, output: Path, parent: Version | None, teachers: Sequence[Version] = ()
 ) -> dict[str, Any]:
-    """The provenance of the model in `output`, as a JSON object.
-
-    Keys: schema; code {commit, dirty, stages}: digest of the code that each stage can reach; stages: DVC's entries of
-    the model's stage and all stages before it; settings: stage -> resolved settings; libraries; data: path -> digest;
-    corpora: name -> {digest, md5, files, shards, keys, rows, counts}; tasks: name -> {digests, md5, rows};
-    published: encoders that were imported, whose training text is unknown; parents: labels; teachers: labels; machine.
-    """
+    """The provenance of the model in `output`, as a JSON object. Keys: schema; code {commit, dirty, stages}: digest of
+    the code that each stage can reach; stages: DVC's entries of the model's stage and all stages before it; settings:
+    stage -> resolved settings; libraries; data: path -> digest; corpora: name -> {digest, md5, files, shards, keys,
+    rows, counts}; tasks: name -> {digests, md5, rows}; published: encoders that were imported, whose training text is
+    unknown; parents: labels; teachers: labels; machine."""
     stages, _ = lineage._before(output)
     stages = {name: stages[name] for name in sorted(stages) if name != "identity"}  # of all stages
     identities = {name: _identity(out, name) for name in stages}

@@ -26,12 +26,11 @@ from components.data.tasks.examples import read_split
 from components.registry.aliases import move, observe
 from components.registry.judging import Contest, judge
 from components.registry.ledger import Ledger, OvertakenError, State, taint_in_words
-from components.registry.runs import BASELINES, evaluation_warnings, figures, recipe_difference, results_of, story
+from components.registry.runs import evaluation_warnings, figures, recipe_difference, results_of, story
 from components.registry.stage import REGISTERED
 from components.registry.tracking import Version, connect
-from components.settings.promote import PromotionRule
-from components.settings.registry import RegistrySettings
-from components.settings.section import Section
+from components.settings.registry import PromotionRule, RegistrySettings
+from components.settings.section import BASELINES, Section
 
 DECISION = "decision.json"
 SCHEMA = 1
@@ -44,12 +43,8 @@ METHOD = 3
 
 
 class PromoteJob(Section):
-    """Inputs of the stage.
-
-    Attributes:
-        examples: task -> output directory of the stage `examples`. Each task has its own champion.
-        out: `params.run.out`; `registry/registered.json` is read, `registry/decision.json` is written.
-    """
+    """Inputs of the stage. `examples`: task -> output directory of the stage `examples`. Each task has its own
+    champion. `out`: `params.run.out`; `registry/registered.json` is read, `registry/decision.json` is written."""
 
     registry: RegistrySettings
     rule: PromotionRule
@@ -58,15 +53,11 @@ class PromoteJob(Section):
 
 
 def promote(job: PromoteJob) -> Path:
-    """Decide on every task's challenger, move the alias if the verdict is promote, write decision.json.
-
-    The alias is `champion` in production, otherwise `best` (`registry.production`). A champion that a person has chosen
-    is respected (`State.held_by`). If a person moves the alias while the decision is made, it is made again. Without a
-    champion, a candidate may be promoted although the challenger is not (`first_champion`).
-
-    Raises:
-        RegistryError: the champion was deleted, or the alias is moved again and again.
-    """
+    """Decide on every task's challenger, move the alias if the verdict is promote, write decision.json. The alias is
+    `champion` in production, otherwise `best` (`registry.production`). A champion that a person has chosen is respected
+    (`State.held_by`). If a person moves the alias while the decision is made, it is made again. Without a champion, a
+    candidate may be promoted although the challenger is not (`first_champion`). Raises RegistryError: the champion was
+    deleted, or the alias is moved again and again."""
     _check_slices(job)
     listing = read_json(job.out / "registry" / REGISTERED, made_by="the stage register")
     ledger = Ledger(connect(job.registry))
@@ -102,7 +93,6 @@ def promote(job: PromoteJob) -> Path:
 def _described(
     contest: Contest, decision: dict[str, Any], chosen: Version, champion: Version | None, state: State
 ) -> dict[str, Any]:
-    """The decision with the state of the alias afterwards; printed too."""
     last, served = state.last, None
     after = last["after"] if last is not None else None
     if after is not None and (version := contest.ledger.registry.find_number(chosen.name, after)) is not None:
@@ -121,8 +111,7 @@ def _described(
 
 
 def _decided(contest: Contest, candidate: Version, champion: Version | None) -> tuple[Version, dict[str, Any]]:
-    """The decision, and the version that it is about: the challenger, or without a champion the candidate that is
-    promoted in its place. A decision with the same inputs as an earlier one is read from the ledger."""
+    """The decision, if possible from the ledger, and its version: the challenger, or a first champion in its place."""
     rule, state, system = contest.rule, contest.state, contest.challenger["system"]
     barrier = contest.refusal(candidate, system)
     tainted = champion is not None and champion.digest in state.tainted
@@ -186,23 +175,20 @@ def _check_slices(job: PromoteJob) -> None:
 
 
 def first_champion(contest: Contest, decision: Mapping[str, Any]) -> tuple[Version, dict[str, Any]] | list[str]:
-    """The candidate that is served because no model is shown to be better.
+    """The candidate that is served because no model is shown to be better, and its decision; or a sentence for every
+    candidate that was passed over.
 
-    The challenger has the best score of selection. If its score on test is also higher than the best baseline's, it is
-    tried first, then the others from the cheapest on. Otherwise all are tried from the cheapest on. A candidate is
-    passed over if
+    The challenger is tried first if its score on test is higher than the best baseline's; the others from the cheapest
+    on. A candidate is passed over if
 
     - it is barred (rolled back, tainted, leaked, or slower than the limit),
     - it is cheaper than the challenger, and the challenger is shown to be better than it,
     - it has an encoder, and is shown to be worse than the best baseline or cannot be compared with it, or
     - it is not shown to be better than the constant prediction.
 
-    The comparisons with the constant prediction have an error budget of their own, because they replace no champion.
-    The j-th comparison on one version of the test rows has the error `rule.error_of(j)`. The probability that a model
-    no better than chance becomes the first champion is therefore at most 1 - confidence.
-
-    Returns:
-        The version with its decision; otherwise a sentence for every candidate that was passed over.
+    The comparisons with the constant prediction have an error budget of their own, because they replace no champion:
+    the j-th on one version of the test rows has the error `rule.error_of(j)`, so that the probability of a first
+    champion no better than chance is at most 1 - confidence.
     """
     systems = [entry["system"] for entry in contest.candidates]
     system = contest.challenger["system"]
@@ -230,7 +216,6 @@ def first_champion(contest: Contest, decision: Mapping[str, Any]) -> tuple[Versi
 def _passed_over(
     contest: Contest, version: Version, entry: Mapping[str, Any], decision: Mapping[str, Any], *, cheaper: bool
 ) -> str:
-    """Why a candidate is passed over before it is compared with chance, or empty."""
     named, system, challenger = _named(version, entry), entry["system"], contest.challenger
     if reason := contest.refusal(version, system):
         return reason

@@ -56,7 +56,7 @@ from components.data.scoring.intervals import (
     sampling_variance,
     sizes_of,
 )
-from components.settings.promote import Mode, PromotionRule
+from components.settings.registry import Mode, PromotionRule
 
 Verdict = Literal["promote", "reject", "inconclusive", "unchanged"]
 
@@ -74,14 +74,9 @@ MOST_UNITS = 10**9
 
 @dataclass(frozen=True)
 class Latency:
-    """Latency of one text, as measured once for an artifact.
-
-    Attributes:
-        p50: median of the fastest pass in milliseconds.
-        p99: 99th percentile over all passes in milliseconds.
-        rounds: median of each pass over the same rows, in milliseconds.
-        conditions: number of rows and threads, and the processor.
-    """
+    """Latency of one text, as measured once for an artifact. `p50`: median of the fastest pass in milliseconds. `p99`:
+    99th percentile over all passes in milliseconds. `rounds`: median of each pass over the same rows, in milliseconds.
+    `conditions`: number of rows and threads, and the processor."""
 
     p50: float
     p99: float
@@ -104,12 +99,8 @@ class Scored:
 
 @dataclass(frozen=True)
 class TestRows:
-    """The test split of a task.
-
-    Attributes:
-        stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).
-        groups: name of each row's cluster (None: the row is a cluster of its own), or None if rows are independent.
-    """
+    """The test split of a task. `stand_in`: (N, K) statistics of the constant prediction (`Scoring.constant`).
+    `groups`: name of each row's cluster (None: the row is a cluster of its own), or None if rows are independent."""
 
     __test__ = False  # pytest would collect it because of its name
 
@@ -167,13 +158,8 @@ def power(sampling: Variance, error: float, effect: float) -> float:
 
 
 def units_needed(effect: float, sampling: Variance, units: int, *, error: float) -> int | None:
-    """Number of clusters at which a true distance of `effect` from the threshold is shown with probability `POWER`.
-
-    The variance is proportional to 1 / clusters, its degrees of freedom to the number of clusters.
-
-    Returns:
-        The number, more than `units`; None if `effect` is not positive, or no number is enough.
-    """
+    """Number of clusters, more than `units`, at which a true distance of `effect` from the threshold is shown with
+    probability `POWER`; None if there is none. The variance is proportional to 1 / clusters."""
 
     def enough(count: int) -> bool:
         return detectable(Variance(sampling.value * units / count, sampling.freedom * count / units), error) <= effect
@@ -185,13 +171,9 @@ def units_needed(effect: float, sampling: Variance, units: int, *, error: float)
 
 @dataclass(frozen=True)
 class SliceChange:
-    """Scores of both systems on one slice.
-
-    Attributes:
-        low: lower bound of the gain, at the error of the comparison for a named slice, else at the error of slices.
-        margin: maximum loss; of a named slice (`promote.slices`), its own.
-        power: of a named slice: probability of excluding a loss of `margin` if the scores are equal.
-    """
+    """Scores of both systems on one slice. `low`: lower bound of the gain, at the error of the comparison for a named
+    slice, else at the error of slices. `margin`: maximum loss; of a named slice (`promote.slices`), its own. `power`:
+    of a named slice: probability of excluding a loss of `margin` if the scores are equal."""
 
     name: str
     rows: int
@@ -205,8 +187,7 @@ class SliceChange:
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether the candidate is significantly worse: a named slice by more than its margin, any other at all (the
-        loss itself has to exceed the margin)."""
+        """Whether the candidate is significantly worse: a named slice by more than its margin, any other at all."""
         if self.named:
             return self.high < -self.margin
         return self.high < 0 and self.champion - self.candidate > self.margin
@@ -261,17 +242,12 @@ def slice_changes(
 
 @dataclass(frozen=True)
 class Decision:
-    """The verdict and the measurements behind it.
-
-    Attributes:
-        candidate_score: score of the candidate; None without a comparison, as all fields below. The bounds and the
-            fields after them are None if there are too few clusters.
-        test_uses: number of distinct comparisons on this version of the test rows, this one included.
-        units: "clusters" or "rows", of which `count` were compared.
-        detectable: minimal detectable effect: the true gain beyond the threshold that is shown with 80% power.
-        labels_needed: number of units at which a gain of the observed size is shown with 80% power; None if the gain
-            does not exceed the threshold.
-    """
+    """The verdict and the measurements behind it. `candidate_score`: score of the candidate; None without a comparison,
+    as all fields below. The bounds and the fields after them are None if there are too few clusters. `test_uses`:
+    number of distinct comparisons on this version of the test rows, this one included. `units`: "clusters" or "rows",
+    of which `count` were compared. `detectable`: minimal detectable effect: the true gain beyond the threshold that is
+    shown with 80% power. `labels_needed`: number of units at which a gain of the observed size is shown with 80% power;
+    None if the gain does not exceed the threshold."""
 
     verdict: Verdict
     mode: Mode
@@ -302,14 +278,8 @@ def decide(
     test_uses: int = 1,
     baseline: Scored | None = None,
 ) -> Decision:
-    """Decide whether a challenger is promoted, by the table above.
-
-    Args:
-        baseline: the best baseline; compared with only if there is no champion.
-
-    Raises:
-        ValueError: the numbers of predictions and rows differ (a defect of the caller).
-    """
+    """Decide whether a challenger is promoted, by the table above. `baseline`: the best baseline; compared with only if
+    there is no champion. Raises ValueError: the numbers of predictions and rows differ (a defect of the caller)."""
     metric = rule.metric or rows.scoring.main
     other = champion or baseline or Scored(rows.scoring.constant_name, "", rows.stand_in)
     if champion is None:
@@ -377,8 +347,8 @@ def _settled(
 def _bounded(
     decision: Decision, gain: Gain, rule: PromotionRule, rows: int, scores: str, speed: tuple[bool | None, str]
 ) -> Decision:
-    """The decision with the bounds of the gain; `speed`: whether the candidate is faster (None: not known), and the
-    sentence about it."""
+    """The decision with the bounds of the gain; `speed`: whether the candidate is faster (None: not known), in words
+    too."""
     assert decision.test_uses is not None
     alpha, threshold = rule.error_of(decision.test_uses), rule.threshold
     half, effect = half_width([gain.sampling], alpha), detectable(gain.sampling, alpha)

@@ -1,8 +1,5 @@
-"""Registered models in MLflow: `mlflow models serve` and `mlflow models predict` load bundles with the installed code.
-
-MLflow calls `_load_pyfunc` of this module, which the file MLmodel names as `loader_module`. The model itself is data:
-nothing of it is run or unpickled.
-"""
+"""Registered models in MLflow: `mlflow models serve` and `predict` call `_load_pyfunc`, which loads data with the
+installed code."""
 
 from __future__ import annotations
 

@@ -13,21 +13,18 @@ from components.core.artifacts import read_json
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.data.tasks.budgets import ALL
 from components.data.tasks.results import best_point
-from components.settings.names import BASELINE
+from components.settings.section import BASELINE, BASELINES
 from components.settings.systems import System
 
 
 class DevScore(NamedTuple):
-    """Mean over seeds of a metric at the largest label budget (-1: all labels), each run at its best evaluation, on dev
-    or by cross-validation (`data.tasks.<name>.selection`)."""
+    """Mean score of selection over the seeds of the largest label budget (-1: all labels), each run at its best."""
 
     budget: int
     metric: str
     score: float
 
 
-#: Folder of the results of all systems without a language model, next to the results of the stage `finetune`.
-BASELINES = "baselines"
 #: Folders of classifiers in the results of a system; the second is the head on the frozen encoder.
 CLASSIFIER, FROZEN_CLASSIFIER = "classifier", "classifier-frozen"
 
@@ -60,13 +57,10 @@ def artifact_of(evaluation: Mapping[str, Any], system: str) -> dict[str, Any]:
 
 
 def evaluation_warnings(evaluation: Path, system: str, candidates: Sequence[Mapping[str, Any]] = ()) -> list[str]:
-    """Warnings about a system from its evaluation on test: a better baseline, and negative transfer.
-
-    Returns:
-        Sentences about the largest label budget: one if the stored model of the best baseline has a higher score, with
-        the reason why it is not the challenger; one for all rows, each class and each slice on which the system is
-        significantly worse than its family from scratch (`components.evaluation.transfer`). Empty if not evaluated.
-    """
+    """Warnings about a system from its evaluation on test: a better baseline, and negative transfer. Returns sentences
+    about the largest label budget: one if the stored model of the best baseline has a higher score, with the reason why
+    it is not the challenger; one for all rows, each class and each slice on which the system is significantly worse
+    than its family from scratch (`components.evaluation.compare`). Empty if not evaluated."""
     path = evaluation / "evaluation.json"
     if not path.is_file():
         return []
@@ -89,11 +83,8 @@ def evaluation_warnings(evaluation: Path, system: str, candidates: Sequence[Mapp
 def recipe_difference(evaluation: Path, system: str, other: str) -> str:
     """Whether the recipe of a system is better than another one, as a sentence: the mean difference over the seeds of
     the last evaluation at its largest label budget, with an interval that covers training too. The gate asks another
-    question, whether this artifact is better than the one that is served.
-
-    Returns:
-        Empty if the two are one recipe, or were not compared.
-    """
+    question, whether this artifact is better than the one that is served. Returns empty if the two are one recipe, or
+    were not compared."""
     content = read_json(evaluation / "evaluation.json", made_by="the stage evaluate", missing_ok=True)
     recipes = content.get("recipes", {})
     if (difference := recipes.get(system, {}).get(other)) is not None:
@@ -111,8 +102,7 @@ def recipe_difference(evaluation: Path, system: str, other: str) -> str:
 
 def read_leakage(out: Path, task: str, system: str) -> dict[str, Any]:
     """What the stage `leakage` has found for a system: {sources, unknown, exact, near, refused}; empty if it has not
-    run.
-    """
+    run."""
     value = System.named(system).tuned
     path = out / "leakage" / (f"{task}-with-{value.group}" if value.way == "with" else task) / "leakage.json"
     systems = read_json(path, made_by="the stage leakage", missing_ok=True).get("systems", {})
@@ -203,7 +193,6 @@ def _better_row(
 
 
 def why_not(evaluation: Mapping[str, Any], system: str, candidates: Sequence[Mapping[str, Any]]) -> str:
-    """Why a system of the evaluation is not the challenger."""
     selection = {each["system"]: each["artifact"]["selection"] for each in evaluation["systems"] if "artifact" in each}
     families = {each["system"]: each["family"] for each in evaluation["systems"]}
     chosen = max(candidates, key=lambda entry: float(entry["dev_score"]), default=None)

@@ -160,13 +160,8 @@ def _teacher_tags(job: RegisterJob, candidate: Candidate, teachers: Sequence[Ver
 
 
 def _metrics(job: RegisterJob, candidate: Candidate) -> dict[str, float]:
-    """Metrics of the registered artifact.
-
-    A classifier is the average over the seeds of the largest label budget. Its own scores on test are `test.METRIC`;
-    `dev.METRIC` is the score of selection, the mean over the seeds. Means over the runs of its system have the prefix
-    MEAN, also for the other budgets. `leakage.test.exact` and `leakage.test.near` are numbers of test rows
-    in what it was trained on.
-    """
+    """Scores of the artifact on test (`test.`), its score of selection (`dev.`), means of its system's runs (MEAN), and
+    leaks."""
     metrics = _numbers(read_json(candidate.directory / "metrics.json", made_by="its stage", missing_ok=True))
     if candidate.task is None:
         return metrics
@@ -188,8 +183,7 @@ def _metrics(job: RegisterJob, candidate: Candidate) -> dict[str, float]:
 def _ranked(
     job: RegisterJob, task: str, models: Mapping[Key, tuple[Candidate, Content]], versions: Mapping[Key, Version]
 ) -> list[dict[str, Any]]:
-    """The task's system with the best score of selection of each class of cost, the cheapest first; among equals the
-    first in the order of families and starts."""
+    """The task's system with the best score of selection of each class of cost, the cheapest first."""
     best: dict[int, dict[str, Any]] = {}
     for key, (candidate, _) in models.items():
         if candidate.task != task:
@@ -208,8 +202,7 @@ def _numbers(value: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _curves(path: Path) -> dict[str, list[tuple[int, float]]]:
-    """Columns of curve.csv: name -> (step, value) pairs; the first column is the step. Cells are empty at steps without
-    an evaluation."""
+    """Columns of curve.csv, without empty cells: name -> (step, value) pairs."""
     if not path.is_file():
         return {}
     table = pandas.read_csv(path, index_col=0).apply(pandas.to_numeric, errors="coerce")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from components.core.errors import ConfigError
-from components.reporting import recording, rendering
+from components.reporting import results
 
 app = typer.Typer(add_completion=False)
 
@@ -28,10 +28,10 @@ def main(
     if bool(record) != bool(evaluation):
         raise ConfigError("--record NAME and --evaluation DIR belong together")
     if evaluation is not None:
-        result = recording.of_evaluation(evaluation, record, command=command, score=score, title=title)
-        print(recording.write_result(result, Path()))
+        result = results.of_evaluation(evaluation, record, command=command, score=score, title=title)
+        print(results.write_result(result, Path()))
         return
-    lines = rendering.differences(Path()) if check else rendering.render(Path())
+    lines = results.differences(Path()) if check else results.render(Path())
     for line in lines:
         print(line, file=sys.stderr if check else sys.stdout)
     raise typer.Exit(1 if check and lines else 0)

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from components.data.tasks.budgets import budget_name
-from components.settings.names import BASELINE
+from components.settings.section import BASELINE
 
 #: Gain of the primary metric between the two largest label budgets from which more labels are advised.
 GAIN = 0.01
@@ -18,12 +18,8 @@ CONFUSED, SHARE = 5, 0.15
 
 @dataclass(frozen=True)
 class Advice:
-    """A step to take.
-
-    Attributes:
-        command: that does it; empty if there is none.
-        page: of `headstart ui` that shows it; empty if there is none.
-    """
+    """A step to take. `command`: that does it; empty if there is none. `page`: of `headstart ui` that shows it; empty
+    if there is none."""
 
     text: str
     command: str = ""
@@ -32,8 +28,7 @@ class Advice:
 
 def summary(task: str, evaluation: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, Any]:
     """The answers for one task: {task, transfer (sentences), served (a sentence), reasons (of the decision), mistakes
-    (as in evaluation.json), steps}.
-    """
+    (as in evaluation.json), steps}."""
     last, challenger = evaluation["budgets"][-1], evaluation.get("challenger")
     # The recipes' comparison with the best baseline is about the same question as the stored models' comparison.
     kinds = ("transfer",) if challenger else ("transfer", "baseline")

@@ -7,8 +7,8 @@ from typing import Any
 
 from components.data.tasks.budgets import budget_name
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
+from components.reporting.findings import Chapter, Drawing, Table
 
 #: Maximum number of rows in the table of slices.
 SLICES = 20

@@ -1,8 +1,5 @@
-"""Figures as SVG text, sized for narrow screens.
-
-Every function takes plain numbers and returns one `<svg>` element. Equal numbers give equal bytes: the SVG holds no
-date and no random identifier. Names may hold any characters: they are never parsed as mathematical notation.
-"""
+"""Figures as SVG text for narrow screens: functions from plain numbers to one `<svg>` element. Equal numbers give equal
+bytes. Names are never parsed as mathematical notation."""
 
 from __future__ import annotations
 
@@ -81,13 +78,9 @@ def lines(
     names: Mapping[float, str] | None = None,
     among: Sequence[str] = (),
 ) -> str:
-    """Curves with their intervals.
-
-    Args:
-        logarithmic: whether the horizontal axis is logarithmic; requires `ticks`.
-        ticks: whether to set a tick at every x value, for few and uneven values such as label budgets.
-        among: names of all curves of a chapter; a curve has the same colour in each figure of the chapter.
-    """
+    """Curves with their intervals. `logarithmic`: whether the horizontal axis is logarithmic; requires `ticks`.
+    `ticks`: whether to set a tick at every x value, for few and uneven values such as label budgets. `among`: names of
+    all curves of a chapter; a curve has the same colour in each figure of the chapter."""
     columns = 2 if max(map(len, series), default=0) <= LONG_NAME else 1
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=2.9 + 0.2 * -(-len(series) // columns))
@@ -128,10 +121,8 @@ def lines(
 
 
 def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = "") -> str:
-    """Groups of points, each in its own colour; the first group is drawn below the others.
-
-    Where the space is insufficient, names are omitted; the first names of each group have priority.
-    """
+    """Groups of points, each in its own colour; the first group is drawn below the others. Where the space is
+    insufficient, names are omitted; the first names of each group have priority."""
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=4.2)
         colours = itertools.cycle(COLOURS[:-1])
@@ -236,8 +227,7 @@ def calibration(series: Mapping[str, Line], *, among: Sequence[str] = ()) -> str
 
 
 def _short(name: str) -> str:
-    """A printable name of at most `LONGEST_NAME` characters. The middle is omitted, because names of one kind often
-    share their beginning."""
+    """A printable name of at most `LONGEST_NAME` characters, without its middle: names often share their beginning."""
     name = _printable(name)
     if len(name) <= LONGEST_NAME:
         return name
@@ -270,8 +260,7 @@ def _thin(figure: Figure, axes: Axes) -> None:
 
 
 def _write_names(figure: Figure, axes: Axes, named: Sequence[tuple[str, float, float, str]]) -> None:
-    """Write the names of points (name, x, y, colour) beside them, within the axes and without overlaps. A name without
-    a free position is omitted."""
+    """Write names (name, x, y, colour) beside points, where there is room without overlaps."""
     figure.draw_without_rendering()
     frame = axes.get_window_extent()
     marks = [axes.transData.transform((x, y)) for _, x, y, _ in named]

@@ -1,4 +1,4 @@
-"""Findings of a study: a directory in the run's folder, which the report reads.
+"""Chapters of the report (sentences, tables and figures), and the findings of a study, which the report reads:
 
 studies/<name>/study.json    {schema, title, lead, text, tables, figures: [{file, caption}], options, numbers}
 studies/<name>/figure-N.svg
@@ -8,14 +8,51 @@ metrics/study/<name>.json    digest of the study, in the folder that the stage `
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from components.core.artifacts import MANIFEST, read_manifest, write_atomic, writing
 from components.core.errors import ArtifactError
-from components.reporting.chapters import Chapter, Drawing, Table
+
+_NUMBER = re.compile(r"[+\-\u2212<>~]?\d")
+
+
+@dataclass
+class Table:
+    """A table of text cells."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+
+    @property
+    def alignments(self) -> list[str]:
+        """`left` or `right` for each column: the first column and columns without numbers are aligned left."""
+        numeric = [any(_NUMBER.match(row[index]) for row in self.rows) for index in range(len(self.columns))]
+        return ["right" if index and right else "left" for index, right in enumerate(numeric)]
+
+
+@dataclass
+class Drawing:
+    """A figure with its caption."""
+
+    svg: str
+    caption: str
+
+
+@dataclass
+class Chapter:
+    """A heading with highlighted sentences (`lead`), other sentences, tables and figures."""
+
+    title: str
+    lead: list[str] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    figures: list[Drawing] = field(default_factory=list)
+
 
 KIND: Final = "study"
 FILE: Final = "study.json"

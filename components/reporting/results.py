@@ -1,24 +1,33 @@
-"""Measured numbers as data: the schema of `docs/results/<name>.json`, and each file as a table or a figure.
+"""Measured numbers as data: the schema of `docs/results/<name>.json`, which benchmarks write with `--record NAME` and
+the pipeline with `python -m components.reporting --record`; and the blocks of documents that show them:
 
-A measuring command writes one file per table (`recording`); documents show it (`rendering`).
+    <!-- results:NAME -->           the table, followed by a line on how it was measured
+    <!-- results:NAME figure -->    the figure, docs/figures/NAME.svg
+    <!-- /results -->
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
+import os
+import platform
 import re
+import shlex
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from components.core.artifacts import read_json
-from components.core.errors import ArtifactError, DataError
-from components.settings.names import FileName
-from components.settings.section import Section
+from components.core.artifacts import read_json, write_atomic
+from components.core.errors import ArtifactError, DataError, nearest
+from components.core.processors import cores, processor_name
+from components.settings.section import FileName, Section
 
 SCHEMA = 1
 RESULTS = Path("docs/results")
@@ -59,15 +68,10 @@ class Plot(Section):
 
 
 class Result(Section):
-    """One file of `docs/results`.
-
-    Attributes:
-        commit: git commit of the code, with the suffix `-dirty` if files differed from it.
-        processor: processor or card, with the instruction set of its bf16 products.
-        cores: processors that the command could use.
-        seeds: seeds of the runs whose mean is shown; empty for deterministic measurements.
-        selection: split on which the numbers were computed; `none` for measurements without a split, such as speed.
-    """
+    """One file of `docs/results`. `commit`: of the code, with the suffix `-dirty` if files differed from it.
+    `processor`: processor or card, with the instruction set of its bf16 products. `seeds`: of the runs whose mean is
+    shown; empty for deterministic measurements. `selection`: split of the numbers; `none` for measurements such as
+    speed."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     name: FileName
@@ -185,11 +189,8 @@ class Result(Section):
 
 
 def read_result(path: Path) -> Result:
-    """Read and check a file of `docs/results`.
-
-    Raises:
-        ArtifactError: the file is missing, is not JSON, or does not match the schema; the message lists all problems.
-    """
+    """Read and check a file of `docs/results`. Raises ArtifactError: the file is missing, is not JSON, or does not
+    match the schema; the message lists all problems."""
     raw = read_json(path, made_by="the measuring command with --record")
     try:
         result = Result.model_validate(raw)
@@ -208,3 +209,197 @@ def literal(text: str) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+FIGURES = Path("docs/figures")
+# A block begins at the beginning of a line; an indented one is an example.
+_BLOCK = re.compile(r"(?ms)(^<!-- results:(?P<name>\S+)(?P<figure> figure)? -->\n)(?P<body>.*?)(^<!-- /results -->)")
+_MARKER = re.compile(r"(?m)^<!-- (results:.*|/results) -->")
+
+
+def documents(root: Path) -> list[Path]:
+    """The documents that may show results."""
+    if not (root / "README.md").is_file():
+        raise ArtifactError(f"{root.resolve()}: no README.md; run the command in the repository's root")
+    return [root / "README.md", *sorted((root / "docs").glob("*.md")), root / "experiments" / "README.md"]
+
+
+def rendered(root: Path) -> dict[Path, tuple[str, list[str]]]:
+    """What every document and figure should contain. Returns Path -> (content, names of the blocks whose current
+    content differs). For an outdated figure, the list holds the name of its result. Raises ArtifactError: a block names
+    a file that does not exist, is not closed, or a file is damaged."""
+    results = {path.stem: read_result(path) for path in sorted((root / RESULTS).glob("*.json"))}
+    contents: dict[Path, tuple[str, list[str]]] = {}
+    for path in documents(root):
+        text = path.read_text(encoding="utf-8")
+        contents[path] = _render(text, path, root, results)
+    for name, result in results.items():
+        if result.figure is not None:
+            path, drawn = root / FIGURES / f"{name}.svg", result.drawing()
+            same = path.is_file() and path.read_text(encoding="utf-8") == drawn
+            contents[path] = (drawn, [] if same else [name])
+    return contents
+
+
+def _render(text: str, path: Path, root: Path, results: Mapping[str, Result]) -> tuple[str, list[str]]:
+    stale: list[str] = []
+
+    def replace(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in results:
+            raise ArtifactError(f"{path}: block results:{name}: no file {RESULTS / name}.json{nearest(name, results)}")
+        if match["figure"]:
+            image = f"![{literal(results[name].title)}]({os.path.relpath(root / FIGURES / name, path.parent)}.svg)"
+            body = f"{image}\n\n<sub>{results[name].provenance()}</sub>\n"
+        else:
+            body = results[name].table()
+        if body != match["body"]:
+            stale.append(name)
+        return f"{match[1]}{body}{match[5]}"
+
+    new = _BLOCK.sub(replace, text)
+    if 2 * len(_BLOCK.findall(text)) != len(_MARKER.findall(text)):
+        raise ArtifactError(f"{path}: a block of results is not closed; each needs a line <!-- /results -->")
+    return new, stale
+
+
+def render(root: Path) -> list[str]:
+    """Update documents and figures; returns a line for each that changed."""
+    lines = []
+    for path, (content, stale) in rendered(root).items():
+        if stale:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, content)
+            lines.append(f"{path.relative_to(root)}: {', '.join(stale)}")
+    return lines
+
+
+def differences(root: Path) -> list[str]:
+    """A line for each document or figure that differs from its data; empty if none does."""
+    return [
+        f"{path.relative_to(root)}: {', '.join(stale)} differ(s) from {RESULTS}; run `python -m components.reporting`"
+        for path, (_, stale) in rendered(root).items()
+        if stale
+    ]
+
+
+#: Column of the models that can be registered: of a system the average over the seeds of its largest budget.
+REGISTERED: Final = "registered"
+
+
+def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "", title: str = "") -> Result:
+    """The scores of one evaluation as a result: a row for each system, a column for each label budget, and one for the
+    model that can be registered."""
+    content = read_json(evaluation / "evaluation.json", made_by="`headstart retrain`")
+    score = score or content["main"]
+    if score not in content["scores"]:
+        raise DataError(f"{evaluation}: no score {score!r}{nearest(score, content['scores'])}")
+    columns = [
+        Column(name=str(budget), title=f"{'all' if budget < 0 else budget} {content['unit']}")
+        for budget in content["budgets"]
+    ]
+    values = []
+    for system in content["systems"]:
+        cells = {str(cell["budget"]): cell["scores"][score] for cell in system["budgets"]}
+        if "artifact" in system:
+            cells[REGISTERED] = system["artifact"]["scores"][score]
+        estimates = {name: [round(cell[key], 6) for key in ("mean", "low", "high")] for name, cell in cells.items()}
+        values.append(Row(name=system["system"], estimates=estimates))
+    if any(REGISTERED in row.estimates for row in values):
+        columns.append(Column(name=REGISTERED, title="registered model"))
+    metric = content["titles"][score]
+    about = f"{metric[:1].upper()}{metric[1:]} on {content['task']}, {content['rows']['test']:,} test rows"
+    return measured(
+        name,
+        title=title or about,
+        command=command,
+        row_title="system",
+        columns=columns,
+        values=values,
+        seeds=content["seeds"],
+        selection="test",
+        confidence=content["confidence"],
+    )
+
+
+def measured(name: str, *, processor: str | None = None, **fields: Any) -> Result:
+    """A result with the current commit, processor, number of cores and date. Raises DataError: the code is in no git
+    checkout, or a field violates the schema."""
+    given: dict[str, Any] = {"seeds": [], "selection": "none", "confidence": None} | fields
+    given |= {key: list(value) for key, value in given.items() if isinstance(value, tuple | range)}
+    given |= {
+        "name": name,
+        "commit": commit_of(Path(__file__).parent),
+        "processor": processor or processor_name(Path("/proc/cpuinfo")) or platform.machine(),
+        "cores": cores(),
+        "date": datetime.datetime.now(datetime.UTC).date(),
+    }
+    try:
+        return Result.model_validate(given)
+    except ValidationError as error:
+        raise DataError(f"{name}: {'; '.join(entry['msg'] for entry in error.errors())}") from error
+
+
+def write_result(result: Result, root: Path) -> Path:
+    """Write `docs/results/<name>.json` in the repository. The key `figure` of an existing file is kept."""
+    path = root / RESULTS / f"{result.name}.json"
+    if path.is_file() and result.figure is None:
+        result = result.model_copy(update={"figure": read_result(path).figure})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, result.dump())
+    return path
+
+
+def add_record_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--record", metavar="NAME", help="also write the numbers to docs/results/NAME.json")
+
+
+def record(
+    name: str | None, *, columns: Sequence[Column], values: Mapping[str, Mapping[str, Any]], **described: Any
+) -> None:
+    """Write the measurements of a benchmark if `--record` is given. The command of this process is recorded."""
+    if name is None:
+        return
+    arguments = list(sys.argv)
+    if "--record" in arguments:
+        position = arguments.index("--record")
+        del arguments[position : position + 2]
+    rows = [
+        Row(name=row, estimates={column: _estimate(value) for column, value in cells.items()})
+        for row, cells in values.items()
+    ]
+    command = shlex.join(["python", *map(_portable, arguments)])
+    result = measured(name, command=command, columns=columns, values=rows, **described)
+    print(f"recorded: {write_result(result, Path())}")
+
+
+def _portable(argument: str) -> str:
+    """An argument, also NAME=PATH, without absolute paths: relative to the working directory, otherwise the file
+    name."""
+    name, equals, rest = argument.partition("=")
+    if equals and Path(rest).is_absolute():
+        return f"{name}={_portable(rest)}"
+    path = Path(argument)
+    if not path.is_absolute():
+        return argument
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name
+
+
+def _estimate(value: float | Sequence[float]) -> list[float]:
+    numbers = value if isinstance(value, Sequence) else [value]
+    # Six significant digits: further digits are noise and would change the file with every run.
+    return [float(f"{number:.6g}") for number in numbers]
+
+
+def commit_of(folder: Path) -> str | None:
+    def ask(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+
+    try:
+        # Pages and results are no code: the first of two results of one command does not make the second one dirty.
+        code = (":(top)", ":(top,exclude)docs")
+        changed = ask("status", "--porcelain", "--untracked-files=no", "--", *code)
+        return ask("rev-parse", "HEAD") + ("-dirty" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,8 +1,5 @@
-"""The stage `report`: the results of a run as one HTML page with figures, and the same numbers as JSON.
-
-The page is self-contained: styles and figures are embedded. The report only formats numbers; `evaluate` and the other
-stages compute them.
-"""
+"""The stage `report`: the results of a run as one self-contained HTML page with figures, and the same numbers as
+JSON."""
 
 from __future__ import annotations
 
@@ -20,10 +17,9 @@ from components.core.data_version import data_versions
 from components.reporting import evaluations as chapter_of
 from components.reporting import figures, findings
 from components.reporting.advice import summary
-from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
-from components.settings.names import Start
-from components.settings.section import Section
+from components.reporting.findings import Chapter, Drawing, Table
+from components.settings.section import Section, Start
 from components.settings.systems import TASK_ADAPTED
 
 KIND = "report"
@@ -179,8 +175,6 @@ def _data(
     *,
     students: dict[str, list[str]],
 ) -> Chapter:
-    """Counts of ingestion, with the reasons for dropped documents, statistics of the vocabularies, the checks of the
-    data against the last accepted version, and the teachers of students."""
     chapter = Chapter("Data")
     chapter.text = [f"{name} has learned the predictions of {' and '.join(of)}." for name, of in students.items()]
     for first, title, columns in (("corpus", "Ingestion", corpora), ("vocabulary", "Vocabularies", vocabularies)):

@@ -1,8 +1,5 @@
-"""Predictions in the forms of annotation tools, where a person corrects them.
-
-The texts of the input are written to a file of their own, which `predict_parts` predicts, so large inputs are predicted
-by several processes and resumed after a kill; then the predictions are written in the form of the tool.
-"""
+"""Predictions in the forms of annotation tools, where a person corrects them. The texts of the input are a file that
+`predict_parts` predicts, resumable and in several processes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Micro-batching: rows that wait at the same time are predicted together.
-
-While a batch is computed, further requests wait; the next batch takes as many of their rows as fit. So a single request
-never waits for others to arrive, and batches grow with the load. A request with more rows than a batch is predicted in
-several batches, and the requests behind it are predicted in between. All methods are called by the event loop.
-"""
+"""Micro-batching: while a batch is computed, further requests wait, and the next batch takes as many of their rows as
+fit. No request waits for others to arrive; one with more rows than a batch is divided. All methods are called by the
+event loop."""
 
 from __future__ import annotations
 
@@ -34,12 +31,8 @@ class OverloadedError(Exception):
 
 @dataclass
 class Request:
-    """The valid rows of one request.
-
-    Attributes:
-        choose: picks the model when the first rows are taken from the queue.
-        answers: the model that was used, and one answer per row. Nobody waits for a request whose answers are done.
-    """
+    """The valid rows of one request. `choose`: picks the model when the first rows are taken from the queue. `answers`:
+    the model that was used, and one answer per row. Nobody waits for a request whose answers are done."""
 
     rows: Sequence[Fields]
     choose: Callable[[], Served]
@@ -76,12 +69,8 @@ class Batcher:
     async def predict(
         self, rows: Sequence[Fields], choose: Callable[[], Served], *, seconds: float
     ) -> tuple[Served, Answers]:
-        """The model that was used, and one answer per row.
-
-        Raises:
-            OverloadedError: too many rows would wait.
-            TimeoutError: there is no answer after so many seconds.
-        """
+        """The model that was used, and one answer per row. Raises OverloadedError: too many rows would wait;
+        TimeoutError: there is no answer after so many seconds."""
         if self.waiting_rows + len(rows) > self._queue_rows:
             raise OverloadedError
         loop = asyncio.get_running_loop()

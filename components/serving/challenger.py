@@ -31,12 +31,8 @@ LATENCIES = 1000
 
 @dataclass
 class Counts:
-    """What the challenger's requests have shown.
-
-    Attributes:
-        agree: rows of the shadow on which both predictions are the same.
-        left_out: requests of the share that the shadow had no time for.
-    """
+    """What the challenger's requests have shown. `agree`: rows of the shadow on which both predictions are the same.
+    `left_out`: requests of the share that the shadow had no time for."""
 
     rows: int = 0
     agree: int = 0
@@ -76,7 +72,6 @@ class Challenger:
         self._wake.set()
 
     def answered(self, rows: int, seconds: float) -> None:
-        """Count rows that the challenger has answered as a canary."""
         self.counts.rows += rows
         self.counts.seconds.append(seconds / max(1, rows))
 

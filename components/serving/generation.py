@@ -40,13 +40,9 @@ Scored = list[tuple[str, float]]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next piece is sampled.
-
-    Attributes:
-        temperature: divisor of the logits; 0: greedy decoding.
-        top_k: sample from the k most probable pieces; 0: all.
-        top_p: of these, sample from the smallest set with at least this total probability.
-    """
+    """How the next piece is sampled. `temperature`: divisor of the logits; 0: greedy decoding. `top_k`: sample from the
+    k most probable pieces; 0: all. `top_p`: of these, sample from the smallest set with at least this total
+    probability."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -81,11 +77,9 @@ def probabilities(logits_V: Tensor, sampling: Sampling) -> Tensor:
 def generate(
     model: LanguageModel, prompt: Sequence[int], *, length: int, sampling: Sampling, seed: int = 0
 ) -> list[int]:
-    """Ids that continue `prompt`: at most `length`, up to END. Special pieces are not sampled.
-
-    Each piece takes one step of the model, which carries its state. Where the positions of the model end, it reads the
-    last half of them again as the beginning of a window.
-    """
+    """Ids that continue `prompt`: at most `length`, up to END. Special pieces are not sampled. Each piece takes one
+    step of the model, which carries its state. Where the positions of the model end, it reads the last half of them
+    again as the beginning of a window."""
     room, context = model.max_tokens, list(prompt)
     if room is not None and len(context) > room:
         context = context[-max(1, room // 2) :]
@@ -115,7 +109,6 @@ def generate(
 def continue_text(
     model: LanguageModel, tokenizer: Tokenizer, text: str, *, length: int, sampling: Sampling, seed: int = 0
 ) -> str:
-    """`text` with its continuation."""
     ids = known_ids(tokenizer, text)
     around = model.special_tokens([-1])
     # Only the special pieces before the text: those after it would end it.
@@ -151,16 +144,13 @@ def fill_gaps(model: LanguageModel, tokenizer: Tokenizer, text: str, *, count: i
 
 @torch.no_grad()
 def fill_between(model: BidirectionalModel, tokenizer: Tokenizer, text: str, *, count: int = 5) -> Scored:
-    """The `count` most probable pieces for the gap of `text`, with p(w | left, right).
+    """The `count` most probable pieces for the gap of `text`, with
 
-        p(w | left, right) is proportional to p_forward(w | left) p_backward(w | right) / p(w)
+        p(w | left, right), proportional to p_forward(w | left) p_backward(w | right) / p(w)
 
-    by Bayes' rule, if both sides are independent given w; p(w) is the frequency in the tokenizer's text, and the same
-    for all pieces of an imported tokenizer, which has none. Normalised over the ordinary pieces: words of ELMo,
-    characters of FLAIR.
-
-    Raises:
-        DataError: the text has more than one gap, or none.
+    by Bayes' rule, if both sides are independent given w; p(w) is the frequency in the tokenizer's text, or constant if
+    the tokenizer is imported. Normalised over the ordinary pieces. Raises DataError: the text has more than one gap, or
+    none.
     """
     parts = GAPS.split(text)
     if len(parts) != 2:
@@ -193,11 +183,8 @@ def translate_text(model: TranslationModel, tokenizer: Tokenizer, text: str, *, 
 
 
 def nearest_to(model: StaticVectors, tokenizer: Tokenizer, expression: str, *, count: int = 10) -> Scored:
-    """The words nearest to a word or to a sum of words, such as "king - man + woman", with their cosines.
-
-    3CosAdd with vectors of length 1 (Mikolov, Yih and Zweig 2013, Linguistic Regularities in Continuous Space Word
-    Representations). The words of the expression are excluded.
-    """
+    """The words nearest to a word or a sum of words, such as "king - man + woman", and their cosines: 3CosAdd with
+    vectors of length 1 (Mikolov, Yih and Zweig 2013). The words of the expression are excluded."""
     words: list[str] = []
     signs: list[int] = []
     sign = 1
@@ -221,11 +208,8 @@ def nearest_to(model: StaticVectors, tokenizer: Tokenizer, expression: str, *, c
 
 
 def known_ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of a text that the vocabulary covers completely.
-
-    Raises:
-        DataError: names the unknown words or characters.
-    """
+    """The ids of a text that the vocabulary covers completely. Raises DataError: names the unknown words or
+    characters."""
     ids, spans = tokenizer.encode_with_offsets(text)
     unknown = dict.fromkeys(text[start:end] for id_, (start, end) in zip(ids, spans, strict=True) if id_ == UNK)
     if unknown:
@@ -239,11 +223,8 @@ def known_ids(tokenizer: Tokenizer, text: str) -> list[int]:
 def nearest_words(
     table_VD: Tensor, pieces: Sequence[str], query_D: Tensor, *, count: int = 10, without: Collection[str] = ()
 ) -> list[tuple[str, float]]:
-    """The pieces with the highest cosine similarity to the query, in descending order, with their cosines.
-
-    Raises:
-        DataError: table and pieces differ in length, or the query is zero.
-    """
+    """The pieces with the highest cosine similarity to the query, in descending order, with their cosines. Raises
+    DataError: table and pieces differ in length, or the query is zero."""
     if len(table_VD) != len(pieces):
         raise DataError(f"{len(table_VD)} vectors for {len(pieces)} pieces; use those of the same model")
     if not bool(query_D.any()):
@@ -262,14 +243,10 @@ def nearest_words(
 def try_model(
     directory: Path, text: str, *, length: int, count: int, sampling: Sampling, seed: int
 ) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Columns and rows: continuations of a text, candidates for its gaps, a translation, or the nearest words.
-
-    Args:
-        text: the prompt; with [MASK] or ___ for masked families, ELMo and FLAIR; an expression of words for word
-            vectors.
-        length: maximum number of pieces to generate (causal families and translators).
-        count: number of continuations, of candidates per gap, or of words.
-    """
+    """Columns and rows: continuations of a text, candidates for its gaps, a translation, or the nearest words. `text`:
+    the prompt; with [MASK] or ___ for masked families, ELMo and FLAIR; an expression of words for word vectors.
+    `length`: maximum number of pieces to generate (causal families and translators). `count`: number of continuations,
+    of candidates per gap, or of words."""
     if count < 1 or length < 1:
         raise ConfigError("count and length must be at least 1")
     encoder = load_encoder(Path(directory))

@@ -39,11 +39,8 @@ Receive = Callable[[], Awaitable[Any]]
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     """A socket that is bound to an address; port 0 takes a free one. `shared`: other processes of this user may bind
-    theirs to it as well; the kernel divides the connections among those that listen.
-
-    Raises:
-        RegistryError: the port is in use, or the address does not belong to this machine.
-    """
+    theirs to it as well; the kernel divides the connections among those that listen. Raises RegistryError: the port is
+    in use, or the address does not belong to this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, asyncio disables Nagle's algorithm on accepted connections; else answers wait 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -105,11 +102,8 @@ def configure(app: Any, *, shutdown_seconds: int) -> uvicorn.Config:
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 with limits of the size of headers, of the time in which a request is received, and of connections.
-
-    If there are more than CONNECTIONS, the one that has waited longest for the rest of a request is closed. So
-    connections on which nothing is sent keep nobody out.
-    """
+    """HTTP/1.1 with limits of the size of headers, the time of a request, and CONNECTIONS: above, the one that has
+    waited longest for the rest of a request is closed, so that idle connections keep nobody out."""
 
     _timer: asyncio.TimerHandle | None = None
     _deadline = 0.0  # 0: the request has been received
@@ -118,7 +112,6 @@ class LimitedProtocol(HttpToolsProtocol):
     _framing = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit of the first headers."""
         super().connection_made(transport)
         self._wait(HEADER_SECONDS)
         if len(self.connections) > CONNECTIONS:
@@ -128,26 +121,22 @@ class LimitedProtocol(HttpToolsProtocol):
                 oldest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the time limit."""
         self._deadline = 0.0
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request."""
         self._framing += len(data)
         super().data_received(data)
         if self._framing > FRAMING:
             self.transport.abort()
 
     def on_message_begin(self) -> None:
-        """Called by the parser, as the methods below."""
         self._framing = 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Start the time limit of a body."""
         super().on_headers_complete()
         self._wait(BODY_SECONDS)
 
@@ -192,8 +181,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 class BodyError(Exception):
-    """A body that is not read."""
-
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
@@ -207,11 +194,8 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, headers: Mapping[str, str], receive: Receive) -> AsyncIterator[bytes]:
-        """The body of a request; it counts as in progress until the block ends.
-
-        Raises:
-            BodyError: it is too large (413), too many are in progress (503), or the client has not sent it all (400).
-        """
+        """The body of a request; it counts as in progress until the block ends. Raises BodyError: it is too large
+        (413), too many are in progress (503), or the client has not sent it all (400)."""
         body, size = b"", 0
         try:
             declared = headers.get("content-length", "")
@@ -284,7 +268,6 @@ class Guard:
         return _names_server(host, self.hosts, self.any_address)
 
     def is_token(self, given: str) -> bool:
-        """Whether a text is the token."""
         return hmac.compare_digest(given.encode(), self.token.encode())
 
     def has_token(self, headers: Mapping[str, str]) -> bool:

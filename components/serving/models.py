@@ -41,9 +41,8 @@ class Served:
 
 
 def load(registry: Registry, version: Version, *, int8: bool = False, error: float | None = None) -> Served:
-    """Load a version (as `load_version`), verify its files, and predict its example inputs once, so that no
-    request waits for the first prediction.
-    """
+    """Load a version (as `load_version`), verify its files, and predict its example inputs once, so that no request
+    waits for the first prediction."""
     return warmed(Served(version, load_version(registry, version, int8=int8, error=error)))
 
 
@@ -73,11 +72,9 @@ class FixedModel:
 
 
 class ChampionFollower:
-    """Holds the champion of a task and replaces it after the alias has moved.
-
-    The new version is loaded next to the old one, so no request waits for it. If the registry cannot be reached or the
-    version cannot be loaded, the old version stays.
-    """
+    """Holds the champion of a task and replaces it after the alias has moved. The new version is loaded next to the old
+    one, so no request waits for it. If the registry cannot be reached or the version cannot be loaded, the old version
+    stays."""
 
     def __init__(
         self,

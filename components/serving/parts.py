@@ -1,9 +1,8 @@
-"""Prediction of large files: in parts, by several processes, resumed after a kill.
+"""Prediction of large files in parts, by several processes, resumed after a kill.
 
-The rows of the input are stored in parts (`components.data.formats.stored`). Every part is predicted into a file of its
-own in the folder `.OUTPUT.parts` next to the output; a JSON file, written last, marks a finished part. An interrupted
-run continues with the parts that are missing. At the end the parts are joined into the output, which is complete or
-absent. A prediction does not depend on its batch, so the output does not depend on parts, processes and interruptions.
+Every part is predicted into a file of the folder `.OUTPUT.parts` next to the output; a JSON file, written last, marks a
+finished part. At the end the parts are joined into the output, which is complete or absent, and does not depend on
+parts, processes and interruptions.
 """
 
 from __future__ import annotations
@@ -56,12 +55,9 @@ LOCK = "lock"
 
 @dataclass(frozen=True)
 class LoadableModel:
-    """A classifier that every process loads for itself.
-
-    Attributes:
-        identity: of the classifier; parts predicted by another one are not used.
-        gpu: whether the classifier computes on a GPU, if there is one. Each process has a GPU of its own.
-    """
+    """A classifier that every process loads for itself. `identity`: of the classifier; parts predicted by another one
+    are not used. `gpu`: whether the classifier computes on a GPU, if there is one. Each process has a GPU of its
+    own."""
 
     load: Callable[[], Classifier]
     kind: str
@@ -100,19 +96,13 @@ class PartOptions:
 
 
 def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: PartOptions) -> Predicted:
-    """Predict every row of a file of any size and write the rows with their predictions.
-
-    Args:
-        output: one of the same formats; or a folder, a path without suffix, which receives one file per part in the
-            format of the input.
-
-    Raises:
-        ArtifactError: the output or `options.rejects` exists and may not be replaced
-            (`components.core.outputs.check_output`).
-        ConfigError: `options.columns` names an input that the task does not have.
-        DataError: the input is missing, empty, damaged or of an unknown format; a column is missing or ambiguous; every
-            row is rejected; the output cannot be written, or another process writes it. The message names the line.
-    """
+    """Predict every row of a file of any size and write the rows with their predictions. `output`: one of the same
+    formats; or a folder, a path without suffix, which receives one file per part in the format of the input. Raises
+    ArtifactError: the output or `options.rejects` exists and may not be replaced
+    (`components.core.outputs.check_output`). Raises ConfigError: `options.columns` names an input that the task does
+    not have. Raises DataError: the input is missing, empty, damaged or of an unknown format; a column is missing or
+    ambiguous; every row is rejected; the output cannot be written, or another process writes it. The message names the
+    line."""
     source, output, rejects = Path(source), Path(output), options.rejects
     task_io = find_kind(model.kind).io
     suffix = output.suffix or (source.suffix if source.suffix in WRITTEN else ".csv")
@@ -218,11 +208,7 @@ def predict_on_node(item: _NodePart, key: str, work: Work) -> Facts:
 
 def _files(part: Part) -> dict[str, Path]:
     """The files of a finished part; its mark is the last."""
-    return {
-        "output": part.output,
-        **({} if part.rejects is None else {"rejects": part.rejects}),
-        "mark": part.mark,
-    }
+    return {"output": part.output, **({} if part.rejects is None else {"rejects": part.rejects}), "mark": part.mark}
 
 
 def _on_nodes(

@@ -30,8 +30,7 @@ from components.serving.challenger import Challenger
 from components.serving.http import TOKEN, Guard, address_of, configure, listen, names_of, token_for
 from components.serving.metrics import SHARED, Metrics
 from components.serving.models import ChampionFollower, FixedModel, Load, Served, load
-from components.settings.drift import DriftSettings
-from components.settings.registry import RegistrySettings
+from components.settings.registry import DriftSettings, RegistrySettings
 
 
 @dataclass(frozen=True)
@@ -69,12 +68,9 @@ def serve(
     limits: Limits | None = None,
     replicas: int = 1,
 ) -> None:
-    """Serve a task's champion until SIGTERM or Ctrl-C.
-
-    The port is free again within `Limits.shutdown_seconds`; running requests are answered first. Every replica is a
-    process with the whole model, which follows the alias, writes to the same log of rows, and has its share of the
-    cores and of the connections. `load` loads a version.
-    """
+    """Serve a task's champion until SIGTERM or Ctrl-C. The port is free again within `Limits.shutdown_seconds`; running
+    requests are answered first. Every replica is a process with the whole model, which follows the alias, writes to the
+    same log of rows, and has its share of the cores and of the connections. `load` loads a version."""
     if trial is not None and not 0 < trial.share <= 1:
         raise ConfigError(f"--share must be above 0 and at most 1; found {trial.share:g}")
     if trial is not None and replicas > 1:
@@ -250,7 +246,6 @@ class _Server(uvicorn.Server):
         self._service = service
 
     def handle_exit(self, sig: int, frame: object) -> None:
-        """Called by SIGTERM and SIGINT."""
         self._service.ready = False
         super().handle_exit(sig, frame)  # type: ignore[arg-type]
 

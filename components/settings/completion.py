@@ -1,19 +1,16 @@
-"""Defaults that depend on other settings, on the files of a task, or on the place of the settings file.
-
-Constant defaults are in the classes of the sections. Here are those that have to be computed: which models, tasks and
-initialisations a run covers, how an imported encoder is used, which splits a task has. Nothing is read but the names of
-files and the small JSON files of an imported encoder.
-"""
+"""Defaults that depend on other settings, on the files of a task, or on the place of the settings file. Nothing is read
+but the names of files, the small JSON files of an imported encoder, and the source of the families."""
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from components.settings.families import FamilyDefaults, all_families
 from components.settings.registry import find_repository
 from components.settings.tasks import SPLITS
 
@@ -69,11 +66,7 @@ TRAINED_TRAINING: Final = {"rate": 0.0005, "schedule": "slanted_triangular", "ba
 
 @dataclass
 class Completed:
-    """Settings with the computed defaults.
-
-    Attributes:
-        reasons: dotted key -> from what the value is computed.
-    """
+    """Settings with the computed defaults. `reasons`: dotted key -> from what the value is computed."""
 
     raw: dict[str, Any]
     reasons: dict[str, str] = field(default_factory=dict)
@@ -110,11 +103,8 @@ class Completed:
 
 
 def complete(raw: Mapping[str, Any], *, file: Path) -> Completed:
-    """The settings with all computed defaults.
-
-    Args:
-        file: its path; paths in it are relative to the root of its repository.
-    """
+    """The settings with all computed defaults. `file`: its path; paths in it are relative to the root of its
+    repository."""
     root = find_repository(file.resolve().parent)
     done = Completed(_copied(raw))
     _complete_tasks(done, root or Path())
@@ -249,8 +239,8 @@ def _complete_passes(done: Completed, keys: tuple[str, ...], *, family: str) -> 
 
 
 def _complete_finetune(done: Completed, name: str, root: Path) -> None:
-    """Fill in the recipe. A block that names rate, batch size and keys outside of `training` is written in full: the
-    other keys have the defaults of the class."""
+    """Fill in the recipe, unless the block names rate, batch size and keys outside of `training`: it is complete
+    then."""
     given = done.at("finetune", name)
     if not isinstance(given, dict) or not isinstance(given.get("training", {}), dict | None):
         return
@@ -317,3 +307,37 @@ def _json(path: Path, like: type = dict) -> Any:
 
 def _texts(values: Any) -> list[str]:
     return [value for value in values if isinstance(value, str)] if isinstance(values, Iterable) else []
+
+
+_FOLDER = Path(__file__).resolve().parents[1] / "models"
+#: Rate of families whose file names none.
+_RATE = 0.001
+
+
+class FamilyDefaults(NamedTuple):
+    """What `pretrain.<name>` leaves out (`components.models.base.ModelFamily`)."""
+
+    tokenizer: str = "wordpiece"
+    rate: float = _RATE
+    is_causal: bool = False
+
+
+@cache
+def all_families() -> dict[str, FamilyDefaults]:
+    """Family -> its defaults: the literals in `FAMILY = ModelFamily(...)` of each file in components/models."""
+    result: dict[str, FamilyDefaults] = {}
+    for path in sorted(_FOLDER.glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id="FAMILY")], value=ast.Call(keywords=keywords)):
+                    given = {entry.arg: entry.value for entry in keywords}
+                    result[_literal(given, "name")] = FamilyDefaults(
+                        _literal(given, "tokenizer") or _literal(given, "tokenizers")[0],
+                        _literal(given, "rate") or _RATE,
+                        _literal(given, "objective") == "causal",
+                    )
+    return result
+
+
+def _literal(given: dict[str | None, ast.expr], name: str) -> Any:
+    return ast.literal_eval(given[name]) if name in given else None

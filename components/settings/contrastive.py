@@ -27,14 +27,10 @@ def steps_of(epochs: float, *, epoch: float) -> int:
 
 
 class ContrastiveSettings(Section):
-    """Contrastive training: texts of the same label become similar, texts of different labels dissimilar.
-
-    The loss is the squared difference between the cosine similarity of two texts and their label overlap (SetFit,
-    Tunstall et al. 2022).
-
-    A step encodes `ROWS` texts once and forms all pairs of them. The texts are sampled so that the classes
-    are balanced.
-    """
+    """Contrastive training: texts of the same label become similar, texts of different labels dissimilar. The loss is
+    the squared difference between the cosine similarity of two texts and their label overlap (SetFit, Tunstall et al.
+    2022). A step encodes `ROWS` texts once and forms all pairs of them. The texts are sampled so that the classes are
+    balanced."""
 
     #: Passes over the training rows; training ends before after a number of steps (`STEPS`, `MOST_STEPS`).
     epochs: Annotated[float, Field(gt=0)] = 32

@@ -1,18 +1,13 @@
-"""`data`: where the raw data is."""
+"""`data` and `ingest`: where the raw data is, and how text is cleaned."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from components.settings.names import BlockName
-from components.settings.section import Section
+from components.settings.section import BlockName, Fraction, Section
 from components.settings.tasks import TaskSource
-
-
-def _as_source(value: Any) -> Any:
-    return {"path": value} if isinstance(value, str) else value
 
 
 class CorpusSource(Section):
@@ -48,7 +43,9 @@ class DataSettings(Section):
     #: those that are in dev or test.
     domain: CorpusSource | None = None
     #: Text without labels, beside the texts of the train splits: paths, or blocks as of `domain`.
-    unlabelled: list[Annotated[CorpusSource, BeforeValidator(_as_source)]] = []
+    unlabelled: list[
+        Annotated[CorpusSource, BeforeValidator(lambda value: {"path": value} if isinstance(value, str) else value)]
+    ] = []
     #: Translation pairs for the families `cove` and `transformer`: `general` for pretraining and `domain` for
     #: adaptation. Both may name the same folder. Empty: the pipeline has no stages for pairs.
     parallel: dict[Literal["general", "domain"], ParallelSource] = {}
@@ -69,3 +66,23 @@ class DataSettings(Section):
         if self.domain is not None and self.unlabelled:
             raise ValueError("set either domain or unlabelled; unlabelled is text beside the texts of the tasks")
         return self
+
+
+class NearDuplicates(Section):
+    """Near-duplicate removal by MinHash over word n-grams (Broder 1997) and locality-sensitive hashing."""
+
+    #: Estimated Jaccard similarity from which two documents are duplicates.
+    threshold: Annotated[float, Field(ge=0.4, le=1)] = 0.8
+
+
+class IngestSettings(Section):
+    """Cleaning, deduplication and sharding of raw text."""
+
+    #: Whether HTML is converted to plain text.
+    strip_markup: bool = True
+    #: Minimum number of characters of a document (of a pair: of its source text); shorter ones are dropped.
+    min_characters: int = 1
+    #: Near-duplicate removal; null keeps near duplicates. Exact duplicates are always dropped.
+    near_duplicates: NearDuplicates | None = NearDuplicates()
+    #: Fraction of the documents, chosen by a hash of their text, that is held out to measure perplexity.
+    heldout: Fraction = 0.01

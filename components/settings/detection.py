@@ -1,8 +1,5 @@
-"""Formats that are recognised by content: exports of annotation tools, and data sets of Hugging Face.
-
-They share suffixes with ordinary tables. If the content is ambiguous, the suffix decides. This module does not import
-pyarrow, which takes long to load.
-"""
+"""Formats recognised by content, without importing pyarrow: exports of annotation tools, and data sets of Hugging Face.
+If the content is ambiguous, the suffix decides."""
 
 from __future__ import annotations
 
@@ -35,11 +32,8 @@ def exists(path: Path) -> bool:
 
 
 def detected(path: Path, *, kind: str) -> Detected | None:
-    """The format of a file or folder by its content; None if its suffix decides.
-
-    Args:
-        kind: of the task. A list of labels is a sign of doccano in classification, but not in multilabel.
-    """
+    """The format of a file or folder by its content; None if its suffix decides. `kind`: of the task. A list of labels
+    is a sign of doccano in classification, but not in multilabel."""
     if path.is_dir():
         return "datasets" if is_saved(path) or holds_tables(path) else None
     name = path.name.lower()
@@ -100,10 +94,8 @@ def is_saved(folder: Path) -> bool:
 
 def files_of_split(folder: Path, split: str) -> list[Path]:
     """The files of a split that is named, such as `train`, in a repository of a data set; empty if there are none.
-
     README.md lists them (`configs`); otherwise the split is in the name of the file or of its folder:
-    `data/train-00000-of-00002.parquet`, `train.csv`, `train/part.jsonl`.
-    """
+    `data/train-00000-of-00002.parquet`, `train.csv`, `train/part.jsonl`."""
     if not split or not folder.is_dir() or any(character in split for character in "/*?["):
         return []
     for config in repository_header(folder).get("configs") or []:

@@ -1,4 +1,4 @@
-"""`finetune.<name>`: how the labels are learned."""
+"""`finetune.<name>`, `together.<group>` and `distil.<name>`: how the labels are learned."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from components.settings import contrastive
 from components.settings.contrastive import ContrastiveSettings
-from components.settings.names import LayerChoice
-from components.settings.section import Fraction, Positive, Section
+from components.settings.section import Fraction, LayerChoice, Positive, Section
+from components.settings.tasks import TextSource
 from components.settings.training import Training
 
 #: One way to learn from the labels.
@@ -67,13 +67,10 @@ class ReadingSettings(Section):
 
 
 class FinetuneSettings(ReadingSettings):
-    """Fine-tuning of one language model.
-
-    The head is first trained on features of the frozen encoder (`head_steps`). With `method: finetune` the encoder is
-    then trained with it, layer group by layer group (linear probing, then fine-tuning: Kumar et al. 2022). With
-    `method: contrastive` the encoder alone is trained, and the head is fitted again to its features at every
-    evaluation.
-    """
+    """Fine-tuning of one language model. The head is first trained on features of the frozen encoder (`head_steps`).
+    With `method: finetune` the encoder is then trained with it, layer group by layer group (linear probing, then
+    fine-tuning: Kumar et al. 2022). With `method: contrastive` the encoder alone is trained, and the head is fitted
+    again to its features at every evaluation."""
 
     #: `features`: only the head is trained, on frozen-encoder features; `finetune`: head and encoder are trained;
     #: `contrastive`: the encoder is trained on pairs of texts (`contrastive`), the head on its features; `auto`: one of
@@ -162,7 +159,6 @@ class FinetuneSettings(ReadingSettings):
 
     @property
     def step_rows(self) -> int:
-        """Rows of a step."""
         return contrastive.ROWS if self.method == "contrastive" else self.training.batch_size
 
     @model_validator(mode="after")
@@ -188,3 +184,27 @@ class FinetuneSettings(ReadingSettings):
         if self.method == "contrastive" and not self.head_steps:
             raise ValueError("head_steps must be at least 1 with method contrastive, which fits the head on features")
         return self
+
+
+class TogetherSettings(Section):
+    """Multi-task learning: one encoder, one head per task, with the settings of `finetune.<name>`."""
+
+    #: Names of the tasks.
+    tasks: list[str] = Field(min_length=2)
+    #: The task of a step is sampled with probability proportional to rows^(1 / temperature).
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+
+
+class DistilSettings(Section):
+    """Distillation (Hinton et al. 2015): the teachers label text without labels, and the students learn their
+    probabilities. For each label budget, seed and fold of a cross-validation, a student learns from teachers that have
+    learned from the same labelled rows. The head on the student's frozen encoder, and the student's own way to learn
+    without teachers, are candidates too."""
+
+    #: Texts without labels that teachers label and students learn.
+    source: TextSource = "task"
+    #: Systems of the run: a block and an initialisation, as in `minilm-pretrained`. The predictions of several teachers
+    #: are averaged.
+    teachers: list[str] = Field(min_length=1)
+    #: Systems of the run: a block and an initialisation, as in `static-pretrained`.
+    students: list[str] = Field(min_length=1)

@@ -1,9 +1,6 @@
-"""Data at an address: `path: s3://bucket/folder` or `path: https://host/folder` of a corpus or task.
-
-A path that is an address stands for a local copy below `imports/`, which DVC imports (`dvc import-url`). Its .dvc file
-records address, version and digest of the content, so every result can be traced to the data it came from, and the
-copy of an earlier version is in DVC's cache. The name of the copy depends on the address only.
-"""
+"""Data at an address: a path s3://bucket/folder or https://host/folder of a corpus or task stands for a local copy
+below `imports/`, which DVC imports (`dvc import-url`) and whose .dvc file records address, version and digest. The name
+of the copy depends on the address only."""
 
 from __future__ import annotations
 
@@ -52,11 +49,8 @@ def is_local_copy(path: str) -> bool:
 
 
 def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
-    """The content of a settings file with local paths instead of addresses, and what they stand for.
-
-    Raises:
-        ConfigError: an address holds a password or token.
-    """
+    """The content of a settings file with local paths instead of addresses, and what they stand for. Raises
+    ConfigError: an address holds a password or token."""
     collected: dict[str, Import] = {}
 
     def replaced(block: Any, *, files: bool = False) -> Any:
@@ -97,7 +91,6 @@ def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
 
 
 def _files(task: dict[str, Any]) -> list[str]:
-    """The files that a task names."""
     names: list[str] = []
     for split in SPLITS:
         given = task.get(split, "train.jsonl" if split == "train" else None)

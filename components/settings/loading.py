@@ -1,28 +1,25 @@
-"""Loading of params.yaml.
-
-`load_params` reports all problems in one `ConfigError` before any stage starts, each with its key and the allowed
-values or the nearest name.
-"""
+"""Loading of params.yaml: all problems in one `ConfigError`, each with its key and the allowed values or the nearest
+name; and the source of each value."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError
 
+from components.core.artifacts import flatten
 from components.core.errors import ConfigError, nearest
 from components.core.masking import masked_values
 from components.settings.checks import default_record
 from components.settings.completion import Completed, complete
 from components.settings.imports import localised
-from components.settings.names import BASELINE, WORDS_SYSTEMS, Start
 from components.settings.params import Params
 from components.settings.registry import file_defaults
-from components.settings.section import Section
+from components.settings.section import BASELINE, WORDS_SYSTEMS, Section, Start
 
 STARTS = get_args(Start)
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
@@ -38,21 +35,14 @@ VARIABLES = {
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:
-    """Read and check params.yaml.
-
-    Raises:
-        ConfigError: as `resolve`.
-    """
+    """Read and check params.yaml. Raises ConfigError: as `resolve`."""
     return resolve(path)[0]
 
 
 def resolve(path: Path) -> tuple[Params, Completed]:
-    """Read and check params.yaml: all settings, and from what the defaults among them were computed.
-
-    Raises:
-        ConfigError: the file is missing or not YAML, or has unknown or missing keys, invalid values or undefined names;
-            the message lists all problems.
-    """
+    """Read and check params.yaml: all settings, and from what the defaults among them were computed. Raises
+    ConfigError: the file is missing or not YAML, or has unknown or missing keys, invalid values or undefined names; the
+    message lists all problems."""
     completed = complete(localised(read_file(path))[0], file=path)
     raw = completed.raw
     # Hosts that share one params.yaml may have different clusters and folders.
@@ -74,11 +64,7 @@ def resolve(path: Path) -> tuple[Params, Completed]:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The content of a settings file.
-
-    Raises:
-        ConfigError: it is missing or not YAML, or does not hold sections.
-    """
+    """The content of a settings file. Raises ConfigError: it is missing or not YAML, or does not hold sections."""
     try:
         # From the file instead of its text: YAML's errors name it, with line and column.
         with Path(path).open(encoding="utf-8") as file:
@@ -96,8 +82,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _unknown_names(raw: dict[str, Any]) -> list[str]:
-    """Problems with names that one section uses and another defines. Checked on the raw values, so that these problems
-    are reported together with invalid values."""
+    """Names that one section uses and no other defines, in the raw values: reported together with invalid values."""
 
     def at(*keys: str) -> Any:
         value: Any = raw
@@ -259,3 +244,45 @@ def _fields(path: list[Any]) -> list[str]:
         if sections and not (isinstance(model, type)) and "dict" not in str(model):
             model = sections[0]
     return list(model.model_fields) if isinstance(model, type) and issubclass(model, Section) else []
+
+
+def sources(path: Path) -> dict[str, tuple[Any, str]]:
+    """Dotted key -> (value, source) of all settings. The source is FILE:LINE, `computed: ` and from what, `variable
+    NAME`, or `default`. Raises ConfigError: the settings are invalid."""
+    params, completed = resolve(path)
+    lines = dict(_lines(yaml.compose(path.read_text(encoding="utf-8")), ""))
+    variables = {f"cluster.{key}": name for name, key in VARIABLES.items() if os.environ.get(name)}
+    of_file = {"registry.prefix", "registry.production", "checks.record"}
+
+    def source(key: str) -> str:
+        if key in variables:
+            return f"variable {variables[key]}"
+        if (line := _nearest(lines, key)) is not None:
+            return f"{path}:{line}"
+        if (reason := _nearest(completed.reasons, key)) is not None:
+            return f"computed: {reason}"
+        return "computed: the folder of the settings file" if key in of_file else "default"
+
+    return {key: (value, source(key)) for key, value in flatten(masked_values(params.model_dump(mode="json")))}
+
+
+def _lines(node: Any, key: str) -> Iterator[tuple[str, int]]:
+    """Dotted key -> line of every value that the file gives; a key in a merged mapping (`<<`) has its line there."""
+    if isinstance(node, yaml.MappingNode):
+        merged = [value for name, value in node.value if name.tag == "tag:yaml.org,2002:merge"]
+        for parent in merged:
+            for item in parent.value if isinstance(parent, yaml.SequenceNode) else [parent]:
+                yield from _lines(item, key)
+        for name, value in node.value:
+            if name.tag != "tag:yaml.org,2002:merge":
+                inner = f"{key}.{name.value}" if key else str(name.value)
+                # An empty mapping gives none of the keys below it.
+                if not isinstance(value, yaml.MappingNode):
+                    yield inner, name.start_mark.line + 1
+                yield from _lines(value, inner)
+
+
+def _nearest(names: Mapping[str, Any], key: str) -> Any:
+    """The entry of a key, or of the section that it is in."""
+    parts = key.split(".")
+    return next((names[name] for end in range(len(parts), 0, -1) if (name := ".".join(parts[:end])) in names), None)

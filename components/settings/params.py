@@ -1,35 +1,91 @@
-"""The whole of params.yaml."""
+"""The whole of params.yaml, and its sections `run`, `budget`, `telemetry` and `gc`."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from components.settings.adapt import AdaptSettings, AdaptTaskSettings
-from components.settings.budget import BudgetSettings
 from components.settings.checks import ChecksSettings
 from components.settings.cluster import ClusterSettings
-from components.settings.data import CorpusSource, DataSettings
-from components.settings.derive import StaticSettings
-from components.settings.distil import DistilSettings
-from components.settings.drift import DriftSettings
-from components.settings.evaluate import EvaluateSettings
-from components.settings.finetune import FinetuneSettings
-from components.settings.gc import GcSettings
-from components.settings.ingest import IngestSettings
-from components.settings.leakage import LeakageSettings
-from components.settings.names import VECTORS, BlockName
-from components.settings.pretrain import PretrainSettings
-from components.settings.promote import PromotionRule
-from components.settings.registry import RegistrySettings
-from components.settings.run import RunSettings
-from components.settings.section import Section
-from components.settings.telemetry import TelemetrySettings
-from components.settings.together import TogetherSettings
+from components.settings.data import CorpusSource, DataSettings, IngestSettings
+from components.settings.evaluate import EvaluateSettings, LeakageSettings
+from components.settings.finetune import DistilSettings, FinetuneSettings, TogetherSettings
+from components.settings.registry import DriftSettings, PromotionRule, RegistrySettings
+from components.settings.section import NO_EFFECT, VECTORS, BlockName, Folder, Positive, Section, Start
+from components.settings.tasks import OF_ONE_TEXT
 from components.settings.tokenizer import TokenizerSettings
-from components.settings.unlabelled import OF_ONE_TEXT
+from components.settings.training import AdaptSettings, AdaptTaskSettings, PretrainSettings, StaticSettings
+
+
+class TelemetrySettings(Section):
+    """Live runs in MLflow, and gauges for Prometheus."""
+
+    #: Whether every retraining has a run in MLflow from its first stage on, with a nested run per stage.
+    mlflow: bool = True
+    #: Folder of *.prom files for the textfile collector of node_exporter, relative to the repository; null: none.
+    textfiles: str | None = ".headstart/metrics"
+
+    @property
+    def gateway(self) -> str | None:
+        """The address of a Prometheus Pushgateway, such as pushgateway:9091."""
+        return os.environ.get("HEADSTART_PUSHGATEWAY") or None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a retraining needs a monitor."""
+        return self.mlflow or self.textfiles is not None or self.gateway is not None
+
+
+class RunSettings(Section):
+    """What one run of the pipeline covers."""
+
+    #: Output folder of all stages, relative to the repository.
+    out: Folder
+    #: Blocks of `pretrain` that are compared; none: models of words only.
+    families: list[str]
+    #: Blocks of `data.tasks` that are learned.
+    tasks: list[str] = Field(min_length=1)
+    #: Initialisations of the encoder that are compared: random weights; `vectors`, as pretraining starts, with no step
+    #: of language modelling; pretrained; pretrained and adapted.
+    starts: list[Start]
+    #: Seed of pretraining and adaptation. Fine-tuning uses `data.tasks.<name>.seeds`.
+    seed: int
+
+    @model_validator(mode="after")
+    def _a_start(self) -> Self:
+        if self.families and not self.starts:
+            raise ValueError("starts must name an initialisation: scratch, vectors, pretrained or adapted")
+        return self
+
+
+Days = Annotated[float, Field(ge=0)]
+
+
+class GcSettings(Section):
+    """What `headstart gc` deletes. No key changes a result."""
+
+    model_config = {**Section.model_config, "json_schema_extra": NO_EFFECT}
+
+    #: Newest versions of each registered model that are kept, besides those that are always kept: versions with an
+    #: alias, the last champions, versions that a person chose, rolled back or marked, and parents of kept versions.
+    keep_versions: Positive = 10
+    #: Checkpoints that were not written for so many days are deleted, so that an interrupted run starts anew; and
+    #: features of frozen encoders that were not used, which are computed again if needed.
+    checkpoint_days: Days = 7
+
+
+class BudgetSettings(Section):
+    """The limit of one run. A run that is expected to exceed it is refused; one that does is stopped, and the next run
+    resumes it."""
+
+    model_config = ConfigDict(json_schema_extra=NO_EFFECT)
+
+    #: Maximum hours; null: no limit.
+    hours: Annotated[float, Field(gt=0)] | None = None
+
 
 #: Family of the encoders of `static`.
 STATIC_FAMILY = "word2vec"
@@ -38,11 +94,8 @@ STATIC_FAMILY = "word2vec"
 @dataclass(frozen=True)
 class Block:
     """What a name in `run.families` stands for: a block of `pretrain`, or one that is computed from such blocks.
-
-    Attributes:
-        published: whether the encoder, or one that it is computed from, is imported.
-        parents: the blocks that it is computed from; none for a block of `pretrain`.
-    """
+    `published`: whether the encoder, or one that it is computed from, is imported. `parents`: the blocks that it is
+    computed from; none for a block of `pretrain`."""
 
     family: str
     tokenizer: str

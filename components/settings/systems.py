@@ -1,15 +1,12 @@
-"""The identity of a system: what is trained, from which initialisation, and how.
-
-Results name a system by its family and start (`ulmfit-adapted-after-imdb-frozen`). This module is the only one that
-takes such a name apart.
-"""
+"""The identity of a system: what is trained, from which initialisation, and how. Results name it by family and start
+(`ulmfit-adapted-after-imdb-frozen`); only this module takes such a name apart."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
-from components.settings.names import Start
+from components.settings.section import Start
 
 #: How the start is continued before a task is learned: together with the tasks of a group, after an intermediate task,
 #: or from the predictions of teachers.
@@ -24,15 +21,9 @@ FROZEN: Final = "-frozen"
 
 @dataclass(frozen=True)
 class System:
-    """A system with a language model.
-
-    Attributes:
-        family: block of pretraining.
-        start: initialisation of the encoder.
-        way: how the start is continued.
-        group: group of `together`, intermediate task or block of `distil`, by `way`.
-        frozen: whether the encoder is not fine-tuned.
-    """
+    """A system with a language model. `family`: block of pretraining. `start`: initialisation of the encoder. `way`:
+    how the start is continued. `group`: group of `together`, intermediate task or block of `distil`, by `way`.
+    `frozen`: whether the encoder is not fine-tuned."""
 
     family: str
     start: str

@@ -1,7 +1,5 @@
-"""`data.tasks.<name>` of params.yaml: the labelled data of one downstream task.
-
-The keys that a block may hold depend on its kind (`KINDS`) and on the format of its files (`FORMATS`).
-"""
+"""`data.tasks.<name>`: the labelled data of a task. The keys of a block depend on its kind (`KINDS`) and the format of
+its files (`FORMATS`)."""
 
 from __future__ import annotations
 
@@ -15,6 +13,13 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from components.core.errors import nearest
 from components.settings.detection import detected, files_of_split, holds_tables
 from components.settings.section import Positive, Section
+
+#: Kinds of task whose rows are one text, as documents are.
+OF_ONE_TEXT = frozenset(("classification", "multilabel", "regression"))
+#: `task`: the texts of the train split, without their labels; `domain`: the documents of `data.domain`; or `both`.
+#: Texts of dev and test are left out. Documents are for kinds with one text per row.
+TextSource = Literal["task", "domain", "both"]
+
 
 Format = Literal[
     "csv", "tsv", "jsonl", "json", "parquet", "workbook", "label-first", "classes", "parallel", "conll", "conllu",
@@ -227,7 +232,6 @@ class TaskSource(Section):
 
     @property
     def document_column(self) -> str | None:
-        """The column of the documents, if there is one."""
         return None if self.document in (MARKS, EMPTY_LINES, WHOLE_FILE) else self.document
 
     def learns(self, split: str, language: str | None) -> bool:
@@ -247,19 +251,13 @@ class TaskSource(Section):
         return of_file.get(path, self.language)
 
     def format_of(self, file: str) -> Format:
-        """The format of a file as in params.yaml.
-
-        Raises:
-            ValueError: the format is `auto`, and the suffix is unknown.
-        """
+        """The format of a file as in params.yaml. Raises ValueError: the format is `auto`, and the suffix is
+        unknown."""
         return self.format_at(Path(self.path) / file.partition("#")[0])
 
     def format_at(self, path: Path) -> Format:
-        """The format of a file or folder; of one that does not exist yet, by its suffix.
-
-        Raises:
-            ValueError: the format is `auto`, and the suffix is unknown.
-        """
+        """The format of a file or folder; of one that does not exist yet, by its suffix. Raises ValueError: the format
+        is `auto`, and the suffix is unknown."""
         if self.format != "auto":
             return self.format
         if collected := detected(path, kind=self.kind):

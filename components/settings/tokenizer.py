@@ -6,8 +6,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from components.settings.names import TokenizerKind
-from components.settings.section import Positive, Section
+from components.settings.section import Positive, Section, TokenizerKind
 
 #: Default numbers of pieces, and of words.
 PIECES: Final = 8000

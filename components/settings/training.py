@@ -1,12 +1,12 @@
-"""Settings of the training loop, shared by pretraining, adaptation and fine-tuning."""
+"""Settings of the training loop, and the blocks of `pretrain`, `static`, `adapt` and `adapt_task`."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from components.settings.section import Fraction, Positive, Section
+from components.settings.section import Fraction, Positive, Section, TokenizerKind
 
 #: Ratios of a long window to a short one, in the order of preference.
 RATIOS: Final = (4, 2)
@@ -96,3 +96,72 @@ class LanguageModelTraining(Training):
             return self.long_window
         fits = (ratio for ratio in RATIOS if self.batch_size % ratio == 0 and self.window * ratio <= positions)
         return self.window * next(fits, 1)
+
+
+class IncrementSettings(Section):
+    """Adaptation to new text that continues from the last adapted model instead of the pretrained one, with a
+    re-warmed learning rate and replay of text that it has already learned (Ibrahim et al. 2024)."""
+
+    #: Every k-th adaptation to new text starts from the pretrained model and learns all text; null: only when needed.
+    rebuild_every: Positive | None = 10
+
+
+class AdaptSettings(Section):
+    """Continued pretraining on the domain's text."""
+
+    #: Training of the language model.
+    training: LanguageModelTraining
+    #: How new text is learned; null: every adaptation starts from the pretrained model.
+    increment: IncrementSettings | None = IncrementSettings()
+
+
+class AdaptTaskSettings(Section):
+    """Continued pretraining of the adapted model on the unlabelled texts of one task's train split (Gururangan et al.
+    2020), with the settings of `adapt.<name>.training`."""
+
+    #: Passes over the texts; replaces the budget of `adapt.<name>.training`.
+    epochs: Annotated[float, Field(gt=0)] = 10
+
+
+class PretrainSettings(Section):
+    """One language model: its family, tokenizer, size and pretraining."""
+
+    #: Model family; null: the name of the block. Two blocks may train one family in two sizes.
+    family: str | None = None
+    #: Tokenizer. `parallel` is the shared vocabulary of `data.parallel`; the model then learns from these pairs.
+    tokenizer: TokenizerKind | Literal["parallel"]
+    #: Published size by name, such as `bert-base`. Published keys of `training` (GPT: betas of Adam) apply
+    #: where `training` does not set them.
+    preset: str | None = None
+    #: Keys of the family's config class; they take precedence over the preset.
+    model: dict[str, Any] = {}
+    #: Published model that is imported instead of trained, in any form that `headstart import` reads. It determines
+    #: the size, so `preset` must be empty, and `model` has no keys but dropout rates and, of ULMFiT, `activation` and
+    #: `slowness`.
+    source: str | None = None
+    #: SHA-256 of the source, as `headstart check` prints it. The encoder is rebuilt when it changes. null: the files
+    #: are not verified.
+    digest: str | None = None
+    #: Word vectors as text (word2vec, GloVe, fastText, or `headstart export --format vectors`). They fill the static
+    #: channel of a model with `static`, which then has their width; the embedding table of other models starts from
+    #: them. Pieces are matched with its words. null: random embeddings, and a channel of co-occurrence vectors of the
+    #: text. Character models (FLAIR) have the channel only, and it needs a file.
+    vectors: str | None = None
+    #: SHA-256 of the vectors, as `headstart check` prints it.
+    vectors_digest: str | None = None
+    #: Training of the language model.
+    training: LanguageModelTraining
+
+
+class StaticSettings(Section):
+    """Word vectors from an encoder: every piece of its vocabulary, encoded alone, reduced by principal components and
+    weighted by its frequency (model2vec: Tulkens and van Dongen 2024), then fitted to the encoder's means of passages
+    of the domain. The block has the initialisations of the encoder: `adapted` are the vectors of the adapted one."""
+
+    #: Block of `pretrain`: the encoder, trained or imported.
+    teacher: str
+    #: Number of principal components that are kept; at most the width of the encoder.
+    width: Positive = 256
+    #: Number of frequent words of the domain corpus that get vectors of their own. They are added to the pieces of a
+    #: WordPiece vocabulary; with other tokenizers they are the vocabulary.
+    words: Annotated[int, Field(ge=0)] = 0

@@ -1,8 +1,5 @@
-"""What each technique of fine-tuning is worth: fine-tuning with one of them switched off at a time.
-
-Howard and Ruder 2018, section 5 and tables 5 to 7: without pretraining, without adaptation of the language model, and
-without each technique of fine-tuning. A technique that the settings do not use has no row.
-"""
+"""What each technique of fine-tuning is worth: without pretraining, without adaptation, and with one technique of the
+settings switched off at a time (Howard and Ruder 2018, section 5, tables 5 to 7)."""
 
 from __future__ import annotations
 
@@ -23,10 +20,9 @@ from components.learners.finetuning.execution import clear, train_all
 from components.learners.finetuning.runs import GroupSpec
 from components.learners.finetuning.stage import FinetuneJob, own_ways, spec_maker
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.finetune import FinetuneSettings
-from components.settings.names import Start
+from components.settings.section import Start
 from components.studies.frame import Budget, EncoderName, Outputs, Study, Task, bounds
 from components.studies.frozen import Labelled
 
@@ -35,11 +31,8 @@ WHOLE: Final = "all techniques"
 
 @dataclass(frozen=True)
 class Technique:
-    """A technique, and the values of `finetune.<name>` and of its section `training` that switch it off.
-
-    Attributes:
-        needs: key of `finetune.<name>` without whose value the technique has no effect.
-    """
+    """A technique, and the values of `finetune.<name>` and of its section `training` that switch it off. `needs`: key
+    of `finetune.<name>` without whose value the technique has no effect."""
 
     name: str
     off: Mapping[str, Any] = field(default_factory=dict)
@@ -117,7 +110,6 @@ def _scores(
     labels: int,
     seeds: int,
 ) -> dict[str, np.ndarray]:
-    """Variant -> scores of selection by seed."""
     scores: dict[str, np.ndarray] = {}
     cluster, examples = outputs.params.cluster, outputs.examples(task)
     for variant, (start, settings) in variants.items():

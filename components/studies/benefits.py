@@ -1,17 +1,18 @@
-"""The three benefits of transfer: higher start, higher slope, higher asymptote (Torrey and Shavlik 2010, figure 2).
-
-The stage `evaluate` computes them from learning curves; `components.evaluation.benefits` defines them.
-"""
+"""Studies of the benefits of transfer, from the stage `evaluate`: higher start, slope and asymptote (Torrey and Shavlik
+2010, figure 2); where it hurts, by class and slice, and what adaptation forgets; and how many labels it saves (Howard
+and Ruder 2018, section 5 and figure 3: 10 to 100 times as many)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from components.core.artifacts import read_json
 from components.data.scoring import title
+from components.evaluation.benefits import rounded
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.evaluations import training_curves
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.studies.frame import EveryTask, Outputs, Study, bounds, label_curves
 
 #: Axis of a curve -> its name in text.
@@ -22,14 +23,14 @@ PAIR = (
 )
 
 
-def run(outputs: Outputs, *, task: EveryTask = "") -> Findings:
+def benefits_of_transfer(outputs: Outputs, *, task: EveryTask = "") -> Findings:
     """The benefits of every transferred system over the same family from scratch."""
     chapter = Chapter("The three benefits of transfer")
     evaluations = outputs.evaluations(task, "benefits", needs=PAIR)
     for name, evaluation in evaluations.items():
         benefits, main = evaluation["benefits"], evaluation["main"]
         systems = [(f"{family}-{start}", axes) for family, of in benefits.items() for start, axes in of.items()]
-        chapter.lead += [_sentence(name, system, axes) for system, axes in systems]
+        chapter.lead += [_held(name, system, axes) for system, axes in systems]
         rows = [
             [
                 system,
@@ -61,7 +62,7 @@ def run(outputs: Outputs, *, task: EveryTask = "") -> Findings:
     return Findings(chapter, {name: evaluation["benefits"] for name, evaluation in evaluations.items()})
 
 
-def _sentence(task: str, system: str, axes: dict[str, Any]) -> str:
+def _held(task: str, system: str, axes: dict[str, Any]) -> str:
     """The benefits that hold against labels, or against epochs if there is only one label budget."""
     axis = "labels" if "labels" in axes else "training"
     held = [f"{name} {of['difference']['mean']:+.3f}" for name, of in axes[axis].items() if of["holds"]]
@@ -72,4 +73,163 @@ def _sentence(task: str, system: str, axes: dict[str, Any]) -> str:
     return f"{task}: over scratch, {system} has a higher {', '.join(held)} against {AXES[axis]}{rest}."
 
 
-STUDY = Study("benefits", "Does transfer give a higher start, a higher slope and a higher asymptote?", run)
+BENEFITS = Study(
+    "benefits", "Does transfer give a higher start, a higher slope and a higher asymptote?", benefits_of_transfer
+)
+
+
+#: Measures of a language model, in order of preference.
+MEASURES = {"perplexity_per_word": "perplexity per word", "bits_per_character": "bits per character"}
+#: Maximum number of parts in a figure; the table contains all.
+PLOTTED = 24
+
+
+def negative_transfer(outputs: Outputs, *, task: EveryTask = "") -> Findings:
+    """Scratch, pretrained and adapted for each part of the test set, and forgetting by adaptation."""
+    chapter = Chapter("Where transfer hurts")
+    evaluations = outputs.evaluations(task, "transfer", needs=PAIR)
+    for name, evaluation in evaluations.items():
+        for family, budgets in evaluation["transfer"].items():
+            _add_parts(chapter, name, family, budgets[-1], unit=evaluation["unit"])
+    forgetting = _forgetting(outputs)
+    if forgetting:
+        rows = [
+            [family, entry["measure"], f"{entry['before']:,.2f}", f"{entry['after']:,.2f}", f"{entry['times']:.2f}"]
+            for family, entry in forgetting.items()
+        ]
+        columns = ["family", "on general text", "pretrained", "adapted", "ratio"]
+        chapter.tables.append(Table(columns, rows, "Forgetting of the language models by adaptation"))
+    chapter.text.append(
+        "Classes are compared by F1, slices and all rows by the primary metric. Among many parts some decrease by "
+        "chance: a part counts as hurt if the Bonferroni-corrected interval of its difference is below zero."
+    )
+    transfer = {name: evaluation["transfer"] for name, evaluation in evaluations.items()}
+    return Findings(chapter, {"transfer": transfer, "forgetting": forgetting})
+
+
+def _add_parts(chapter: Chapter, task: str, family: str, at: dict[str, Any], *, unit: str) -> None:
+    labels = f"all {unit}" if at["budget"] < 0 else f"{at['budget']} {unit}"
+    parts = {"all rows" if part["part"] == "all" else f"{part['part']} {part['name']}": part for part in at["parts"]}
+    starts = list(at["parts"][0]["starts"])
+    rows = [[name, str(part["rows"]), bounds(part["scratch"])] for name, part in parts.items()]
+    columns = ["part", "rows", "scratch"]
+    for start in starts:
+        columns += [start, "difference", ""]
+        entries = {name: part["starts"].get(start) for name, part in parts.items()}
+        for row, entry in zip(rows, entries.values(), strict=True):
+            row += (
+                [bounds(entry["score"]), bounds(entry["difference"], "+.3f"), "hurts" if entry["hurts"] else ""]
+                if entry
+                else ["", "", ""]
+            )
+        present = {name: entry for name, entry in entries.items() if entry}
+        hurt = [name for name, entry in present.items() if entry["hurts"]]
+        verdict = f"hurts on {', '.join(hurt)}" if hurt else f"hurts on none of {len(present) - 1} classes and slices"
+        chapter.lead.append(f"{task}, {labels}: {family} {start} {verdict}.")
+        differences = {
+            name: (entry["difference"]["mean"], entry["difference"]["low"], entry["difference"]["high"])
+            for name, entry in present.items()
+        }
+        worst = dict(sorted(differences.items(), key=lambda difference: difference[1][0])[:PLOTTED])
+        svg = figures.ranges(worst, x_label=f"{start} minus scratch", reference=0.0)
+        caption = f"{task}: {family} {start} against scratch, the parts with the smallest gain, at {labels}."
+        chapter.figures.append(Drawing(svg, caption))
+    chapter.tables.append(Table(columns, rows, f"{task}: {family} at {labels}"))
+
+
+def _forgetting(outputs: Outputs) -> dict[str, dict[str, Any]]:
+    """Family -> perplexity on general text before and after adaptation (bits per character for a character model)."""
+    forgetting: dict[str, dict[str, Any]] = {}
+    for family in outputs.params.run.families if "adapted" in outputs.params.run.starts else []:
+        path = outputs.encoder_directory(family, "adapted") / "metrics.json"
+        metrics = read_json(path, made_by="the stage adapt", missing_ok=True)
+        for key, measure in MEASURES.items():
+            before, after = (metrics.get(f"general_{when}_{key}") for when in ("before", "after"))
+            if before and after and family not in forgetting:
+                forgetting[family] = {"measure": measure, "before": before, "after": after, "times": after / before}
+    return forgetting
+
+
+NEGATIVE_TRANSFER = Study("negative-transfer", "Which classes and slices does transfer hurt?", negative_transfer)
+
+
+def label_efficiency(outputs: Outputs, *, task: EveryTask = "") -> Findings:
+    """The number of labels with which scratch and the best baseline reach the score of each transferred system."""
+    chapter = Chapter("Label efficiency")
+    needs = "no transferred system was evaluated; run.starts must name pretrained or adapted"
+    evaluations = outputs.evaluations(task, "label_efficiency", needs=needs)
+    for name, evaluation in evaluations.items():
+        unit, score = evaluation["unit"], title(evaluation["main"])
+        rows: list[list[str]] = []
+        ranges: dict[str, tuple[float, float, float | None]] = {}
+        if evaluation["headline"]:
+            chapter.lead.append(f"{name}: {evaluation['headline']}")
+        for family, starts in evaluation["label_efficiency"].items():
+            for start, entries in starts.items():
+                system, scratch = f"{family}-{start}", f"{family}-scratch"
+                worth = {entry["labels"]: entry for entry in evaluation["worth"].get(family, {}).get(start, [])}
+                for entry in entries:
+                    labels = entry["labels"]
+                    for rival, needed in entry["against"].items():
+                        exact = worth.get(labels) if rival == scratch else None
+                        cells = ["more than available", f"more than {rounded(needed['at_least_ratio'])}"]
+                        if needed["labels"] is not None:
+                            cells = [rounded(needed["labels"]), f"{needed['ratio']:.2f}"]
+                        cells = _with_bounds(exact) if exact else cells
+                        rows.append([system, rounded(labels), f"{entry['score']:.3f}", rival, *cells])
+                    if labels in worth and worth[labels]["ratio"]["low"] is not None:
+                        ranges[f"{system}, {rounded(labels)}"] = _range(worth[labels])
+                first = f"{name}: with {rounded(entries[0]['labels'])} {unit} {system}"
+                chapter.lead.append(_reached(first, scratch, entries[0]))
+        columns = ["system", unit, score, "against", "needs", "ratio"]
+        chapter.tables.append(Table(columns, rows, name))
+        svg = figures.lines(label_curves(evaluation), x_label=unit, y_label=score, logarithmic=True, ticks=True)
+        chapter.figures.append(Drawing(svg, f"{name}: score against labels; dashed: without a language model."))
+        if ranges:
+            svg = figures.ranges(ranges, x_label="ratio of the labels from scratch", reference=1.0, logarithmic=True)
+            caption = f"{name}: by system and number of {unit}; arrow: beyond the largest budget of scratch."
+            chapter.figures.append(Drawing(svg, caption))
+    chapter.text.append(
+        "The number of labels that a rival needs is interpolated in its curve of mean test scores over the logarithm "
+        "of the labels, that of scratch with an interval over seeds and clusters of test rows; 'more than' if its "
+        "largest budget does not reach the score. A ratio below 1: transfer needs more labels."
+    )
+    kept = ("headline", "unit", "label_efficiency", "worth")
+    return Findings(chapter, {name: {key: of[key] for key in kept} for name, of in evaluations.items()})
+
+
+def _with_bounds(entry: Mapping[str, Any]) -> list[str]:
+    """The number of labels from scratch and the ratio, each with its interval."""
+    cells = []
+    for values, first, most in (
+        (entry["needed"], "labels", entry["most"]),
+        (entry["ratio"], "mean", entry["most"] / entry["labels"]),
+    ):
+        mean, low, high = (
+            f"more than {rounded(most)}" if values[key] is None else rounded(values[key])
+            for key in (first, "low", "high")
+        )
+        cells.append(mean if values["low"] is None else f"{mean} [{low}, {high}]")
+    return cells
+
+
+def _range(entry: Mapping[str, Any]) -> tuple[float, float, float | None]:
+    """Mean, low and high for a figure; a mean beyond the curve of scratch is clipped to its end."""
+    ratio = entry["ratio"]
+    mean = entry["most"] / entry["labels"] if ratio["mean"] is None else ratio["mean"]
+    return mean, ratio["low"], ratio["high"]
+
+
+def _reached(system: str, scratch: str, entry: Mapping[str, Any]) -> str:
+    reached = f"{system} reaches {entry['score']:.3f}"
+    if scratch not in entry["against"]:
+        return f"{reached}."
+    needed = entry["against"][scratch]
+    if needed["labels"] is None:
+        return f"{reached}; from scratch that takes more than {rounded(needed['at_least_ratio'])} times as many."
+    return f"{reached}; from scratch that takes {rounded(needed['labels'])}, {needed['ratio']:.2f} times as many."
+
+
+LABEL_EFFICIENCY = Study(
+    "label-efficiency", "How many labels does transfer save, and how many do other systems need?", label_efficiency
+)

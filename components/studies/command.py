@@ -18,20 +18,20 @@ from components.core.errors import ConfigError, HeadstartError, nearest
 from components.core.tables import LazyTable
 from components.pipeline.running import run_stage
 from components.reporting import findings
-from components.reporting.chapters import Chapter
+from components.reporting.findings import Chapter
 from components.settings.loading import load_params
 from components.studies.frame import Outputs, Study
 
-#: Name -> "module:attribute". A study is a file that ends in `STUDY = Study(...)`, and a line of this table.
+#: Name -> "module:attribute". A study is an entry `Study(...)` at the end of a file, and a line of this table.
 STUDIES: LazyTable[Study] = LazyTable(
     {
         "ablation": "components.studies.ablation:STUDY",
-        "benefits": "components.studies.benefits:STUDY",
+        "benefits": "components.studies.benefits:BENEFITS",
         "contextuality": "components.studies.contextuality:STUDY",
         "effective-context": "components.studies.effective_context:STUDY",
-        "label-efficiency": "components.studies.label_efficiency:STUDY",
+        "label-efficiency": "components.studies.benefits:LABEL_EFFICIENCY",
         "layers": "components.studies.layers:STUDY",
-        "negative-transfer": "components.studies.negative_transfer:STUDY",
+        "negative-transfer": "components.studies.benefits:NEGATIVE_TRANSFER",
         "neighbours": "components.studies.neighbours:STUDY",
         "ngrams": "components.studies.ngrams:STUDY",
         "prompts": "components.studies.prompt_study:STUDY",

@@ -69,11 +69,8 @@ class Outputs:
         return name or self.params.run.tasks[0]
 
     def evaluations(self, name: str, part: str, *, needs: str) -> dict[str, dict[str, Any]]:
-        """Task -> content of evaluation.json, of the named task or of all of run.tasks.
-
-        Raises:
-            ArtifactError: a task is not evaluated, or its `part` is empty; `needs` says what that part requires.
-        """
+        """Task -> content of evaluation.json, of the named task or of all of run.tasks. Raises ArtifactError: a task is
+        not evaluated, or its `part` is empty; `needs` says what that part requires."""
         tasks = [self.task(name)] if name else self.params.run.tasks
         content = {task: self.evaluation(task) for task in tasks}
         for task, evaluation in content.items():
@@ -124,11 +121,9 @@ class Outputs:
         return block
 
     def encoder(self, name: str, start: str) -> Encoder:
-        """The encoder of a block and a start."""
         return load_encoder(self.encoder_directory(name, start))
 
     def encoder_directory(self, name: str, start: str) -> Path:
-        """The directory of the encoder of a block and a start."""
         if (system := System.of(name, start)).way:
             stage = f"intermediate --item {system.group}-{name}-{system.start}"
         else:
@@ -136,7 +131,6 @@ class Outputs:
         return self.directory("encoder", name, start, stage=stage)
 
     def finetuning(self, block: str) -> FinetuneSettings:
-        """The fine-tuning settings of a block."""
         if block not in self.params.finetune:
             raise ConfigError(f"finetune.{block}: missing; this study encodes texts as fine-tuning does")
         return self.params.finetune[block]
@@ -147,11 +141,7 @@ class Outputs:
 
     def causal(self, encoder: str = "") -> list[tuple[str, str, Encoder]]:
         """(block, start, encoder) of the forward causal language models among `chosen`; a backward model predicts the
-        previous piece.
-
-        Raises:
-            ConfigError: there is none.
-        """
+        previous piece. Raises ConfigError: there is none."""
         loaded = [(block, start, self.encoder(block, start)) for block, start in self.chosen(encoder)]
         models = [
             (block, start, each)

@@ -1,9 +1,7 @@
-"""Which layer gives the best features: the six rows of Devlin et al. 2019, table 7, and ELMo's scalar mix.
+"""Which layer gives the best features: the six rows of Devlin et al. 2019, table 7, and ELMo's scalar mix (Peters et
+al. 2018, equation 1), trained with the regression: x = sum_j softmax(s)_j z_j of the standardised layers z_j.
 
 The encoder is frozen. A logistic regression is trained on one vector per text (per word for tagging) and scored on dev.
-Every feature is standardised to mean 0 and std 1 on train. The scalar mix is trained together with the regression:
-
-    x = sum_j softmax(s)_j z_j        z_j: layer j, standardised (Peters et al. 2018, equation 1)
 """
 
 from __future__ import annotations
@@ -20,11 +18,20 @@ from components.data.scoring.intervals import CONFIDENCE, interval
 from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import format_budget
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.studies.frame import Budget, EncoderName, Outputs, Study, Task, band, bounds
-from components.studies.frozen import Labelled, answers_of, layer_vectors, numbers_of
-from components.studies.regression import PENALTIES, Floats, Labels, mixed, normalised, regressed
+from components.studies.frozen import (
+    PENALTIES,
+    Floats,
+    Labelled,
+    Labels,
+    answers_of,
+    layer_vectors,
+    mixed,
+    normalised,
+    numbers_of,
+    regressed,
+)
 
 #: Rows of the table -> dev F1 of BERT-base on CoNLL-2003 in the paper.
 PUBLISHED = {

@@ -20,12 +20,11 @@ import numpy as np
 
 from components.core.artifacts import read_json, write_atomic, write_json
 from components.core.processors import processor_name
-from components.reporting.chapters import Table
-from components.reporting.findings import Findings
-from components.reporting.recording import commit_of
+from components.reporting.findings import Findings, Table
+from components.reporting.results import commit_of
 from components.studies.command import STUDIES
 from components.studies.frame import Outputs
-from components.studies.senses import SEPARATE
+from components.studies.occurrences import SEPARATE
 
 Numbers = Mapping[str, Any]
 PAGE: Final = "lectures.md"
@@ -40,15 +39,10 @@ FIGURES, ROWS = 2, 40
 
 @dataclass(frozen=True)
 class Claim:
-    """What a lecture says, and the study that measures it.
-
-    Attributes:
-        options: of the study, on the run of `settings`; on other runs it has its defaults.
-        agrees: numbers of the study -> whether they agree; None: left to the reader.
-        examples: tasks beyond run.tasks whose rows the study reads.
-        settings: the run on which the claim is measured, unless `--params` names another.
-        otherwise: why the models of that run may not agree.
-    """
+    """What a lecture says, and the study that measures it. `options`: of the study, on the run of `settings`; on other
+    runs it has its defaults. `agrees`: numbers of the study -> whether they agree; None: left to the reader.
+    `examples`: tasks beyond run.tasks whose rows the study reads. `settings`: the run on which the claim is measured,
+    unless `--params` names another. `otherwise`: why the models of that run may not agree."""
 
     name: str
     lecture: str
@@ -87,10 +81,6 @@ def _higher_start(family: str) -> Callable[[Numbers], bool]:
     return agrees
 
 
-def _all_benefits(tasks: Numbers) -> bool:
-    return all(benefit["holds"] for of in tasks.values() for benefit in of["ulmfit"]["adapted"]["labels"].values())
-
-
 def _order_is_seen(numbers: Numbers) -> bool:
     ends = {name: (len(of), _mean(of[0]), _mean(of[-1])) for name, of in numbers["encoders"].items()}
     static = [first for layers, first, _ in ends.values() if layers == 1]
@@ -119,27 +109,15 @@ def _better_by_size(tasks: Numbers) -> bool:
     return losses == sorted(losses, reverse=True) and largest > smallest
 
 
-def _below_ngrams(models: Numbers) -> bool:
-    return all(of["model_per_word"] < of["ngrams_per_word"] for of in models.values() if of["model_per_word"])
-
-
 def _longer_context(numbers: Numbers) -> bool:
     recl = {name: of["0.1"] for group in numbers["groups"] for name, of in group["recl"].items()}
     longest = max(recl[name] for name in recl if name.startswith("transformer-xl"))
     return longest > max(length for name, length in recl.items() if not name.startswith("transformer-xl"))
 
 
-def _faster_with_memory(numbers: Numbers) -> bool:
-    return all(of["times"] > 1 for name, of in numbers["cost"].items() if name.startswith("transformer-xl"))
-
-
 def _more_contextual(encoders: Numbers) -> bool:
     ends = [(of["layers"][0], of["layers"][-1]) for of in encoders.values() if len(of["layers"]) > 1]
     return all(last["adjusted_self_similarity"] < first["adjusted_self_similarity"] for first, last in ends)
-
-
-def _apart(encoders: Numbers) -> bool:
-    return all(of["senses"]["silhouette"] >= SEPARATE for of in encoders.values())
 
 
 def _upper_layers(numbers: Numbers) -> bool:
@@ -162,10 +140,6 @@ def _specific_above(numbers: Numbers) -> bool:
     top = max(scores["AnB"])
     base, falls = scores["BnB"][0], scores["AnB"][top] < scores["AnB"][min(scores["AnB"])]
     return bool(falls and scores["AnB"][top] < base and scores["AnB+"][top] >= scores["AnB"][top])
-
-
-def _ranked_alike(numbers: Numbers) -> bool:
-    return bool(numbers["evidence"]["spearman"] > 0.5)
 
 
 def _no_better_than_chance(numbers: Numbers) -> bool:
@@ -221,7 +195,9 @@ CLAIMS: Final[Mapping[str, Claim]] = {
             "Language models",
             "A neural language model has a lower perplexity than n-grams of the same text (Bengio et al. 2003).",
             "ngrams",
-            agrees=_below_ngrams,
+            agrees=lambda models: all(
+                of["model_per_word"] < of["ngrams_per_word"] for of in models.values() if of["model_per_word"]
+            ),
             settings=THAI,
             otherwise="General text is read once here, and n-grams need no second pass; on the calls, which are read "
             "several times, as by Bengio et al., the largest model is level with n-grams.",
@@ -240,7 +216,9 @@ CLAIMS: Final[Mapping[str, Claim]] = {
             "A Transformer-XL that carries its memory evaluates text faster than one that computes every context anew "
             "(Dai et al. 2019, section 4.6).",
             "effective-context",
-            agrees=_faster_with_memory,
+            agrees=lambda numbers: all(
+                of["times"] > 1 for name, of in numbers["cost"].items() if name.startswith("transformer-xl")
+            ),
         ),
         Claim(
             "contextual",
@@ -266,7 +244,7 @@ CLAIMS: Final[Mapping[str, Claim]] = {
             "Contextual vectors of an ambiguous word form one cluster a sense.",
             "contextuality",
             {"encoder": "elmo-pretrained", "word": "bank", "corpus": "general"},
-            agrees=_apart,
+            agrees=lambda encoders: all(of["senses"]["silhouette"] >= SEPARATE for of in encoders.values()),
         ),
         Claim(
             "layers",
@@ -283,7 +261,9 @@ CLAIMS: Final[Mapping[str, Claim]] = {
             "Transfer",
             "Transfer gives a higher start, a higher slope and a higher asymptote (Torrey and Shavlik 2010).",
             "benefits",
-            agrees=_all_benefits,
+            agrees=lambda tasks: all(
+                benefit["holds"] for of in tasks.values() for benefit in of["ulmfit"]["adapted"]["labels"].values()
+            ),
             otherwise=SIZE,
         ),
         Claim(
@@ -351,7 +331,7 @@ CLAIMS: Final[Mapping[str, Claim]] = {
             "The evidence of the labels given frozen features (LogME) ranks encoders as fine-tuning does (You et al. "
             "2021).",
             "which-source",
-            agrees=_ranked_alike,
+            agrees=lambda numbers: bool(numbers["evidence"]["spearman"] > 0.5),
             otherwise="The encoders of this run hardly differ after fine-tuning, by less than the intervals of their "
             "scores, and what is equal cannot be ranked.",
         ),
@@ -372,10 +352,7 @@ def measured(
     claim: Claim, outputs: Outputs, *, params: Path, output: Path, done: dict[str, Findings]
 ) -> dict[str, Any]:
     """Run the study of a claim and write its figures below `output`; returns the claim's entry of lectures.json.
-
-    Args:
-        done: command -> findings of studies that need not run again; this claim's is added.
-    """
+    `done`: command -> findings of studies that need not run again; this claim's is added."""
     began, run = time.perf_counter(), claim.command(params)
     if run not in done:
         done[run] = STUDIES[claim.study].run(outputs, **claim.options_on(params))
@@ -431,15 +408,7 @@ def page(entries: Mapping[str, Mapping[str, Any]]) -> str:
         explained = entry["agrees"] is False and entry["command"] == claim.command(claim.settings)
         lead = [claim.otherwise] * (explained and claim.otherwise != "") + entry["lead"]
         verdict = {True: "Agrees.", False: "Does not agree.", None: "For the reader to judge."}[entry["agrees"]]
-        lines += [
-            "",
-            f"## {claim.name}",
-            "",
-            claim.says,
-            "",
-            f"**{verdict}** {' '.join(lead)}",
-            "",
-        ]
+        lines += ["", f"## {claim.name}", "", claim.says, "", f"**{verdict}** {' '.join(lead)}", ""]
         for table in entry["tables"]:
             lines += [*_markdown(Table(**table)), ""]
         for number, caption in enumerate(entry["captions"], 1):

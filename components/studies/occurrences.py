@@ -1,6 +1,7 @@
-"""Words in sentences of a corpus, and an encoder's hidden states at them.
+"""Words in sentences of a corpus, an encoder's hidden states at them, and the senses of a word: its occurrences in the
+plane of the first two principal components, clustered by 2-means.
 
-Shape suffixes: B sentences, T pieces, U words, D width.
+Shape suffixes: B sentences, N occurrences, T pieces, U words, D width.
 """
 
 from __future__ import annotations
@@ -9,18 +10,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from unicodedata import category
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+from sklearn.metrics import silhouette_score
+from sklearn.preprocessing import normalize
 
 from components.core.errors import DataError
 from components.data.formats.corpus import read_documents, shards
 from components.data.formats.words import words_of
 from components.data.segmenters import SEGMENTERS, Segmentation
 from components.models.encoder import Encoder
+from components.reporting import figures
+from components.reporting.figures import Cloud
+from components.reporting.findings import Chapter, Drawing, Table
 from components.tokenization.store import measure
 from components.tokenization.tokenize import sentence_starts
 
@@ -41,7 +49,6 @@ class Sentence:
     spans: list[tuple[int, int]]
 
     def word(self, index: int) -> str:
-        """The case-folded word with this index."""
         start, end = self.spans[index]
         return self.text[start:end].casefold()
 
@@ -113,12 +120,8 @@ def evenly(items: Sequence[Item], count: int) -> list[Item]:
 
 @torch.inference_mode()
 def states(encoder: Encoder, sentences: Sequence[Sentence]) -> Iterator[tuple[int, list[int], list[Floats]]]:
-    """Hidden states of the words of each sentence.
-
-    Yields:
-        the number of the sentence; the indices of the U words within the model's positions; for the embedding and each
-        layer the (U, D_l) `unit_states` of these words.
-    """
+    """Hidden states of the words of each sentence. Yields the number of the sentence; the indices of the U words within
+    the model's positions; for the embedding and each layer the (U, D_l) `unit_states` of these words."""
     model, tokenizer = encoder.model, encoder.tokenizer
     frame = model.special_tokens([-1])
     first, room = frame.index(-1), (model.max_tokens or 512) - len(frame) + 1
@@ -145,3 +148,71 @@ def states(encoder: Encoder, sentences: Sequence[Sentence]) -> Iterator[tuple[in
         layers = [model.unit_states(layer, units_BU2).float() for layer in model.hidden_states(tokens_BT, lengths)]
         for row, (number, indices) in enumerate(zip(numbers, indices_of, strict=True)):
             yield number, indices, [layer[row, : len(indices)].numpy() for layer in layers]
+
+
+#: Minimum number of occurrences of the word, and number of examples of each sense.
+LEAST, EXAMPLES = 10, 3
+#: Silhouette (between -1 and 1) below which the clusters do not count as two senses.
+SEPARATE = 0.1
+
+
+def two_senses(vectors_ND: Floats) -> tuple[NDArray[np.int64], float]:
+    """2-means on the normalised vectors. Returns (N,) cluster of each occurrence, 0 for the larger one; and the
+    silhouette, 1 for clearly separated clusters."""
+    directions_ND = normalize(vectors_ND)
+    if len(np.unique(directions_ND.round(5), axis=0)) < 2:
+        return np.zeros(len(vectors_ND), dtype=np.int64), 0.0
+    clusters_N = KMeans(2, n_init=5, random_state=0).fit_predict(directions_ND).astype(np.int64)
+    if clusters_N.mean() > 0.5:
+        clusters_N = 1 - clusters_N
+    return clusters_N, float(silhouette_score(directions_ND, clusters_N))
+
+
+def planar(vectors_ND: NDArray[np.floating]) -> NDArray[np.floating]:
+    """(N, D) -> (N, 2), the first two principal components; the largest absolute value of each axis is positive."""
+    if len(vectors_ND) < 3:
+        raise DataError(f"{len(vectors_ND)} words are too few for a map; name at least three")
+    positions: NDArray[np.floating] = PCA(2, svd_solver="full").fit_transform(vectors_ND)
+    oriented: NDArray[np.floating] = positions * np.sign(positions[np.abs(positions).argmax(0), [0, 1]])
+    return oriented
+
+
+def add_senses(
+    chapter: Chapter, encoder: Encoder, occurrences: Sequence[tuple[Sentence, int]], *, word: str, name: str
+) -> dict[str, Any]:
+    """Add the occurrences of a word in the last layer to a chapter; returns the numbers."""
+    kept, vectors = [], []
+    for number, indices, layers in states(encoder, [sentence for sentence, _ in occurrences]):
+        if (index := occurrences[number][1]) in indices:
+            kept.append(occurrences[number])
+            vectors.append(layers[-1][indices.index(index)])
+    if len(kept) < LEAST:
+        within = f", {len(kept)} of them within the positions of {name}" if occurrences else ""
+        raise DataError(f"{word!r}: occurs {len(occurrences)} times in the corpus{within}; at least {LEAST} are needed")
+    directions_ND = normalize(np.stack(vectors))
+    clusters_N, silhouette = two_senses(directions_ND)
+    positions_N2 = planar(directions_ND)
+    clouds, rows, clusters = {}, [], []
+    for cluster, letter in enumerate("AB"):
+        members = np.flatnonzero(clusters_N == cluster)
+        if not len(members):
+            continue
+        cosines = directions_ND[members] @ directions_ND[members].mean(0)
+        nearest = members[np.argsort(-cosines, kind="stable")[:EXAMPLES]]
+        snippets = [sentence.snippet(index) for sentence, index in (kept[row] for row in nearest)]
+        clusters.append({"occurrences": len(members), "examples": snippets})
+        heads = [[letter, str(len(members))], *[["", ""]] * EXAMPLES]
+        rows += [[*head, snippet] for head, snippet in zip(heads, snippets, strict=False)]
+        clouds[f"{letter} ({len(members)})"] = Cloud(
+            positions_N2[members, 0].tolist(), positions_N2[members, 1].tolist()
+        )
+    verdict = "two clusters" if silhouette >= SEPARATE else "one cluster"
+    sentence = (
+        f"{name}: {len(kept)} occurrences of {word!r} form {verdict} in the last layer (silhouette {silhouette:.2f})."
+    )
+    chapter.lead.append(sentence)
+    caption = f"{name}: occurrences of {word!r}, last layer, two principal components."
+    chapter.figures.append(Drawing(figures.scatter(clouds), caption))
+    columns = ["cluster", "occurrences", f"{name}: sentences with {word!r} nearest to the centre"]
+    chapter.tables.append(Table(columns, rows))
+    return {"word": word, "silhouette": silhouette, "clusters": clusters, "sentence": sentence}

@@ -1,12 +1,12 @@
 """Prompts of causal language models: tasks that they answer by generating a text (`components.studies.prompt_tasks`),
-decoded greedily and calibrated (`components.studies.prompt_answers`).
+greedily, and with a calibrated first piece (Zhao et al. 2021, section 5, the variant for generation): the maximum of
 
-Where answers are short, the model also chooses among the correct answer and answers of other items by their likelihood,
-as in `zero-shot` (`components.studies.answers`).
+    p(piece | prompt) - mean of p(piece | prompt of a text without content)
 
-Demonstrations are items that are never asked. Each seed draws them anew; without them there is one run.
+Where answers are short, the model also chooses among the answers of several items by their likelihood, as in
+`zero-shot`. Demonstrations are items that are never asked, drawn anew by each seed; without them there is one run.
 
-Shape suffixes: S seeds, N items, K sums.
+Shape suffixes: S seeds, N items, K sums, V vocabulary.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
+import torch
 import typer
+from torch import Tensor
 
 from components.core.errors import ConfigError, DataError, HeadstartError, nearest
 from components.core.progress import Progress
@@ -28,14 +30,67 @@ from components.data.formats.rows import open_rows
 from components.data.scoring import bleu
 from components.data.scoring.base import Floats
 from components.data.scoring.intervals import CONFIDENCE, Interval, interval
+from components.models.base import LanguageModel
 from components.models.encoder import Encoder
-from components.reporting.chapters import Chapter, Table
-from components.reporting.findings import Findings
-from components.studies.answers import NEUTRAL, answer_scores, unknown_words
+from components.reporting.findings import Chapter, Findings, Table
+from components.serving.generation import Sampling, generate
 from components.studies.frame import EncoderName, Outputs, Study, bounds
-from components.studies.prompt_answers import continuations, truncated
 from components.studies.prompt_tasks import FROM_FILE, TASKS, Item, PromptTask, Source
+from components.studies.zero_shot import NEUTRAL, answer_scores, unknown_words
 from components.tokenization import Tokenizer
+from components.tokenization.special import END, FIRST_ORDINARY
+
+GREEDY: Final = Sampling(temperature=0.0)
+
+
+def continuations(
+    encoder: Encoder, prompts: Sequence[str], neutral: Sequence[str], *, length: int
+) -> list[tuple[str, str]]:
+    """The continuations of prompts by at most `length` pieces: greedy, and calibrated by the prompts `neutral`. A
+    prompt that exceeds the model's positions loses its beginning."""
+    model, tokenizer = encoder.model, encoder.tokenizer
+    without_V = torch.stack([_first_piece(model, ids) for ids in _inputs(encoder, neutral, length)]).mean(0)
+    continued = []
+    for ids in _inputs(encoder, prompts, length):
+        first_V = _first_piece(model, ids)
+        greedy, calibrated = int(first_V.argmax()), int((first_V - without_V).argmax())
+        texts = {END: ""}
+        for first in (greedy, calibrated):
+            if first not in texts:
+                rest = generate(model, [*ids, first], length=length - 1, sampling=GREEDY)
+                texts[first] = tokenizer.decode([first, *rest])
+        continued.append((texts[greedy], texts[calibrated]))
+    return continued
+
+
+def truncated(encoder: Encoder, prompts: Sequence[str], *, length: int) -> int:
+    """Number of prompts that do not fit the model's positions beside an answer of `length` pieces."""
+    room = _room(encoder.model, length)
+    return sum(len(ids) > room for ids in encoder.tokenizer.encode_batch(prompts))
+
+
+def _inputs(encoder: Encoder, prompts: Sequence[str], length: int) -> list[list[int]]:
+    """The pieces of prompts after the special ones that precede a text."""
+    around, room = encoder.model.special_tokens([-1]), _room(encoder.model, length)
+    return [[*around[: around.index(-1)], *ids.tolist()[-room:]] for ids in encoder.tokenizer.encode_batch(prompts)]
+
+
+def _room(model: LanguageModel, length: int) -> int:
+    """Pieces of a prompt that fit beside an answer; at least one, because generation shifts its window."""
+    if model.max_tokens is None:
+        return 1 << 30
+    return max(1, model.max_tokens - length - len(model.special_tokens([])))
+
+
+@torch.no_grad()
+def _first_piece(model: LanguageModel, ids: Sequence[int]) -> Tensor:
+    """(V,) probabilities of the next piece; 0 for special pieces other than END."""
+    model.eval()
+    logits, _ = model.predict(torch.tensor([ids], device=next(model.parameters()).device))
+    last_V = logits[0, -1].double().cpu()
+    last_V[[id_ for id_ in range(FIRST_ORDINARY) if id_ != END]] = -torch.inf
+    return last_V.softmax(0)
+
 
 #: Pieces that an answer may have beyond the longest correct one, such as a space before it.
 MARGIN: Final = 2
@@ -168,8 +223,7 @@ def _measured(system: str, encoder: Encoder, asked: Asked) -> tuple[dict[str, An
 def _scoring(
     task: PromptTask, tokenizer: Tokenizer
 ) -> tuple[Callable[[Sequence[str], Sequence[Item]], Floats], Callable[[Floats], Floats]]:
-    """Functions (N answers, items) -> (N, K) sums, and (..., K) sums -> (...) score: the share of correct answers, or
-    BLEU. Correct answers are compared as the vocabulary spells them: it may have no capitals."""
+    """Functions (N answers, items) -> (N, K) sums, and (..., K) sums -> (...) score; spelled as the vocabulary does."""
     if (right := task.right) is None:
         return lambda written, items: bleu.statistics(written, [item.answers for item in items]), bleu.bleu
 
@@ -199,8 +253,7 @@ def _interval(sums_SNK: Floats, score: Callable[[Floats], Floats]) -> Interval:
 def _chosen(
     encoder: Encoder, asked: Asked, prompts: Sequence[Sequence[str]], neutral: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
-    """Shares of the items whose correct answer is the most probable candidate, and the perplexity of that answer. A
-    tie is a wrong answer."""
+    """Shares of items whose correct answer is the most probable candidate (a tie is wrong), and its perplexity."""
     scores = [
         answer_scores(
             encoder, [(prompt, "") for prompt in of], asked.candidates, neutral=[(text, "") for text in without]

@@ -52,11 +52,7 @@ NEW_WORDS: Final = (
     ("troskel", 'A "troskel" is a warm drink made of milk and honey.', "After the walk we drank a hot troskel."),
     ("vandle", 'To "vandle" means to fold paper without looking at it.', "He can vandle a star in ten seconds."),
     ("oberack", 'An "oberack" is a tool that opens stone doors.', "The door stayed shut, as nobody had an oberack."),
-    (
-        "mirdle",
-        'A "mirdle" is a very light rain in the morning.',
-        "A mirdle fell on the fields when we left.",
-    ),
+    ("mirdle", 'A "mirdle" is a very light rain in the morning.', "A mirdle fell on the fields when we left."),
     ("sonnick", 'A "sonnick" is a bird that sings only at night.', "The sonnick in the oak kept us awake until three."),
 )
 
@@ -114,7 +110,6 @@ class Source:
 
 
 def first_word(text: str) -> str:
-    """The first word of a text; empty if there is none."""
     spans = sentence(text, Segmentation()).spans
     return text[slice(*spans[0])] if spans else ""
 
@@ -126,7 +121,6 @@ def first_number(text: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """The text up to the first line break."""
     return text.strip().partition("\n")[0].strip()
 
 
@@ -148,7 +142,6 @@ def is_exact_match(answer: str, correct: Sequence[str]) -> bool:
 
 
 def contains(answer: str, correct: Sequence[str]) -> bool:
-    """Whether a correct text occurs in the answer."""
     return any(each.casefold() in answer.casefold() for each in correct)
 
 
@@ -178,7 +171,6 @@ def _passage(text: str) -> Item | None:
 
 
 def unscramble(source: Source, rng: np.random.Generator) -> list[PromptTask]:
-    """Frequent words of the corpus, scrambled."""
     words = frequent_words(read_documents(source.corpus()))
     intro = "Please unscramble the letters into a word, and write that word:\n"
     tasks = []
@@ -293,7 +285,6 @@ def translation(source: Source, rng: np.random.Generator) -> list[PromptTask]:
 
 
 def closed_book(source: Source, rng: np.random.Generator) -> list[PromptTask]:
-    """Questions of a file."""
     items = _pairs(source, ("question", "answer"), rng)
     return [PromptTask("closed-book", items, ("Q: ", "\nA:"), first_line, is_exact_match)]
 

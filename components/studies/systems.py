@@ -1,7 +1,5 @@
-"""All systems of a run side by side: their size, the perplexity of their language model, and scores on test.
-
-With a family, only its blocks are compared, by their number of parameters (Turc et al. 2019; Kaplan et al. 2020).
-"""
+"""All systems of a run side by side: size, perplexity and scores on test; with a family, its blocks by their number of
+parameters (Turc et al. 2019; Kaplan et al. 2020)."""
 
 from __future__ import annotations
 
@@ -14,15 +12,12 @@ from components.core.artifacts import read_json
 from components.data.scoring import title
 from components.data.scoring.intervals import Interval
 from components.data.tasks.budgets import budget_name
+from components.learners.baselines import MOST_FREQUENT
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.systems import System
 from components.studies.frame import STAGE_OF, EveryTask, Outputs, Study, band, bounds
-
-#: The baseline that reads no text, which is far below the other systems.
-CONSTANT = "most-frequent"
 
 
 def run(
@@ -51,7 +46,9 @@ def run(
             cells = {
                 of: entry["scores"][budgets[-1]] for of, entry in systems.items() if budgets[-1] in entry["scores"]
             }
-            ranges = {of: (cell["mean"], cell["low"], cell["high"]) for of, cell in cells.items() if of != CONSTANT}
+            ranges = {
+                of: (cell["mean"], cell["low"], cell["high"]) for of, cell in cells.items() if of != MOST_FREQUENT
+            }
             svg = figures.ranges(ranges, x_label=score, reference=None)
             chapter.figures.append(Drawing(svg, f"{name}: the systems with {budgets[-1]} {unit}."))
         for budget in budgets:

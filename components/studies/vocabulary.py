@@ -1,16 +1,12 @@
-"""How well the vocabularies of a run fit their text, in total and per script.
-
-The stage `tokenizer` computes the numbers (components.tokenization.train) on the sample of the corpus that the
-vocabulary was trained on.
-"""
+"""How well the vocabularies of a run fit the sample of the corpus that they were trained on, in total and per
+script."""
 
 from __future__ import annotations
 
 from components.core.artifacts import MANIFEST, read_json
 from components.core.errors import ArtifactError
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.studies.frame import Outputs, Study
 
 #: Scripts with a smaller fraction of the words are in the JSON only.

@@ -1,13 +1,17 @@
-"""Which encoder suits a task, ranked before fine-tuning by LogME (`components.studies.logme`): encoders of language
-models, and those that were then fine-tuned on other tasks (`intermediate_tasks`), which ranks these source tasks.
+"""Which encoder suits a task, ranked before fine-tuning by the logarithm of maximum evidence (LogME; You et al. 2021,
+by the fixed point of You et al. 2022, algorithm 3) of its hidden states and the labels of a sample of train: language
+models, and encoders that were fine-tuned on other tasks (`intermediate_tasks`). The ranking is compared with the
+metrics of selection of the run by Spearman's rank correlation.
 
-LogME tells how well the hidden states of an encoder (mean pooling, all layers) explain the labels of a sample of the
-task's train split. If the run has fine-tuned the candidates, the ranking is compared with their metrics of selection,
-on dev or by cross-validation, by Spearman's rank correlation.
+A linear model y = F w + noise with w ~ N(0, 1/alpha) and noise ~ N(0, 1/beta) has the evidence p(y | F, alpha, beta),
+which is maximised over alpha and beta.
+
+Shape suffixes: N rows, D features, C labels, R rank.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -15,6 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
+from numpy.typing import NDArray
 from scipy import stats
 
 from components.core.artifacts import MANIFEST
@@ -25,15 +30,59 @@ from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import format_budget
 from components.models.encoder import Encoder
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Cloud
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.finetune import FinetuneSettings
 from components.settings.systems import System
 from components.studies.frame import STAGE_OF, Budget, Outputs, Study, Task
 from components.studies.frozen import Labelled, layer_vectors, numbers_of
-from components.studies.logme import logme
 from components.studies.occurrences import evenly
+
+Floats = NDArray[np.float64]
+
+#: Maximum number of fixed-point iterations, and the relative change of alpha / beta at which they stop.
+STEPS, TOLERANCE = 1000, 1e-6
+#: Keeps the precisions finite if the features explain nothing or everything.
+LEAST = 1e-10
+
+
+def logme(features_ND: Floats, targets_NC: Floats) -> float:
+    """The maximum log evidence in nats per row, mean over the columns of the targets. `features_ND`: features of N
+    rows, neither centred nor scaled, as in the paper. `targets_NC`: one column per label, 1 for the rows with this
+    label; or one column of values. Constant columns are ignored."""
+    u_NR, sizes_R, _ = np.linalg.svd(np.asarray(features_ND, dtype=np.float64), full_matrices=False)
+    kept = sizes_R > sizes_R[0] * 1e-10
+    # The evidence does not depend on the scale of the features, but the bounds of the iteration do.
+    squares_R = np.square(sizes_R[kept] / sizes_R[0])
+    columns = [column for column in np.asarray(targets_NC, dtype=np.float64).T if np.ptp(column)]
+    return float(np.mean([_evidence(u_NR[:, kept], squares_R, column, features_ND.shape[1]) for column in columns]))
+
+
+def _evidence(u_NR: Floats, squares_R: Floats, targets_N: Floats, features: int) -> float:
+    """log p(y | F, alpha, beta) / N at its maximum, from left singular vectors and squared singular values of F."""
+    count = len(targets_N)
+    along_R = u_NR.T @ targets_N
+    # The part of y outside of the column space of F.
+    outside = max(0.0, float(targets_N @ targets_N - along_R @ along_R))
+
+    def fit(ratio: float) -> tuple[float, float]:
+        """Squares of the weights and of the errors at this alpha / beta."""
+        weights = float((squares_R * np.square(along_R / (squares_R + ratio))).sum())
+        return weights, float(np.square(ratio * along_R / (squares_R + ratio)).sum()) + outside
+
+    alpha = beta = 1.0
+    for _ in range(STEPS):
+        ratio = alpha / beta
+        gamma = float((squares_R / (squares_R + ratio)).sum())
+        weights, error = fit(ratio)
+        alpha, beta = max(LEAST, gamma) / max(LEAST, weights), max(LEAST, count - gamma) / max(LEAST, error)
+        if abs(alpha / beta - ratio) <= TOLERANCE * ratio:
+            break
+    weights, error = fit(alpha / beta)
+    determinant = float(np.log(alpha + beta * squares_R).sum()) + (features - len(squares_R)) * math.log(alpha)
+    total = count * math.log(beta / (2 * math.pi)) + features * math.log(alpha) - beta * error - alpha * weights
+    return (total - determinant) / 2 / count
+
 
 #: Maximum number of vectors for LogME.
 VECTORS = 4000
@@ -114,8 +163,8 @@ def measured(encoder: Encoder, data: Labelled, sample: Split, *, settings: Finet
 
 
 def rank_correlation(candidates: Sequence[Candidate]) -> dict[str, float]:
-    """Spearman's rho of LogME and the metrics; empty with fewer than three fine-tuned candidates, or if all
-    have the same value of one of the two. It has no p value, because a run has too few encoders to prove anything."""
+    """Spearman's rho of LogME and the metrics; empty with fewer than three fine-tuned candidates or constant values. It
+    has no p value, because a run has too few encoders."""
     pairs = np.asarray([(of.logme, of.score) for of in candidates if of.score is not None]).reshape(-1, 2)
     if len(pairs) < 3 or not np.ptp(pairs, axis=0).all():
         return {}

@@ -1,7 +1,5 @@
-"""Does an encoder know the order of words? A sentence is told apart from the same words in a random order.
-
-The encoder is frozen. A logistic regression reads the mean of a layer's states over the words of a sentence. The mean
-of static vectors is the same in every order, so that half of the answers are right.
+"""Does an encoder know the order of words? A logistic regression on the mean of a layer's states tells a sentence from
+the same words in a random order. For static vectors half of the answers are right.
 
 Shape suffixes: N sentences, B sentences of a batch, T pieces, D width.
 """
@@ -21,11 +19,10 @@ from components.data.scoring.intervals import CONFIDENCE, interval
 from components.learners.task_models.pooling import mask
 from components.models.encoder import Encoder
 from components.reporting import figures
-from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.studies.frame import Corpus, EncoderName, Outputs, Study, band, bounds
+from components.studies.frozen import PENALTIES, normalised, regressed
 from components.studies.occurrences import BATCH, Sentence, sample
-from components.studies.regression import PENALTIES, normalised, regressed
 
 #: Strength of the regression's penalty; share of the sentences whose answers are counted.
 PENALTY, TESTED = PENALTIES[1], 0.5
@@ -112,10 +109,8 @@ def accuracies(encoder: Encoder, read: Sequence[Words], *, ordered: Sequence[Ten
 
 @torch.inference_mode()
 def means(encoder: Encoder, read: Sequence[Words]) -> list[Tensor]:
-    """(N, D_l) mean of the states of the embedding and of each layer over the pieces of each sentence.
-
-    The sum is computed in float64, so that it does not depend on the order of static vectors.
-    """
+    """(N, D_l) mean of the states of the embedding and of each layer over the pieces of each sentence. The sum is
+    computed in float64, so that it does not depend on the order of static vectors."""
     model = encoder.model
     rows = [model.special_tokens([piece for word in words for piece in word]) for words in read]
     order = sorted(range(len(rows)), key=lambda row: len(rows[row]))

@@ -20,8 +20,7 @@ from components.core.artifacts import Manifest, read_manifest, write_atomic, wri
 from components.core.errors import ArtifactError, DataError
 from components.data.formats import corpus
 from components.data.segmenters import Segmentation
-from components.settings.names import TokenizerKind
-from components.settings.section import Section
+from components.settings.section import Section, TokenizerKind
 from components.settings.tokenizer import SubwordSettings, TokenizerSettings
 from components.tokenization.base import KINDS, Tokenizer, load_tokenizer
 from components.tokenization.bpe import train_bpe

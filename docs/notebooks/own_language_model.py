@@ -16,7 +16,7 @@ import yaml
 
 from components.pipeline.running import run_stage
 from components.serving.generation import Sampling, try_model
-from components.serving.perplexity import measure_file
+from components.serving.likelihood import measure_file
 from components.settings.loading import load_params
 from headstart import load
 

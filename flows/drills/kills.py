@@ -138,7 +138,6 @@ def disk_full(session: Session) -> str:
 
 
 def _at(output: str) -> str:
-    """The stage that a run's output mentions last."""
     sources = [line.partition(" | ")[0] for line in output.splitlines() if " | " in line]
     return f"the stage {sources[-1]}" if sources else "its start"
 
@@ -159,9 +158,8 @@ def random_kills(session: Session) -> str:
 
 
 def _killed_until_complete(session: Session, project: Project, chance: Random, roles: Counter[str]) -> int:
-    """Kill random processes of a run's tree at random times, starting the run again when it has ended, until it is
-    complete or the number of kills is reached; then let it finish. Returns the number of runs. The time between two
-    kills grows while no stage is completed."""
+    """Kill random processes of a run's tree, starting the run again when it has ended, until it is complete or the
+    number of kills is reached. Returns the number of runs. Pauses grow while no stage is completed."""
     stages, done = _stages_done(session.undisturbed), _stages_done(project)
     pause, runs = session.seconds / stages, 0
     run: Running | None = None
@@ -193,7 +191,6 @@ def _killed_until_complete(session: Session, project: Project, chance: Random, r
 
 
 def _stages_done(project: Project) -> int:
-    """Number of stages that DVC has recorded."""
     lock = project.root / "dvc.lock"
     lines = lock.read_text(encoding="utf-8").splitlines() if lock.is_file() else []
     return sum(line.startswith("  ") and not line.startswith("   ") and line.endswith(":") for line in lines)

@@ -161,7 +161,6 @@ class Running:
         return self
 
     def wait_for(self, condition: Callable[[], object], *, what: str, limit_s: float = 300) -> None:
-        """Wait until `condition()` is true."""
         deadline = time.monotonic() + limit_s
         while not condition():
             code = self.process.poll()
@@ -227,7 +226,6 @@ class Project:
         return self.start(sys.executable, "-m", "components.cli", *arguments).ended(0)
 
     def python(self, script: str, *arguments: str, code: int = 0) -> Running:
-        """Run a Python script to its end."""
         return self.start(sys.executable, "-c", script, *arguments).ended(code)
 
     def copy(self, name: str) -> Project:
@@ -237,10 +235,8 @@ class Project:
         return Project(root, dict(self.variables))
 
     def digests(self) -> dict[str, str]:
-        """Path -> digest of every output, without the times that it records.
-
-        Manifests contain digests of files with times and are left out; so are the outputs that are made of others.
-        """
+        """Path -> digest of every output, without the times that it records. Manifests contain digests of files with
+        times and are left out; so are the outputs that are made of others."""
         out = self.root / "artifacts"
         names = {path: path.relative_to(out).as_posix() for path in sorted(out.rglob("*")) if path.is_file()}
         return {
@@ -277,11 +273,7 @@ def _without_times(value: object) -> object:
 
 
 def make(root: Path, *, variables: Mapping[str, str], launcher: str = "local") -> Project:
-    """Create a project.
-
-    Raises:
-        ConfigError: this is no checkout of Headstart.
-    """
+    """Create a project. Raises ConfigError: this is no checkout of Headstart."""
     root.mkdir(parents=True)
     for name in FILES:
         if not (CHECKOUT / name).is_file():

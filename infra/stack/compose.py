@@ -1,9 +1,5 @@
-"""Commands and settings of compose.yaml, translated to processes on 127.0.0.1.
-
-In compose every service is a host with fixed ports (`mlflow:5000`) and listens on 0.0.0.0. Local processes share one
-host, so each port is replaced by a free one wherever it is named: in addresses in the environment of other services, in
-the options of the service's command, and in its list of allowed hosts.
-"""
+"""Commands and settings of compose.yaml as processes on 127.0.0.1. Each fixed port of a service (`mlflow:5000`) is
+replaced by a free one wherever it is named: in environments, options of commands and lists of allowed hosts."""
 
 from __future__ import annotations
 
@@ -45,11 +41,8 @@ class Service:
 
 
 def read_env(path: Path) -> dict[str, str]:
-    """The NAME=value lines of an .env file (no quotes, no continuation).
-
-    Raises:
-        ConfigError: a line is neither empty, a comment nor NAME=value.
-    """
+    """The NAME=value lines of an .env file (no quotes, no continuation). Raises ConfigError: a line is neither empty, a
+    comment nor NAME=value."""
     values: dict[str, str] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
@@ -79,10 +72,7 @@ def fill_secrets(
 
 def interpolate(text: str, values: Mapping[str, str]) -> str:
     """`${NAME}`, `${NAME-default}`, `${NAME:-default}`, `${NAME?message}`, `${NAME:?message}` and `$$`, as in compose.
-
-    Raises:
-        ConfigError: a required variable is not set.
-    """
+    Raises ConfigError: a required variable is not set."""
 
     def substitute(match: re.Match[str]) -> str:
         name, rule, word = match["name"], match["rule"] or "", match["word"] or ""
@@ -107,11 +97,7 @@ def _interpolated(tree: Any, values: Mapping[str, str]) -> Any:
 
 
 def load_compose(values: Mapping[str, str]) -> dict[str, Any]:
-    """The compose file with its variables replaced.
-
-    Raises:
-        ConfigError: a required variable is not set.
-    """
+    """The compose file with its variables replaced. Raises ConfigError: a required variable is not set."""
     tree: dict[str, Any] = _interpolated(yaml.safe_load(COMPOSE.read_text(encoding="utf-8")), values)
     return tree
 
@@ -140,12 +126,9 @@ def free_ports(names: Iterable[str]) -> dict[str, int]:
 
 
 def localized(text: str, ports: Mapping[str, int], *, workspace: Path, owner: str = "") -> str:
-    """`text` with container addresses and paths replaced by local ones.
-
-    Args:
-        workspace: local path of the shared clone; the log of served rows is beside it.
-        owner: service whose command or environment contains `text`; its own port is replaced, too.
-    """
+    """`text` with container addresses and paths replaced by local ones. `workspace`: local path of the shared clone;
+    the log of served rows is beside it. `owner`: service whose command or environment contains `text`; its own port is
+    replaced, too."""
     for name, port in PORTS.items():
         text = re.sub(rf"(?<![\w.-]){name}:{port}(?!\w)", f"127.0.0.1:{ports[name]}", text)
         text = re.sub(rf"(?<![\w.-])localhost:{port}(?!\w)", f"localhost:{ports[name]}", text)

@@ -1,7 +1,5 @@
-"""Push this checkout's version of the data to the bucket: `python -m infra.stack.data s3://bucket/prefix`.
-
-Like `dvc push data.dvc`, but the remote need not be in the checkout's DVC configuration.
-"""
+"""Push this checkout's version of the data to a bucket that need not be a remote: `python -m infra.stack.data
+s3://bucket/prefix`."""
 
 from __future__ import annotations
 

@@ -1,15 +1,18 @@
-"""The services of compose.yaml as local processes, while a block runs."""
+"""The services of compose.yaml as local processes, while a block runs; Postgres by Debian's programs, in a temporary
+folder."""
 
 from __future__ import annotations
 
 import os
+import pwd
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import Popen
@@ -21,9 +24,89 @@ from components.core.errors import ConfigError
 from components.core.outputs import MARK, claim_folder
 from flows.processes import answers, descendants, end, having, is_alive
 from flows.repository import try_lock
-from infra.stack import compose, nodes, postgres, processes
+from infra.stack import compose, nodes, processes
 from infra.stack.compose import ROOT, Service
 from infra.stack.processes import StackError
+
+#: Debian installs the programs of each version in a separate folder outside of the PATH.
+DEBIAN = Path("/usr/lib/postgresql")
+MISSING = "Postgres is not installed; run `apt-get install postgresql` (or put initdb, postgres and psql on the PATH)"
+
+
+def programs(folder: Path = DEBIAN) -> Path:
+    """The folder with initdb, postgres and psql: on the PATH, or else of Debian's newest version. Raises StackError:
+    there is no such folder."""
+    versions = sorted(
+        folder.glob("*/bin"), key=lambda each: [int(part) for part in re.findall(r"\d+", each.parent.name)]
+    )
+    # All three from one folder: Debian's /usr/bin/psql is a wrapper, and single programs may be links.
+    on_path = shutil.which("initdb")
+    for candidate in [*([Path(on_path).resolve().parent] if on_path else []), *reversed(versions)]:
+        if all((candidate / name).exists() for name in ("initdb", "postgres", "psql")):
+            return candidate
+    raise StackError(MISSING)
+
+
+def unprivileged_user(euid: int) -> str:
+    """The account for Postgres, which refuses to run as root; empty: the current account. Raises StackError: the
+    current account is root, and there is no other one for Postgres."""
+    if euid != 0:
+        return ""
+    for name in ("postgres", "nobody"):
+        with suppress(KeyError):
+            return pwd.getpwnam(name).pw_name
+    raise StackError("Postgres does not run as root, and there is no account postgres or nobody; add one")
+
+
+def make_home(folder: Path, user: str) -> Path:
+    """Create a folder that is owned by and accessible to `user`. Raises StackError: a parent folder is not accessible
+    to others."""
+    folder.mkdir(parents=True)
+    if not user:
+        return folder
+    for parent in folder.parents:
+        if not parent.stat().st_mode & 0o001:
+            raise StackError(
+                f"{parent}: not accessible to the account {user!r}, which runs Postgres; "
+                f"allow access (chmod o+x) or choose another --folder"
+            )
+    entry = pwd.getpwnam(user)
+    os.chown(folder, entry.pw_uid, entry.pw_gid)
+    return folder
+
+
+def initdb_command(binaries: Path, home: Path, password_file: Path) -> list[str]:
+    """The command that creates the cluster in `home`/data, with the superuser's password from a file."""
+    return [
+        str(binaries / "initdb"),
+        f"--pgdata={home / 'data'}",
+        "--username=postgres",
+        "--auth=scram-sha-256",
+        f"--pwfile={password_file}",
+        "--encoding=UTF8",
+        "--locale=C.UTF-8",
+        "--no-sync",
+    ]
+
+
+def server_command(binaries: Path, home: Path, port: int) -> list[str]:
+    """The command that serves the cluster on 127.0.0.1, without a socket file, and without fsync (it is temporary)."""
+    settings = {
+        "listen_addresses": "127.0.0.1",
+        "unix_socket_directories": "",
+        "fsync": "off",
+        "max_connections": "200",
+        "logging_collector": "off",
+    }
+    flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+    return [str(binaries / "postgres"), "-D", str(home / "data"), "-p", str(port), *flags]
+
+
+def psql_command(binaries: Path, port: int, *arguments: str) -> list[str]:
+    """A psql command as the superuser, which stops at the first error."""
+    connection = ["--host=127.0.0.1", f"--port={port}", "--username=postgres", "--no-psqlrc", "--quiet"]
+    return [str(binaries / "psql"), *connection, "--set=ON_ERROR_STOP=1", *arguments]
+
 
 #: Variable with the folder of a stack, by which its processes and their descendants are known.
 MARKER = "HEADSTART_STACK"
@@ -174,11 +257,8 @@ class Stack:
 
 
 def settings() -> dict[str, str]:
-    """The settings of .env.example with random secrets, and with the branch of this checkout.
-
-    Raises:
-        ConfigError: this checkout is not on a branch.
-    """
+    """The settings of .env.example with random secrets, and with the branch of this checkout. Raises ConfigError: this
+    checkout is not on a branch."""
     values = compose.fill_secrets(compose.read_env(compose.ENV_EXAMPLE))
     branch = git("branch", "--show-current")
     if not branch:
@@ -202,18 +282,13 @@ def push_data(stack: Stack) -> None:
 
 @contextmanager
 def started(folder: Path, *, nodes: int = 1, prepare: Callable[[Stack], None] = push_data) -> Iterator[Stack]:
-    """A block in which all services answer. They are stopped with the block; logs and workspace are kept.
-
-    Args:
-        nodes: of Ray, besides the head, each with a folder of its own.
-        prepare: called before the workspace is cloned from `Layout.origin`, a bare clone of this checkout's branch.
-
-    Raises:
-        ArtifactError: the folder contains files, and no stack has run there.
-        StackError: a stack of this folder is running, a program is missing, or a service did not start.
-    """
+    """A block in which all services answer. They are stopped with the block; logs and workspace are kept. `nodes`: of
+    Ray, besides the head, each with a folder of its own. `prepare`: called before the workspace is cloned from
+    `Layout.origin`, a bare clone of this checkout's branch. Raises ArtifactError: the folder contains files, and no
+    stack has run there; StackError: a stack of this folder is running, a program is missing, or a service did not
+    start."""
     layout = Layout(folder.resolve())
-    user, binaries = postgres.unprivileged_user(os.geteuid()), postgres.programs()
+    user, binaries = unprivileged_user(os.geteuid()), programs()
     claim_folder(layout.folder)
     with (layout.folder / "lock").open("w") as lock:
         if not try_lock(lock):
@@ -303,7 +378,7 @@ def _start_node(stack: Stack, number: int) -> None:
 
 def _make_databases(stack: Stack, binaries: Path, user: str) -> None:
     layout, port = stack.layout, stack.ports["postgres"]
-    home = postgres.make_home(layout.postgres, user)
+    home = make_home(layout.postgres, user)
     # Readable by Postgres's account only.
     password = home / "password"
     password.write_text(stack.values["POSTGRES_PASSWORD"], encoding="utf-8")
@@ -311,16 +386,16 @@ def _make_databases(stack: Stack, binaries: Path, user: str) -> None:
     if user:
         shutil.chown(password, user)
     options: dict[str, Any] = {"log": layout.log("postgres"), "folder": home}
-    command = postgres.initdb_command(binaries, home, password)
+    command = initdb_command(binaries, home, password)
     processes.run("initdb", command, environment=stack.environment(), user=user, **options)
-    stack.start("postgres", postgres.server_command(binaries, home, port), folder=home, user=user)
+    stack.start("postgres", server_command(binaries, home, port), folder=home, user=user)
     asking = stack.environment() | {"PGPASSWORD": stack.values["POSTGRES_PASSWORD"]}
-    probe = postgres.psql_command(binaries, port, "--command=SELECT 1")
+    probe = psql_command(binaries, port, "--command=SELECT 1")
     stack.wait("postgres", lambda: not subprocess.run(probe, env=asking, capture_output=True, timeout=60).returncode)
     script = home / "databases.sql"
     script.write_text(stack.compose["configs"]["databases"]["content"], encoding="utf-8")
     script.chmod(0o600)
-    processes.run("databases", postgres.psql_command(binaries, port, f"--file={script}"), environment=asking, **options)
+    processes.run("databases", psql_command(binaries, port, f"--file={script}"), environment=asking, **options)
     script.unlink()
     password.unlink()
 
@@ -336,7 +411,6 @@ def succeeds(stack: Stack, *command: str) -> bool:
 
 
 def git(*arguments: str, folder: Path = ROOT) -> str:
-    """The output of a git command in a folder."""
     done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=3600)
     if done.returncode:
         raise StackError(f"git {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")

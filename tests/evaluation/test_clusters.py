@@ -9,14 +9,12 @@ import pytest
 from components.data.scoring.intervals import training_noise
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
-from components.evaluation.aggregates import Cell, make_cells
+from components.evaluation.aggregates import Cell, Run, TestSplit, make_cells
 from components.evaluation.benefits import family_benefits, worth
-from components.evaluation.compare import comparisons, recipes
-from components.evaluation.results import Run, TestSplit
-from components.evaluation.transfer import transfer
+from components.evaluation.compare import comparisons, recipes, transfer
 from components.registry.promotion import Scored, TestRows, decide
 from components.settings.evaluate import EvaluateSettings
-from components.settings.promote import PromotionRule
+from components.settings.registry import PromotionRule
 
 CLUSTERS, ROWS = 20, 10
 LABELS = np.tile([0, 1], CLUSTERS * ROWS // 2)

@@ -9,9 +9,8 @@ import pytest
 from components.data.scoring.classification import Classification
 from components.data.tasks.data import Split
 from components.data.tasks.examples import read_split
-from components.evaluation.ensembles import ensemble_runs
-from components.evaluation.results import Run
-from components.evaluation.stage import EvaluateJob, evaluate
+from components.evaluation.aggregates import Run
+from components.evaluation.stage import EvaluateJob, ensemble_runs, evaluate
 from components.settings.evaluate import EvaluateSettings
 from tests.evaluation.conftest import Results, write_runs
 from tests.evaluation.test_stage import job, task

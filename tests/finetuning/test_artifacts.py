@@ -14,7 +14,7 @@ from components.learners.finetuning.stage import finetune
 from components.learners.loading import load_model
 from components.registry.judging import BEST_BASELINE, rival_of, scored_rows
 from components.registry.promotion import Scored, decide
-from components.settings.promote import PromotionRule
+from components.settings.registry import PromotionRule
 
 SYSTEM = "ulmfit-adapted"
 

@@ -27,7 +27,7 @@ from components.learners.finetuning.specs import Distillation, RunSpec, rows_of
 from components.learners.finetuning.stage import FinetuneJob, finetune, specs_of
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
-from components.settings.distil import DistilSettings
+from components.settings.finetune import DistilSettings
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints

@@ -12,7 +12,7 @@ import pytest
 
 from components.pipeline.costs import Duration, History, machine
 from components.settings.loading import load_params
-from flows import budget, stages
+from flows import stages
 from flows.execution import failure
 from flows.terminal import BudgetError
 
@@ -41,8 +41,8 @@ def test_a_run_is_stopped_at_its_budget_and_the_next_one_resumes(project, run, m
         self.seconds = next(begun)
         return begin_stage(self, stage)
 
-    begin_stage = budget.Spending.begin
-    monkeypatch.setattr(budget.Spending, "begin", begin)
+    begin_stage = stages.Spending.begin
+    monkeypatch.setattr(stages.Spending, "begin", begin)
     with pytest.raises(BudgetError, match="pretrain: stopped, because the run has used up its budget"):
         run()
     shown = capsys.readouterr()

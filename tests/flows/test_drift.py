@@ -13,8 +13,7 @@ from components.registry.drift.measurements import ROW, Measured
 from components.registry.drift.traffic import TrafficLog, logged, read_traffic
 from components.registry.tracking import Version
 from components.reporting import findings
-from components.reporting.chapters import Chapter
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Findings
 from components.settings.loading import load_params
 from flows import run
 from flows.terminal import StageError

@@ -11,9 +11,8 @@ from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.pipeline.identity import identity_of
 from components.pipeline.stages import STAGES
 from components.registry.tracking import Record, connect
-from components.settings.loading import load_params
+from components.settings.loading import load_params, sources
 from components.settings.registry import RegistrySettings
-from components.settings.sources import sources
 from flows.plan import Stage
 from flows.telemetry import FOLDER, Monitor, masked_yaml
 from flows.terminal import StageError, terminal

@@ -12,8 +12,8 @@ import pytest
 
 from components.settings.loading import load_params
 from flows import processes, retrain, stages
-from flows.budget import Spending
 from flows.plan import Plan, Stage
+from flows.stages import Spending
 from flows.telemetry import Recorded
 from flows.terminal import StageError
 

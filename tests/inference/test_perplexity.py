@@ -11,8 +11,7 @@ from components.core.artifacts import writing
 from components.core.errors import DataError
 from components.data.segmenters import Segmentation
 from components.models.encoder import Encoder, build_model, save_encoder
-from components.serving.likelihood import pseudo_log_probs, text_log_probs
-from components.serving.perplexity import measure_file, measure_texts
+from components.serving.likelihood import measure_file, measure_texts, pseudo_log_probs, text_log_probs
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer

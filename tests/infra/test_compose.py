@@ -16,7 +16,7 @@ from components.core.errors import ConfigError
 from components.pipeline.telemetry import Gauges
 from components.registry.drift.traffic import traffic_folder
 from components.settings.loading import load_params
-from components.settings.telemetry import TelemetrySettings
+from components.settings.params import TelemetrySettings
 from infra.stack import compose
 from tests.infra.conftest import ROOT
 

@@ -16,8 +16,8 @@ import pytest
 from components.core.errors import ConfigError
 from components.settings.loading import load_params
 from flows.processes import is_alive
-from infra.stack import compose, postgres, processes, stack
-from infra.stack.params import overlay
+from infra.stack import compose, processes, stack
+from infra.stack.__main__ import overlay
 from infra.stack.processes import StackError
 from tests.conftest import empty_s3
 from tests.infra.conftest import ROOT
@@ -126,8 +126,8 @@ class TestStack:
     @pytest.fixture
     def begin(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         """Sets what starts the services."""
-        monkeypatch.setattr(postgres, "programs", lambda: Path("/bin"))
-        monkeypatch.setattr(postgres, "unprivileged_user", lambda euid: "")
+        monkeypatch.setattr(stack, "programs", lambda: Path("/bin"))
+        monkeypatch.setattr(stack, "unprivileged_user", lambda euid: "")
         monkeypatch.setattr(stack, "settings", lambda: compose.fill_secrets(compose.read_env(compose.ENV_EXAMPLE)))
         return lambda function: monkeypatch.setattr(stack, "_start", function)
 

@@ -16,8 +16,7 @@ from components.data.formats.corpus import read_documents, shards
 from components.data.ingestion import parts
 from components.data.ingestion.documents import DROPPED, Origin, what_became_of
 from components.data.ingestion.stage import IngestJob, ingest
-from components.settings.data import CorpusSource
-from components.settings.ingest import IngestSettings
+from components.settings.data import CorpusSource, IngestSettings
 
 
 def sentence(seed: int, count: int = 40) -> str:

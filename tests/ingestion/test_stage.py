@@ -15,8 +15,7 @@ from components.core.errors import ArtifactError, DataError
 from components.data.formats.corpus import holds_pairs, read_documents, read_rows, shards
 from components.data.ingestion import duplicates, parts, stage
 from components.data.ingestion.stage import IngestJob, ingest
-from components.settings.data import CorpusSource, ParallelSource
-from components.settings.ingest import IngestSettings
+from components.settings.data import CorpusSource, IngestSettings, ParallelSource
 
 
 def sentence(seed: int, count: int = 30) -> str:

@@ -12,8 +12,7 @@ from components.data.ingestion.stage import IngestJob, ingest
 from components.data.ingestion.unlabelled import DomainTextsJob, UnlabelledJob, domain_texts, unlabelled
 from components.data.tasks.examples import ExamplesJob, examples, read_rows_without_label
 from components.data.unlabelled_texts import read_unlabelled
-from components.settings.data import CorpusSource
-from components.settings.ingest import IngestSettings
+from components.settings.data import CorpusSource, IngestSettings
 from components.settings.tasks import TaskSource
 from tests.example_task import write_jsonl
 

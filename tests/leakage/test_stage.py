@@ -10,9 +10,8 @@ from components.data.ingestion.matching import TextSearch
 from components.data.ingestion.stage import IngestJob, ingest
 from components.data.leakage.stage import LeakageJob, in_words, leakage
 from components.data.tasks.examples import ExamplesJob, examples
-from components.settings.data import CorpusSource
-from components.settings.ingest import IngestSettings, NearDuplicates
-from components.settings.leakage import LeakageSettings
+from components.settings.data import CorpusSource, IngestSettings, NearDuplicates
+from components.settings.evaluate import LeakageSettings
 from components.settings.tasks import TaskSource
 
 LONG = "the name of the bucket that receives the log files of every account in the organisation each day"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.gpu_steps.inputs import CountingStore
+from benchmarks.gpu_steps.correctness import CountingStore
 from components.data.segmenters import Segmentation
 from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel

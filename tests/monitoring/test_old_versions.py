@@ -11,8 +11,8 @@ from components.pipeline.monitoring.garbage import keep, old_versions
 from components.registry.ledger import Entry, State
 from components.registry.stage import register
 from components.registry.tracking import Version, connect
-from components.settings.gc import GcSettings
 from components.settings.loading import load_params
+from components.settings.params import GcSettings
 from tests.registry.conftest import Pipeline
 
 

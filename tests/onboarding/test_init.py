@@ -26,8 +26,7 @@ from components.labelling.answers import Answer, merge
 from components.learners.task_models.extent import Extent
 from components.pipeline.checks import check_params
 from components.settings.detection import detected
-from components.settings.loading import load_params
-from components.settings.sources import sources
+from components.settings.loading import load_params, sources
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows
 

@@ -23,19 +23,17 @@ from components.core.measurements import FILE, Curve
 from components.data.tasks.examples import ExamplesJob, examples
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.learners.baselines.stage import BaselineJob, baseline
-from components.pages.app import create_app
+from components.pages.app import Guard, create_app
 from components.pages.project import Project
-from components.pages.security import Guard
 from components.pipeline import telemetry as live
 from components.registry.candidates import RegisterJob
 from components.registry.promote import PromoteJob, promote
 from components.registry.stage import register
 from components.registry.tracking import connect
 from components.settings.evaluate import EvaluateSettings
-from components.settings.promote import PromotionRule
-from components.settings.registry import RegistrySettings
+from components.settings.params import TelemetrySettings
+from components.settings.registry import PromotionRule, RegistrySettings
 from components.settings.tasks import TaskSource
-from components.settings.telemetry import TelemetrySettings
 from tests.example_task import rows, write_jsonl
 from tests.registry.conftest import empty_database
 

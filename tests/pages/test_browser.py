@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from components.data.tasks.reading.labels import in_force, read_entries
-from components.pages.server import PagesServer
+from components.pages.app import PagesServer
 from tests.pages.conftest import TASK
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the driver of the browser is not installed")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from components.pages.security import HEADERS, Guard
+from components.pages.app import HEADERS, Guard
 from tests.pages.conftest import TASK, client_of
 
 

@@ -168,7 +168,7 @@ def test_a_default_and_a_library(tmp_path):
         return {name: Identity(**each) for name, each in json.loads(done.stdout).items()}
 
     first = now()
-    path = tmp_path / "components/settings/leakage.py"
+    path = tmp_path / "components/settings/evaluate.py"
     text = path.read_text()
     assert text.count('near: Rule = "report"') == 1
     path.write_text(text.replace('near: Rule = "report"', 'near: Rule = "refuse"'))

@@ -11,9 +11,8 @@ import pytest
 from components.core.artifacts import digest_tree, read_manifest
 from components.core.errors import TrainingError
 from components.data.ingestion.stage import IngestJob, ingest
-from components.settings.adapt import IncrementSettings
-from components.settings.data import CorpusSource
-from components.settings.ingest import IngestSettings
+from components.settings.data import CorpusSource, IngestSettings
+from components.settings.training import IncrementSettings
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TokenizeJob, tokenize
 from components.tokenization.train import VocabularyJob, fit_vocabulary

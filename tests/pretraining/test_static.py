@@ -9,7 +9,7 @@ from scipy import sparse
 
 from components.core.artifacts import read_manifest
 from components.models.encoder import load_encoder
-from components.settings.derive import StaticSettings
+from components.settings.training import StaticSettings
 from components.tokenization.special import FIRST_ORDINARY
 from components.training.pretraining import static as module
 from components.training.pretraining.static import StaticJob, cut_passages, encode_pieces, fit_means, static, with_words

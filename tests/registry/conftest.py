@@ -32,9 +32,8 @@ from components.registry.candidates import RegisterJob
 from components.registry.promote import PromoteJob
 from components.registry.tracking import Registry, connect
 from components.settings.finetune import FinetuneSettings
-from components.settings.names import Start
-from components.settings.promote import PromotionRule
-from components.settings.registry import RegistrySettings
+from components.settings.registry import PromotionRule, RegistrySettings
+from components.settings.section import Start
 from components.settings.tasks import TaskSource
 from components.settings.training import Training
 from components.tokenization.char import CharTokenizer

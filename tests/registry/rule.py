@@ -9,7 +9,7 @@ from scipy import sparse
 
 from components.data.scoring.classification import Classification
 from components.registry.promotion import Latency, Scored, TestRows
-from components.settings.promote import PromotionRule
+from components.settings.registry import PromotionRule
 
 ROWS = 400
 LABELS = np.arange(ROWS) % 4

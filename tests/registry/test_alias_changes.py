@@ -11,8 +11,7 @@ from datetime import timedelta
 import pytest
 
 from components.core.errors import RegistryError
-from components.registry.aliases import move, observe
-from components.registry.commands import rollback
+from components.registry.aliases import move, observe, rollback
 from components.registry.ledger import Ledger, OvertakenError
 from components.registry.tracking import Log, Registry, Version, connect
 from tests.registry.aliases import A, M, add, contend, number, promote, set_by_hand

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from components.core.errors import ConfigError, RegistryError
-from components.registry.aliases import observe
-from components.registry.commands import assign, describe_champion, history, parse_time, rollback
+from components.registry.aliases import assign, describe_champion, history, observe, parse_time, rollback
 from components.registry.ledger import Ledger
 from flows.repository import locked
 from tests.registry.aliases import A, M, add, number, promote, set_by_hand

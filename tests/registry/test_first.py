@@ -15,7 +15,7 @@ from components.registry.ledger import Ledger
 from components.registry.promote import first_champion, promote
 from components.registry.stage import register
 from components.registry.tracking import connect
-from components.settings.promote import PromotionRule
+from components.settings.registry import PromotionRule
 
 WORDS, FROZEN, TUNED = "tfidf-words", "ulmfit-adapted-frozen", "ulmfit-adapted"
 ENTRIES = [

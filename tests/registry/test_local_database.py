@@ -14,8 +14,7 @@ import yaml
 from components.core.errors import RegistryError
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.prediction import predict_rows
-from components.registry.champion import fetched_champion, find_champion, load_champion
-from components.registry.local_database import local_champion
+from components.registry.champion import fetched_champion, find_champion, load_champion, local_champion
 from components.registry.promote import promote
 from components.registry.stage import register
 from components.registry.tracking import connect

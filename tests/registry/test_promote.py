@@ -7,8 +7,8 @@ import json
 import pytest
 
 from components.core.errors import ArtifactError, ConfigError, RegistryError
+from components.registry.aliases import rollback
 from components.registry.champion import load_champion
-from components.registry.commands import rollback
 from components.registry.ledger import Ledger
 from components.registry.promote import promote
 from components.registry.runs import evaluation_warnings, recipe_difference

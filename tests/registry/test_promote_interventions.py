@@ -8,8 +8,8 @@ import pytest
 
 import components.registry.judging as judging
 from components.core.errors import HeadstartError, RegistryError
+from components.registry.aliases import assign, rollback
 from components.registry.champion import load_champion
-from components.registry.commands import assign, rollback
 from components.registry.ledger import Ledger
 from components.registry.promote import promote
 from components.registry.stage import register

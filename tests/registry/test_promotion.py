@@ -7,7 +7,7 @@ import pytest
 
 from components.data.scoring.numbers import Regression
 from components.registry.promotion import Scored, TestRows, decide
-from components.settings.promote import PromotionRule
+from components.settings.registry import PromotionRule
 from tests.registry.rule import CHAMPION, FAST, LABELS, ROWS, RULE, TEST, predictions, scored, statistics_of
 
 OTHER = statistics_of(predictions(284, first=40))

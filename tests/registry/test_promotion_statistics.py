@@ -10,7 +10,7 @@ from benchmarks.gate_error_rates import GATES, LEVELS, SHARES, TestSet, World, e
 from components.data.scoring.classification import Classification
 from components.data.scoring.intervals import Variance, half_width, sampling_variance
 from components.registry.promotion import REFRESH, Scored, TestRows, compare, decide, detectable, power, units_needed
-from components.settings.promote import PromotionRule
+from components.settings.registry import PromotionRule
 from tests.registry.rule import CHAMPION, LABELS, ROWS, RULE, SCORING, TEST, predictions, scored, statistics_of
 
 

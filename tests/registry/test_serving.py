@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from components.learners.prediction import predict_rows
+from components.registry.aliases import history
 from components.registry.champion import load_champion
-from components.registry.commands import history
 from components.registry.promote import promote
 from components.registry.stage import register
 from components.registry.tracking import connect
@@ -135,7 +135,7 @@ SERVER = """
 import sys
 from components.serving.app import Limits
 from components.serving.server import Address, serve
-from components.settings.drift import DriftSettings
+from components.settings.registry import DriftSettings
 from components.settings.registry import RegistrySettings
 settings = {"limits": Limits(poll_seconds=0.2), "drift": DriftSettings(log=False)}
 serve(RegistrySettings(tracking=sys.argv[1]), "letters", **settings, address=Address(port=0))

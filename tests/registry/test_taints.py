@@ -5,7 +5,7 @@ import json
 import pytest
 
 from components.core.errors import RegistryError
-from components.registry.commands import assign, describe_champion, history, rollback
+from components.registry.aliases import assign, describe_champion, history, rollback
 from components.registry.ledger import Ledger, record_taints
 from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings

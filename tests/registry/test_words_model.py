@@ -15,8 +15,8 @@ from components.data.tasks.results import read_answers
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.prediction import predict_rows
 from components.learners.words.classifier import WordsClassifier
+from components.registry.aliases import rollback
 from components.registry.champion import load_champion
-from components.registry.commands import rollback
 from components.registry.drift.measurements import find_reference
 from components.registry.promote import promote
 from components.registry.runs import read_leakage, results_of

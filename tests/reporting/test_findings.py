@@ -10,8 +10,7 @@ import pytest
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError
 from components.reporting import findings
-from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 
 FOUND = Findings(
     Chapter(

@@ -12,8 +12,7 @@ import pytest
 from components.core.artifacts import writing
 from components.core.errors import ArtifactError
 from components.reporting import findings
-from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.reporting.stage import ReportJob, _language_models, report
 
 

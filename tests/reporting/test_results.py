@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from components.core.errors import ArtifactError, DataError
-from components.reporting import recording, rendering, results
+from components.reporting import results
 from components.reporting.__main__ import app
 from components.reporting.results import Column, Result
 
@@ -120,13 +120,13 @@ def test_a_figure_is_a_deterministic_file(tmp_path):
         "<!-- results:speed figure -->\n<!-- /results -->\n",
         figure={"x": "labels", "y": "speed", "rows": ["bert"]},
     )
-    assert sorted(rendering.render(root)) == ["docs/figures/speed.svg: speed", "docs/speed.md: speed"]
+    assert sorted(results.render(root)) == ["docs/figures/speed.svg: speed", "docs/speed.md: speed"]
     assert "![Training speed](figures/speed.svg)" in (root / "docs" / "speed.md").read_text()
     figure = root / "docs" / "figures" / "speed.svg"
     assert figure.read_text().startswith("<svg ") and "date" not in figure.read_text().lower()
-    assert rendering.differences(root) == []
+    assert results.differences(root) == []
     figure.write_text(figure.read_text().replace("bert", "gpt"))
-    assert rendering.differences(root) == [
+    assert results.differences(root) == [
         "docs/figures/speed.svg: speed differ(s) from docs/results; run `python -m components.reporting`"
     ]
 
@@ -142,7 +142,7 @@ def test_a_figure_is_a_deterministic_file(tmp_path):
 def test_an_invalid_block_is_named(tmp_path, text, message):
     root = repository(tmp_path, text)
     with pytest.raises(ArtifactError) as caught:
-        rendering.render(root)
+        results.render(root)
     assert message in str(caught.value) and "docs/speed.md" in str(caught.value)
 
 
@@ -174,7 +174,7 @@ def evaluation(folder: Path) -> Path:
 
 def test_an_evaluation_is_recorded_with_commit_processor_and_date(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(recording, "commit_of", lambda _: "0123abc")
+    monkeypatch.setattr(results, "commit_of", lambda _: "0123abc")
     folder = evaluation(tmp_path / "evaluation")
     done = CliRunner().invoke(app, ["--record", "trec", "--evaluation", str(folder), "--score", "accuracy"])
     assert done.output.strip() == "docs/results/trec.json"
@@ -186,10 +186,10 @@ def test_an_evaluation_is_recorded_with_commit_processor_and_date(tmp_path, monk
     assert (result.selection, result.seeds, result.command) == ("test", [0, 1], "make run")
     assert result.commit == "0123abc" and result.processor
     with pytest.raises(DataError, match="no score 'f1'; known: accuracy"):
-        recording.of_evaluation(folder, "trec", command="make run", score="f1")
-    monkeypatch.setattr(recording, "commit_of", lambda _: None)
+        results.of_evaluation(folder, "trec", command="make run", score="f1")
+    monkeypatch.setattr(results, "commit_of", lambda _: None)
     with pytest.raises(DataError, match="trec: .*no commit; run the measuring command"):
-        recording.of_evaluation(folder, "trec", command="make run")
+        results.of_evaluation(folder, "trec", command="make run")
 
 
 def test_a_commit_is_dirty_if_code_differs_and_not_if_another_result_does(tmp_path):
@@ -204,27 +204,27 @@ def test_a_commit_is_dirty_if_code_differs_and_not_if_another_result_does(tmp_pa
     git("add", "-A")
     git("commit", "-q", "-m", "first")
     (tmp_path / "docs/results/a.json").write_text("2\n")
-    clean = recording.commit_of(tmp_path / "components/reporting")
+    clean = results.commit_of(tmp_path / "components/reporting")
     assert clean is not None
     assert len(clean) == 40
     (tmp_path / "components/reporting/code.py").write_text("2\n")
-    assert recording.commit_of(tmp_path / "components/reporting") == f"{clean}-dirty"
+    assert results.commit_of(tmp_path / "components/reporting") == f"{clean}-dirty"
 
 
 def test_a_benchmark_records_its_command_and_keeps_the_figure(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(recording, "commit_of", lambda _: "0123abc")
+    monkeypatch.setattr(results, "commit_of", lambda _: "0123abc")
     monkeypatch.setattr(sys, "argv", [f"{tmp_path}/benchmarks/x.py", "--record", "x", "/elsewhere/a b"])
     described = {"title": "Speed", "row_title": "model", "confidence": 0.95}
     described["columns"] = [Column(name="5", title="5 labels")]
-    recording.record(None, values={"bert": {"5": 1.0}}, **described)
+    results.record(None, values={"bert": {"5": 1.0}}, **described)
     assert not (tmp_path / "docs").exists()
-    recording.record("x", values={"bert": {"5": (1 / 3, 0.1, 0.5)}}, **described)
+    results.record("x", values={"bert": {"5": (1 / 3, 0.1, 0.5)}}, **described)
     assert capsys.readouterr().out == "recorded: docs/results/x.json\n"
     path = tmp_path / "docs" / "results" / "x.json"
     result = results.read_result(path)
     assert (result.command, result.values[0].estimates) == ("python benchmarks/x.py 'a b'", {"5": [0.333333, 0.1, 0.5]})
     figure = {"x": "labels", "y": "F1", "rows": ["bert"]}
     path.write_text(json.dumps(json.loads(path.read_text()) | {"figure": figure}))
-    recording.record("x", values={"bert": {"5": (0.4, 0.1, 0.5)}}, **described)
+    results.record("x", values={"bert": {"5": (0.4, 0.1, 0.5)}}, **described)
     assert results.read_result(path).figure is not None

@@ -19,7 +19,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI, Request, Response
 
-from components.pages.server import PagesServer
+from components.pages.app import PagesServer
 from components.serving import http
 from components.serving.http import Guard
 from tests.pages.conftest import write_project

@@ -24,8 +24,7 @@ from components.learners.prediction import predict_rows
 from components.registry.drift.traffic import read_traffic
 from components.registry.tracking import Version
 from components.serving.server import Address, Trial, serve, supervise
-from components.settings.drift import DriftSettings
-from components.settings.registry import RegistrySettings
+from components.settings.registry import DriftSettings, RegistrySettings
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "tests" / "compatibility" / "models"
@@ -61,7 +60,7 @@ from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
 from components.serving.app import Limits
 from components.serving.server import Address, serve
-from components.settings.drift import DriftSettings
+from components.settings.registry import DriftSettings
 from components.settings.registry import RegistrySettings
 from tests.serving.test_replicas import replace_registry
 replace_registry(Path("champion"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from components.core.errors import DataError
 from components.data.tasks.kinds import KINDS, find_kind
-from components.serving.requests import TooManyRowsError, read_rows
+from components.serving.app import TooManyRowsError, read_rows
 
 TEXT = find_kind("classification").io
 PAIR = find_kind("pair").io

@@ -403,7 +403,7 @@ import sys
 from types import SimpleNamespace
 sys.path.insert(0, sys.argv[1])
 import components.serving.models as models, components.serving.server as server
-from components.settings.drift import DriftSettings
+from components.settings.registry import DriftSettings
 from components.settings.registry import RegistrySettings
 from tests.serving.test_server import FakeRegistry, Letters
 server.connect = lambda settings: FakeRegistry({"1": Letters()})

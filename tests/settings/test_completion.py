@@ -13,8 +13,7 @@ from components.core.errors import ConfigError
 from components.models import FAMILIES
 from components.pipeline.jobs import PARALLEL
 from components.pipeline.stages import STAGES
-from components.settings.completion import MODEL_TYPES
-from components.settings.families import all_families
+from components.settings.completion import MODEL_TYPES, all_families
 from components.settings.loading import load_params, resolve
 from components.settings.tokenizer import PIECES, WORDS
 

@@ -9,7 +9,7 @@ import yaml
 
 from components.core.errors import ConfigError
 from components.settings.loading import load_params
-from components.settings.names import WORDS_SYSTEMS
+from components.settings.section import WORDS_SYSTEMS
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])

@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from components.cli import main as cli
 from components.core.errors import ArtifactError, ConfigError
-from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.studies import command
 from components.studies.command import STUDIES
 from components.studies.frame import Outputs, Study

@@ -11,9 +11,8 @@ import torch
 from components.core.errors import DataError
 from components.data.segmenters import Segmentation
 from components.studies import contextuality
-from components.studies.occurrences import sample, search, sentence, sentences_of, states
-from components.studies.senses import two_senses
-from components.studies.similarity import explainable_variance, intra_sentence_similarity, self_similarity
+from components.studies.contextuality import explainable_variance, intra_sentence_similarity, self_similarity
+from components.studies.occurrences import sample, search, sentence, sentences_of, states, two_senses
 
 NONE = Segmentation("none")
 

@@ -8,7 +8,7 @@ import torch
 
 from components.core.errors import ConfigError, DataError
 from components.studies import effective_context
-from components.studies.context_length import context_losses, effective
+from components.studies.effective_context import context_losses, effective
 from components.tokenization.store import TokenStore
 
 TEXTS = [

@@ -10,8 +10,7 @@ from components.data.tasks.data import Split
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.studies import layers
-from components.studies.frozen import Labelled, layer_vectors
-from components.studies.regression import PENALTIES, mixed, regressed
+from components.studies.frozen import PENALTIES, Labelled, layer_vectors, mixed, regressed
 
 SETTINGS = FinetuneSettings(training=Training(rate=0.01, batch_size=4))
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.loading import load_params
 from components.studies import lectures
 from components.studies.command import STUDIES

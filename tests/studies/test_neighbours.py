@@ -9,8 +9,8 @@ from components.core.errors import ConfigError, DataError
 from components.data.segmenters import Segmentation
 from components.models.encoder import build_model, save_encoder
 from components.studies import neighbours
-from components.studies.senses import planar
-from components.studies.word_table import table
+from components.studies.neighbours import table
+from components.studies.occurrences import planar
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer

@@ -16,10 +16,9 @@ from components.core.errors import DataError
 from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.settings.loading import load_params
-from components.settings.pretrain import PretrainSettings
+from components.settings.training import PretrainSettings
 from components.studies.frame import Outputs
-from components.studies.ngram_model import FALLBACK, NgramModel, estimate
-from components.studies.ngrams import measured_positions, ngram_nats
+from components.studies.ngrams import FALLBACK, NgramModel, estimate, measured_positions, ngram_nats
 from components.studies.ngrams import run as study
 from components.tokenization import load_tokenizer
 from components.tokenization.special import END

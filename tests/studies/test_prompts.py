@@ -19,7 +19,7 @@ from components.data.segmenters import Segmentation
 from components.models.encoder import Encoder
 from components.studies import prompt_study
 from components.studies.frame import Outputs
-from components.studies.prompt_answers import continuations, truncated
+from components.studies.prompt_study import continuations, truncated
 from components.studies.prompt_tasks import (
     SUMS,
     TASKS,

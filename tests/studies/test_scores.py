@@ -7,7 +7,7 @@ import pytest
 
 from components.core.artifacts import writing
 from components.core.errors import ArtifactError
-from components.studies import benefits, label_efficiency, negative_transfer
+from components.studies.benefits import benefits_of_transfer, label_efficiency, negative_transfer
 
 
 def interval(mean: float) -> dict[str, float]:
@@ -87,7 +87,7 @@ def evaluation() -> dict[str, Any]:
 
 def test_the_lead_names_the_benefits_that_hold(outputs, write_evaluation, evaluation):
     write_evaluation("aws-type", evaluation)
-    actual = benefits.run(outputs)
+    actual = benefits_of_transfer(outputs)
     assert actual.chapter.lead == [
         "aws-type: over scratch, ulmfit-adapted has a higher start +0.250, asymptote +0.100 against labels; "
         "no higher slope."
@@ -106,7 +106,7 @@ def test_the_lead_names_the_benefits_that_hold(outputs, write_evaluation, evalua
 
 def test_labels_that_rivals_need(outputs, write_evaluation, evaluation):
     write_evaluation("aws-type", evaluation)
-    actual = label_efficiency.run(outputs)
+    actual = label_efficiency(outputs)
     assert actual.chapter.lead == [
         "aws-type: With 5 labels a class, transfer was worth 2 times the labels.",
         "aws-type: with 5 labels a class ulmfit-adapted reaches 0.550; from scratch that takes 21.5, 4.30 times as "
@@ -126,7 +126,7 @@ def test_negative_transfer_and_forgetting(outputs, write_evaluation, evaluation)
     with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
         metrics = {"general_before_perplexity_per_word": 50.0, "general_after_perplexity_per_word": 200.0}
         (draft.path / "metrics.json").write_text(json.dumps(metrics))
-    actual = negative_transfer.run(outputs)
+    actual = negative_transfer(outputs)
     assert actual.chapter.lead == ["aws-type, 20 labels a class: ulmfit adapted hurts on class map."]
     parts, forgetting = actual.chapter.tables
     assert parts.columns == ["part", "rows", "scratch", "adapted", "difference", ""]
@@ -140,14 +140,14 @@ def test_negative_transfer_and_forgetting(outputs, write_evaluation, evaluation)
 
     evaluation["transfer"]["ulmfit"][1]["parts"][1]["starts"]["adapted"]["hurts"] = False
     write_evaluation("aws-type", evaluation)
-    lead = negative_transfer.run(outputs).chapter.lead
+    lead = negative_transfer(outputs).chapter.lead
     assert lead == ["aws-type, 20 labels a class: ulmfit adapted hurts on none of 3 classes and slices."]
 
 
 @pytest.mark.parametrize(
     ("study", "needs"),
     [
-        (benefits, r"no family has both .* run.starts must name scratch"),
+        (benefits_of_transfer, r"no family has both .* run.starts must name scratch"),
         (negative_transfer, r"no family has both .* run.starts must name scratch"),
         (label_efficiency, r"no transferred system .* run.starts must name pretrained"),
     ],
@@ -155,4 +155,4 @@ def test_negative_transfer_and_forgetting(outputs, write_evaluation, evaluation)
 def test_an_evaluation_without_transferred_systems(outputs, write_evaluation, study, needs):
     write_evaluation("aws-type", {"systems": [], "benefits": {}, "label_efficiency": {}, "transfer": {}})
     with pytest.raises(ArtifactError, match=f"aws-type: {needs}"):
-        study.run(outputs)
+        study(outputs)

@@ -7,7 +7,7 @@ import pytest
 
 from components.core.artifacts import writing
 from components.core.errors import ArtifactError
-from components.settings.pretrain import PretrainSettings
+from components.settings.training import PretrainSettings
 from components.studies import systems, vocabulary
 from components.studies.frame import Outputs
 

@@ -10,9 +10,9 @@ import torch
 from components.core.errors import ConfigError
 from components.models.base import LanguageModel
 from components.settings.cluster import ClusterSettings
-from components.studies import copied_layers, transferability
-from components.studies.copied_layers import Network, learn
+from components.studies import transferability
 from components.studies.frame import Outputs
+from components.studies.transferability import Network, learn
 from components.training.checkpoint import CheckpointStore
 from components.training.loop import TrainingState
 
@@ -80,7 +80,7 @@ def test_a_missing_base_is_reported(network):
 
 def test_the_study(outputs, network, add_task, monkeypatch):
     add_task("aws-service")
-    monkeypatch.setattr(copied_layers, "map_parallel", one_by_one)
+    monkeypatch.setattr(transferability, "map_parallel", one_by_one)
     asked: list[Network] = []
 
     def scored(network):
@@ -91,7 +91,7 @@ def test_the_study(outputs, network, add_task, monkeypatch):
         a = "-A-" in network.source
         return 0.5 - (0.0 if network.learning else network.copied / 10 * (1 + a)) + network.seed / 50 + a / 100
 
-    monkeypatch.setattr(copied_layers, "learn", scored)
+    monkeypatch.setattr(transferability, "learn", scored)
     actual = transferability.run(outputs, encoder="bert", other="aws-service", seeds=2)
     # Two bases; four groups: 4 series with 4 values of n; two seeds.
     assert len(asked) == 2 * (2 + 4 * 4)
@@ -120,7 +120,7 @@ def test_the_study_with_training(outputs, add_task, add_encoder, monkeypatch, tm
     add_task()
     add_task("aws-service")
     add_encoder("word2vec")
-    monkeypatch.setattr(copied_layers, "map_parallel", one_by_one)
+    monkeypatch.setattr(transferability, "map_parallel", one_by_one)
     cluster = ClusterSettings(launcher="local", storage=str(tmp_path / "store"))
     outputs.params = outputs.params.model_copy(update={"cluster": cluster})
     actual = transferability.run(outputs, encoder="word2vec", other="aws-service", seeds=1, epochs=1, budget=2)

@@ -14,8 +14,7 @@ from components.data.tasks.examples import ExamplesJob, examples
 from components.settings.tasks import TaskSource
 from components.studies import layers, which_source
 from components.studies.frame import Outputs
-from components.studies.logme import logme
-from components.studies.which_source import Candidate, rank_correlation
+from components.studies.which_source import Candidate, logme, rank_correlation
 
 
 def test_correlation_with_the_dev_metrics():

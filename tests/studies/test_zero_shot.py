@@ -14,10 +14,9 @@ from components.data.segmenters import Segmentation
 from components.data.tasks.examples import ExamplesJob, examples
 from components.models.encoder import Encoder, build_model, save_encoder
 from components.settings.tasks import TaskSource
-from components.studies import answers, zero_shot
-from components.studies.answers import SCORES, answer_scores, pieces
+from components.studies import zero_shot
 from components.studies.frame import Outputs
-from components.studies.prompts import Prompt, label_words
+from components.studies.zero_shot import SCORES, Prompt, answer_scores, label_words, pieces
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, MASK, SPECIAL_PIECES, START
 from components.tokenization.word import WordTokenizer
@@ -188,13 +187,13 @@ def test_the_study_of_labels(run_of):
 
 def test_labelled_rows_precede_the_prompt(run_of, monkeypatch):
     seen: list[tuple[str, str]] = []
-    real = answers.answer_scores
+    real = zero_shot.answer_scores
 
     def scores(encoder, prompts, *others, neutral):
         seen.extend([*prompts, *neutral])
         return real(encoder, prompts, *others, neutral=neutral)
 
-    monkeypatch.setattr(answers, "answer_scores", scores)
+    monkeypatch.setattr(zero_shot, "answer_scores", scores)
     options = {"task": "aws-type", "encoder": "ulmfit-adapted", "prompt": "{text} is a [MASK] ."}
     actual = zero_shot.run(run_of, shots=3, **options)
     first, second, third, asked = seen[0][0].split("\n")
@@ -218,7 +217,7 @@ def test_nothing_is_selected_on_test(run_of, monkeypatch):
             actual.append({good: right, bad: -right, "prior": -right, "calibrated": -right})
         return actual
 
-    monkeypatch.setattr(answers, "answer_scores", scores)
+    monkeypatch.setattr(zero_shot, "answer_scores", scores)
     actual = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", split="test")
     assert actual.numbers["best_on_dev"] == ["ulmfit-adapted", "sum"]
     assert actual.numbers["accuracy"]["ulmfit-adapted"]["mean"]["mean"] == 1

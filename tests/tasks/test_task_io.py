@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 from components.data.tasks.kinds import KINDS, find_kind
-from components.registry.tracking.logged_models import signature
+from components.registry.tracking.registry import signature
 
 LABELS = ["B-X", "I-X", "O"]
 ANSWERS = {

@@ -18,8 +18,8 @@ from components.core.errors import RegistryUnavailableError
 from components.core.measurements import FILE, Curve
 from components.pipeline import telemetry as live
 from components.registry.tracking import Registry, connect
+from components.settings.params import TelemetrySettings
 from components.settings.registry import RegistrySettings
-from components.settings.telemetry import TelemetrySettings
 
 
 @pytest.fixture(scope="module")

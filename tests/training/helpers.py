@@ -22,8 +22,7 @@ from components.data.ingestion.stage import IngestJob, ingest
 from components.models import FAMILIES
 from components.models.base import Batch, Carry, Losses
 from components.settings.cluster import ClusterSettings
-from components.settings.data import CorpusSource, ParallelSource
-from components.settings.ingest import IngestSettings
+from components.settings.data import CorpusSource, IngestSettings, ParallelSource
 from components.settings.training import LanguageModelTraining
 from components.tokenization.special import END
 from components.tokenization.tokenize import TokenizeJob, tokenize

@@ -31,7 +31,7 @@ from components.data.tasks.reading.records import is_blank, is_no_number, label_
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.settings.data import CorpusSource
 from components.settings.loading import load_params
-from components.settings.names import WITH_WORDS
+from components.settings.section import WITH_WORDS
 from components.settings.tasks import KINDS, TABLES, TaskSource
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from components.learners.words import UNSPACED
 from components.settings.completion import PASSES
 from components.settings.contrastive import ROWS, ContrastiveSettings, steps_of
 from components.settings.minutes import FIRST_MINUTES
-from components.settings.unlabelled import OF_ONE_TEXT
+from components.settings.tasks import OF_ONE_TEXT
 
 if TYPE_CHECKING:
     from components.cli.onboarding.starts import Measured

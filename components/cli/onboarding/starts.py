@@ -23,7 +23,7 @@ from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
 from components.settings.training import Training
 from components.studies.frozen import layer_vectors
-from components.studies.logme import logme
+from components.studies.which_source import logme
 
 #: Rows that an encoder is measured on.
 ROWS: Final = 200

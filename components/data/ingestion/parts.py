@@ -33,8 +33,7 @@ from components.data.ingestion.dedup import (
 from components.data.ingestion.documents import DROPPED_SCHEMA, ORIGIN_SCHEMA, Origin
 from components.data.ingestion.duplicates import Part, write_keys, write_origins
 from components.data.ingestion.readers import read_documents
-from components.settings.data import CorpusSource, ParallelSource
-from components.settings.ingest import IngestSettings
+from components.settings.data import CorpusSource, IngestSettings, ParallelSource
 
 #: Size of a part; a compressed file counts as the text that it is likely to hold.
 PART_BYTES = 32_000_000

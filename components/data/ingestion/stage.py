@@ -43,8 +43,7 @@ from components.data.ingestion.parts import (
 )
 from components.data.ingestion.readers import raw_files
 from components.settings.cluster import ClusterSettings
-from components.settings.data import CorpusSource, ParallelSource
-from components.settings.ingest import IngestSettings
+from components.settings.data import CorpusSource, IngestSettings, ParallelSource
 from components.settings.section import Section
 
 #: Incremented when the same raw text and settings give other documents or files; older corpora are then rewritten.

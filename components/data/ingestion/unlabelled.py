@@ -33,7 +33,7 @@ from components.data.tasks.examples import read_facts, read_rows_without_label, 
 from components.data.unlabelled_texts import FILE, KIND, digest_of
 from components.settings.data import CorpusSource
 from components.settings.section import Positive, Section
-from components.settings.unlabelled import OF_ONE_TEXT, TextSource
+from components.settings.tasks import OF_ONE_TEXT, TextSource
 
 _SCHEMA = pa.schema([("fields", pa.list_(pa.string()))])
 

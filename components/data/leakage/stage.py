@@ -40,8 +40,8 @@ from components.data.ingestion.matching import LEAST_WORDS, NEAR, SEARCH_PERMUTA
 from components.data.tasks.data import Fields
 from components.data.tasks.examples import read_facts, read_split
 from components.settings.cluster import ClusterSettings
-from components.settings.ingest import NearDuplicates
-from components.settings.leakage import LeakageSettings
+from components.settings.data import NearDuplicates
+from components.settings.evaluate import LeakageSettings
 from components.settings.section import Section
 
 KIND: Final = "leakage"

@@ -28,8 +28,7 @@ from components.learners.abstention import abstention_facts, write_domain
 from components.learners.baselines import baselines_of
 from components.learners.words.classifier import WordsModel, save_words
 from components.learners.words.systems import suited
-from components.settings.names import BASELINE
-from components.settings.section import Section
+from components.settings.section import BASELINE, Section
 
 #: First seed of a draw of rows -> data of the run, and system -> its model and its answers to the rows that choices are
 #: made on.

@@ -29,7 +29,7 @@ from components.learners.finetuning.specs import Chosen, Distillation, RunSpec, 
 from components.learners.finetuning.stage import FinetuneJob, own_ways, specs_of, train_and_write
 from components.learners.task_models.base import refuse_distillation
 from components.learners.task_models.kinds import find_task
-from components.settings.distil import DistilSettings
+from components.settings.finetune import DistilSettings
 from components.training.checkpoint import fingerprint
 
 

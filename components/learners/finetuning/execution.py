@@ -45,7 +45,7 @@ from components.learners.finetuning.specs import gpu_bytes
 from components.learners.ways import way_of
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import Way
-from components.settings.names import WITH_WORDS
+from components.settings.section import WITH_WORDS
 from components.training.checkpoint import CheckpointStore
 
 

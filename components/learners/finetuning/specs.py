@@ -19,8 +19,7 @@ from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.models.base import LanguageModel
 from components.models.encoder import architecture_of, build_model, count_parameters, family_of, load_encoder
-from components.settings.distil import DistilSettings
-from components.settings.finetune import FinetuneSettings
+from components.settings.finetune import DistilSettings, FinetuneSettings
 from components.tokenization import Tokenizer
 from components.training.precision import Precision, first_device, product_size
 from components.training.rng import counter_seed

@@ -34,8 +34,7 @@ from components.models.encoder import KIND as ENCODER
 from components.models.encoder import TOKENIZER, architecture_of, family_of
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings, ReadingSettings, Way
-from components.settings.names import Start
-from components.settings.section import Section
+from components.settings.section import Section, Start
 from components.settings.systems import FROZEN
 from components.tokenization import load_tokenizer
 from components.training.checkpoint import fingerprint

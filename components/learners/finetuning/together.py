@@ -21,8 +21,7 @@ from components.learners.finetuning.specs import RunSpec
 from components.learners.finetuning.stage import FinetuneJob, for_start, is_trained, spec_maker, write_member
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
-from components.settings.names import Start
-from components.settings.section import Section
+from components.settings.section import Section, Start
 from components.settings.systems import System
 from components.training.checkpoint import fingerprint
 

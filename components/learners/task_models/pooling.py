@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from components.core.errors import ConfigError
 from components.models.layers.host import on_host, places
-from components.settings.names import LayerChoice
+from components.settings.section import LayerChoice
 
 Pooling = Literal["concat", "summary", "mean", "lead", "max"]
 

@@ -1,8 +1,5 @@
-"""The settings of a run as arguments of each stage's jobs, and names and paths that all of them use.
-
-One function per stage: settings -> item -> arguments of the job. An item is what dvc.yaml calls `${key}`. The paths
-that a stage reads and writes are in dvc.yaml too, which is written from them.
-"""
+"""The settings of a run as arguments of each stage's jobs: one function per stage, settings -> item (DVC's `${key}`) ->
+arguments; and names and paths that all of them use."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from components.pipeline.jobs import PARALLEL, Arguments, out
 from components.pipeline.jobs.encoders import text_of_vectors
-from components.settings.distil import DistilSettings
-from components.settings.names import BASELINES, VECTORS
+from components.settings.finetune import DistilSettings
 from components.settings.params import Params
+from components.settings.section import BASELINES, VECTORS
 from components.settings.systems import TASK_ADAPTED, System
-from components.settings.unlabelled import TextSource
+from components.settings.tasks import TextSource
 
 #: Maximum number of texts without labels that words models are fitted on.
 FOR_WORDS: Final = 25_000
@@ -163,7 +163,6 @@ def _distilled(params: Params, task: str, group: str) -> Arguments:
 
 
 def students_of(params: Params) -> list[System]:
-    """The students of all groups."""
     return [
         System(family, start, "from", group)
         for group, settings in params.distil.items()
@@ -308,7 +307,6 @@ def _taught(params: Params, system: System) -> DistilSettings | None:
 
 
 def _teachers(params: Params, system: System) -> list[System]:
-    """The teachers of a student."""
     group = _taught(params, system)
     teachers = [System(family, start) for family, start in _systems(params)]
     return [teacher for teacher in teachers if group is not None and str(teacher) in group.teachers]
@@ -324,15 +322,13 @@ def _published(params: Params, system: System) -> list[str]:
 
 
 def _has_static_channel(params: Params, family: str) -> bool:
-    """Whether a block, or one that it is computed from, has word vectors of the text that are not trained, instead of a
-    file's."""
+    """Whether a block, or one that it is computed from, has word vectors of the text that are not trained."""
     named = (params.pretrain.get(name) for name in (family, *params.origins(family)))
     return any(block is not None and bool(block.model.get("static")) and block.vectors is None for block in named)
 
 
 def _seen(params: Params, task: str, system: System, others: Sequence[str]) -> list[str]:
-    """What a system, its ancestors and its teachers were trained on: `corpus/<name>`, and `train/<task>` for train
-    rows."""
+    """What a system, its ancestors and its teachers were trained on: `corpus/<name>`, `train/<task>`."""
     family = system.family
     block = params.block(family)
     assert block is not None  # the settings are checked when they are loaded

@@ -1,9 +1,6 @@
-"""Removal of records from raw files: all other records keep their bytes, and a file is replaced atomically.
-
-A format is a function that divides a file into records: it yields the bytes that stay and how many records were left
-out. The file gets a new inode, so that hard links to it, such as objects in DVC's cache, keep the old content until
-they are removed themselves.
-"""
+"""Removal of records from raw files: all other records keep their bytes. A format is a function that divides a file
+into records: it yields the bytes that stay and how many were left out. The file is replaced atomically and gets a new
+inode, so that hard links, such as objects in DVC's cache, keep the old content."""
 
 from __future__ import annotations
 
@@ -37,22 +34,16 @@ _WIKITEXT_TITLE = re.compile(r"\s?= [^=].* =\s*")
 
 
 def remove_records(path: Path, texts: Texts) -> int:
-    """Remove the records of a file that hold one of the texts; a file without such records is not touched.
+    """Remove the records of a file that hold one of the texts, and return their number; a file without such records is
+    not touched.
 
     csv and tsv (rows), jsonl (lines), json (innermost objects of lists), txt (lines of a file without empty lines that
     hold a text, else documents as in ingestion), conll and conllu (sentences), parquet and arrow (rows), and other text
-    (lines); text also with .gz or .zst.
-    A line of parallel files is removed from all of them. Files are parallel if they have the same number of lines and
-    are in one folder without a suffix, or are txt files of one pattern (`train_*.txt`), one of which holds labels.
+    (lines); text also with .gz or .zst. A line of parallel files is removed from all of them: files with the same
+    number of lines, in one folder without a suffix, or txt files of one pattern (`train_*.txt`), one of which holds
+    labels. A file without a record left is deleted, except for arrow, which the list of files of a data set names.
 
-    A file that would have no record left is deleted, except for arrow, which the list of files of a data set names.
-
-    Returns:
-        The number of records removed.
-
-    Raises:
-        DataError: the file is damaged.
-        OSError: it cannot be written.
+    Raises DataError: the file is damaged. Raises OSError: it cannot be written.
     """
     kind = suffix(path.name)
     if not path.exists():
@@ -147,8 +138,8 @@ def _text(raw: bytes) -> str:
 
 
 def _aligned(path: Path) -> list[Path]:
-    """The files without suffix in the folder of a file, or the txt files of its pattern, that have as many lines as it
-    has, itself included."""
+    """The files parallel to a file, itself included: without suffix in its folder, or txt files of its pattern, as
+    long."""
 
     def count(file: Path) -> int:
         with _opened(file) as lines:

@@ -103,14 +103,9 @@ def wanted_texts(
     where: str = "",
     root: Path,
 ) -> list[str]:
-    """The texts to remove: by ids or positions, as given, by a list (ids or positions, one per line, or
-    jsonl with `id` or `text`), and by a removal that was interrupted. Ids are looked up in the corpus or task
-    `where`, by default in all.
-
-    Raises:
-        DataError: an id names nothing, or different documents.
-        ConfigError: nothing is named.
-    """
+    """The texts to remove: by ids or positions, as given, by a list (ids or positions, one per line, or jsonl with `id`
+    or `text`), and by a removal that was interrupted. Ids are looked up in the corpus or task `where`, by default in
+    all. Raises DataError: an id names nothing, or different documents; ConfigError: nothing is named."""
     ids, wanted = list(documents), list(texts)
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines() if file is not None else (), 1):
         if line.lstrip().startswith("{"):
@@ -137,12 +132,8 @@ def wanted_texts(
 
 
 def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
-    """Search the repository, DVC's cache and the registry for documents; changes nothing.
-
-    Raises:
-        DataError: a file cannot be read.
-        RegistryError: the registry cannot be reached.
-    """
+    """Search the repository, DVC's cache and the registry for documents; changes nothing. Raises DataError: a file
+    cannot be read; RegistryError: the registry cannot be reached."""
     texts = Texts(wanted)
     copies = holders(params, texts)
     raw = raw_holders(params, texts, root=root)
@@ -176,8 +167,7 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
 
 
 def _caches(params: Params, root: Path) -> list[Path]:
-    """Local folders of checkpoints and features. In a folder outside of the repository, which may hold other things
-    too, the folders of the single runs."""
+    """Local folders of checkpoints and features; outside of the repository only the folders of single runs."""
     places = (params.cluster.storage, params.cluster.features, LOCAL)
     folders = [root / path for path in dict.fromkeys(places) if "://" not in path]
     inside = [folder for folder in folders if folder.resolve().is_relative_to(root.resolve())]
@@ -204,7 +194,6 @@ def _elsewhere(params: Params, plan: Plan, tracked: set[Path], *, root: Path) ->
 
 
 def plan_lines(plan: Plan, *, root: Path) -> Iterator[str]:
-    """A plan in words."""
     yield f"{len(plan.texts)} text(s)"
     sections: list[tuple[str, list[str]]] = [
         ("records to remove from raw files", _relative(plan.raw, root)),
@@ -233,12 +222,9 @@ def _relative(paths: Sequence[Path], root: Path) -> list[str]:
 
 
 def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, reason: str = "") -> Path:
-    """Remove documents as planned; returns the path of the certificate.
-
-    Raises:
-        DataError: a file cannot be edited. What was removed stays removed; the next `headstart forget` goes on.
-        RegistryError: the registry cannot be reached; nothing was removed.
-    """
+    """Remove documents as planned; returns the path of the certificate. Raises DataError: a file cannot be edited. What
+    was removed stays removed; the next `headstart forget` goes on. Raises RegistryError: the registry cannot be
+    reached; nothing was removed."""
     now = datetime.now(UTC)
     name = f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     private_folder(root / STATE)

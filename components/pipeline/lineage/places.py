@@ -1,8 +1,5 @@
-"""Where a document can be: files below a repository, and objects of DVC's cache and remotes.
-
-The cache is searched by content, so objects of all earlier versions of data and outputs are found, whatever git branch
-names them. Listings (`.dir`) stay: they hold names and digests only.
-"""
+"""Where a document can be: files below a repository, and objects of DVC's cache and remotes, which are searched by
+content, of all versions. Listings (`.dir`) stay: they hold names and digests only."""
 
 from __future__ import annotations
 
@@ -72,7 +69,6 @@ def data_folders(params: Params, root: Path) -> list[Path]:
 
 
 def raw_holders(params: Params, texts: Texts, *, root: Path) -> list[Path]:
-    """The raw files that hold one of the texts."""
     return [
         path
         for folder in data_folders(params, root)
@@ -82,11 +78,7 @@ def raw_holders(params: Params, texts: Texts, *, root: Path) -> list[Path]:
 
 
 def holds(path: Path, texts: Texts) -> bool:
-    """Whether a file holds one of the texts.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
+    """Whether a file holds one of the texts. Raises DataError: the file cannot be read."""
     try:
         return file_holds(path, texts)
     except FileNotFoundError:
@@ -118,7 +110,8 @@ def derived_outputs(changed: list[Path], *, root: Path) -> list[Path]:
     # `affected` grows while it is read: an output is a changed file of the stages that read it.
     for path in affected:
         for stage in stages:
-            if any(_overlap(path, (root / entry["path"]).resolve()) for entry in stage.get("deps", [])):
+            read = ((root / entry["path"]).resolve() for entry in stage.get("deps", []))
+            if any(path.is_relative_to(other) or other.is_relative_to(path) for other in read):
                 outs = {(root / entry["path"]).resolve() for entry in stage.get("outs", [])} - made
                 outs = {out for out in outs if out.is_relative_to(base) and {*out.relative_to(base).parts} & {*DERIVED}}
                 made |= outs
@@ -141,10 +134,6 @@ def served_texts(folder: Path, texts: Texts) -> list[Path]:
     """The files of texts in the traffic log that hold one of the texts, or the beginning of it that is logged. A line
     belongs to a row, so such a file is removed as a whole; the numbers of its rows stay."""
     return [path for path in sorted(folder.rglob(f"*{TEXT_SUFFIX}")) if any(map(texts.begun_by, read_texts(path)))]
-
-
-def _overlap(path: Path, other: Path) -> bool:
-    return path.is_relative_to(other) or other.is_relative_to(path)
 
 
 @dataclass(frozen=True)
@@ -172,11 +161,9 @@ class Cache:
 
     @property
     def objects(self) -> Path:
-        """Folder of the objects."""
         return self.path / "files" / "md5"
 
     def find(self, md5: str) -> Path | None:
-        """The object with this MD5, or None."""
         path = self.objects / md5[:2] / md5[2:]
         return path if path.is_file() else None
 
@@ -193,7 +180,6 @@ class Cache:
                     yield folder.name + path.name, path
 
     def listings(self) -> Iterator[dict[str, str]]:
-        """The listings of all folders."""
         for path in sorted(self.objects.glob("[0-9a-f][0-9a-f]/*.dir")):
             if (items := _listing(path)) is not None:
                 yield items

@@ -23,14 +23,9 @@ from components.settings.registry import RegistrySettings
 
 def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
     """The provenance of a model and of the models that it was initialised from: {model, registered, tags, parameters,
-    provenance, parents, teachers}, where parents and teachers are the same objects.
-
-    The model is named as in `find_version`, or by its path in the run's folder.
-
-    Raises:
-        ConfigError: the path is no trained model of the run.
-        RegistryError: there is no such model, version or alias.
-    """
+    provenance, parents, teachers}, where parents and teachers are the same objects. The model is named as in
+    `find_version`, or by its path in the run's folder. Raises ConfigError: the path is no trained model of the run;
+    RegistryError: there is no such model, version or alias."""
     path = Path(model)
     if path.exists() or len(path.parts) > 2:
         return _trace_path(params, path, root=root)
@@ -39,11 +34,8 @@ def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
 
 
 def find_version(registry: Registry, settings: RegistrySettings, model: str) -> Version:
-    """A version by NAME, NAME:VERSION, NAME/VERSION or NAME@ALIAS; NAME may be the name of a task.
-
-    Raises:
-        RegistryError: there is no such model, version or alias.
-    """
+    """A version by NAME, NAME:VERSION, NAME/VERSION or NAME@ALIAS; NAME may be the name of a task. Raises
+    RegistryError: there is no such model, version or alias."""
     name, at, alias = model.partition("@")
     number = ""
     if not at:
@@ -172,11 +164,8 @@ def _made_lines(made: Mapping[str, Any]) -> Iterator[str]:
 
 
 def trace_document(params: Params, document: str, *, root: Path, where: str = "") -> dict[str, Any]:
-    """Where a document is, and which versions have learned from it: {by_id, files, copies, near, versions}.
-
-    `document` is an id or a position, looked up in the corpus or task `where` or in all; if there is none, it is
-    searched as a text, and `by_id` is false.
-    """
+    """Where a document is, and which versions have learned from it: {by_id, files, copies, near, versions}. `document`
+    is an id or a position in the corpus or task `where` or in all, else a text, and `by_id` is false."""
     named = texts_of(params, document, where=where)
     wanted = named or [document]
     texts = Texts(wanted)
@@ -218,13 +207,9 @@ LEARNED = ("train", "dev")
 
 @dataclass(frozen=True)
 class Learner:
-    """A version that has, or may have, learned from a document.
-
-    Attributes:
-        sources: `corpus/general`, `examples/aws-type` ... that held the document when the version was trained.
-        certain: whether the provenance shows it. Otherwise the data of that time are no longer available, and the
-            version counts as a learner to be safe.
-    """
+    """A version that has, or may have, learned from a document. `sources`: `corpus/general`, `examples/aws-type` ...
+    that held the document when the version was trained. `certain`: whether the provenance shows it. Otherwise the data
+    of that time are no longer available, and the version counts as a learner to be safe."""
 
     version: Version
     sources: tuple[str, ...]

@@ -24,18 +24,11 @@ from components.registry.drift.comparison import (
     Comparison,
     compare,
 )
-from components.registry.drift.measurements import (
-    Measured,
-    Reference,
-    find_reference,
-    measure,
-    record_reference,
-)
+from components.registry.drift.measurements import Measured, Reference, find_reference, measure, record_reference
 from components.registry.drift.traffic import read_traffic, traffic_folder
 from components.registry.tracking import Registry, Version, connect
 from components.reporting import findings
-from components.reporting.chapters import Chapter, Table
-from components.reporting.findings import Findings
+from components.reporting.findings import Chapter, Findings, Table
 from components.settings.params import Params
 
 #: Prefix of the names under which results are kept among the findings of studies, for the report.
@@ -46,12 +39,9 @@ COLUMNS = ("feature", "training", "now", "effect", "p (Holm)", "")
 
 
 def check_traffic(params: Params, task: str) -> Comparison:
-    """Compare the rows that the task's champion has answered with its training data.
-
-    Raises:
-        RegistryError: no champion, or neither a reference nor the data to measure one.
-        ArtifactError: the champion's files differ from the registered ones.
-    """
+    """Compare the rows that the task's champion has answered with its training data. Raises RegistryError: no champion,
+    or neither a reference nor the data to measure one; ArtifactError: the champion's files differ from the registered
+    ones."""
     registry = connect(params.registry)
     version = find_champion(registry, task)
     since = time.time() - WINDOW_DAYS * 86400
@@ -65,16 +55,10 @@ def check_traffic(params: Params, task: str) -> Comparison:
 
 
 def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, str] | None = None) -> Comparison:
-    """Compare the rows of a file with the training data of a task's champion, which predicts them.
-
-    Args:
-        columns: input of the task -> column of the file, if the names differ.
-
-    Raises:
-        DataError: the file is missing, damaged or of an unknown format, or lacks a column.
-        ConfigError: `columns` names an input that the task does not have.
-        RegistryError, ArtifactError: as of `check_traffic`.
-    """
+    """Compare the rows of a file with the training data of a task's champion, which predicts them. `columns`: input of
+    the task -> column of the file, if the names differ. Raises DataError: the file is missing, damaged or of an unknown
+    format, or lacks a column; ConfigError: `columns` names an input that the task does not have; RegistryError,
+    ArtifactError: as of `check_traffic`."""
     registry = connect(params.registry)
     version = find_champion(registry, task)
     classifier = load_version(registry, version)
@@ -88,8 +72,7 @@ def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, s
 
 
 def _reference(registry: Registry, version: Version, examples: Path, classifier: Classifier | None = None) -> Reference:
-    """The recorded reference, or one that is measured and recorded now: for versions registered earlier, and those that
-    a person has promoted."""
+    """The recorded reference, or one that is measured and recorded now, for versions that have none."""
     reference = find_reference(registry, version)
     if reference is not None:
         return reference
@@ -101,12 +84,9 @@ def _reference(registry: Registry, version: Version, examples: Path, classifier:
 
 
 def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] | None = None) -> list[Fields]:
-    """The inputs of a file's rows; rows that cannot be read or lack a part of the input are left out.
-
-    Raises:
-        DataError: the file is missing, of an unknown format, lacks a column, or has no valid row.
-        ConfigError: `columns` names an input that the task does not have.
-    """
+    """The inputs of a file's rows; rows that cannot be read or lack a part of the input are left out. Raises DataError:
+    the file is missing, of an unknown format, lacks a column, or has no valid row; ConfigError: `columns` names an
+    input that the task does not have."""
     task_io = find_kind(kind).io
     if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
         raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")

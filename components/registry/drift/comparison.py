@@ -64,12 +64,8 @@ FREQUENCIES, SEED = 64, 5
 
 @dataclass(frozen=True)
 class Feature:
-    """The test of one feature.
-
-    Attributes:
-        old, new: summary of the reference and of the new rows, as text.
-        words: the difference as a sentence.
-    """
+    """The test of one feature. `old`, `new`: summary of the reference and of the new rows, as text. `words`: the
+    difference as a sentence."""
 
     p: float
     effect: float
@@ -83,13 +79,8 @@ class Feature:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of one check.
-
-    Attributes:
-        what: what was compared, such as `headstart-aws-type/3`.
-        rows: number of new rows; `reference_rows`: of the reference.
-        too_few: why there is no comparison; empty if there is one.
-    """
+    """The result of one check. `what`: what was compared, such as `headstart-aws-type/3`. `rows`: number of new rows;
+    `reference_rows`: of the reference. `too_few`: why there is no comparison; empty if there is one."""
 
     what: str
     source: str
@@ -160,8 +151,8 @@ def compare(
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """p-values adjusted for their number (Holm 1979): if those up to alpha are rejected, the probability of any false
-    rejection is at most alpha, under any dependence."""
+    """p-values adjusted for their number (Holm 1979): rejecting those up to alpha bounds the probability of any
+    error."""
     adjusted, largest = [0.0] * len(values), 0.0
     for rank, index in enumerate(np.argsort(values, kind="stable")):
         largest = max(largest, min(1.0, (len(values) - rank) * values[index]))
@@ -258,12 +249,9 @@ def _unusual(old: Measured, new: Measured) -> tuple[str, ...]:
 
 
 def sequential(observed: float, draw: Callable[[int], Floats], *, most: int) -> float:
-    """The p-value of a statistic: valid for every number of permutations, P(p <= x) <= x without a difference.
-
-    Args:
-        draw: number of permutations -> their statistics.
-        most: maximum number of permutations; the smallest possible p-value is 1 / (most + 1).
-    """
+    """The p-value of a statistic: valid for every number of permutations, P(p <= x) <= x without a difference. `draw`:
+    number of permutations -> their statistics. `most`: maximum number of permutations; the smallest possible p-value is
+    1 / (most + 1)."""
     limit = observed - 1e-9 * abs(observed)  # equal values may differ in their last bits
     drawn = reached = 0
     while drawn < most:
@@ -301,11 +289,9 @@ def chi_square(old: NDArray[np.int64], new: NDArray[np.int64], *, most: int) -> 
 
 
 def random_features(vectors: Floats) -> Floats:
-    """(N, K) -> (N, 2 FREQUENCIES): inner products approximate a Gaussian kernel (Rahimi and Recht 2007) whose width is
-    the expected distance of two rows after every column is divided by its standard deviation. The features are centred.
-
-    Mean and deviation are taken over all N rows, so they do not change if rows are permuted.
-    """
+    """(N, K) -> (N, 2 FREQUENCIES), centred: inner products approximate a Gaussian kernel (Rahimi and Recht 2007) whose
+    width is the expected distance of two rows. Deviations are of all N rows, so permutations of rows do not change
+    them."""
     scaled = (vectors - vectors.mean(0)) / np.maximum(vectors.std(0), 1e-6)
     size = vectors.shape[1]
     frequencies = np.random.default_rng(SEED).standard_normal((size, FREQUENCIES)) / np.sqrt(2 * size)

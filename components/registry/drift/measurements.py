@@ -1,9 +1,5 @@
-"""What is known of a row without its text: measured next to its prediction, for the traffic log and the reference.
-
-The sketch of a row is a fixed random projection of the features that the head of a model reads: of an encoder
-(normalised if the head normalises them, averaged over the row's sequences and units), or TF-IDF weights. It needs no
-further pass through the encoder.
-"""
+"""What is known of a row without its text, for the traffic log and the reference. Its sketch is a fixed random
+projection of the features that the head of the model reads, or of TF-IDF weights."""
 
 from __future__ import annotations
 
@@ -85,18 +81,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Reference:
-    """The rows that a model's traffic is compared with.
-
-    Attributes:
-        measured: rows of train and dev.
-        unseen: (N,) whether the model was not trained on the row's split: rows of dev.
-    """
+    """The rows that a model's traffic is compared with. `measured`: rows of train and dev. `unseen`: (N,) whether the
+    model was not trained on the row's split: rows of dev."""
 
     measured: Measured
     unseen: NDArray[np.bool_]
 
     def to_bytes(self) -> bytes:
-        """Content of a file."""
         meta = {"schema": SCHEMA, "kind": self.measured.kind, "labels": self.measured.labels}
         with io.BytesIO() as file:
             np.savez_compressed(
@@ -179,12 +170,9 @@ class ObservedClassifier(WrappedClassifier):
 
 
 def measure(classifier: Classifier, rows: Sequence[Fields], *, now: float = 0.0) -> tuple[list[Answer], Measured]:
-    """The answers to N rows, and their measurements.
-
-    A classifier may have `answer_measured(rows, projection)`: N inputs, number of features F -> (F, S) random numbers
-    with variance 1 / F -> the answers of `answer`; (N, 2) pieces and unknown pieces; (N, S) projections of features of
-    the order of 1.
-    """
+    """The answers to N rows, and their measurements. A classifier may have `answer_measured(rows, projection)`: N
+    inputs, number of features F -> (F, S) random numbers with variance 1 / F -> the answers; (N, 2) pieces and unknown
+    pieces; (N, S) projections of features of the order of 1."""
     records = np.zeros(len(rows), dtype=ROW)
     if (answer_measured := getattr(classifier, "answer_measured", None)) is not None:
         answers, counts, sketches = answer_measured(rows, projection)

@@ -28,8 +28,7 @@ import numpy as np
 
 from components.data.tasks.data import Fields
 from components.registry.drift.measurements import ROW, SCHEMA, Measured, ObservedClassifier, Rows
-from components.settings.drift import DriftSettings
-from components.settings.registry import find_repository
+from components.settings.registry import DriftSettings, find_repository
 
 if TYPE_CHECKING:
     from components.learners.prediction import Classifier
@@ -137,7 +136,6 @@ class Segment:
 
     @property
     def written(self) -> bool:
-        """Whether a process writes to it."""
         try:
             with self.path.open("r+b") as file:  # NFS locks no file that is opened for reading only
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -176,12 +174,8 @@ def prune(folder: Path, *, most: int) -> None:
 
 
 def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0, most: int | None = None) -> Measured:
-    """The logged rows of a model, in the order of their segments.
-
-    Args:
-        since: time in seconds since the epoch; older rows are left out.
-        most: maximum number of rows, evenly spaced over the time; None: all.
-    """
+    """The logged rows of a model, in the order of their segments. `since`: time in seconds since the epoch; older rows
+    are left out. `most`: maximum number of rows, evenly spaced over the time; None: all."""
     parts = list(_read(Path(folder) / task / digest[:DIGEST_LENGTH], since))
     if not parts:
         return Measured("", (), np.zeros(0, dtype=ROW))
@@ -226,9 +220,8 @@ def read_texts(path: Path) -> Iterator[str]:
 def logged(
     classifier: Classifier, version: Version, task: str, settings: DriftSettings, folder: Path | None = None
 ) -> Classifier:
-    """The classifier of a version, with a log of its rows; itself if `drift.log` is off or the version was not
-    made by Headstart.
-    """
+    """The classifier of a version, with a log of its rows; itself if `drift.log` is off or the version was not made by
+    Headstart."""
     if not settings.log or not version.digest:
         return classifier
     log = TrafficLog(

@@ -45,10 +45,7 @@ def _lstm(
     input: Any, hx: Sequence[Any], params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float,
     train: bool, bidirectional: bool, batch_first: bool,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """One layer of `torch._VF.lstm` as ONNX's LSTM operator; torch would unroll the time steps of a fixed length.
-
-    The order of the gates is input, output, forget, cell in ONNX, and input, forget, cell, output in torch.
-    """
+    """One layer of `torch._VF.lstm` as ONNX's LSTM operator, whose order of gates is input, output, forget, cell."""
     from onnxscript import opset18 as op
 
     if (has_biases, num_layers, bidirectional, batch_first) != (True, 1, False, False):
@@ -79,11 +76,8 @@ def export_graph(
     segments: bool = False,
     instead: str = "",
 ) -> None:
-    """Write a module as an ONNX graph with a dynamic batch size and length.
-
-    Inputs: `tokens` (batch, length) int64 with special pieces, padded with 0; `lengths` (batch,) int64; with `segments`
-    also `segments` (batch, length) int64.
-    """
+    """Write a module as an ONNX graph with a dynamic batch size and length. Inputs, int64: `tokens` (batch, length)
+    with special pieces, padded with 0; `lengths` (batch,); with `segments` also `segments` (batch, length)."""
     try:
         import onnxscript  # noqa: F401  (required by torch's exporter)
     except ImportError as error:
@@ -124,10 +118,8 @@ def export_graph(
 
 
 def write_onnx(path: Path, model: LanguageModel) -> list[str]:
-    """Write `hidden_states` and `summary` as a graph; returns log lines.
-
-    Outputs: `summary` (batch, width), and `layer_0` (the embeddings) .. `layer_L` (batch, length, width).
-    """
+    """Write `hidden_states` and `summary` as a graph; returns log lines. Outputs: `summary` (batch, width), and
+    `layer_0` (the embeddings) .. `layer_L` (batch, length, width)."""
     layers = len(model.layer_groups())
     export_graph(path, _Encoder(model), model, outputs=["summary", *(f"layer_{layer}" for layer in range(layers))])
     if not _agrees(path, model):
@@ -138,10 +130,7 @@ def write_onnx(path: Path, model: LanguageModel) -> list[str]:
 
 
 def _agrees(path: Path, model: LanguageModel) -> bool:
-    """Whether the graph and the model agree for another batch size and length.
-
-    The exporter may silently treat a dimension as constant.
-    """
+    """Whether graph and model agree for another batch size and length, which the exporter may treat as constants."""
     from onnx.reference import ReferenceEvaluator
 
     tokens, lengths = torch.full((2, 4), FIRST_ORDINARY), torch.tensor([4, 4])
@@ -179,11 +168,8 @@ class _Graph(nn.Module):
 
 
 def refuse(classifier: TextClassifier) -> None:
-    """Check that one graph of one sequence expresses a task model.
-
-    Raises:
-        ConfigError: it does not; the message says why and names what does.
-    """
+    """Check that one graph of one sequence expresses a task model. Raises ConfigError: it does not; the message says
+    why and names what does."""
     problem = f"the answer of a {classifier.kind} task is decoded outside of a graph"
     if classifier.kind in (*SINGLE, *PAIRS) and not (problem := several_parts(classifier)):
         return

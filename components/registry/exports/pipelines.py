@@ -1,8 +1,5 @@
-"""Task models as folders that `transformers.pipeline` loads.
-
-transformers has no classes for the heads of text classification. Their folder also contains Python code
-(`exported/modeling_headstart.py`), which a user runs by loading the folder with `trust_remote_code=True`. Tagging and
-questions are a linear layer on the last layer, for which transformers has classes.
+"""Task models as folders that `transformers.pipeline` loads. For text classification it has no class, so the folder
+contains code (`exported/modeling_headstart.py`), loaded with `trust_remote_code=True`.
 
 Shapes: F features, C outputs.
 """
@@ -53,11 +50,8 @@ Affine = tuple[Tensor, Tensor]
 
 
 def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) -> tuple[list[str], str]:
-    """Write config.json, model.safetensors and the tokenizer; returns log lines, and how the folder is used.
-
-    Raises:
-        ConfigError: transformers has no counterpart of the family, of the task or of a part of the model.
-    """
+    """Write config.json, model.safetensors and the tokenizer; returns log lines, and how the folder is used. Raises
+    ConfigError: transformers has no counterpart of the family, of the task or of a part of the model."""
     task = _TASKS.get(classifier.kind)
     _refuse(classifier, family, task)
     config, tensors = CONVERTERS[family].to_huggingface(classifier.model.encoder)
@@ -119,10 +113,8 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
 
 
 def affine_layers(head: nn.Module) -> list[Affine]:
-    """The linear layers of a head with its normalisations folded in: (C, F) and (C,) of each, with a ReLU between two.
-
-    Numbers are computed in float64. The output of a regression is on the scale of its targets.
-    """
+    """The linear layers of a head with its normalisations folded in, in float64: (C, F) and (C,) of each, with a ReLU
+    between two. The output of a regression is on the scale of its targets."""
     assert isinstance(head, TextHead)
     pairs: list[tuple[nn.Module, nn.Module]] = [(head.norm, head.output)]
     if isinstance(head.hidden, nn.Sequential):

@@ -1,10 +1,8 @@
 """The only package that imports MLflow: runs, registered models, their versions, tags and aliases.
 
-It overrides three of MLflow's defaults: minutes of retries while a server is down, unpickling of loaded models, and
-artifact paths relative to the working directory. Errors that a user can cause are raised as `RegistryError`.
-
-Lineage: every model version has a run with metrics, curves, parameters and dataset inputs. Tags with the prefix
-`headstart.` hold the values that the registry is searched by.
+It overrides minutes of retries while a server is down, unpickling of loaded models, and artifact paths relative to the
+working directory. Errors that a user can cause are `RegistryError`. Tags with the prefix `headstart.` hold the values
+that the registry is searched by.
 """
 
 from __future__ import annotations

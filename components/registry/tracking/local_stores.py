@@ -1,9 +1,6 @@
-"""MLflow's stores of a local database, which the worker of a run imports in advance.
-
-Two private functions of MLflow are replaced, because they take longer than the stages that call them. Each process that
-opens a database reads all migrations to know the newest one: it is read once here. Each logged model compares its
-requirements with the modules of all installed packages: the only requirement is this package.
-"""
+"""MLflow's stores of a local database, which the worker of a run imports in advance. Two private functions of MLflow
+are replaced, which take longer than the stages: each process would read all migrations, and each logged model compare
+its requirements with all installed modules."""
 
 from __future__ import annotations
 

@@ -72,7 +72,6 @@ class Log:
         raise AssertionError  # the last attempt has returned or raised
 
     def mark(self, key: str, value: str) -> None:
-        """Set a mark."""
         with translated(self._name):
             self._find(create=True)
             self._client.set_tag(self._run, key, value)

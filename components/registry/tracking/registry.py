@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
@@ -19,13 +19,65 @@ from components.core.data_version import UNKNOWN, DataVersion
 from components.core.errors import RegistryError, RegistryUnavailableError
 from components.core.masking import masked, masked_json, masked_values
 from components.core.measurements import Point, run_id
+from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO
 from components.registry.tracking.connection import as_default, is_unanswered, probe, translated
-from components.registry.tracking.logged_models import log_model
 from components.registry.version import PREFIX, Version
 from components.settings.registry import SQLITE, RegistrySettings, located
 
 if TYPE_CHECKING:
-    from components.data.tasks.task_io import TaskIO
+    from mlflow.models import ModelSignature
+
+#: Module of the installed package that loads a bundle for MLflow, and the package.
+LOADER: Final = "components.registry.pyfunc"
+PACKAGE: Final = "headstart"
+
+
+def log_model(bundle: Path, form: TaskIO | None, *, model_id: str, run: str) -> Any:
+    """Store a model in MLflow, as an artifact of a run; the stored model. `form`: columns of inputs and outputs of the
+    task; None for an encoder, which returns one vector per text."""
+    import mlflow.pyfunc
+    import pandas
+    from mlflow.models import Model
+
+    # `mlflow.pyfunc.log_model` would need an active run, and end it at the present time.
+    return Model.log(
+        artifact_path=None,
+        model_id=model_id,
+        flavor=mlflow.pyfunc,
+        run_id=run,
+        loader_module=LOADER,
+        data_path=str(bundle),
+        signature=signature(form),
+        input_example=pandas.DataFrame(list(form.examples if form else TEXT_EXAMPLES)),
+        pip_requirements=[PACKAGE],
+    )
+
+
+def signature(form: TaskIO | None) -> ModelSignature:
+    """The columns of a model's inputs and outputs; None: of an encoder."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import Array, Map, Object, Property
+
+    span = [Property(name, DataType.long) for name in ("start", "end")]
+    span += [Property(name, DataType.string) for name in ("type", "text")]
+    types = {
+        "text": DataType.string,
+        "texts": Array(DataType.string),
+        "number": DataType.double,
+        "integer": DataType.long,
+        "shares": Map(DataType.double),
+        "spans": Array(Object(span)),
+        "vector": Array(DataType.double),
+    }
+
+    def schema(columns: Mapping[str, str]) -> Schema:
+        return Schema([ColSpec(types[value], name) for name, value in columns.items()])
+
+    if form is None:
+        return ModelSignature(inputs=schema({"text": "text"}), outputs=schema({"embedding": "vector"}))
+    return ModelSignature(inputs=schema(form.inputs), outputs=schema(form.outputs))
+
 
 #: Value of the tag `stage` of the run of a retraining, and MLflow's tag of a nested run.
 RETRAIN, PARENT = "retrain", "mlflow.parentRunId"
@@ -46,12 +98,8 @@ MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 @dataclass(frozen=True)
 class Record:
-    """What is stored with a version of a model.
-
-    Attributes:
-        run_name: name of a new run, without its time, if the stage has none.
-        documents: name -> JSON object, stored with the run as DOCUMENTS/NAME.json.
-    """
+    """What is stored with a version of a model. `run_name`: name of a new run, without its time, if the stage has none.
+    `documents`: name -> JSON object, stored with the run as DOCUMENTS/NAME.json."""
 
     run_name: str
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -74,11 +122,8 @@ def connect(settings: RegistrySettings, folder: Path = Path()) -> Registry:
 
 
 class Registry:
-    """Registered models, versions, aliases and runs at one tracking URI. Created by `connect`.
-
-    Every method raises `RegistryError` if the server rejects the request; its subclass `RegistryUnavailableError` if it
-    gives no answer.
-    """
+    """Registered models, versions, aliases and runs at one tracking URI. Created by `connect`. Every method raises
+    `RegistryError` if the server rejects the request; its subclass `RegistryUnavailableError` if it gives no answer."""
 
     def __init__(self, client: MlflowClient, *, uri: str, address: str, settings: RegistrySettings) -> None:
         self.client = client
@@ -94,7 +139,6 @@ class Registry:
         return versions[-1] if versions else None
 
     def get(self, name: str, number: str) -> Version:
-        """Get one version."""
         if (version := self.find_number(name, number)) is None:
             raise RegistryError(f"{name}/{number}: does not exist in the registry")
         return version
@@ -119,7 +163,6 @@ class Registry:
         return None
 
     def models(self) -> list[str]:
-        """Names of all registered models."""
         with translated("registered models"):
             return [str(model.name) for model in _pages(self.client.search_registered_models)]
 
@@ -221,27 +264,21 @@ class Registry:
             self.client.set_registered_model_alias(name, alias, version.number)
 
     def set_tag(self, version: Version, key: str, value: str) -> None:
-        """Set a tag of a model version."""
         with translated(version.label):
             self.client.set_model_version_tag(version.name, version.number, PREFIX + key, masked(value)[:VALUE_LENGTH])
 
     def description(self, version: Version) -> str:
-        """Description of a version; empty if it has none."""
         with translated(version.label):
             return str(self.client.get_model_version(version.name, version.number).description or "")
 
     def describe(self, version: Version, text: str) -> None:
-        """Set the description of a version, in Markdown."""
         with translated(version.label):
             self.client.update_model_version(version.name, version.number, masked(text)[:VALUE_LENGTH])
 
     def record(self, name: str, bundle: Path, form: TaskIO | None, record: Record) -> Version:
         """Log a model in the run of the stage that made it, then register it as a version of `name`; `bundle` and
-        `form` as of `log_model`.
-
-        The version is created last, in one transaction with its tags, so every version can be found by its digest. A
-        process that is killed earlier leaves a run without a version, and the next registration creates one.
-        """
+        `form` as of `log_model`. The version is created last, in one transaction with its tags; without it, the next
+        registration creates one."""
         with translated(name), as_default(self.uri):
             with self._run(record.run_name, output=record.tags.get("dvc_output", "")) as run:
                 self._log(run, record)
@@ -270,9 +307,7 @@ class Registry:
 
     @contextmanager
     def _run(self, name: str, *, output: str) -> Iterator[str]:
-        """Id of the run of the stage that has written an output, in this retraining or an earlier one. Without such a
-        run (the stage ran without a monitor) a new one, nested in the run of this retraining if there is one.
-        """
+        """Id of the run of the stage that has written an output, else of a new one, nested in the retraining's run."""
         if output not in ("", UNKNOWN) and (runs := self.search_runs(dvc_output=output, outcome="Completed", most=1)):
             yield str(runs[0].info.run_id)
             return
@@ -296,8 +331,7 @@ class Registry:
 
     def experiment(self, name: str, *, create: bool) -> tuple[str, bool]:
         """Id of an experiment, and whether this call has created it; an empty id if it does not exist and is not
-        created.
-        """
+        created."""
         experiment = self.client.get_experiment_by_name(name)
         if experiment is None and not create:
             return "", False
@@ -351,7 +385,6 @@ class Registry:
             self.client.log_dict(run, masked_json(content), f"{DOCUMENTS}/{title}.json")
 
     def log_points(self, run: str, points: Iterable[Point]) -> None:
-        """Log points of metrics in a run."""
         metrics = [Metric(metric_key(point.key), point.value, point.time, point.step) for point in points]
         for start in range(0, len(metrics), BATCH_METRICS):
             self.client.log_batch(run, metrics=metrics[start : start + BATCH_METRICS])

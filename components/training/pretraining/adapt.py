@@ -12,10 +12,9 @@ from components.core.errors import ArtifactError
 from components.data.formats import corpus
 from components.models.base import LanguageModel
 from components.models.encoder import KIND, load_encoder
-from components.settings.adapt import IncrementSettings
 from components.settings.cluster import ClusterSettings
 from components.settings.section import Section, result_settings
-from components.settings.training import LanguageModelTraining
+from components.settings.training import IncrementSettings, LanguageModelTraining
 from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization.store import KIND as TOKENS
 from components.tokenization.store import LAYOUT, TokenStore, write_shard

@@ -12,8 +12,8 @@ import numpy as np
 
 from components.core.artifacts import Manifest
 from components.models import family as family_named
-from components.settings.adapt import IncrementSettings
 from components.settings.section import Section
+from components.settings.training import IncrementSettings
 from components.tokenization.store import Selection, TokenStore
 from components.training.rng import counter_rng
 

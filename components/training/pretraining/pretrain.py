@@ -14,8 +14,7 @@ from components.core.errors import ConfigError
 from components.models import family as family_named
 from components.models.encoder import KIND, build_model, count_parameters, save_encoder, with_trained_positions
 from components.settings.cluster import ClusterSettings
-from components.settings.names import VECTORS
-from components.settings.section import Section
+from components.settings.section import VECTORS, Section
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer
 from components.training.pretraining.language_model import LanguageModelRun, before_training, vectors_ready

@@ -36,10 +36,10 @@ from components.core.errors import ConfigError, DataError
 from components.core.progress import Progress
 from components.models.base import LanguageModel
 from components.models.encoder import KIND, Encoder, build_model, load_encoder, save_encoder, write_untrained
-from components.settings.derive import StaticSettings
 from components.settings.params import STATIC_FAMILY
 from components.settings.section import Section
 from components.settings.tokenizer import WordSettings
+from components.settings.training import StaticSettings
 from components.tokenization import Tokenizer
 from components.tokenization.base import Ids
 from components.tokenization.bert import count_words
