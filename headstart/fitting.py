@@ -124,11 +124,7 @@ def fit(
 
 
 def _check_numbers(*, folds: int, seed: int, minutes: float | None) -> None:
-    """Check arguments of `fit`.
-
-    Raises:
-        InputError: one is not a number, or too small.
-    """
+    """Raise InputError if an argument is not a number, or too small."""
     for name, value, least in (("folds", folds, 2), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise InputError(f"{name}: {value!r}; give a whole number from {least}")
@@ -137,11 +133,7 @@ def _check_numbers(*, folds: int, seed: int, minutes: float | None) -> None:
 
 
 def _notes(task: TaskRows, start: str | Path | None) -> list[str]:
-    """What the report says about the use of the data.
-
-    Raises:
-        InputError: the kind of task needs a start.
-    """
+    """What the report says about the use of the data; InputError if the kind of task needs a start."""
     count = len(task.unlabelled)
     notes = [*task.notes, *([f"{count} rows have no label; their texts are used without one."] if count else [])]
     if start is None:
@@ -175,8 +167,7 @@ FINE_TUNED = 2
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A model that can be kept: its score of selection, its run, its directory, and the systems of which it is the
-    chosen one."""
+    """A model that can be kept, and the systems of which it is the chosen one."""
 
     score: float
     run: RunKey
@@ -192,15 +183,7 @@ class _Candidate:
 
 
 class _Work:
-    """The working folder of a fit.
-
-    Args:
-        folder: to write in.
-        task: labelled rows.
-        unlabelled: inputs without labels.
-        folds: of the cross-validation.
-        seed: of the runs.
-    """
+    """The working folder of a fit."""
 
     def __init__(self, folder: Path, task: TaskRows, unlabelled: Sequence[Fields], *, folds: int, seed: int) -> None:
         self.folder, self.task = folder, task

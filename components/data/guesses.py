@@ -434,8 +434,7 @@ def _number(value: Any, thousands: bool = False) -> float | None:
 
 
 def _are_joined_numbers(values: Sequence[Any]) -> bool:
-    """Whether values such as `3,7` are two labels, each of which is also alone, and not numbers with a decimal
-    comma."""
+    """Whether values such as `3,7` are two labels, each of which is also alone, and not decimal numbers."""
     texts = {value.strip() for value in values if isinstance(value, str)}
     joined = [text.split(",") for text in texts if "," in text]
     alone = {text for text in texts if "," not in text}

@@ -369,8 +369,7 @@ class _Places:
 
 
 def _row_ends(feeds: NDArray[np.int64], quotes: NDArray[np.int64], size: int) -> NDArray[np.int64] | None:
-    """Positions of the line feeds at which rows end; None if there is none near the end of a block of this size, where
-    a quote is not closed."""
+    """Positions of the line feeds at which rows end; None if a quote is not closed near the end of a block."""
     ends = feeds[np.searchsorted(quotes, feeds) % 2 == 0] if len(quotes) else feeds
     return ends if size - (int(ends[-1]) if len(ends) else 0) <= MOST_BYTES else None
 

@@ -99,8 +99,7 @@ def dialect_lines(text: str, dialect: Dialect) -> list[str]:
 
 
 def _splits_all(text: str, delimiter: str, *, whole: bool) -> bool:
-    """Whether all rows, two or more, have the same number of fields, and more than one; the last row of a part of a
-    file may be cut."""
+    """Whether all rows have the same number of fields, more than one; the last row may be cut."""
     if delimiter not in text:
         return False
     rows = list(_rows(text, Dialect(delimiter)))

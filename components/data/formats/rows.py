@@ -193,8 +193,7 @@ def _open_parquet(path: Path, layout: Layout, rejected: Rejected) -> Rows:
 
 
 def _open_annotated(path: Path, tool: str) -> Rows | None:
-    """The records of an export of an annotation tool: their columns and labels, or the words of the text and their
-    tags. None of rows that a table holds as well."""
+    """The records of an export of an annotation tool; None of rows that a table holds as well."""
     reading = Reading()
     records = list(ANNOTATED[tool](path, reading))
     tagged = any(any(record.spans.values()) for record in records)

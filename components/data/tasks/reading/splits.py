@@ -240,8 +240,7 @@ def _unit_names(rows: Sequence[Row]) -> list[str]:
 
 
 def _units(splits: Rows, groups: Mapping[str, list[str | None]]) -> dict[str, Labels]:
-    """The units of the rows of every split, numbered together. Slices that stand for groups (`group: auto`) and are in
-    train and in test are no units: test asks for the same slices again."""
+    """The units of all rows, numbered together. Slices for `group: auto` in train and test are no units."""
     rows = [row for split in SPLITS for row in splits[split]]
     names = [name or None for split in SPLITS for name in groups[split]]
     if not any(row.origin.group for row in rows) and {*groups["train"]} & {*groups["test"]}:
