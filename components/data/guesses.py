@@ -12,7 +12,7 @@ from typing import Any, Final
 import regex
 
 from components.core.errors import DataError
-from components.data.formats.column_names import GROUPS, LABELS, LABELS_TOO, TEXTS
+from components.data.formats.dialect import GROUPS, LABELS, LABELS_TOO, TEXTS
 from components.data.formats.words import UNSPACED
 from components.data.sampling import Rows
 from components.data.tasks.reading.records import (

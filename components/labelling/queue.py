@@ -12,7 +12,7 @@ import numpy as np
 
 from components.core.errors import DataError
 from components.core.outputs import write_named
-from components.data.formats.spreadsheet import csv_for_people
+from components.data.formats.delimited import csv_for_people
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.labelling import models

@@ -14,9 +14,8 @@ import numpy as np
 from components.core.errors import DataError
 from components.data.formats import textkey
 from components.data.scoring.intervals import MIN_GROUPS
-from components.data.tasks.data import Examples, Fields, Labels, Split
+from components.data.tasks.data import Examples, Fields, Labels, Split, units_of
 from components.data.tasks.reading.records import Origin, Position
-from components.data.tasks.units import units_of
 from components.settings.tasks import AUTO, SPLITS, TaskSource
 
 Rows = dict[str, list["Row"]]
@@ -225,7 +224,7 @@ def _nearest_unit(places: Mapping[str, float], names: Sequence[str], labels: Seq
 
 
 def _unit_names(rows: Sequence[Row]) -> list[str]:
-    """A name for each row's unit (`components.data.tasks.units`): of a group, a document or a text in it."""
+    """A name for each row's unit (`components.data.tasks.data`): of a group, a document or a text in it."""
     keys = [row.joined or row.key for row in rows]
     units = units_of(keys, [row.origin.group or None for row in rows], [row.document for row in rows])
     names: dict[int, tuple[int, str]] = {}
