@@ -219,7 +219,8 @@ class _Work:
         folds = run_folds(facts, train, np.arange(len(train)), seed=facts.seeds[0])
         collected: list[tuple[_Candidate, Vectors]] = []
         tried: list[Tried] = []
-        stages, errors = [self._baseline()], 1.0
+        output = self.folder / "finetuned" / TASK / "baselines"
+        stages, errors = [baseline(BaselineJob(examples=self.examples, output=output, unlabelled=self.free))], 1.0
         if start is not None:
             try:
                 if facts.kind in WITH_WORDS and seconds_left() < LEAST_SECONDS:
@@ -256,10 +257,6 @@ class _Work:
         model = Model(best.directory, columns=self.task.columns, classes=self.task.classes, report=report)
         model.save(self.folder / CHOSEN, overwrite=True)
         return model
-
-    def _baseline(self) -> Path:
-        output = self.folder / "finetuned" / TASK / "baselines"
-        return baseline(BaselineJob(examples=self.examples, output=output, unlabelled=self.free))
 
     def _encoder(self, start: str | Path) -> tuple[str, Path]:
         from headstart.starts import encoder_of  # imports torch
