@@ -9,8 +9,8 @@ from typing import Annotated, cast, get_args
 import typer
 
 from components.cli.common import PARAMS, ParamsFile, Task
-from components.core.account import who
 from components.core.artifacts import changing_data
+from components.core.environment import who
 from components.core.errors import ConfigError
 from components.labelling import answers as labelling
 from components.labelling.answers import Resolve

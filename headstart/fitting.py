@@ -32,15 +32,17 @@ from components.data.tasks.data import Fields
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
+from components.interchange.published import OUTPUT_BIASES
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER
 from components.settings.cluster import ClusterSettings
+from components.settings.completion import IMPORTED, IMPORTED_TRAINING, TRAINED, TRAINED_TRAINING
+from components.settings.finetune import FinetuneSettings
 from components.settings.minutes import FIRST_MINUTES
 from components.settings.section import WITH_WORDS
 from components.settings.systems import System
 from components.settings.tasks import TaskSource
 from headstart.model import Model
-from headstart.recipes import finetuning_of, is_sentence_encoder
 from headstart.report import Report, Tried, bounds_of, dependent, tried_of
 from headstart.tables import Data, InputError
 from headstart.tasks import GROUP, TaskRows, read_task, read_unlabelled
@@ -124,11 +126,7 @@ def fit(
 
 
 def _check_numbers(*, folds: int, seed: int, minutes: float | None) -> None:
-    """Check arguments of `fit`.
-
-    Raises:
-        InputError: one is not a number, or too small.
-    """
+    """Raise InputError if an argument is not a number, or too small."""
     for name, value, least in (("folds", folds, 2), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise InputError(f"{name}: {value!r}; give a whole number from {least}")
@@ -137,11 +135,7 @@ def _check_numbers(*, folds: int, seed: int, minutes: float | None) -> None:
 
 
 def _notes(task: TaskRows, start: str | Path | None) -> list[str]:
-    """What the report says about the use of the data.
-
-    Raises:
-        InputError: the kind of task needs a start.
-    """
+    """What the report says about the use of the data; InputError if the kind of task needs a start."""
     count = len(task.unlabelled)
     notes = [*task.notes, *([f"{count} rows have no label; their texts are used without one."] if count else [])]
     if start is None:
@@ -175,8 +169,7 @@ FINE_TUNED = 2
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A model that can be kept: its score of selection, its run, its directory, and the systems of which it is the
-    chosen one."""
+    """A model that can be kept, and the systems of which it is the chosen one."""
 
     score: float
     run: RunKey
@@ -192,15 +185,7 @@ class _Candidate:
 
 
 class _Work:
-    """The working folder of a fit.
-
-    Args:
-        folder: to write in.
-        task: labelled rows.
-        unlabelled: inputs without labels.
-        folds: of the cross-validation.
-        seed: of the runs.
-    """
+    """The working folder of a fit."""
 
     def __init__(self, folder: Path, task: TaskRows, unlabelled: Sequence[Fields], *, folds: int, seed: int) -> None:
         self.folder, self.task = folder, task
@@ -234,7 +219,8 @@ class _Work:
         folds = run_folds(facts, train, np.arange(len(train)), seed=facts.seeds[0])
         collected: list[tuple[_Candidate, Vectors]] = []
         tried: list[Tried] = []
-        stages, errors = [self._baseline()], 1.0
+        output = self.folder / "finetuned" / TASK / "baselines"
+        stages, errors = [baseline(BaselineJob(examples=self.examples, output=output, unlabelled=self.free))], 1.0
         if start is not None:
             try:
                 if facts.kind in WITH_WORDS and seconds_left() < LEAST_SECONDS:
@@ -271,10 +257,6 @@ class _Work:
         model = Model(best.directory, columns=self.task.columns, classes=self.task.classes, report=report)
         model.save(self.folder / CHOSEN, overwrite=True)
         return model
-
-    def _baseline(self) -> Path:
-        output = self.folder / "finetuned" / TASK / "baselines"
-        return baseline(BaselineJob(examples=self.examples, output=output, unlabelled=self.free))
 
     def _encoder(self, start: str | Path) -> tuple[str, Path]:
         from headstart.starts import encoder_of  # imports torch
@@ -344,3 +326,53 @@ def candidates_of(output: Path, records: Sequence[dict[str, Any]]) -> list[_Cand
         systems = facts.get("systems", [first["system"]])
         collected.append(_Candidate(score, run, first.get("way", ""), directory, systems))
     return collected
+
+
+def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: float | None) -> FinetuneSettings:
+    """The settings for an encoder directory: those that a block of params.yaml has by default, with all ways to learn.
+
+    Args:
+        encoder: encoder directory.
+        rows: inputs of the task.
+        kind: of the task.
+        minutes: limit of `method: auto`; None: none.
+    """
+    facts = read_manifest(encoder, kind="encoder").facts
+    is_imported, tags = "source" in facts, kind == "tagging"
+    training: dict[str, Any] = dict(IMPORTED_TRAINING if is_imported else TRAINED_TRAINING)
+    settings: dict[str, Any] = dict(IMPORTED if is_imported else TRAINED) | {
+        "method": "auto",
+        "auto": {"minutes": minutes, **({"ways": ["features"]} if _is_large(encoder) else {})},
+        "training": training,
+    }
+    if is_sentence_encoder(encoder) and not tags:
+        settings["unit_length"] = True
+    if tags:
+        # With few steps, slots are learned only at a higher rate.
+        settings |= {"epochs": 12, "training": {**training, "rate": 4 * training["rate"]}, "words": "none"}
+    chosen = FinetuneSettings.model_validate(settings)
+    return chosen.model_copy(update=_reading(encoder, rows, chosen, kind=kind))
+
+
+def is_sentence_encoder(encoder: Path) -> bool:
+    """Whether an encoder directory holds a model of sentence embeddings: it has no output layer over the vocabulary."""
+    return any(name.endswith(OUTPUT_BIASES) for name in read_manifest(encoder).facts.get("fresh", []))
+
+
+def _is_large(encoder: Path) -> bool:
+    from components.models.encoder import architecture_of, has_large_table  # imports torch
+
+    return has_large_table(architecture_of(encoder))
+
+
+def _reading(encoder: Path, rows: Sequence[Fields], settings: FinetuneSettings, *, kind: str) -> dict[str, int | None]:
+    from components.learners.task_models.extent import reading_of
+    from components.learners.task_models.inputs import sizes_of
+    from components.learners.task_models.kinds import find_task
+    from components.models.encoder import TOKENIZER, architecture_of  # imports torch
+    from components.tokenization import load_tokenizer
+
+    model, task = architecture_of(encoder), find_task(kind)
+    sizes = sizes_of(rows, load_tokenizer(encoder / TOKENIZER), model, settings, task=task)
+    collected = reading_of(sizes, single=task.single, most=model.max_tokens)
+    return {"max_length": collected.max_length, "chunk": collected.chunk}

@@ -47,8 +47,7 @@ def load(source: str | Path, *, task: str | None = None, params: str | Path = "p
 
 
 def _best_of_run(run: Path, task: str | None) -> Path:
-    """The challenger of a task; before the stage `register` has run, the classifier with the best score of selection,
-    of equal ones the cheapest."""
+    """The challenger of a task; before `register` has run, the best classifier, of equal ones the cheapest."""
     results = run / "finetuned"
     tasks = sorted(path.name for path in results.iterdir() if path.is_dir()) if results.is_dir() else []
     if not tasks:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError, nearest
-from components.data.formats.column_names import USUAL
+from components.data.formats.dialect import USUAL
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading, lines
 from components.data.formats.rows import open_rows
@@ -258,8 +258,7 @@ def _read_file(path: Path) -> Table:
 
 
 def _is_table(path: Path) -> bool:
-    """Whether a txt file is a table, or has a label or tag in each line, and is not a list of texts, which may have
-    equally many commas."""
+    """Whether a txt file is a table or has labels or tags; texts may have equally many commas."""
     try:
         form = form_of(path)
         if form == "csv":

@@ -12,7 +12,7 @@ from typing import Final
 
 import typer
 
-from components.cli import encoders, labelling, prediction, project, registry, runs
+from components.cli import encoders, labelling, prediction, project, runs
 from components.core import threads
 from components.core.errors import ConfigError, HeadstartError, disk_full, missing_module, report
 
@@ -32,7 +32,7 @@ app = typer.Typer(
 )
 _commands = {
     command.name or getattr(command.callback, "__name__", ""): command
-    for module in (project, runs, encoders, labelling, prediction, registry)
+    for module in (project, runs, encoders, labelling, prediction)
     for command in module.app.registered_commands
 }
 for _panel, _names in PANELS.items():

@@ -172,8 +172,7 @@ def _restore_or_remove(old: Path, path: Path) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a file or folder; None if another process has removed or replaced it. The kernel releases the lock with the
-    process."""
+    """Lock a file or folder; None if another process has removed or replaced it. Ends with the process."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -324,14 +323,8 @@ def is_complete(path: Path, *, kind: str) -> bool:
 
 
 def _put_in_place(partial: Path, path: Path, *, unless_complete: str | None) -> None:
-    """Rename the directory `partial` to `path`.
-
-    A rename cannot replace a file, or a directory that contains files, so an existing one is first renamed to a name
-    from which `sweep` restores it until the new one stands.
-
-    Args:
-        unless_complete: keep an existing complete directory of this kind; None: always replace it.
-    """
+    """Rename `partial` to `path`; with `unless_complete`, keep an existing complete directory of this kind."""
+    # A rename cannot replace a file or a full directory: `sweep` restores the existing one from its interim name.
     while not _renamed(partial, path):
         if unless_complete is not None and is_complete(path, kind=unless_complete):
             return

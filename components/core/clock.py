@@ -25,12 +25,7 @@ class OutOfTimeError(Exception):
 
 @dataclass(frozen=True)
 class Clock:
-    """A limit, and what it has left out.
-
-    Attributes:
-        end: time of `time.monotonic`, which is the same in all processes of a machine; infinite without a limit.
-        left_out: names of what was left out.
-    """
+    """A limit, by `time.monotonic`, and the names of what was left out."""
 
     end: float = math.inf
     left_out: list[str] = field(default_factory=list)

@@ -1,8 +1,10 @@
-"""Environment variables within a block."""
+"""Environment variables within a block, and the account that runs this process."""
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -19,3 +21,12 @@ def variables(values: Mapping[str, str]) -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+def who() -> str:
+    """`user@host` of this process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user id without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

@@ -12,7 +12,7 @@ from typing import Any, Final
 import regex
 
 from components.core.errors import DataError
-from components.data.formats.column_names import GROUPS, LABELS, LABELS_TOO, TEXTS
+from components.data.formats.dialect import GROUPS, LABELS, LABELS_TOO, TEXTS
 from components.data.formats.words import UNSPACED
 from components.data.sampling import Rows
 from components.data.tasks.reading.records import (
@@ -434,8 +434,7 @@ def _number(value: Any, thousands: bool = False) -> float | None:
 
 
 def _are_joined_numbers(values: Sequence[Any]) -> bool:
-    """Whether values such as `3,7` are two labels, each of which is also alone, and not numbers with a decimal
-    comma."""
+    """Whether values such as `3,7` are two labels, each of which is also alone, and not decimal numbers."""
     texts = {value.strip() for value in values if isinstance(value, str)}
     joined = [text.split(",") for text in texts if "," in text]
     alone = {text for text in texts if "," not in text}

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from components.core.account import who
 from components.core.artifacts import changing_data, write_atomic
+from components.core.environment import who
 from components.core.errors import DataError, nearest
 from components.data.formats.rows import open_rows
 from components.data.formats.textkey import digest_of

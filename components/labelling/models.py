@@ -96,8 +96,7 @@ def projection(features: int) -> Floats:
 
 
 def word_features(texts: Sequence[Fields], *, labels: int) -> Floats:
-    """(N, D) with norm 1: latent semantic and word vectors, fitted on the N texts. Two texts of a row give both
-    vectors, the absolute difference and the product."""
+    """(N, D) with norm 1, of latent semantic and word vectors; two texts of a row also give difference and product."""
     from components.learners.words.features import LatentFeatures
     from components.learners.words.latent import LatentSemantics, WordMeans, dimensions_of
 

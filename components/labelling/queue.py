@@ -12,7 +12,7 @@ import numpy as np
 
 from components.core.errors import DataError
 from components.core.outputs import write_named
-from components.data.formats.spreadsheet import csv_for_people
+from components.data.formats.delimited import csv_for_people
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.labelling import models
@@ -91,8 +91,7 @@ def _training(rows: Sequence[FileRow], labels: list[str], source: TaskSource) ->
 
 
 def _known(params: Params, task: str, source: TaskSource, pool: Pool, training: Training) -> Known:
-    """Features and probabilities of the pool: by the champion if it knows all labels, otherwise by a regression on
-    features that no label has formed."""
+    """Features and probabilities of the pool: by the champion if it knows all labels, else by a regression."""
     champion = models.champion_of(params, task)
     usable = champion is not None and set(training.labels) <= set(champion.labels)
     if usable and (beliefs := models.of_champion(champion, pool.fields)) is not None:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from components.core.errors import DataError
 from components.core.outputs import write_named
-from components.data.formats.spreadsheet import csv_for_people
+from components.data.formats.delimited import csv_for_people
+from components.data.tasks.budgets import folds_of
 from components.data.tasks.data import Examples, Fields, Split
 from components.data.tasks.examples import strata_of
-from components.data.tasks.folds import folds_of
 from components.data.tasks.kinds import find_kind
 from components.labelling import models
 from components.labelling.quality import Pair, Suspect, different_twins, suspects

@@ -26,7 +26,7 @@ import psutil
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 
-from components.core.account import who
+from components.core.environment import who
 from components.core.masking import masked
 from components.core.measurements import Point, Points
 from components.settings.params import TelemetrySettings

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from components.core.account import who
+from components.core.environment import who
 from components.core.errors import RegistryError
 from components.core.masking import masked
 from components.core.measurements import run_id

@@ -15,11 +15,10 @@ import pytest
 from components.core.artifacts import read_manifest
 from components.core.errors import ConfigError
 from components.data.tasks import selection
-from components.data.tasks.budgets import sample_rows
+from components.data.tasks.budgets import folds_of, sample_rows
 from components.data.tasks.choice import choose
 from components.data.tasks.data import Answer, Fields, Split, mean_answers
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, strata_of
-from components.data.tasks.folds import folds_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
 from components.data.tasks.selection import Candidate, Data, Training, predict

@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from components.cli import main as cli
-from components.core.account import who
+from components.core.environment import who
 from components.core.errors import DataError
 from components.data.checks import record
 from components.pipeline.running import run_stage

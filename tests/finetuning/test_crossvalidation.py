@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from components.core.errors import ConfigError
-from components.data.tasks.budgets import ALL
+from components.data.tasks.budgets import ALL, folds_of
 from components.data.tasks.choice import Choice
 from components.data.tasks.examples import read_facts, read_split
-from components.data.tasks.folds import folds_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
 from components.learners.finetuning import crossvalidation, member, runs

@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 
 from components.core.errors import DataError
-from components.data.formats.json_text import loads
-from components.data.formats.lines import LINE_BYTES, Reading, lines
+from components.data.formats.lines import LINE_BYTES, Reading, lines, loads
 
 
 def read(path: Path) -> list[tuple[int, str]]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from components.data.formats.delimited import escaped, restored
 from components.data.formats.rows import open_rows
-from components.data.formats.spreadsheet import escaped, restored
 from components.labelling.answers import merge, read_answers
 from components.labelling.queue import Suggestion, write_suggestions
 from tests.example_task import write_jsonl

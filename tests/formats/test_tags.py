@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from components.data.formats.tags import PREFIXES, TagError, convert, decode, encode, inventory
+from components.data.formats.words import PREFIXES, TagError, convert, decode, encode, inventory
 
 CASES = {
     "bio": "B-x I-x B-x O B-y I-y B-x",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from components.core.account import who
+from components.core.environment import who
 from components.core.errors import DataError
 from components.data.tasks.kinds import find_kind
 from components.labelling.answers import Answer, ConflictError, merge, read_answers, undo

@@ -24,7 +24,7 @@ from components.learners.abstention import threshold_of
 from components.learners.finetuning.runs import Forecast
 from components.learners.loading import load_model
 from headstart import fit, load
-from headstart.recipes import finetuning_of
+from headstart.fitting import finetuning_of
 from headstart.report import Report, Tried
 from headstart.tables import InputError
 from headstart.tasks import read_task

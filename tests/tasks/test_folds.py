@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from components.core.errors import DataError
-from components.data.tasks.folds import folds_of
+from components.data.tasks.budgets import folds_of
 
 
 def dealt(strata: np.ndarray, count: int, seed: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-from components.data.tasks.units import units_of
+from components.data.tasks.data import units_of
 
 
 def test_copies_groups_and_documents_join_rows_also_through_others():

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from components.core.account import who
+from components.core.environment import who
 from components.core.errors import RegistryUnavailableError
 from components.core.measurements import FILE, Curve
 from components.pipeline import telemetry as live

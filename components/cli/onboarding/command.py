@@ -165,12 +165,7 @@ def _class_name(value: Any) -> str:
 def _with_group(
     keys: dict[str, Any], samples: Sequence[Rows], options: InitOptions
 ) -> tuple[dict[str, Any], list[str]]:
-    """The keys with what is done with rows without a label, and the group; which column is the group and why, in
-    words.
-
-    Args:
-        samples: of the splits, train first.
-    """
+    """Add what is done with rows without a label, and the group; with the column of the group and why, in words."""
     label = keys.get("label", keys.get("score", "label"))
     if options.no_label:
         keys = keys | {"no_label": options.no_label}

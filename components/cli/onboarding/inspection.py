@@ -138,6 +138,7 @@ def facts_of(kind: str, fields: Sequence[Fields], targets: Sequence[Sequence[flo
     texts = [" ".join(parts) for parts in fields]
     lengths = np.array([len(text) for text in texts])
     keys = [text_key(text) for text in texts]
+    folded = Counter(label.casefold() for label in labels)
     counts = Counter(int(number) for target in targets for number in target if number >= 0) if labels else Counter()
     return Facts(
         kind=kind,
@@ -151,14 +152,9 @@ def facts_of(kind: str, fields: Sequence[Fields], targets: Sequence[Sequence[flo
         overlap={},
         empty=0,
         language=language_of(texts),
-        alike=_alike(labels),
+        alike=tuple(label for label in labels if folded[label.casefold()] > 1),
         telling=_telling(fields, targets, labels) if kind == "classification" else (),
     )
-
-
-def _alike(labels: Sequence[str]) -> tuple[str, ...]:
-    folded = Counter(label.casefold() for label in labels)
-    return tuple(label for label in labels if folded[label.casefold()] > 1)
 
 
 def _telling(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from components.cli.onboarding.inspection import Facts
-from components.data.tasks.label_texts import are_words, text_of
+from components.data.tasks.reading.labels import are_words, text_of
 from components.learners.task_models.extent import Extent, reading_of
 from components.learners.words import UNSPACED
 from components.settings.completion import PASSES

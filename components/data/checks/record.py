@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from components.core.account import who
 from components.core.artifacts import write_atomic
+from components.core.environment import who
 from components.core.errors import ArtifactError
 from components.data.checks.measure import Statistics, Unit
 

@@ -9,9 +9,10 @@ Shapes: R rows of a block, C columns.
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
@@ -369,8 +370,7 @@ class _Places:
 
 
 def _row_ends(feeds: NDArray[np.int64], quotes: NDArray[np.int64], size: int) -> NDArray[np.int64] | None:
-    """Positions of the line feeds at which rows end; None if there is none near the end of a block of this size, where
-    a quote is not closed."""
+    """Positions of the line feeds at which rows end; None if a quote is not closed near the end of a block."""
     ends = feeds[np.searchsorted(quotes, feeds) % 2 == 0] if len(quotes) else feeds
     return ends if size - (int(ends[-1]) if len(ends) else 0) <= MOST_BYTES else None
 
@@ -383,3 +383,48 @@ def _fitted(fields: list[str] | str, width: int, line: int, text: str) -> list[s
     if len(fields) == width:
         return fields
     return Bad(line, f"{len(fields)} field(s) instead of {width}", text.split("\n", 1)[0])
+
+
+#: The beginning of a text that a spreadsheet takes for a formula, after any apostrophes; numbers are
+#: none. Also in full-width characters; tabs and line ends are removed before it.
+_FORMULA: Final = re.compile(r"'*(?![+-]?\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?%?\Z)[=+\-@\t\r\n＝＋－＠]")
+
+
+def escaped(value: Any) -> Any:
+    """The cell of a value: a text that a spreadsheet would take for a formula begins with an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+
+def restored(cell: str) -> str:
+    """The text of a cell that `escaped` has made."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell, 1) else cell
+
+
+def row_writer(file: Any, **dialect: Any) -> Callable[[Iterable[Any]], None]:
+    """A function that writes a row of a csv or tsv file. The module csv does not quote a carriage return, at which
+    readers end a row.
+
+    Raises:
+        csv.Error: by the function: the dialect has no quotes, and a value contains the delimiter or a line break.
+    """
+    usual = csv.writer(file, lineterminator="\n", **dialect)
+    quoted = csv.writer(file, lineterminator="\n", **dialect | {"quoting": csv.QUOTE_ALL, "quotechar": '"'})
+
+    def write(row: Iterable[Any]) -> None:
+        cells = list(row)
+        returns = any(isinstance(cell, str) and "\r" in cell for cell in cells)
+        if returns and dialect.get("quoting") == csv.QUOTE_NONE:
+            raise csv.Error("a carriage return needs quotes")
+        (quoted if returns else usual).writerow(cells)
+
+    return write
+
+
+def csv_for_people(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """A csv file for a spreadsheet, with a byte order mark, by which it is read as UTF-8."""
+    out = io.StringIO()
+    write = row_writer(out)
+    write(map(escaped, columns))
+    for row in rows:
+        write(escaped(row[name]) for name in columns)
+    return "\ufeff" + out.getvalue()

@@ -1,4 +1,4 @@
-"""The dialect of a delimited text file: its delimiter, quotes and header, given or guessed.
+"""The dialect of a delimited text file: its delimiter, quotes and header, given or guessed; usual names of columns.
 
 The delimiter and the quotes are guessed by clevercsv (van den Burg et al. 2019, "Wrangling messy CSV files by detecting
 row and type patterns"). Whether quotes are quotes is verified by the number of rows of the usual width.
@@ -14,8 +14,32 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from components.data.formats.column_names import USUAL
 from components.data.formats.delimited import Dialect, strict_rows
+
+#: Names of columns that hold a text, or a label; earlier names take precedence.
+TEXTS: Final = (
+    *("text", "sentence", "review", "utterance", "content", "body", "message", "comment", "document", "texts", "tweet"),
+    *("headline", "description", "question", "note", "feedback"),
+)
+LABELS: Final = (
+    *("label", "labels", "intent", "class", "category", "categories", "sentiment", "topic", "target", "tag"),
+    "tags",
+    "verdict",
+)
+LABELS_TOO: Final = ("gold_label", "entailment_judgment", "stars", "rating", "y", "action", "object", "type", "score")
+#: Words in the names of columns whose values are groups of rows that are not independent.
+GROUPS: Final = frozenset(
+    (
+        *("group", "customer", "client", "user", "member", "author", "speaker", "writer", "reviewer", "patient"),
+        *("account", "company", "organisation", "organization", "document", "doc", "article", "page", "book", "thread"),
+        *("conversation", "dialog", "dialogue", "session", "ticket", "case", "order", "product", "device", "id"),
+    )
+)
+#: Further names that begin a table.
+OTHERS: Final = ("id", "index", "idx", "title", "headline", "name", "date", "time", "url", "user", "group", "language")
+#: All of them.
+USUAL: Final = frozenset((*TEXTS, *LABELS, *LABELS_TOO, *OTHERS))
+
 
 #: Candidates for the delimiter. If several give all rows the same number of fields, the first is taken; the comma is
 #: last, because it also occurs in texts and numbers.
@@ -99,8 +123,7 @@ def dialect_lines(text: str, dialect: Dialect) -> list[str]:
 
 
 def _splits_all(text: str, delimiter: str, *, whole: bool) -> bool:
-    """Whether all rows, two or more, have the same number of fields, and more than one; the last row of a part of a
-    file may be cut."""
+    """Whether all rows have the same number of fields, more than one; the last row may be cut."""
     if delimiter not in text:
         return False
     rows = list(_rows(text, Dialect(delimiter)))

@@ -83,8 +83,7 @@ def detect_encoding(path: Path, sample: bytes) -> Encoding:
 
 
 def _is_mixed(sample: bytes) -> bool:
-    """Whether at least half of the lines beyond ASCII are UTF-8, as in files that were joined; in other encodings, few
-    lines are by chance."""
+    """Whether at least half of the lines beyond ASCII are UTF-8; in other encodings, few are by chance."""
     lines = [line for line in sample.split(b"\n") if not line.isascii()]
     return sum(_is_utf8(line) for line in lines) >= max(2, len(lines) / 2)
 

@@ -100,8 +100,7 @@ def _packed(path: Path) -> str:
 
 
 def _form_of_folder(path: Path) -> str:
-    """`classes` for a folder, or a file of texts, per class; `parallel` for files with equally many lines, one of which
-    holds labels."""
+    """`classes`: a folder or file of texts per class; `parallel`: files with equally many lines, one of labels."""
     if "*" in path.name:
         return "parallel"
     if any((path / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")):
@@ -169,8 +168,7 @@ def _is_lines_of_json(path: Path) -> bool:
 
 
 def _sentences(texts: Sequence[str], *, spans: bool = False) -> str | None:
-    """`conll` or `conllu` if lines are words with a tag, and empty lines between sentences; None if they are not.
-    `spans`: the tags have to be of spans, such as `B-person`."""
+    """`conll` or `conllu` if lines are words with a tag, else None. `spans`: the tags have to be of spans."""
     full = [line for line in texts if line.strip()]
     blank = len(texts) - len(full)
     words = [re.split(r"[\t ]+", line.strip()) for line in full if not line.startswith(("#", "-DOCSTART-"))]

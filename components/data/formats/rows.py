@@ -2,7 +2,7 @@
 
 The readers of `components.data.formats.tables` give the named columns to training; here, a row has all of them, for
 programs that look at a file, add columns to it or predict it. In csv and tsv, the apostrophe before a text that looks
-like a formula is removed (`components.data.formats.spreadsheet`).
+like a formula is removed (`components.data.formats.delimited`).
 
 A row that is not well formed is an error, or with `rejected` a call of that function, and the next row follows.
 """
@@ -26,11 +26,10 @@ from components.data.formats.annotations.tables import READERS as ANNOTATED
 from components.data.formats.annotations.tables import UNITS
 from components.data.formats.class_names import class_names, named
 from components.data.formats.conll import Sentence, read_conll, read_conllu
-from components.data.formats.delimited import Bad
+from components.data.formats.delimited import Bad, restored
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading, lines
 from components.data.formats.plain import parallel_files, read_classes, read_label_first, read_parallel, read_texts
-from components.data.formats.spreadsheet import restored
 from components.data.formats.squad import is_squad, read_squad
 from components.data.formats.tables import PLAIN, Layout, Table, json_rows, open_delimited, parse_object
 from components.data.formats.words import covered, words_of
@@ -193,8 +192,7 @@ def _open_parquet(path: Path, layout: Layout, rejected: Rejected) -> Rows:
 
 
 def _open_annotated(path: Path, tool: str) -> Rows | None:
-    """The records of an export of an annotation tool: their columns and labels, or the words of the text and their
-    tags. None of rows that a table holds as well."""
+    """The records of an export of an annotation tool; None of rows that a table holds as well."""
     reading = Reading()
     records = list(ANNOTATED[tool](path, reading))
     tagged = any(any(record.spans.values()) for record in records)

@@ -20,11 +20,9 @@ import pyarrow.parquet as pq
 
 from components.core.errors import DataError, nearest
 from components.data.formats.class_names import class_names, named
-from components.data.formats.column_names import USUAL
 from components.data.formats.delimited import Bad, Delimited, opened
-from components.data.formats.dialect import SAMPLE, detect_dialect, is_header
-from components.data.formats.json_text import loads
-from components.data.formats.lines import LINE_BYTES, Reading, decode, text_blocks, too_long, whole
+from components.data.formats.dialect import SAMPLE, USUAL, detect_dialect, is_header
+from components.data.formats.lines import LINE_BYTES, Reading, decode, loads, text_blocks, too_long, whole
 from components.data.formats.workbook import read_sheet
 
 #: (line or row number from 1, values of the named columns; None where a value is null)

@@ -15,10 +15,7 @@ _INVISIBLE: Final = frozenset(
 
 
 class _Words(dict[int, int]):
-    """Translation table: letters, marks and numbers to themselves, other characters to a space; filled on demand.
-
-    Marks are kept: vowels of Thai and Hindi are marks, and two words may differ in nothing else.
-    """
+    """Letters, marks (vowels of Thai and Hindi) and numbers to themselves, other characters to a space."""
 
     def __missing__(self, code: int) -> int:
         self[code] = code if unicodedata.category(chr(code))[0] in "LMN" else 0x20
@@ -26,10 +23,7 @@ class _Words(dict[int, int]):
 
 
 class _Visible(dict[int, int | None]):
-    """Translation table: invisible characters to nothing; filled on demand.
-
-    Joiners of Persian and Indic scripts and of emoji are among them: texts that differ in joiners only are one text.
-    """
+    """Invisible characters to nothing, also joiners of Persian and Indic scripts and of emoji."""
 
     def __missing__(self, code: int) -> int | None:
         invisible = code in _INVISIBLE or unicodedata.category(chr(code)) == "Cf"

@@ -114,10 +114,7 @@ def _replace_tags(text: str, tags: re.Pattern[str], replacement: str) -> str:
 
 
 def _tag_end(text: str, position: int, failed: set[int]) -> int:
-    """The end of a tag whose attributes begin at `position`; 0 if it is not a tag.
-
-    `failed` collects the ends of attributes after which no tag ends, so no attribute is read twice.
-    """
+    """The end of a tag with attributes from `position`, or 0. `failed`: ends of attributes that no tag end follows."""
     visited: list[int] = []
     while position not in failed:
         visited.append(position)

@@ -111,8 +111,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All that the group-bys read: the parts, and the keys that documents of earlier runs share with them. `old`:
-    number of documents of earlier runs. `hits`: files of `search_keys`, in document order."""
+    """The parts, the keys shared with the `old` documents of earlier runs, and the files of `search_keys`, in order."""
 
     parts: tuple[Part, ...]
     old: int

@@ -107,8 +107,7 @@ def _write(output: Path, texts: list[Fields], sources: list[str], left_out: int)
 
 
 def _sample(rows: Iterable[Fields], examples: Path, *, most: int) -> tuple[list[Fields], int]:
-    """At most `most` distinct rows, those with the smallest digests, in this order, and the number of copies of dev and
-    test that would have been among them. One digest per row is in memory; copies are searched among candidates only."""
+    """At most `most` distinct rows with the smallest digests, and the number of held-out copies among them."""
     held = HeldOut("\n".join(fields) for split in HELD_OUT for fields in read_split(examples, split).fields)
     kept: list[tuple[bytes, Fields]] = []
     copies: list[bytes] = []

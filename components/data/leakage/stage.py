@@ -81,8 +81,7 @@ class LeakageJob(Section):
 
 
 class _Rows:
-    """The texts of the rows of dev and test, numbered over both splits. `are_stored`: whether signatures are like the
-    stored ones of the corpora."""
+    """The texts of dev and test, numbered over both. `are_stored`: signatures are like those of the corpora."""
 
     def __init__(self, examples: Path, *, are_stored: bool) -> None:
         splits = {split: read_split(examples, split) for split in SEARCHED}
@@ -119,8 +118,7 @@ def _joined(fields: Fields, tagging: bool) -> str:
 
 
 def _documents_of(fields: Fields) -> list[str]:
-    """The texts of a row that can be documents: its only one; of several those that are long enough not to occur by
-    chance."""
+    """The only text of a row, or those of several that are long enough not to occur by chance."""
     if len(fields) == 1:
         return list(fields)
     return [text for text in dict.fromkeys(fields) if len(hashed_words([clean(text)])[0]) >= LEAST_WORDS]
@@ -303,10 +301,7 @@ def _in_train(job: LeakageJob, source: str, rows: _Rows) -> _Copies:
 
 
 def _system(job: LeakageJob, system: str, copies: Mapping[str, _Copies], rows: _Rows) -> dict[str, Any]:
-    """Test rows that a system or its ancestors have seen, over all of its sources, and the verdict of the rule.
-
-    Exact copies of test rows in the task's own train rows are governed by `overlap`.
-    """
+    """Test rows that a system or its ancestors have seen; `overlap` governs those of its own train rows."""
     sources = job.systems[system]
     test, none = rows.parts["test"], np.zeros(rows.counts["test"], dtype=bool)
     exact = np.logical_or.reduce([none, *(copies[source].exact[test] for source in sources)])

@@ -1,17 +1,14 @@
-"""Label budgets: the training rows of a budget, and the budgets of tasks that are learned together."""
+"""Label budgets: the training rows of a budget, their folds, and the budgets of tasks that are learned together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from components.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from components.data.tasks.data import Labels
+from components.core.errors import ConfigError, DataError
+from components.data.tasks.data import Labels
 
 #: Number that represents the budget `all`.
 ALL = -1
@@ -70,3 +67,58 @@ def refuse_unpaired(group: str, *, budgets: Mapping[str, Sequence[int]], seeds: 
         )
     if problem:
         raise ConfigError(f"together.{group}: its tasks must have {problem}")
+
+
+#: Separates these random numbers from the random numbers of a budget's sample (`sample_rows`).
+_PURPOSE = 1
+
+
+def folds_of(strata: Labels, count: int, *, seed: int, units: Labels | None = None) -> NDArray[np.int64]:
+    """The fold of each training row of a run, stratified; the rows of a unit are in one fold.
+
+    There are at most as many folds as the rarest stratum has units, so that each fold can hold each stratum; strata
+    that are in one unit only, which no second fold can hold, do not count. Units of several rows are dealt first, the
+    largest first, each to the fold with the smallest share of its strata. Then the other rows of each stratum are dealt
+    in a random order that depends on the seed. Without units of several rows, the sizes of two folds differ by at most
+    one, and so do their rows of one stratum.
+
+    Args:
+        strata: (N,) stratum of each row, for example its class; N >= 2.
+        count: maximum number of folds.
+        units: (N,) unit of each row (`components.data.tasks.data.units_of`); None: each row is a unit.
+
+    Returns:
+        (N,) numbers from 0; each fold has at least one row.
+
+    Raises:
+        DataError: there are fewer than two units.
+    """
+    names, strata = np.unique(strata, return_inverse=True)
+    units = np.arange(len(strata)) if units is None else units
+    _, units, sizes = np.unique(units, return_inverse=True, return_counts=True)
+    if len(sizes) < 2:
+        raise DataError(f"{len(strata)} training row(s) are one text or one group, too few for a cross-validation")
+    of_strata = np.bincount(np.unique(np.stack([strata, units]), axis=1)[0])
+    used = int(min(count, len(sizes), *of_strata[of_strata > 1]))
+    rows_in = np.bincount(strata)
+    folds = np.empty(len(strata), dtype=np.int64)
+    #: Rows of each stratum in each fold.
+    held = np.zeros((used, len(names)), dtype=np.int64)
+    members = np.split(np.argsort(units, kind="stable"), np.cumsum(sizes)[:-1])
+    order = np.random.default_rng([seed, _PURPOSE]).permutation(np.flatnonzero(sizes > 1))
+    for unit in order[np.argsort(-sizes[order], kind="stable")]:
+        of_unit = np.bincount(strata[members[unit]], minlength=len(names))
+        cost = (held * of_unit / rows_in).sum(1).round(9)
+        fold = min(range(used), key=lambda fold: (cost[fold], held[fold].sum()))
+        held[fold] += of_unit
+        folds[members[unit]] = fold
+    totals = held.sum(1).tolist()
+    for stratum, name in enumerate(names):
+        rows = np.flatnonzero((strata == stratum) & (sizes[units] == 1))
+        counts = held[:, stratum].tolist()
+        for row in np.random.default_rng([seed, int(name), _PURPOSE]).permutation(rows):
+            fold = min(range(used), key=lambda fold: (counts[fold], totals[fold]))
+            counts[fold] += 1
+            totals[fold] += 1
+            folds[row] = fold
+    return folds

@@ -2,7 +2,7 @@
 
 The best of several scores is often the best by chance. Therefore the simplest candidate is chosen whose score is within
 one standard error of the best one (Breiman et al. 1984, "Classification and regression trees", section 3.4.3). The
-standard error of the difference on the same rows comes from a jackknife over units (`components.data.tasks.units`).
+standard error of the difference on the same rows comes from a jackknife over units (`Split.units`).
 
 The score of the chosen candidate on the rows by which it was chosen is still too high. The score of `Choice.answers` is
 honest: the rows of each fold are answered by the candidate that was chosen on the other folds.

@@ -22,9 +22,8 @@ import pyarrow.parquet as pq
 from components.core.artifacts import read_manifest, writing
 from components.core.errors import ArtifactError, ConfigError, DataError
 from components.data.formats.annotations.tables import REASONS
-from components.data.tasks.budgets import numbered, sample_rows
+from components.data.tasks.budgets import folds_of, numbered, sample_rows
 from components.data.tasks.data import Examples, Fields, Labels, Split
-from components.data.tasks.folds import folds_of
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.results import list_column, read_columns, vectors
 from components.settings.section import Section

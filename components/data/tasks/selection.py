@@ -190,8 +190,7 @@ def predict(system: System, data: Data) -> Predictions:
 def out_of_fold(
     system: System, data: Data, *, candidates: Sequence[int], only: int | None = None
 ) -> list[list[Answer]]:
-    """For each candidate the answers to all training rows, each by the model that was fitted without the row's fold;
-    with `only`, to the rows of that fold."""
+    """Per candidate the answers to all training rows, or those of the fold `only`, by models without that fold."""
     assert data.folds is not None
     pooled: list[list[Answer]] = [[np.zeros(0, dtype=np.float32)] * len(data.train) for _ in candidates]
     for fold in np.unique(data.folds) if only is None else [only]:

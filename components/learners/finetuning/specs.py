@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from components.data.tasks.budgets import sample_rows
 from components.data.tasks.data import Fields, Split
 from components.data.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of
-from components.data.tasks.label_texts import are_words, text_of
+from components.data.tasks.reading.labels import are_words, text_of
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.heads import Statistics
 from components.learners.task_models.kinds import find_task

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, softmax
 
+from components.data.tasks.budgets import folds_of
 from components.data.tasks.calibration import loss_of, temperature_of
-from components.data.tasks.folds import folds_of
 
 #: Rounds of co-training, least confidence of a pseudo-label, and weight of the pseudo-labels relative to the labels.
 ROUNDS, CONFIDENCE, WEIGHT = 3, 0.6, 1.0

@@ -24,8 +24,8 @@ from components.cluster.inputs import CACHES, node_cache
 from components.cluster.shards import LOCAL
 from components.cluster.storage import remove_objects
 from components.cluster.work import INPUTS, SHARDS
-from components.core.account import who
 from components.core.artifacts import MANIFEST, changing_data, private_folder, write_atomic
+from components.core.environment import who
 from components.core.errors import ConfigError, DataError, StorageError
 from components.core.masking import masked
 from components.data.matching import Texts, key_of

@@ -9,7 +9,7 @@ import pytest
 
 from components.core.errors import DataError
 from components.data.formats.textkey import text_key
-from components.data.ingestion.builtin import aws, operations, tasks
+from components.data.ingestion.builtin import aws, tasks
 from components.data.ingestion.builtin import services as services_task
 from components.data.ingestion.builtin.services import mask, maskers, service_of_documents
 from components.data.ingestion.dedup import Shingles
@@ -98,7 +98,7 @@ def test_pairs_are_descriptions_and_names_of_operations():
     actual = [aws.Operation(name, html, None, None) for name, html in names.items()]
     item, two = (aws.Service(key, {}, "", tuple(actual), {}) for key in ("one", "two"))
     other = aws.Service("other", {}, "", (aws.Operation("ListTags", "lists TAGS", None, None),), {})
-    rows = operations.translations([item, two, other], without={"held out"}, left_out={"one/GetLeft", "two/GetLeft"})
+    rows = services_task.translations([item, two, other], without={"held out"}, left_out={"one/GetLeft", "two/GetLeft"})
     assert list(rows) == [
         {"id": "one/CreateDBInstance2", "source": "Creates a database.", "target": "create db instance2"},
         {"id": "one/ListTagsForResource", "source": "Lists tags.", "target": "list tags for resource"},

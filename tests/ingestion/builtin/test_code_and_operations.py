@@ -2,7 +2,8 @@
 
 import pytest
 
-from components.data.ingestion.builtin import aws, operations
+from components.data.ingestion.builtin import aws
+from components.data.ingestion.builtin import services as services_task
 from components.data.ingestion.builtin import tasks as code
 
 
@@ -96,7 +97,7 @@ def test_names_with_matching_and_other_descriptions(monkeypatch):
         "dev": [{"id": "big/GetX", "label": "big"}],
         "test": [{"id": "big/GetY", "label": "big"}, {"id": "big/PutZ", "label": "big"}],
     }
-    splits = operations.names_and_descriptions(services, documents, ["Puts a Z!\nother"])
+    splits = services_task.names_and_descriptions(services, documents, ["Puts a Z!\nother"])
     rows = {split: {(row["first"], row["second"], row["label"]) for row in actual} for split, actual in splits.items()}
     assert rows["dev"] == {("get x", "Gets the x.", "belongs"), ("get y", "Gets the x.", "other")}
     assert rows["test"] == {("get y", "Gets the y.", "belongs"), ("get x", "Gets the y.", "other")}

@@ -4,7 +4,7 @@ import pytest
 
 from components.core.errors import DataError
 from components.data.ingestion.builtin import docstrings
-from components.data.ingestion.builtin.packages import locate, python_files
+from components.data.ingestion.builtin.docstrings import locate, python_files
 
 SOURCE = b'''
 """The module.

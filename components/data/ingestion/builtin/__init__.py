@@ -18,7 +18,7 @@ from components.core.artifacts import partial_path, unwritable, write_atomic
 from components.core.errors import ArtifactError, DataError
 from components.core.progress import Progress
 from components.data.formats.textkey import text_key
-from components.data.ingestion.builtin import aws, docstrings, operations, tasks
+from components.data.ingestion.builtin import aws, docstrings, tasks
 from components.data.ingestion.builtin import services as services_task
 
 #: Megabytes per raw file of a corpus, so that a corpus has several files and a change affects some of them.
@@ -64,14 +64,14 @@ def _build(directory: Path) -> dict[str, int]:
         texts = list(aws.corpus(documents, without=held, left_out=left_out))
         counts["domain/aws"] = write_corpus(directory / "domain" / "aws", texts, megabytes=FILE_MEGABYTES)
         bar.advance()
-        translated = operations.translations(services, without=held, left_out=left_out)
+        translated = services_task.translations(services, without=held, left_out=left_out)
         counts["parallel/aws"] = write_corpus(directory / "parallel" / "aws", translated, megabytes=FILE_MEGABYTES)
         bar.advance()
         # The dev and test texts of these two tasks are also in aws-type or aws-service, so they are excluded already.
         spans = tasks.code_spans(services, types, (row["text"] for row in texts))
         counts |= _write_task(directory, "aws-code", spans)
         bar.advance()
-        names = operations.names_and_descriptions(services, by_service, (row["text"] for row in texts))
+        names = services_task.names_and_descriptions(services, by_service, (row["text"] for row in texts))
         counts |= _write_task(directory, "aws-operation", names)
         bar.advance()
     counts["general"] = write_corpus(directory / "general", docstrings.documents(), megabytes=FILE_MEGABYTES)

@@ -17,7 +17,7 @@ from typing import Any
 
 from components.core.errors import DataError
 from components.data.formats.textkey import text_key
-from components.data.ingestion.builtin.packages import locate
+from components.data.ingestion.builtin.docstrings import locate
 from components.data.ingestion.cleaning import plain_text
 
 

@@ -109,8 +109,7 @@ def _entries(value: Any, column: str, origin: Origin) -> list[Any]:
 
 
 def _spans(entry: Question, *, move: bool) -> tuple[list[tuple[int, int]], list[str]]:
-    """(start, end) of the answers, and a message for each answer that is not at its given offset; with `move`, its
-    nearest occurrence in the context."""
+    """(start, end) of the answers, moved with `move`, and messages for answers not at their given offset."""
     spans: list[tuple[int, int]] = []
     wrong: list[str] = []
     for start, text in entry.answers:

@@ -16,9 +16,8 @@ from components.data.formats.annotations.tables import READERS, UNITS
 from components.data.formats.conll import Sentence, read_conll, read_conllu
 from components.data.formats.lines import Reading
 from components.data.formats.tables import as_text
-from components.data.formats.tags import OUTSIDE, TagError, convert, inventory
 from components.data.formats.textkey import text_key
-from components.data.formats.words import covered, words_of
+from components.data.formats.words import OUTSIDE, TagError, convert, covered, inventory, words_of
 from components.data.scoring.spans import read_tags
 from components.data.scoring.tagging import Tagging
 from components.data.tasks.data import Answer, Examples, Fields

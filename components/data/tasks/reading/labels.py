@@ -18,9 +18,12 @@ there is none. Earlier versions of Headstart wrote the label into the train file
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+import regex
 
 from components.core.errors import DataError
 from components.data.formats.textkey import digest_of
@@ -93,3 +96,19 @@ def label_values(labels: Sequence[str], source: TaskSource) -> tuple[Any, ...]:
     if source.labels is not None:
         return tuple(int(name in labels) for name in source.labels)
     return (list(labels),)
+
+
+#: Fewer letters are no word.
+LEAST_LETTERS = 2
+_HAN, _LETTERS = regex.compile(r"\p{Han}"), regex.compile(r"[\p{L}\p{M}]")
+_SEPARATORS = re.compile(r"[_-]+|(?<=[a-z0-9])(?=[A-Z])")
+
+
+def text_of(label: str) -> str:
+    """A label as a text: spaces for underscores and hyphens, and before capital letters."""
+    return _SEPARATORS.sub(" ", label).strip() or label
+
+
+def are_words(texts: Iterable[str]) -> bool:
+    """Whether each text has letters, so that it can mean something to a language model; `0` has none."""
+    return all(_HAN.search(text) or len(_LETTERS.findall(text)) >= LEAST_LETTERS for text in texts)

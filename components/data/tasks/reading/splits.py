@@ -14,9 +14,8 @@ import numpy as np
 from components.core.errors import DataError
 from components.data.formats import textkey
 from components.data.scoring.intervals import MIN_GROUPS
-from components.data.tasks.data import Examples, Fields, Labels, Split
+from components.data.tasks.data import Examples, Fields, Labels, Split, units_of
 from components.data.tasks.reading.records import Origin, Position
-from components.data.tasks.units import units_of
 from components.settings.tasks import AUTO, SPLITS, TaskSource
 
 Rows = dict[str, list["Row"]]
@@ -225,7 +224,7 @@ def _nearest_unit(places: Mapping[str, float], names: Sequence[str], labels: Seq
 
 
 def _unit_names(rows: Sequence[Row]) -> list[str]:
-    """A name for each row's unit (`components.data.tasks.units`): of a group, a document or a text in it."""
+    """A name for each row's unit (`components.data.tasks.data`): of a group, a document or a text in it."""
     keys = [row.joined or row.key for row in rows]
     units = units_of(keys, [row.origin.group or None for row in rows], [row.document for row in rows])
     names: dict[int, tuple[int, str]] = {}
@@ -240,8 +239,7 @@ def _unit_names(rows: Sequence[Row]) -> list[str]:
 
 
 def _units(splits: Rows, groups: Mapping[str, list[str | None]]) -> dict[str, Labels]:
-    """The units of the rows of every split, numbered together. Slices that stand for groups (`group: auto`) and are in
-    train and in test are no units: test asks for the same slices again."""
+    """The units of all rows, numbered together. Slices for `group: auto` in train and test are no units."""
     rows = [row for split in SPLITS for row in splits[split]]
     names = [name or None for split in SPLITS for name in groups[split]]
     if not any(row.origin.group for row in rows) and {*groups["train"]} & {*groups["test"]}:
