@@ -68,8 +68,12 @@ class Peers:
 
 @dataclass(frozen=True)
 class First:
-    """From data.csv to the first prediction. `wall`, `processor`: seconds. `macro_f1`: of the predictions of
-    new.csv."""
+    """From data.csv to the first prediction.
+
+    Attributes:
+        wall, processor: seconds.
+        macro_f1: of the predictions of new.csv.
+    """
 
     wall: float
     processor: float
@@ -77,8 +81,13 @@ class First:
 
 
 class Project:
-    """An empty folder in which commands are timed. `folder`: the folder. `rows`: (text, label) of labelled rows.
-    `further`: of rows whose labels are not given."""
+    """An empty folder in which commands are timed.
+
+    Args:
+        folder: the folder.
+        rows: (text, label) of labelled rows.
+        further: of rows whose labels are not given.
+    """
 
     def __init__(self, folder: Path, rows: Sequence[tuple[str, str]], further: Sequence[tuple[str, str]]) -> None:
         self.folder = folder

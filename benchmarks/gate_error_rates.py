@@ -69,10 +69,16 @@ SLOW_TOTAL = 2.1097  # sum of 1 / (n log^2 n) from n = 2
 
 @dataclass(frozen=True)
 class World:
-    """What is simulated. `sizes`: (G,) rows of each cluster. `clustered`: whether clusters have difficulties and errors
-    of their own. Otherwise rows are independent, and the rule does not know of clusters. `noise`: whether artifacts
-    have levels of their own. `loss`: true loss of every challenger. `errors`: standard deviations of a model's errors
-    on a row and on a cluster."""
+    """What is simulated.
+
+    Attributes:
+        sizes: (G,) rows of each cluster.
+        clustered: whether clusters have difficulties and errors of their own. Otherwise rows are independent, and the
+            rule does not know of clusters.
+        noise: whether artifacts have levels of their own.
+        loss: true loss of every challenger.
+        errors: standard deviations of a model's errors on a row and on a cluster.
+    """
 
     sizes: Ints
     clustered: bool = True
@@ -107,8 +113,13 @@ class World:
 
 
 class TestSet:
-    """One sample of test rows. `labels`: (N,) true classes. `clusters`: (N,) numbers of the clusters; of the rows, if
-    they are independent. `sizes`: (G,) rows of each cluster."""
+    """One sample of test rows.
+
+    Attributes:
+        labels: (N,) true classes.
+        clusters: (N,) numbers of the clusters; of the rows, if they are independent.
+        sizes: (G,) rows of each cluster.
+    """
 
     __test__ = False  # pytest would collect it because of its name
 
@@ -174,8 +185,13 @@ def macro_f1(sums: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Gate:
-    """A rule of promotion. `error_of`: one-sided error of the k-th comparison. `per_champion`: whether k begins at 1
-    for every champion. `training`: whether the variance between seeds is part of the interval."""
+    """A rule of promotion.
+
+    Attributes:
+        error_of: one-sided error of the k-th comparison.
+        per_champion: whether k begins at 1 for every champion.
+        training: whether the variance between seeds is part of the interval.
+    """
 
     error_of: Callable[[int], float] = RULE.error_of
     per_champion: bool = False
@@ -184,8 +200,15 @@ class Gate:
     def promotes(
         self, gain: float, sampling: Variance, *, use: int, threshold: float = 0.0, seeds: float = 0.0
     ) -> bool:
-        """Whether the lower bound of an observed gain exceeds the threshold. `sampling`: variance of the gain between
-        samples of clusters. `use`: k. `seeds`: estimated variance between three seeds of each of `use` + 1 nights."""
+        """Whether the lower bound of a gain exceeds the threshold.
+
+        Args:
+            gain: observed.
+            sampling: variance of the gain between samples of clusters.
+            use: k.
+            threshold: of the rule.
+            seeds: estimated variance between three seeds of each of `use` + 1 nights.
+        """
         if gain <= threshold:
             return False
         training = [Variance(2 * seeds, 2 * (use + 1))] if self.training else []

@@ -62,7 +62,11 @@ LIMITS = {
 
 
 def run_step(name: str, *, cpu: bool) -> dict[str, Any]:
-    """Run a step in this process. Raises SystemExit: there is no GPU."""
+    """Run a step in this process.
+
+    Raises:
+        SystemExit: there is no GPU.
+    """
     # Before torch: cuBLAS reads it when it is initialised.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch

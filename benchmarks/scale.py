@@ -243,8 +243,11 @@ def run_stages(folder: Path, name: str) -> None:
 
 
 def on_nodes(folder: Path, *, count: int, kill: bool) -> StagesRun:
-    """The stages on a new cluster. `kill`: whether a node is killed when a third of the raw files are read, and another
-    one joins."""
+    """The stages on a new cluster.
+
+    Args:
+        kill: whether a node is killed when a third of the raw files are read, and another one joins.
+    """
     name = f"nodes-{count}{'-killed' if kill else ''}"
     work = folder / f"{name}-cluster"
     for hidden in (work, folder / name):

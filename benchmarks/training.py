@@ -59,8 +59,12 @@ Loss = Callable[[], Tensor]
 
 @dataclass
 class Pair:
-    """Losses of Headstart's model and of the peer on the same batch; None if the peer is not installed. `tokens`:
-    tokens of a batch. `flops`: FLOPs of the forward pass on a batch."""
+    """Losses of Headstart's model and of the peer on the same batch; None if the peer is not installed.
+
+    Attributes:
+        tokens: tokens of a batch.
+        flops: FLOPs of the forward pass on a batch.
+    """
 
     model: LanguageModel
     loss: Loss
@@ -311,8 +315,11 @@ PAIRS: dict[str, tuple[Callable[[str, torch.device], Pair], tuple[str, ...]]] = 
 def compare(
     workload: str, size: str, device: torch.device, arguments: argparse.Namespace, flops: float
 ) -> dict[str, float]:
-    """Measure both models alternately and print tokens per second; returns these and their ratio. `flops`: peak FLOPs
-    per second of the device."""
+    """Measure both models alternately and print tokens per second; returns these and their ratio.
+
+    Args:
+        flops: peak FLOPs per second of the device.
+    """
     torch.manual_seed(0)
     pair = PAIRS[workload][0](size, device)
     running = steps_of(pair, device, bf16=arguments.bf16, compiled=arguments.compile)

@@ -66,7 +66,11 @@ DRILLS = tuple(
 
 
 def run(names: Sequence[str], *, session: Session) -> list[Outcome]:
-    """Run drills one after the other; a failed one does not end the others. Raises ConfigError: unknown name."""
+    """Run drills one after the other; a failed one does not end the others.
+
+    Raises:
+        ConfigError: unknown name.
+    """
     drills = {drill.name: drill for drill in DRILLS}
     for name in names:
         if name not in drills:

@@ -32,15 +32,21 @@ _NOISE = re.compile(
 
 
 def add_folder(path: Path, *, root: Path) -> None:
-    """Run `dvc add` for a file or folder, so that its .dvc file identifies its content. Raises StageError: the command
-    failed."""
+    """Run `dvc add` for a file or folder, so that its .dvc file identifies its content.
+
+    Raises:
+        StageError: the command failed.
+    """
     # With --quiet DVC would not say why it failed.
     run_command((*DVC, "add", str(path)), source=path.name, root=root, limit_s=6 * 3600, show=False)
 
 
 def read_plan(pipeline: Path, *, root: Path) -> Plan:
-    """The plan of a dvc.yaml, computed by `flows.plan` in a separate process; see there for `Plan.problem`. Raises
-    StageError: the process crashed."""
+    """The plan of a dvc.yaml, computed by `flows.plan` in a separate process; see there for `Plan.problem`.
+
+    Raises:
+        StageError: the process crashed.
+    """
     with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
         file = Path(folder) / "plan.json"
         command = (sys.executable, "-m", "flows.plan", str(pipeline.relative_to(root)), str(file))
@@ -49,8 +55,11 @@ def read_plan(pipeline: Path, *, root: Path) -> Plan:
 
 
 def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 * 3600, show: bool = True) -> list[str]:
-    """Run a command of `headstart`, and show its output or return it only; arguments as of `run_command`. Raises
-    StageError: the command failed, with its error message."""
+    """Run a command of `headstart`, and show its output or return it only; arguments as of `run_command`.
+
+    Raises:
+        StageError: the command failed, with its error message.
+    """
     command: Sequence[str] = (sys.executable, "-m", "components.cli", *arguments)
     if not processes.WORKERS:
         # After a kill of this process nobody reads the result.
@@ -68,9 +77,18 @@ def run_command(
     beyond: StageError | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Run a command in the repository; the lines of its output. `source`: name of the stage, in front of each line and
-    in the error message. `beyond`: error if the time limit is exceeded; default: one that names the limit of dvc.yaml.
-    Raises StageError: the command failed or exceeded its time limit; the message is printed here."""
+    """Run a command in the repository.
+
+    Args:
+        source: name of the stage, in front of each line and in the error message.
+        beyond: error if the time limit is exceeded; default: one that names the limit of dvc.yaml.
+
+    Returns:
+        The lines of its output.
+
+    Raises:
+        StageError: the command failed or exceeded its time limit. The message is printed here, once per attempt.
+    """
     lines: list[str] = []
 
     def relay(line: str) -> None:

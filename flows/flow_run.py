@@ -54,8 +54,12 @@ def log(line: str) -> None:
 
 @dataclass(frozen=True)
 class Times:
-    """The times of a schedule. `cron`: cron expression, in `timezone`; not used if `every` is given. `every`: interval
-    in seconds; 0: use `cron`."""
+    """The times of a schedule.
+
+    Attributes:
+        cron: cron expression, in `timezone`; not used if `every` is given.
+        every: interval in seconds; 0: use `cron`.
+    """
 
     cron: str
     timezone: str

@@ -41,8 +41,11 @@ _REMOVING = re.compile(r"^Removing (.+)$", re.MULTILINE)
 
 
 def collect(params: Params, *, root: Path) -> Iterator[Garbage]:
-    """Everything that can be deleted by the rule of `params.gc`. Raises HeadstartError: the registry, the checkpoint
-    storage or the DVC cache cannot be read."""
+    """Everything that can be deleted by the rule of `params.gc`.
+
+    Raises:
+        HeadstartError: the registry, the checkpoint storage or the DVC cache cannot be read.
+    """
     rule = params.gc
     storage = params.cluster.storage
     storage = storage if "://" in storage else str(root / storage)
@@ -57,8 +60,11 @@ def collect(params: Params, *, root: Path) -> Iterator[Garbage]:
 
 
 def current_outputs(root: Path) -> list[Path]:
-    """The outputs of all stages of the repository, in any of its dvc.yaml files. Raises ConfigError: DVC cannot read
-    one of them."""
+    """The outputs of all stages of the repository, in any of its dvc.yaml files.
+
+    Raises:
+        ConfigError: DVC cannot read one of them.
+    """
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
@@ -70,8 +76,13 @@ def current_outputs(root: Path) -> list[Path]:
 
 
 def unused_cache(root: Path) -> Iterator[Garbage]:
-    """Files of the DVC cache that neither the working tree nor any commit uses, as one entry. A cache outside of the
-    repository may belong to others, and is left alone. Raises ConfigError: DVC failed."""
+    """Files of the DVC cache that neither the working tree nor any commit uses, as one entry.
+
+    A cache outside of the repository may belong to other repositories, too; it is left alone.
+
+    Raises:
+        ConfigError: DVC failed.
+    """
     cache = Path(_dvc(root, "cache", "dir").strip())
     if root not in cache.resolve().parents:
         print(f"{cache}: the DVC cache is outside of the repository; it is left alone")

@@ -69,8 +69,14 @@ OCCASIONS = (
 
 
 def install(address: str) -> list[str]:
-    """Create or update the automations on a Prefect server; remove them if there is nobody to tell. Returns who is
-    told, in words. Raises ConfigError: the address of the mail server is invalid."""
+    """Create or update the automations on a Prefect server; remove them if there is nobody to tell.
+
+    Returns:
+        Who is told, in words.
+
+    Raises:
+        ConfigError: the address of the mail server is invalid.
+    """
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
@@ -139,8 +145,11 @@ def _actions(page: str) -> tuple[list[Any], list[str]]:
 
 def email_address() -> str | None:
     """The receivers in the notation of Apprise (https://github.com/caronc/apprise/wiki/Notify_email), which contains
-    the mail server, localhost by default; None: no e-mail. Raises ConfigError: HEADSTART_SMTP is not the address of a
-    mail server."""
+    the mail server, localhost by default; None: no e-mail.
+
+    Raises:
+        ConfigError: HEADSTART_SMTP is not the address of a mail server.
+    """
     receivers = [part.strip() for part in os.environ.get(EMAIL, "").split(",") if part.strip()]
     if not receivers:
         return None
@@ -164,7 +173,11 @@ def _payload(occasion: Occasion, link: str) -> str:
 
 
 def send_trial() -> None:
-    """Send a message to every receiver, without Prefect's server. Raises ConfigError: a receiver does not accept it."""
+    """Send a message to every receiver, without Prefect's server.
+
+    Raises:
+        ConfigError: a receiver does not accept it.
+    """
     import httpx
     from prefect.blocks.notifications import SlackWebhook
 

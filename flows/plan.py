@@ -59,8 +59,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages in topological order. `data`: `absent`, `changed` or `same`: whether `data/` differs from data.dvc.
-    `problem`: message if DVC could not read the pipeline, or if the settings are invalid."""
+    """The stages in topological order.
+
+    Attributes:
+        data: `absent`, `changed` or `same`: whether `data/` differs from data.dvc.
+        problem: message if DVC could not read the pipeline, or if the settings are invalid.
+    """
 
     stages: tuple[Stage, ...]
     data: str = "absent"
@@ -77,8 +81,11 @@ class Plan:
         return cls(stages=tuple(Stage(**stage) for stage in stages), **raw)
 
     def refuse_problem(self) -> None:
-        """Raise `problem`, if there is one. Raises ConfigError: DVC could not read the pipeline, or the settings are
-        invalid."""
+        """Raise `problem`, if there is one.
+
+        Raises:
+            ConfigError: DVC could not read the pipeline, or the settings are invalid.
+        """
         if self.problem:
             raise ConfigError(self.problem)
 
@@ -96,9 +103,14 @@ class Plan:
 
 
 class Changes:
-    """Compares the stages of a pipeline with their last runs. If code or settings have changed since the stage
-    `identity` ran, the identities of all stages are computed here, so the reasons are those that DVC finds after that
-    stage has run. Raises ConfigError: the identities have to be computed and the settings are invalid."""
+    """Compares the stages of a pipeline with their last runs.
+
+    If code or settings have changed since the stage `identity` ran, the identities of all stages are computed here, so
+    the reasons are those that DVC finds after that stage has run.
+
+    Raises:
+        ConfigError: the identities have to be computed and the settings are invalid.
+    """
 
     def __init__(self, index: Any, repo: Any, *, params: Path) -> None:
         self.graph, self.repo = index.graph, repo

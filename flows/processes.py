@@ -68,8 +68,9 @@ def run(
     Every line that the command has written before its end is passed on. Its remaining processes are ended; a daemon
     that has left the session may keep the pipe open without blocking the caller.
 
-    Raises CommandTimeoutError: the command took longer than `limit_s` seconds; all of its processes have ended. Raises
-    CommandStoppedError: the run ends; all of its processes have ended.
+    Raises:
+        CommandTimeoutError: the command took longer than `limit_s` seconds; all of its processes have ended.
+        CommandStoppedError: the run ends; all of its processes have ended.
     """
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", buffering=0) as pipe:
@@ -164,8 +165,11 @@ def start(
     log: IO[Any] | int | None = None,
     number: signal.Signals = signal.SIGKILL,
 ) -> Popen[bytes]:
-    """Start a program in a session of its own. The kernel sends it a signal when this process ends. `log`: receives its
-    output; None: the output of this process does."""
+    """Start a program in a session of its own. The kernel sends it a signal when this process ends.
+
+    Args:
+        log: receives its output; None: the output of this process does.
+    """
     return subprocess.Popen(
         bound(command, number=number),
         cwd=directory,

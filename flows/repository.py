@@ -29,8 +29,11 @@ START_PRECISION_S = 1.0
 
 
 def find_root(start: Path) -> Path:
-    """The root of the DVC repository that contains `start`. Raises ConfigError: neither `start` nor a parent folder
-    contains `.dvc`."""
+    """The root of the DVC repository that contains `start`.
+
+    Raises:
+        ConfigError: neither `start` nor a parent folder contains `.dvc`.
+    """
     if (root := find_repository(start)) is None:
         raise ConfigError(f"{start.resolve()}: not in a DVC repository; run the command in the project's folder")
     return root
@@ -162,9 +165,12 @@ def _holds(pid: int, written: float) -> bool:
 
 
 def pipeline_of(params: Path, *, root: Path) -> Path:
-    """The dvc.yaml of a settings file, in the same folder; it is written if the settings have changed. Raises
-    ConfigError: the settings file does not exist, is outside of the repository or is not called params.yaml, the
-    settings are invalid."""
+    """The dvc.yaml of a settings file, in the same folder; it is written if the settings have changed.
+
+    Raises:
+        ConfigError: the settings file does not exist, is outside of the repository or is not called params.yaml, the
+            settings are invalid.
+    """
     params = params.resolve()
     if not params.is_file():
         raise ConfigError(f"{params}: does not exist; name the settings file with --params")

@@ -25,8 +25,14 @@ def is_retriable(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
 
 @task(name="stage", task_run_name="{stage.name}", cache_policy=NO_CACHE, retry_condition_fn=is_retriable)
 def run_stage(stage: Stage, root: Path) -> State[str]:
-    """Reproduce one stage with DVC. Returns a completed state, whose name and result are the outcome. Raises
-    StageError: the stage failed, with its error message."""
+    """Reproduce one stage with DVC.
+
+    Returns:
+        A completed state, whose name and result are the outcome.
+
+    Raises:
+        StageError: the stage failed, with its error message.
+    """
     outcome = stages.reproduce(stage, root)
     return Completed(name=outcome, message=f"{stage.name}: {outcome.lower()}", data=outcome)
 

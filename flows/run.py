@@ -61,8 +61,11 @@ BEGUN: dict[Path, Begun] = {}
 
 @contextmanager
 def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
-    """Hold the lock of a settings file's repository, start the worker, and compute the plan. Raises ConfigError: the
-    settings file or dvc.yaml is wrong."""
+    """Hold the lock of a settings file's repository, start the worker, and compute the plan.
+
+    Raises:
+        ConfigError: the settings file or dvc.yaml is wrong.
+    """
     root = find_root(file.parent)
     with (
         locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say),
@@ -127,8 +130,11 @@ def check_drift(params: Path, *, root: Path) -> None:
 
 
 def check_space(plan: Plan, *, params: Path, root: Path) -> None:
-    """Refuse a run that would fill a disk. Raises DiskSpaceError: there is too little space for the outputs, the DVC
-    cache, checkpoints or temporary files."""
+    """Refuse a run that would fill a disk.
+
+    Raises:
+        DiskSpaceError: there is too little space for the outputs, the DVC cache, checkpoints or temporary files.
+    """
     stages = wanted(plan)
     reasons = {stage.name for stage in stages if stage.reasons}
     running = [stage.name for stage in stages if plan.ancestors({stage.name}) & reasons]

@@ -35,8 +35,11 @@ REPLACE_S = 20.0
 
 @contextmanager
 def owned(root: Path, *, name: str, what: str, replace: bool) -> Iterator[None]:
-    """Own a schedule of a repository within the block; `replace`: end the present owner first. Raises ConfigError:
-    another process owns it, or the name is invalid."""
+    """Own a schedule of a repository within the block; `replace`: end the present owner first.
+
+    Raises:
+        ConfigError: another process owns it, or the name is invalid.
+    """
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,59}", name):
         raise ConfigError(f"--name {name!r}: must consist of lower-case letters, digits and dashes, such as nightly")
     path = root / STATE / "schedules" / f"{name}.lock"
@@ -97,9 +100,13 @@ class Flags:
 
 
 def schedule(times: Times, options: Flags) -> None:
-    """Serve the deployment `retrain/NAME` or `sync/NAME` until SIGTERM or Ctrl-C, which pause it. Raises ConfigError:
-    the file does not exist, the name is invalid, the port is in use, or another process serves the name;
-    TransientError: the Prefect server does not answer."""
+    """Serve the deployment `retrain/NAME` or `sync/NAME` until SIGTERM or Ctrl-C, which pause it.
+
+    Raises:
+        ConfigError: the file does not exist, the name is invalid, the port is in use, or another process serves the
+            name.
+        TransientError: the Prefect server does not answer.
+    """
     params, name = options.params, options.name
     file = params.resolve()
     if not file.is_file():
@@ -123,7 +130,11 @@ def schedule(times: Times, options: Flags) -> None:
 
 
 def checked(cron: str) -> str:
-    """A valid cron expression. Raises ConfigError: the expression is invalid."""
+    """A valid cron expression.
+
+    Raises:
+        ConfigError: the expression is invalid.
+    """
     from prefect.client.schemas.schedules import CronSchedule
 
     try:
@@ -133,8 +144,11 @@ def checked(cron: str) -> str:
 
 
 def checked_timezone(name: str) -> str:
-    """A valid name of a time zone; this machine's time zone if `name` is empty. Raises ConfigError: there is no such
-    time zone."""
+    """A valid name of a time zone; this machine's time zone if `name` is empty.
+
+    Raises:
+        ConfigError: there is no such time zone.
+    """
     zone = name or tzlocal.get_localzone_name() or "UTC"
     try:
         return zoneinfo.ZoneInfo(zone).key

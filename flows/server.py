@@ -78,8 +78,11 @@ class OwnServer(Server):
         super().__init__(f"http://{HOST}:{self._port}/api", auth_file(root).read_text())
 
     def start(self) -> None:
-        """Return when the server answers. Raises ConfigError: the port is used by another program, or the server does
-        not start."""
+        """Return when the server answers.
+
+        Raises:
+            ConfigError: the port is used by another program, or the server does not start.
+        """
         page = self.address.removesuffix("/api")
         if try_lock(self._lock):
             if in_use(self._port):
@@ -125,8 +128,12 @@ class OwnServer(Server):
 @contextmanager
 def server(*, port: int, root: Path) -> Iterator[Server]:
     """The Prefect server that `PREFECT_API_URL` names, or the repository's own, at `port` unless it runs already.
-    Within the block `PREFECT_API_URL` is its address, and `PREFECT_API_AUTH_STRING` what it asks for. Raises
-    ConfigError: the port is used by another program, or the server does not start."""
+
+    Within the block `PREFECT_API_URL` is its address, and `PREFECT_API_AUTH_STRING` what it asks for.
+
+    Raises:
+        ConfigError: the port is used by another program, or the server does not start.
+    """
     if address := os.environ.get(ADDRESS):
         yield Server(address, os.environ.get(AUTH))
         return

@@ -95,9 +95,12 @@ class Replaced(BaseException):
 
 
 def serve(schedule: Schedule, *, root: Path, server: Server, replace: bool = False, catch_up: bool = True) -> None:
-    """Create the deployment `retrain/NAME`, or `sync/NAME`, and run Prefect's runner until SIGTERM or Ctrl-C. Raises
-    ConfigError: another repository or host serves the name on this server, or a work pool does; TransientError: the
-    server does not answer."""
+    """Create the deployment `retrain/NAME`, or `sync/NAME`, and run Prefect's runner until SIGTERM or Ctrl-C.
+
+    Raises:
+        ConfigError: another repository or host serves the name on this server, or a work pool does.
+        TransientError: the server does not answer.
+    """
     settings: dict[Any, Any] = {PREFECT_API_URL: server.address}
     if server.auth:
         settings[PREFECT_API_AUTH_STRING] = server.auth
@@ -169,8 +172,11 @@ def _start_runner(schedule: Schedule, *, root: Path) -> subprocess.Popen[bytes]:
 
 
 def create(client: SyncPrefectClient, schedule: Schedule, *, replace: bool) -> UUID:
-    """Create or change the deployment, and pause the one of the other flow with the same name. Raises ConfigError:
-    another repository or host serves the name on this server, or a work pool does."""
+    """Create or change the deployment, and pause the one of the other flow with the same name.
+
+    Raises:
+        ConfigError: another repository or host serves the name on this server, or a work pool does.
+    """
     present, other = (_read(client, f"{schedule.flow(other=way).name}/{schedule.name}") for way in (False, True))
     if present is not None and present.work_pool_name:
         raise ConfigError(

@@ -45,7 +45,11 @@ from flows.terminal import BudgetError, StageError, terminal
 
 
 class Spending:
-    """What a run has cost so far. `seconds`: in which stages ran; those in which several ran count once."""
+    """What a run has cost so far.
+
+    Attributes:
+        seconds: in which stages ran; those in which several ran count once.
+    """
 
     def __init__(self, params: Params, *, root: Path) -> None:
         self.params, self.root = params, root
@@ -82,8 +86,11 @@ class Spending:
         return f"{total.seconds / 3600:.2f} hours, and budget.hours is {limit:g}" if over else ""
 
     def refuse(self, stages: Mapping[Stage, str]) -> None:
-        """Check that the stages are not expected to exceed the budget. Raises BudgetError: they are; nothing has
-        run."""
+        """Check that the stages are not expected to exceed the budget.
+
+        Raises:
+            BudgetError: they are; nothing has run.
+        """
         if self.params.budget.hours is None or not stages:
             return
         total = costs.total(self.estimates(stages))
@@ -100,8 +107,11 @@ class Spending:
             )
 
     def begin(self, stage: Stage) -> Stage:
-        """Note that a stage begins; returns the stage with the time at which the budget is used up. Raises BudgetError:
-        it is used up already."""
+        """Note that a stage begins; returns the stage with the time at which the budget is used up.
+
+        Raises:
+            BudgetError: it is used up already.
+        """
         limit = self.params.budget.hours
         self._count()
         left = math.inf if limit is None else 3600 * limit - self.seconds
@@ -144,9 +154,13 @@ OUTCOMES = {
 
 @dataclass(frozen=True)
 class Engine:
-    """What executes the stages. `run`: stage and root of the repository -> its outcome: Completed, Cached (the output
-    of an earlier run was restored) or Skipped. A stage that crashes is repeated. `concurrent`: whether `run` may be
-    called by several threads."""
+    """What executes the stages.
+
+    Attributes:
+        run: stage and root of the repository -> its outcome: Completed, Cached (the output of an earlier run was
+            restored) or Skipped. A stage that crashes is repeated.
+        concurrent: whether `run` may be called by several threads.
+    """
 
     run: Callable[[Stage, Path], str]
     skip: Callable[[Stage], object]
@@ -188,8 +202,12 @@ def run_pipeline(file: Path, *, engine: Engine, rebuild: bool = False) -> dict[s
 
 
 def act_on_registry(params: Path, *, engine: Engine) -> None:
-    """Run the stages that act on the registry. Raises ConfigError: the settings or dvc.yaml are wrong; StageError: the
-    registry cannot be reached, or there is nothing to register."""
+    """Run the stages that act on the registry.
+
+    Raises:
+        ConfigError: the settings or dvc.yaml are wrong.
+        StageError: the registry cannot be reached, or there is nothing to register.
+    """
     file = params.resolve()
     root = find_root(file.parent)
     announce()
@@ -317,8 +335,11 @@ def _stopping(running: Mapping[Future[str], _Running]) -> Iterator[None]:
 
 
 def reproduce(stage: Stage, root: Path) -> str:
-    """Reproduce one stage with DVC, once; returns its outcome. Raises StageError: the stage failed, with its error
-    message."""
+    """Reproduce one stage with DVC, once; returns its outcome.
+
+    Raises:
+        StageError: the stage failed, with its error message.
+    """
     usual = {each.stage: each.seconds for each in History(root).read()}.get(stage.name)
     terminal.begin(stage.name, reasons=stage.reasons, usual_s=usual)
     for reason in stage.reasons[:3]:

@@ -18,8 +18,11 @@ from components.settings.loading import load_params
 
 
 def lines(*, root: Path, params: Path, decided: bool = True) -> list[str]:
-    """The summary of a run. `decided`: whether the stage `promote` has run; otherwise its decision comes from an
-    earlier run."""
+    """The summary of a run.
+
+    Args:
+        decided: whether the stage `promote` has run; otherwise its decision comes from an earlier run.
+    """
     settings = load_params(params)
     out = root / settings.run.out
     content = [line for task in settings.run.tasks for line in scores(out, task)]

@@ -77,10 +77,17 @@ SHOWN = 5
 
 @flow(name="sync", flow_run_name=run_name)
 def sync(params: str = "params.yaml", *, push: bool = True) -> None:
-    """Pull, retrain, push and commit. `push`: whether to push to the DVC remote and, unless HEADSTART_PUSH is `false`,
-    to git's upstream; the commit is made in any case. Raises ConfigError: the repository has changes of its own, or its
-    history has diverged from the upstream's. Raises TransientError: the upstream does not answer. Raises StageError: a
-    command failed; nothing has been committed."""
+    """Pull, retrain, push and commit.
+
+    Args:
+        push: whether to push to the DVC remote and, unless HEADSTART_PUSH is `false`, to git's upstream; the commit is
+            made in any case.
+
+    Raises:
+        ConfigError: the repository has changes of its own, or its history has diverged from the upstream's.
+        TransientError: the upstream does not answer.
+        StageError: a command failed; nothing has been committed.
+    """
     begin_scheduled()
     file = Path(params).resolve()
     root = find_root(file.parent)
@@ -99,9 +106,12 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
 
 
 def pull(root: Path) -> list[str]:
-    """Take the commits of the upstream branch, and the data that they name; returns what was taken, in words. Raises
-    ConfigError: files that git tracks have changed here, or data has changed both here and in the upstream;
-    TransientError: the upstream does not answer."""
+    """Take the commits of the upstream branch, and the data that they name; returns what was taken, in words.
+
+    Raises:
+        ConfigError: files that git tracks have changed here, or data has changed both here and in the upstream.
+        TransientError: the upstream does not answer.
+    """
     if (root / STATE / REBASING).exists():
         with suppress(ConfigError):  # it had not begun, or has ended
             git(root, "rebase", "--abort")
@@ -143,8 +153,12 @@ def pull(root: Path) -> list[str]:
 
 
 def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
-    """Rebase the branch onto its upstream; returns what is new, in words. `changed`: records left by a run, which the
-    next one writes again, except for what a person has accepted."""
+    """Rebase the branch onto its upstream; returns what is new, in words.
+
+    Args:
+        changed: records that a run has left uncommitted; the next run writes them again, but what a person has
+            accepted is kept.
+    """
     new = git(root, "log", "--format=%h %s (%an)", f"HEAD..{upstream}").splitlines()
     if not new:
         return f"no new commits of {upstream}"
@@ -182,8 +196,13 @@ def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
 
 
 def _rebase(root: Path, upstream: str) -> None:
-    """Rebase the branch onto its upstream, which wins where both have changed a record that the next run writes anew.
-    Raises ConfigError: they have changed other files; the branch is as it was."""
+    """Rebase the branch onto its upstream.
+
+    Where both have changed a record that the next run writes anew, the upstream's is taken.
+
+    Raises:
+        ConfigError: they have changed other files; the branch is as it was.
+    """
     step: tuple[str, ...] = ("rebase", "--quiet", upstream)
     while True:
         try:
@@ -225,8 +244,13 @@ def _two_data(root: Path, upstream: str) -> str:
 
 def publish(root: Path, *, decisions: Sequence[str], push: bool) -> list[str]:
     """Push the outputs and commit the records of a run; nothing if a run has changed nothing. Returns what was done.
-    Commits that others have pushed during the run are taken before the push. Raises TransientError: the upstream does
-    not answer. Raises StageError: the outputs could not be pushed; nothing has been committed."""
+
+    Commits that others have pushed during the run are taken before the push.
+
+    Raises:
+        TransientError: the upstream does not answer.
+        StageError: the outputs could not be pushed; nothing has been committed.
+    """
     report = []
     if push and _remote(root):
         run_command([*DVC, "push", "--quiet"], source=SOURCE, root=root, limit_s=TRANSFER_S)
@@ -281,8 +305,12 @@ def _ask(root: Path, *arguments: str) -> str:
 
 
 def git(root: Path, *arguments: str, limit_s: float = GIT_S) -> str:
-    """The output of a git command. Raises ConfigError: the command failed, with git's message. Raises TransientError:
-    it exceeded its time limit; all of its processes have ended."""
+    """The output of a git command.
+
+    Raises:
+        ConfigError: the command failed, with git's message.
+        TransientError: it exceeded its time limit; all of its processes have ended.
+    """
     # Without a terminal git must not ask for a password, or for the message of a commit.
     variables = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
     with subprocess.Popen(

@@ -108,7 +108,11 @@ class Monitor:
 
     @contextmanager
     def stage(self, stage: Stage) -> Iterator[Recorded]:
-        """A stage that may run, whose outcome the caller sets. Raises StageError: raised by the stage."""
+        """A stage that may run, whose outcome the caller sets.
+
+        Raises:
+            StageError: raised by the stage.
+        """
         recorded = Recorded()
         if stage.group == IDENTITY or not self._settings.telemetry.is_on:
             yield recorded

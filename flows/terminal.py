@@ -35,8 +35,11 @@ PROGRESS = re.compile(r"\s\d+%\s.*\bleft$")
 
 
 class StageError(HeadstartError):
-    """A command of a run failed; its message has been printed. `final`: whether a retry is useless, because the user
-    has to act first."""
+    """A command of a run failed; its message has been printed.
+
+    Attributes:
+        final: whether a retry is useless, because the user has to act first.
+    """
 
     def __init__(self, message: str, *, final: bool) -> None:
         super().__init__(message)
@@ -88,8 +91,12 @@ class Terminal:
         self.say(f"{outcome}{took}{f' ({left})' if left else ''}", source=stage, stays=True)
 
     def say(self, line: str, *, source: str = "", stays: bool = False, important: bool = False) -> None:
-        """Print a line. `stays`: whether it is not overwritten on a terminal; lines without a stage stay. `important`:
-        whether it is printed with the style `quiet`."""
+        """Print a line.
+
+        Args:
+            stays: whether it is not overwritten on a terminal; lines without a stage stay.
+            important: whether it is printed with the style `quiet`.
+        """
         line = masked(line)
         if self.style == "json":
             if line:

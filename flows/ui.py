@@ -53,8 +53,12 @@ class Flags:
 
 
 def ui(options: Flags) -> None:
-    """Serve the pages until SIGTERM, Ctrl-C or the end of one of them. Raises ConfigError: a port is used by another
-    program, or a server does not start; RegistryError: the port of the pages is used by another program."""
+    """Serve the pages until SIGTERM, Ctrl-C or the end of one of them.
+
+    Raises:
+        ConfigError: a port is used by another program, or a server does not start.
+        RegistryError: the port of the pages is used by another program.
+    """
     params = options.params.resolve()
     root = find_root(params.parent)
     os.chdir(root)
@@ -120,8 +124,11 @@ def mlflow_page(
     registry: RegistrySettings, *, root: Path, port: int
 ) -> Iterator[tuple[str, subprocess.Popen[bytes] | None]]:
     """The address of MLflow's page on a registry, and its process: the server that is the registry's address (None), or
-    one that ends with the block. Raises ConfigError: the port is used by another program, or the server does not
-    start."""
+    one that ends with the block.
+
+    Raises:
+        ConfigError: the port is used by another program, or the server does not start.
+    """
     if registry.address.startswith(("http://", "https://")):
         parts = urllib.parse.urlsplit(registry.address)
         # A link is shown in the page, so it holds no password; MLflow's page asks for it.

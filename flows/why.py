@@ -18,8 +18,14 @@ from flows.repository import active_run, find_root, pipeline_of
 
 
 def explain(plan: Plan, names: Iterable[str] = ()) -> Iterator[str]:
-    """The reasons for which stages would run, or that they are up to date. `names`: stages (`pretrain`, all of its
-    items) or items (`pretrain@ulmfit`); by default all that would run. Raises ConfigError: unknown stage."""
+    """The reasons for which stages would run, or that they are up to date.
+
+    Args:
+        names: stages (`pretrain`, all of its items) or items (`pretrain@ulmfit`); by default all that would run.
+
+    Raises:
+        ConfigError: unknown stage.
+    """
     stages = list(_named(plan, list(names)))
     if not names:
         stages = [stage for stage in plan.stages if stage.reasons]
@@ -50,8 +56,11 @@ def _named(plan: Plan, names: Sequence[str]) -> Iterator[Stage]:
 
 
 def plan_to_explain(params: Path) -> Plan:
-    """The plan of a settings file, with the files that have changed; makes the repository the working directory. Raises
-    ConfigError: a run is changing the outputs, or the settings or dvc.yaml are wrong."""
+    """The plan of a settings file, with the files that have changed; makes the repository the working directory.
+
+    Raises:
+        ConfigError: a run is changing the outputs, or the settings or dvc.yaml are wrong.
+    """
     file = params.resolve()
     root = find_root(file.parent)
     pipeline = pipeline_of(file, root=root)

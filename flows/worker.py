@@ -47,8 +47,11 @@ SHELL = frozenset("$`|&;<>()*?[]{}~#!\\\n'\"")
 
 
 class Fork:
-    """A process of the worker, with the parts of `subprocess.Popen` that `flows.processes` uses. Raises
-    ConnectionError: the worker has ended."""
+    """A process of the worker, with the parts of `subprocess.Popen` that `flows.processes` uses.
+
+    Raises:
+        ConnectionError: the worker has ended.
+    """
 
     def __init__(self, answers: socket.socket) -> None:
         self._answers = answers
@@ -107,9 +110,15 @@ class Worker:
         output: int,
         background: bool = False,
     ) -> Fork:
-        """Execute `PYTHON -m MODULE ARGUMENT ...`. `output`: descriptor for both streams. `background`: whether further
-        commands are executed before its end, of which it then gives no notice. Raises OSError: the worker has ended, or
-        the environment is too large for a message."""
+        """Execute `PYTHON -m MODULE ARGUMENT ...`.
+
+        Args:
+            output: descriptor for both streams.
+            background: whether further commands are executed before its end, of which it then gives no notice.
+
+        Raises:
+            OSError: the worker has ended, or the environment is too large for a message.
+        """
         _, _, module, *arguments = command
         request = {
             "module": module,

@@ -126,7 +126,11 @@ def fit(
 
 
 def _check_numbers(*, folds: int, seed: int, minutes: float | None) -> None:
-    """Raise InputError if an argument is not a number, or too small."""
+    """Check arguments of `fit`.
+
+    Raises:
+        InputError: one is not a number, or too small.
+    """
     for name, value, least in (("folds", folds, 2), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise InputError(f"{name}: {value!r}; give a whole number from {least}")
@@ -135,7 +139,11 @@ def _check_numbers(*, folds: int, seed: int, minutes: float | None) -> None:
 
 
 def _notes(task: TaskRows, start: str | Path | None) -> list[str]:
-    """What the report says about the use of the data; InputError if the kind of task needs a start."""
+    """What the report says about the use of the data.
+
+    Raises:
+        InputError: the kind of task needs a start.
+    """
     count = len(task.unlabelled)
     notes = [*task.notes, *([f"{count} rows have no label; their texts are used without one."] if count else [])]
     if start is None:

@@ -281,7 +281,11 @@ def _labels(
 
 
 def _texts(table: Table, label: str | None) -> list[str]:
-    """The one or two columns of text, or the column of the words; InputError if none holds text."""
+    """The column, or two columns, of text, or the column of the words with tags.
+
+    Raises:
+        InputError: no column holds text.
+    """
     words = [name for name in table.columns if name.lower() in WORDS and name != label][:1]
     tagged = any(name.lower() in TAGS for name in table.columns)
     if words and tagged and any(isinstance(value, list) for value in table.columns[words[0]]):

@@ -119,8 +119,11 @@ def learn(key: Key, prepared: Prepared, arguments: argparse.Namespace) -> dict[s
 
 def take_general_model(params: Params, shared: Path) -> None:
     """Make the model of the general text in the folder `shared` if it is not there, and link it and its inputs.
-    `params`: of the set; the outputs of its stages are relative to the working directory. `shared`: relative to the
-    working directory; the same for all sets with this general text."""
+
+    Args:
+        params: of the set; the outputs of its stages are relative to the working directory.
+        shared: relative to the working directory; the same for all sets with this general text.
+    """
     from components.pipeline.stages import STAGES
 
     jobs = [(stage, STAGES[stage].items(params)[item]) for stage, item in GENERAL.items()]

@@ -43,8 +43,15 @@ Fields = list[str]
 
 @dataclass(frozen=True)
 class Cell:
-    """One request. `train`: N inputs of one or two texts, with `labels` (N,). `test`: M inputs. `encoder`: folder of
-    the sentence encoder. `draw`: seed. `cache`: folder for what several cells share."""
+    """One request.
+
+    Attributes:
+        train: N inputs of one or two texts, with `labels` (N,).
+        test: M inputs.
+        encoder: folder of the sentence encoder.
+        draw: seed.
+        cache: folder for what several cells share.
+    """
 
     name: str
     train: list[Fields]

@@ -28,9 +28,16 @@ from components.settings.tasks import TaskSource
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set. `source`: keys of `data.tasks.<name>`, `path` relative to the folder of the data. `budgets`: per
-    class. `general`: folder and text column of general text in the same language. `unlabelled`: file of texts of the
-    domain, and the most rows of it; None: the texts of train. `max_length`: pieces per text that Headstart reads."""
+    """One data set.
+
+    Attributes:
+        title: name in tables.
+        source: keys of `data.tasks.<name>`; `path` is relative to the folder of the data.
+        budgets: label budgets per class.
+        general: folder and text column of general text in the same language, for pretraining.
+        unlabelled: file of unlabelled texts of the domain, and the most rows of it; None: the texts of train.
+        max_length: pieces per text that Headstart reads.
+    """
 
     title: str
     source: dict[str, Any]
@@ -89,8 +96,15 @@ SETS: dict[str, DataSet] = {
 
 @dataclass(frozen=True)
 class Prepared:
-    """A set on disk. `folder`: with the files of the module's docstring. `names`: the labels. `labels`: (N,) label
-    indices of train. `truth`: (M,) label indices of test. `digest`: SHA-256 of the prepared rows."""
+    """A set on disk.
+
+    Attributes:
+        folder: with the files of the module's docstring.
+        names: the labels.
+        labels: (N,) label indices of train.
+        truth: (M,) label indices of test.
+        digest: SHA-256 of the prepared rows.
+    """
 
     folder: Path
     names: list[str]
@@ -104,8 +118,13 @@ class Prepared:
 
 
 def prepare(name: str, *, data: Path, folder: Path) -> Prepared:
-    """Prepare a set, or read what was prepared before. `name`: key of SETS. `data`: folder of the raw data sets.
-    `folder`: to write below."""
+    """Prepare a set, or read what was prepared before.
+
+    Args:
+        name: key of SETS.
+        data: folder of the raw data sets.
+        folder: to write below.
+    """
     target = folder / name
     facts = target / "set.json"
     if not facts.is_file():

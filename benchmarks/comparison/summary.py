@@ -64,8 +64,12 @@ Table = dict[tuple[str, int], dict[str, dict[int, dict[str, Any]]]]
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of one system in one row of a table. `draws`: (S,) one score per draw. `without`: (S, N) without each test
-    row."""
+    """Scores of one system in one row of a table.
+
+    Attributes:
+        draws: (S,) one score per draw.
+        without: (S, N) without each test row.
+    """
 
     draws: Floats
     without: Floats

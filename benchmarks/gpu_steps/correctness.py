@@ -70,7 +70,11 @@ class CountingStore:
 
 
 def model_of(family: str, *, dropout: float = 1.0) -> LanguageModel:
-    """The family's test model, with the same weights in every call. `dropout`: factor of the dropout rates."""
+    """The family's test model, with the same weights in every call.
+
+    Args:
+        dropout: factor of the dropout rates.
+    """
     torch.manual_seed(0)
     model = build_model(family, vocabulary=len(PIECES), settings=FAMILIES[family].tiny)
     tokenizer = OpenWordTokenizer(PIECES, segmentation=Segmentation("none"), lowercase=True, strip_accents=True)

@@ -100,8 +100,12 @@ class World:
 
 @dataclass(frozen=True)
 class Worker:
-    """Context that a training function receives in addition to its job. `publish`: reports progress, as named numbers,
-    to the process that started the training. It is cheap, and calls in quick succession may be dropped."""
+    """Context that a training function receives in addition to its job.
+
+    Attributes:
+        publish: reports progress, as named numbers, to the process that started the training. It is cheap, and calls in
+            quick succession may be dropped.
+    """
 
     world: World = field(default_factory=World)
     publish: Callable[[Mapping[str, float]], None] = lambda numbers: None

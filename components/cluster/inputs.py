@@ -95,10 +95,18 @@ def node_cache() -> Path:
 
 
 def on_this_node(job: Job, inputs: Sequence[Input], fetch: Fetch, *, cache: Path | None = None) -> Job:
-    """The job with paths that exist on this node; copies the inputs that are missing here. An absolute path of the
-    driver that is no input is a cache of the driver (frozen-encoder features): if its folder does not exist on this
-    node, a folder of the node's cache takes its place. `cache`: of this node; by default `node_cache()`. Only this user
-    may enter it. Raises ArtifactError: the cache belongs to another user; TrainingError: an input cannot be copied."""
+    """The job with paths that exist on this node; copies the inputs that are missing here.
+
+    An absolute path of the driver that is no input is a cache of the driver (frozen-encoder features): if its folder
+    does not exist on this node, a folder of the node's cache takes its place.
+
+    Args:
+        cache: of this node; by default `node_cache()`. Only this user may enter it.
+
+    Raises:
+        ArtifactError: the cache belongs to another user.
+        TrainingError: an input cannot be copied.
+    """
     cache = private_folder(cache or node_cache())
     places = {each.path: _obtain(each, fetch, cache) for each in inputs}
     trim(cache / "inputs", keep=set(places.values()))
@@ -156,7 +164,11 @@ def _copy(wanted: Input, fetch: Fetch, target: Path) -> None:
 
 def cache_bytes() -> int:
     """Size limit in bytes of each of a node's two caches, for inputs and for files of steps (HEADSTART_CACHE_GB). The
-    least recently used entries are removed first. Raises ConfigError: the variable is not a positive number."""
+    least recently used entries are removed first.
+
+    Raises:
+        ConfigError: the variable is not a positive number.
+    """
     given = os.environ.get("HEADSTART_CACHE_GB") or "50"
     try:
         if (gigabytes := float(given)) > 0:

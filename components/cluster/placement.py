@@ -46,8 +46,12 @@ class WorkerPlan:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Runs that do not communicate. Each has one processor. `at_once`: maximum number of runs at the same time, on all
-    nodes. `per_gpu`: runs that share a GPU; 0: runs have no GPU."""
+    """Runs that do not communicate. Each has one processor.
+
+    Attributes:
+        at_once: maximum number of runs at the same time, on all nodes.
+        per_gpu: runs that share a GPU; 0: runs have no GPU.
+    """
 
     at_once: int
     per_gpu: int = 0
@@ -59,8 +63,11 @@ class RunPlan:
 
 
 def check_gpus(nodes: Sequence[Node], wanted: int | None) -> None:
-    """Check that there are as many GPUs as `cluster.gpus` asks for (None: any number). Raises ConfigError: there are
-    fewer."""
+    """Check that there are as many GPUs as `cluster.gpus` asks for (None: any number).
+
+    Raises:
+        ConfigError: there are fewer.
+    """
     held = sum(node.gpus for node in nodes)
     if wanted is not None and held < wanted:
         raise ConfigError(
@@ -72,10 +79,15 @@ def check_gpus(nodes: Sequence[Node], wanted: int | None) -> None:
 def plan_workers(
     nodes: Sequence[Node], *, workers: int | Literal["auto"], rows: int, wanted: int | None = None
 ) -> WorkerPlan:
-    """One worker per GPU; without GPUs one per node with all of its processors. `rows`: of the global batch; `auto`
-    uses the largest number of workers that divides it. 0: no restriction. `wanted`: `cluster.gpus`; `auto` uses at most
-    so many. Raises ConfigError: more workers than GPUs, or than processors if there is no GPU; or fewer GPUs than
-    `wanted`."""
+    """One worker per GPU; without GPUs one per node with all of its processors.
+
+    Args:
+        rows: of the global batch; `auto` uses the largest number of workers that divides it. 0: no restriction.
+        wanted: `cluster.gpus`; `auto` uses at most so many.
+
+    Raises:
+        ConfigError: more workers than GPUs, or than processors if there is no GPU; or fewer GPUs than `wanted`.
+    """
     check_gpus(nodes, wanted)
     gpus, cpus = sum(node.gpus for node in nodes), sum(node.cpus for node in nodes)
     owned = gpus or cpus

@@ -76,7 +76,11 @@ RAY_ENVIRONMENT = {
 @contextmanager
 def connected(settings: ClusterSettings) -> Iterator[None]:
     """A connection to a Ray cluster: the existing connection, else the cluster at the address, else (`local`) a new
-    cluster on this machine. Raises TrainingError: no cluster can be reached at the address."""
+    cluster on this machine.
+
+    Raises:
+        TrainingError: no cluster can be reached at the address.
+    """
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     address = address_of(settings)
@@ -294,8 +298,12 @@ class _Exchange:
         ray.get(ray.get_actor(self.actor).put.remote(key, value))
 
     def on_this_node(self, job: Job) -> Job:
-        """The job with paths that exist on the node of this worker. Raises ConfigError: the storage is a folder that
-        this node does not share; TrainingError: an input cannot be copied."""
+        """The job with paths that exist on the node of this worker.
+
+        Raises:
+            ConfigError: the storage is a folder that this node does not share.
+            TrainingError: an input cannot be copied.
+        """
         import ray
 
         if self.inputs is None:

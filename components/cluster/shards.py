@@ -58,8 +58,11 @@ def _run_alone(step: _Step) -> Facts:
 
 @dataclass(frozen=True)
 class Steps:
-    """Runs the steps of a stage. `processes`: whether steps run in several processes; otherwise in this one, one after
-    the other."""
+    """Runs the steps of a stage.
+
+    Attributes:
+        processes: whether steps run in several processes; otherwise in this one, one after the other.
+    """
 
     work: Work
     settings: ClusterSettings
@@ -74,10 +77,19 @@ class Steps:
         gpu_bytes: int | None = None,
     ) -> list[Facts]:
         """Run `function(item, key, work)` for every item that no earlier run has finished; the results are in the order
-        of the items. `function`: of a module; it writes files with `work.put`. `items`: key -> picklable item;
-        directories with a manifest that it names by absolute paths are copied to nodes without them. `advance`: called
-        for each finished item. `gpu_bytes`: memory that an item needs on a GPU; None: it computes on processors. Raises
-        TrainingError: processes died too often, and what `function` raises."""
+        of the items.
+
+        Args:
+            function: a function of a module. It writes its files with `work.put`.
+            items: key -> item, picklable. Directories with a manifest that it names by absolute paths are copied to
+                nodes without them.
+            advance: called for each item when it is finished.
+            gpu_bytes: memory that an item needs on a GPU; None: items compute on processors.
+
+        Raises:
+            HeadstartError: raised by `function`.
+            TrainingError: processes died too often.
+        """
         results: dict[str, Facts] = {}
         pending: dict[str, _Step] = {}
         for key, item in items.items():

@@ -26,8 +26,15 @@ PRESENT = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 
 
 def ensure_bucket(bucket: str) -> bool:
-    """Create a bucket unless it exists. Returns True if it was created. Raises StorageError: no credentials, or no
-    permission; StorageUnavailableError: no store at the endpoint."""
+    """Create a bucket unless it exists.
+
+    Returns:
+        True if it was created.
+
+    Raises:
+        StorageError: no credentials, or no permission.
+        StorageUnavailableError: no store at the endpoint.
+    """
     client = _client()
     with _translated(f"s3://{bucket}"):
         try:
@@ -49,9 +56,18 @@ def ensure_bucket(bucket: str) -> bool:
 
 
 def remove_objects(address: str, *, pattern: str) -> int:
-    """Remove objects of a bucket with all of their versions. `pattern`: regular expression that the rest of an object's
-    name has to match; other objects stay. Returns number of removed objects and versions. Raises StorageError: no
-    credentials, or no permission; StorageUnavailableError: no store at the endpoint."""
+    """Remove objects of a bucket with all of their versions.
+
+    Args:
+        pattern: regular expression that the rest of an object's name has to match; other objects stay.
+
+    Returns:
+        Number of removed objects and versions.
+
+    Raises:
+        StorageError: no credentials, or no permission.
+        StorageUnavailableError: no store at the endpoint.
+    """
     bucket, _, prefix = address.removeprefix("s3://").rstrip("/").partition("/")
     prefix = f"{prefix}/" if prefix else ""
     client, count = _client(), 0

@@ -32,7 +32,11 @@ MARK: Final = ".headstart-storage"
 
 @dataclass(frozen=True)
 class Work:
-    """The work folder of a stage, which all of its workers share. `shared`: whether workers on other nodes read it."""
+    """The work folder of a stage, which all of its workers share.
+
+    Attributes:
+        shared: whether workers on other nodes read it.
+    """
 
     address: str
     shared: bool = False
@@ -44,7 +48,11 @@ class Work:
 
     def read(self, name: str) -> Path:
         """A file for reading: in the folder, or a copy in the bounded cache of this node. An absolute name is a file
-        that all nodes see. Raises StorageError: the file cannot be copied."""
+        that all nodes see.
+
+        Raises:
+            StorageError: the file cannot be copied.
+        """
         if not self.remote or Path(name).is_absolute():
             return Path(self.address) / name
         cache = self._cache()
@@ -70,8 +78,11 @@ class Work:
                 yield folder
 
     def put(self, path: Path, name: str) -> None:
-        """Move a file into the work folder under a name, atomically. Raises StorageError: the bucket cannot be
-        written."""
+        """Move a file into the work folder under a name, atomically.
+
+        Raises:
+            StorageError: the bucket cannot be written.
+        """
         if self.remote:
             files, root = self._files()
             _copy(str(path), f"{root}/{name}", pyarrow.fs.LocalFileSystem(), files)
@@ -167,8 +178,11 @@ def _of_input(storage: str, digest: str) -> Work:
 
 
 def mark_folder(folder: Path) -> str:
-    """The content of the file MARK in a folder of checkpoints: created once, different in another folder. Raises
-    ArtifactError: the folder cannot be written."""
+    """The content of the file MARK in a folder of checkpoints: created once, different in another folder.
+
+    Raises:
+        ArtifactError: the folder cannot be written.
+    """
     if not (content := mark_of(folder)):
         with suppress(OSError):  # the file cannot be written either, which has a message
             folder.mkdir(parents=True, exist_ok=True)

@@ -57,7 +57,14 @@ def training_benefits(epochs: Sequence[float], scores: Sequence[float]) -> dict[
 
 
 def label_slope(labels: Sequence[float], scores: Floats) -> Floats:
-    """Gain per doubling of the labels. `scores`: (K, M) the metric at each of them, of M curves. Returns (M,)."""
+    """Gain per doubling of the labels.
+
+    Args:
+        scores: (K, M) the metric at each of them, of M curves.
+
+    Returns:
+        (M,)
+    """
     return np.asarray(np.polyfit(np.log2(labels), scores, 1)[0])
 
 
@@ -133,9 +140,12 @@ def _slopes(curve: Sequence[Cell]) -> dict[int, dict[str, Floats]]:
 
 def label_efficiency(cells: Cells, systems: Systems) -> dict[str, dict[str, Any]]:
     """For every transferred system and budget: the number of labels per class with which the same family trained from
-    scratch, and the baseline that is best on dev, reach the same score. Returns {family: {start: [{labels, score,
-    against: {system: {labels, ratio, at_least_ratio}}}]}}. `labels` and `ratio` are None if the largest budget does not
-    reach the score; `at_least_ratio` is then its lower bound."""
+    scratch, and the baseline that is best on dev, reach the same score.
+
+    Returns:
+        {family: {start: [{labels, score, against: {system: {labels, ratio, at_least_ratio}}}]}}. `labels` and `ratio`
+        are None if the largest budget does not reach the score; `at_least_ratio` is then its lower bound.
+    """
     fixed = [system for system, (family, _) in systems.items() if family == BASELINE]
     rivals = [best_selected(cells, fixed, budgets_of(cells)[-1])] if fixed else []
     efficiency: dict[str, dict[str, Any]] = {}
@@ -165,9 +175,14 @@ def training_curve(runs: Sequence[Run], *, main: str) -> list[dict[str, float]]:
 
 
 def labels_needed(score: float, *, labels: Sequence[float], scores: Sequence[float]) -> float | None:
-    """Labels per class at which a system reaches `score`. `scores`: its metric at each of them, interpolated linearly
-    in log(labels). Returns the smallest budget if the curve starts above `score`; None if the curve does not reach
-    it."""
+    """Labels per class at which a system reaches `score`.
+
+    Args:
+        scores: its metric at each of them, interpolated linearly in log(labels).
+
+    Returns:
+        The smallest budget if the curve starts above `score`; None if the curve does not reach it.
+    """
     if scores[0] >= score:
         return float(labels[0])
     for index in range(1, len(labels)):

@@ -47,8 +47,12 @@ def transferred(systems: Systems) -> dict[str, tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two systems at one budget. `difference`: better minus worse, paired by seed and by test row. `apart`: whether the
-    intervals of the two systems are disjoint."""
+    """Two systems at one budget.
+
+    Attributes:
+        difference: better minus worse, paired by seed and by test row.
+        apart: whether the intervals of the two systems are disjoint.
+    """
 
     better: str
     worse: str
@@ -120,12 +124,16 @@ def best_selected(cells: Cells, names: Sequence[str], budget: int) -> str:
 def statements(
     cells: Cells, systems: Systems, compared: Sequence[Comparison], *, ensembles: Ensembles | None = None
 ) -> list[dict[str, Any]]:
-    """One sentence per comparison. Returns [{kind, budget, holds, apart, text}]. `kind` is the kind of comparison:
-    `transfer` (a start against scratch or vectors), `adaptation` (adapted against pretrained, or task-adapted against
-    either), `tuning` (all weights against the head alone), `together` (joint training against training on one task),
-    `intermediate` (with against without an intermediate task), `distilled` (with against without teachers), `ensemble`
-    (against its best member), `baseline` (the best fine-tuned system against the best baseline). `holds`: the system
-    named first in this list is better and the interval of the difference is above zero."""
+    """One sentence per comparison.
+
+    Returns:
+        [{kind, budget, holds, apart, text}]. `kind` is the kind of comparison: `transfer` (a start against scratch or
+        vectors), `adaptation` (adapted against pretrained, or task-adapted against either), `tuning` (all weights
+        against the head alone), `together` (joint training against training on one task), `intermediate` (with against
+        without an intermediate task), `distilled` (with against without teachers), `ensemble` (against its best
+        member), `baseline` (the best fine-tuned system against the best baseline). `holds`: the system named first in
+        this list is better and the interval of the difference is above zero.
+    """
     stated = []
     for comparison in compared:
         kind, favoured = _kind((comparison.better, comparison.worse), systems, ensembles or {})

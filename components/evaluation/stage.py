@@ -90,9 +90,13 @@ MISTAKES = 10
 
 
 class EvaluateJob(Section):
-    """Inputs of the stage. `finetuned`: folder of the task with the output directories `<family>-<start>` and
-    `baselines`. `starts`: `run.starts` and those that `adapt_task` and `together` add for this task. `students`: names
-    of systems that learn from teachers (`distil`)."""
+    """Inputs of the stage.
+
+    Attributes:
+        finetuned: folder of the task with the output directories `<family>-<start>` and `baselines`.
+        starts: `run.starts` and those that `adapt_task` and `together` add for this task.
+        students: names of systems that learn from teachers (`distil`).
+    """
 
     examples: Path
     finetuned: Path
@@ -296,8 +300,11 @@ def artifacts_of(
 
 def against_baseline(artifacts: Mapping[str, Artifact], *, confidence: float) -> dict[str, Any] | None:
     """The model with the best score of selection against the baseline with the best score on test, which is what the
-    promotion compares without a champion; None without such a pair. Returns {system, against, gain: {mean, low, high},
-    text}."""
+    promotion compares without a champion; None without such a pair.
+
+    Returns:
+        {system, against, gain: {mean, low, high}, text}.
+    """
     learned = [name for name, artifact in artifacts.items() if not artifact.is_baseline]
     fixed = [name for name, artifact in artifacts.items() if artifact.is_baseline]
     if not learned or not fixed:

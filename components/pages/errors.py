@@ -46,8 +46,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Errors:
-    """The errors of one run. `counts`: (C, C) confusions. `pairs`: (true, predicted, count), most frequent first.
-    `slices`: (name, rows, errors), the most errors above the average first."""
+    """The errors of one run.
+
+    Attributes:
+        counts: (C, C) confusions.
+        pairs: (true, predicted, count), most frequent first.
+        slices: (name, rows, errors), the most errors above the average first.
+    """
 
     choice: Choice
     systems: Sequence[str]

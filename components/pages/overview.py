@@ -30,8 +30,12 @@ VERDICTS = {
 
 @dataclass(frozen=True)
 class TaskView:
-    """What the overview shows of a task. `drift`: (sentence, time of the check); None if it was never checked.
-    `history`: decisions and changes in words, newest first."""
+    """What the overview shows of a task.
+
+    Attributes:
+        drift: (sentence, time of the check); None if it was never checked.
+        history: decisions and changes in words, newest first.
+    """
 
     name: str
     champion: Champion

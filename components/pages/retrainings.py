@@ -33,8 +33,12 @@ OUTCOMES = {"Completed": FINISHED, "Cached": "restored", "Skipped": "up to date"
 
 @dataclass(frozen=True)
 class StageRun:
-    """One stage of a retraining. `state`: running, finished, restored, up to date, failed or interrupted. `usual`:
-    seconds that the stage took the last time; None if that is unknown."""
+    """One stage of a retraining.
+
+    Attributes:
+        state: running, finished, restored, up to date, failed or interrupted.
+        usual: seconds that the stage took the last time; None if that is unknown.
+    """
 
     name: str
     state: str

@@ -20,8 +20,11 @@ from components.settings.tokenizer import SubwordSettings
 
 
 def check_params(params: Params) -> None:
-    """Check model sizes, published models, kinds of task, names of metrics, folders and files. Raises ConfigError:
-    lists every problem."""
+    """Check model sizes, published models, kinds of task, names of metrics, folders and files.
+
+    Raises:
+        ConfigError: lists every problem.
+    """
     # Without encoders, torch is not imported.
     of_encoders = (_models, _finetuning, _ways, _distillation) if params.pretrain else ()
     subjects = (*of_encoders, _vocabularies, _joint_training, _tasks, _files)
@@ -226,9 +229,14 @@ def _files(params: Params) -> list[str]:
 
 
 def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:
-    """Compare the data with the last accepted version; yields one line per finding, and a summary. `accept`: reason for
-    accepting the data in spite of all violations; empty: they are not accepted. Raises DataError: the data are invalid,
-    or violate a rule `stop` and are not accepted."""
+    """Compare the data with the last accepted version; yields one line per finding, and a summary.
+
+    Args:
+        accept: reason for accepting the data in spite of all violations; empty: they are not accepted.
+
+    Raises:
+        DataError: the data are invalid, or violate a rule `stop` and are not accepted.
+    """
     job = data_checks.ChecksJob(**checks_of(params)[WHOLE])
     checked = data_checks.check_data(job)
     if accept:

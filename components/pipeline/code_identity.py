@@ -63,8 +63,12 @@ Entries = Mapping[str, Collection[str]]
 
 
 class Sources:
-    """The source text of the modules of `components`. `changed`: module -> source text that replaces the file. `like`:
-    sources with the same root, whose parsed modules are reused unless their text is replaced."""
+    """The source text of the modules of `components`.
+
+    Args:
+        changed: module -> source text that replaces the file.
+        like: sources with the same root, whose parsed modules are reused unless their text is replaced.
+    """
 
     def __init__(
         self, root: Path = ROOT, *, changed: Mapping[str, str] | None = None, like: Sources | None = None
@@ -88,7 +92,11 @@ class Sources:
         return file.relative_to(self.root).as_posix() if file else f"{module.replace('.', '/')}.py"
 
     def text(self, module: str) -> str:
-        """The source of a module. Raises FileNotFoundError: there is no such module."""
+        """The source of a module.
+
+        Raises:
+            FileNotFoundError: there is no such module.
+        """
         if module in self.changed:
             return self.changed[module]
         file = self.path(module)
@@ -115,9 +123,13 @@ class Sources:
 
 @dataclass(frozen=True)
 class Module:
-    """Contribution of a module to an identity. `definitions`: name of a function, class, method or constant -> digest;
-    under `imports` and `statements` the digests of all imports and of all other top-level statements. `tables`: name of
-    a `LazyTable` -> its entries, name -> module."""
+    """Contribution of a module to an identity.
+
+    Attributes:
+        definitions: name of a function, class, method or constant -> digest; under `imports` and `statements` the
+            digests of all imports and of all other top-level statements.
+        tables: name of a `LazyTable` -> its entries, name -> module.
+    """
 
     definitions: Mapping[str, str]
     imported: frozenset[str]
@@ -137,8 +149,14 @@ def closure(
     entry: str, *, entries: Entries | None = None, without: Collection[str] = (), sources: Sources | None = None
 ) -> Closure:
     """The code that a module can reach: the modules of `components` that it imports, directly or not, and itself.
-    `entries`: the entries of tables that are used; of other tables, all entries are used. `without`: modules that are
-    left out, because the stage's settings exclude their use. Raises FileNotFoundError: there is no such module."""
+
+    Args:
+        entries: the entries of tables that are used; of other tables, all entries are used.
+        without: modules that are left out, because the stage's settings exclude their use.
+
+    Raises:
+        FileNotFoundError: there is no such module.
+    """
     sources, entries = sources or installed(), entries or {}
     left_out = tuple(f"{name}." for name in (*without, *NEUTRAL))
     collected: dict[str, Module] = {}

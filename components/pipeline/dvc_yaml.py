@@ -34,16 +34,22 @@ _HEAD: Final = f"""\
 
 
 def dvc_yaml(params: Params, file: Path, *, root: Path) -> str:
-    """The text of dvc.yaml. `root`: of the repository. In a folder that is not a checkout, the code is the installed
-    package."""
+    """The text of dvc.yaml.
+
+    Args:
+        root: of the repository. In a folder that is not a checkout, the code is the installed package.
+    """
     stages = {name: _group(name, stage, params, file, root) for name, stage in STAGES.items() if stage.items(params)}
     return _HEAD + masked(yaml.safe_dump({"stages": stages}, sort_keys=False, allow_unicode=True, width=120))
 
 
 def write_dvc_yaml(params: Params, file: Path) -> bool:
     """Write the dvc.yaml beside a params.yaml if it differs; returns whether it did. A dvc.yaml whose first line is
-    another than headstart's belongs to the user and is left as it is. Raises ConfigError: the file is in no DVC
-    repository."""
+    another than headstart's belongs to the user and is left as it is.
+
+    Raises:
+        ConfigError: the file is in no DVC repository.
+    """
     path = file.resolve().with_name(PIPELINE)
     if (root := find_repository(path.parent)) is None:
         raise ConfigError(f"{file}: not in a DVC repository; run the command in the project's folder")

@@ -35,9 +35,13 @@ SCRATCH: Final = "scratch"
 
 @dataclass(frozen=True)
 class Identity:
-    """Everything, apart from input data, that the result of one item of a stage depends on. `settings`: dotted key in
-    params.yaml -> value. `code`: path of a module -> name of a definition -> digest. `libraries`: distribution ->
-    locked version."""
+    """Everything, apart from input data, that the result of one item of a stage depends on.
+
+    Attributes:
+        settings: dotted key in params.yaml -> value.
+        code: path of a module -> name of a definition -> digest.
+        libraries: distribution -> locked version.
+    """
 
     settings: Mapping[str, Any]
     code: Mapping[str, Mapping[str, str]]
@@ -50,8 +54,12 @@ class Identity:
 
     @classmethod
     def read(cls, path: Path) -> Identity:
-        """An identity from its file. Raises OSError: the file cannot be read; ValueError: it does not contain an
-        identity."""
+        """An identity from its file.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: it does not contain an identity.
+        """
         raw = json.loads(path.read_text(encoding="utf-8"))
         try:
             return cls(**raw)
@@ -90,8 +98,11 @@ class Identity:
 
 
 class IdentityJob(Section):
-    """Inputs of the stage. `output`: directory of the identities: `<stage>/<item>.json`, or `<stage>.json` for a stage
-    with a single item."""
+    """Inputs of the stage.
+
+    Attributes:
+        output: directory of the identities: `<stage>/<item>.json`, or `<stage>.json` for a stage with a single item.
+    """
 
     params: Params
     output: Path
@@ -133,8 +144,11 @@ def identity_of(stage: str, item: str, params: Params, *, sources: Sources | Non
 
 
 def check_identity(stage: str, item: str, params: Params) -> Identity:
-    """The current identity of an item, compared with the file of the stage `identity` if that exists. Raises
-    ConfigError: code or settings have changed since the stage `identity` ran."""
+    """The current identity of an item, compared with the file of the stage `identity` if that exists.
+
+    Raises:
+        ConfigError: code or settings have changed since the stage `identity` ran.
+    """
     now = identity_of(stage, item, params)
     path = out(params, STAGE, file_name(stage, item))
     if path.is_file() and (changes := now.changes(Identity.read(path))):

@@ -47,10 +47,15 @@ def file_of(folder: Path, stage: str, item: str) -> Path:
 
 
 def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
-    """Run one item of a stage, and copy its metrics and curve to the paths that dvc.yaml declares. DVC does not accept
-    a metrics file inside another output, so `metrics.json` and `curve.csv` (or `learning_curve.csv`) of a stage's
-    directory are copied to `metrics/<stage>/<item>.json` and `curves/<stage>/<item>.csv` below the run's folder. Raises
-    ConfigError: there is no such stage or item, or code or settings have changed since the stage `identity` ran."""
+    """Run one item of a stage, and copy its metrics and curve to the paths that dvc.yaml declares.
+
+    DVC does not accept a metrics file inside another output, so `metrics.json` and `curve.csv` (or
+    `learning_curve.csv`) of a stage's directory are copied to `metrics/<stage>/<item>.json` and
+    `curves/<stage>/<item>.csv` below the run's folder.
+
+    Raises:
+        ConfigError: there is no such stage or item, or code or settings have changed since the stage `identity` ran.
+    """
     if name not in STAGES:
         raise ConfigError(f"unknown stage {name!r}{nearest(name, STAGES)}")
     names = STAGES[name].items(params)

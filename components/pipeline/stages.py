@@ -62,8 +62,12 @@ class Stage:
         return function, get_type_hints(function)["job"]
 
     def run(self, arguments: Arguments, *, code: str = "", rebuild: str = "") -> Path:
-        """Construct the job and run it. `code`: digest of the code that the stage can reach, for jobs that have
-        checkpoints. `rebuild`: why a full rebuild was requested, for jobs that continue from their last output."""
+        """Construct the job and run it.
+
+        Args:
+            code: digest of the code that the stage can reach, for jobs that have checkpoints.
+            rebuild: why a full rebuild was requested, for jobs that continue from their last output.
+        """
         function, job = self.load()
         further = {name: value for name, value in (("code", code), ("rebuild", rebuild)) if name in job.model_fields}
         return function(job(**arguments, **further))

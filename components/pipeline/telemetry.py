@@ -79,10 +79,15 @@ def now_ms() -> int:
 
 @dataclass
 class Stage:
-    """A stage of the retraining, its reasons and measurements. `unsent`: measurements that MLflow has not received.
-    `start`: in milliseconds since the epoch, as `time`, the end. `outcome`: Completed, Cached, Skipped, Failed or
-    Interrupted; empty while it runs. It is set last. `ended`: the outcome when its measurements were read the last
-    time. `closed`: whether MLflow has received everything."""
+    """A stage of the retraining, its reasons and measurements.
+
+    Attributes:
+        unsent: measurements that MLflow has not received.
+        start: in milliseconds since the epoch, as `time`, the end.
+        outcome: Completed, Cached, Skipped, Failed or Interrupted; empty while it runs. It is set last.
+        ended: the outcome when its measurements were read the last time.
+        closed: whether MLflow has received everything.
+    """
 
     name: str
     reasons: Sequence[str]
@@ -161,9 +166,13 @@ class Gauges:
 
 
 class Live:
-    """Shows a retraining in MLflow and as gauges, from its first stage to its end. `process`: of the retraining
-    (`process_of`). `tags`: of its run, with `params`, the settings file, which is also the label of the gauges.
-    `texts`: name -> content of files of the run."""
+    """Shows a retraining in MLflow and as gauges, from its first stage to its end.
+
+    Args:
+        process: of the retraining (`process_of`).
+        tags: of its run, with `params`, the settings file, which is also the label of the gauges.
+        texts: name -> content of files of the run.
+    """
 
     def __init__(
         self,

@@ -34,9 +34,18 @@ def observe(
     registry: Registry, ledger: Ledger, *, model: str, alias: str, missing_ok: bool = False
 ) -> tuple[State, Version | None, list[str]]:
     """Compare an alias with the ledger: complete what another process has begun, and record what a person has changed
-    in MLflow. `missing_ok`: whether a deleted champion is returned as None instead of being an error. Returns (state,
-    version that the alias points to or None if nothing was promoted yet, one sentence per completed, abandoned or
-    hand-made change). Raises RegistryError: the champion or its alias was deleted."""
+    in MLflow.
+
+    Args:
+        missing_ok: whether a deleted champion is returned as None instead of being an error.
+
+    Returns:
+        (state, version that the alias points to or None if nothing was promoted yet, one sentence per completed,
+        abandoned or hand-made change).
+
+    Raises:
+        RegistryError: the champion or its alias was deleted.
+    """
     sentences: list[str] = []
     while True:
         state = ledger.state(model, alias)
@@ -113,9 +122,17 @@ def move(
     reasons: Sequence[str],
     vetoes: Sequence[str] = (),
 ) -> State:
-    """Record a change and set the alias. `vetoes`: content digests that are not promoted automatically from now on.
-    Returns the state afterwards, in which another change may be the last. Raises OvertakenError: another change was
-    recorded since `state`; nothing was changed."""
+    """Record a change and set the alias.
+
+    Args:
+        vetoes: content digests that are not promoted automatically from now on.
+
+    Returns:
+        The state afterwards. Its last change is another one if that was recorded meanwhile.
+
+    Raises:
+        OvertakenError: another change was recorded since `state`; nothing was changed.
+    """
     model, alias = state.model, state.alias
     change = _change(ledger, state, action, after, reasons=reasons, vetoes=vetoes)
     present = registry.alias(model, alias)
@@ -241,8 +258,11 @@ def history(settings: RegistrySettings, task: str = "") -> list[str]:
 
 
 def parse_time(text: str) -> datetime:
-    """A date (its last microsecond) or time in ISO 8601; UTC unless it has an offset. Raises ConfigError: it is
-    neither."""
+    """A date (its last microsecond) or time in ISO 8601; UTC unless it has an offset.
+
+    Raises:
+        ConfigError: it is neither.
+    """
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:

@@ -64,8 +64,11 @@ def local_champion(settings: RegistrySettings, task: str) -> tuple[Version, Path
 
 
 def find_champion(registry: Registry, task: str) -> Version:
-    """The version that the alias of a task points to: `champion`, or `best` unless `registry.production` is set. Raises
-    RegistryError: no version has been promoted, or the champion was deleted."""
+    """The version that the alias of a task points to: `champion`, or `best` unless `registry.production` is set.
+
+    Raises:
+        RegistryError: no version has been promoted, or the champion was deleted.
+    """
     from components.registry.ledger import Ledger, missing_champion
 
     name, alias = registry.settings.model_name(task), registry.settings.alias
@@ -138,8 +141,12 @@ def _check(bundle: Path, version: Version) -> None:
 
 
 def load_version(registry: Registry, version: Version, *, int8: bool = False, error: float | None = None) -> Classifier:
-    """Load a registered classifier with the present code. Raises ArtifactError: the files differ from the registered
-    ones, or their schema is not supported; RegistryError: the files cannot be downloaded."""
+    """Load a registered classifier with the present code.
+
+    Raises:
+        ArtifactError: the files differ from the registered ones, or their schema is not supported.
+        RegistryError: the files cannot be downloaded.
+    """
     with fetched(registry, version) as bundle:
         return load_model(bundle, int8=int8, what=version.label, error=error)
 

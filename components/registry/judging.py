@@ -40,8 +40,12 @@ DECIDED = "Decision:"
 
 @dataclass(frozen=True)
 class Contest:
-    """The circumstances of a task's decision. `examples`: output directory of the stage `examples`. `candidates`:
-    entries of registered.json, one per class of cost, the cheapest first."""
+    """The circumstances of a task's decision.
+
+    Attributes:
+        examples: output directory of the stage `examples`.
+        candidates: entries of registered.json, one per class of cost, the cheapest first.
+    """
 
     rule: PromotionRule
     ledger: Ledger
@@ -100,9 +104,12 @@ def judge(
     vetoed: bool = False,
     rival: str | None = BEST_BASELINE,
 ) -> dict[str, Any]:
-    """The decision on a candidate, as in decision.json. `vetoed`: whether the candidate is refused. Nothing is read if
-    the verdict does not depend on predictions. `rival`: system that the candidate is compared with if there is no
-    champion; None: the constant prediction."""
+    """The decision on a candidate, as in decision.json.
+
+    Args:
+        vetoed: whether the candidate is refused. Nothing is read if the verdict does not depend on predictions.
+        rival: system that the candidate is compared with if there is no champion; None: the constant prediction.
+    """
     registry, rule = contest.ledger.registry, contest.rule
     settled = vetoed or (champion is not None and champion.digest == candidate.digest)
     facts = read_facts(contest.examples)

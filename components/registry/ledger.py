@@ -49,8 +49,13 @@ class OvertakenError(RegistryError):
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of the ledger. `model`: registered model; empty: all. `run`: id of the retraining that wrote it, which
-    is its Prefect flow run; empty outside of one. `mark`: OWN, RECOVERED, ABANDONED or empty."""
+    """An entry of the ledger.
+
+    Attributes:
+        model: registered model; empty: all.
+        run: id of the retraining that wrote it, which is its Prefect flow run; empty outside of one.
+        mark: OWN, RECOVERED, ABANDONED or empty.
+    """
 
     position: int
     time: datetime
@@ -73,9 +78,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class State:
-    """The state of one alias. `champions`: (version, digest) of the champions, the current one last; a rollback removes
-    those after it. `vetoes`: content digest -> the rollback that vetoed it. `tainted`: content digest -> the entry by
-    which it learned from documents that were removed since (`headstart forget`)."""
+    """The state of one alias.
+
+    Attributes:
+        champions: (version, digest) of the champions, the current one last; a rollback removes those after it.
+        vetoes: content digest -> the rollback that vetoed it.
+        tainted: content digest -> the entry by which it learned from documents that were removed since
+            (`headstart forget`).
+    """
 
     model: str
     alias: str
@@ -172,7 +182,11 @@ class Ledger:
     def append(
         self, event: str, *, model: str, alias: str, facts: Mapping[str, Any], seen: State | None = None
     ) -> Entry:
-        """Write an entry. Raises OvertakenError: the alias has changes that `seen` has not."""
+        """Write an entry.
+
+        Raises:
+            OvertakenError: the alias has changes that `seen` has not.
+        """
         content = {"schema": SCHEMA, "event": event, "model": model, "alias": alias, "by": who(), "run": run_id()}
         content |= {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "facts": dict(facts)}
         text, identifier = masked(json.dumps(content)), uuid.uuid4().hex

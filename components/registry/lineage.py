@@ -31,9 +31,14 @@ CORPUS, EXAMPLES = "corpus", "examples"
 
 @dataclass(frozen=True)
 class Lineage:
-    """Data, code and stages of one run of the pipeline. `inputs`: path of each input of the run -> its version. Several
-    inputs may have one version, if one folder holds them. `lock`: SHA-256 of the lock's stages except `register` and
-    `promote`, whose outputs change with every registration; "unknown" without a lock."""
+    """Data, code and stages of one run of the pipeline.
+
+    Attributes:
+        inputs: path of each input of the run -> its version. Several inputs may have one version, if one folder
+            holds them.
+        lock: SHA-256 of the lock's stages except `register` and `promote`, whose outputs change with every
+            registration; "unknown" without a lock.
+    """
 
     commit: str
     dirty: str

@@ -43,8 +43,12 @@ METHOD = 3
 
 
 class PromoteJob(Section):
-    """Inputs of the stage. `examples`: task -> output directory of the stage `examples`. Each task has its own
-    champion. `out`: `params.run.out`; `registry/registered.json` is read, `registry/decision.json` is written."""
+    """Inputs of the stage.
+
+    Attributes:
+        examples: task -> output directory of the stage `examples`. Each task has its own champion.
+        out: `params.run.out`; `registry/registered.json` is read, `registry/decision.json` is written.
+    """
 
     registry: RegistrySettings
     rule: PromotionRule
@@ -53,11 +57,15 @@ class PromoteJob(Section):
 
 
 def promote(job: PromoteJob) -> Path:
-    """Decide on every task's challenger, move the alias if the verdict is promote, write decision.json. The alias is
-    `champion` in production, otherwise `best` (`registry.production`). A champion that a person has chosen is respected
-    (`State.held_by`). If a person moves the alias while the decision is made, it is made again. Without a champion, a
-    candidate may be promoted although the challenger is not (`first_champion`). Raises RegistryError: the champion was
-    deleted, or the alias is moved again and again."""
+    """Decide on every task's challenger, move the alias if the verdict is promote, write decision.json.
+
+    The alias is `champion` in production, otherwise `best` (`registry.production`). A champion that a person has chosen
+    is respected (`State.held_by`). If a person moves the alias while the decision is made, it is made again. Without a
+    champion, a candidate may be promoted although the challenger is not (`first_champion`).
+
+    Raises:
+        RegistryError: the champion was deleted, or the alias is moved again and again.
+    """
     _check_slices(job)
     listing = read_json(job.out / "registry" / REGISTERED, made_by="the stage register")
     ledger = Ledger(connect(job.registry))
@@ -175,20 +183,23 @@ def _check_slices(job: PromoteJob) -> None:
 
 
 def first_champion(contest: Contest, decision: Mapping[str, Any]) -> tuple[Version, dict[str, Any]] | list[str]:
-    """The candidate that is served because no model is shown to be better, and its decision; or a sentence for every
-    candidate that was passed over.
+    """The candidate that is served because no model is shown to be better.
 
-    The challenger is tried first if its score on test is higher than the best baseline's; the others from the cheapest
-    on. A candidate is passed over if
+    The challenger has the best score of selection. If its score on test is also higher than the best baseline's, it is
+    tried first, then the others from the cheapest on. Otherwise all are tried from the cheapest on. A candidate is
+    passed over if
 
     - it is barred (rolled back, tainted, leaked, or slower than the limit),
     - it is cheaper than the challenger, and the challenger is shown to be better than it,
     - it has an encoder, and is shown to be worse than the best baseline or cannot be compared with it, or
     - it is not shown to be better than the constant prediction.
 
-    The comparisons with the constant prediction have an error budget of their own, because they replace no champion:
-    the j-th on one version of the test rows has the error `rule.error_of(j)`, so that the probability of a first
-    champion no better than chance is at most 1 - confidence.
+    The comparisons with the constant prediction have an error budget of their own, because they replace no champion.
+    The j-th comparison on one version of the test rows has the error `rule.error_of(j)`. The probability that a model
+    no better than chance becomes the first champion is therefore at most 1 - confidence.
+
+    Returns:
+        The version with its decision; otherwise a sentence for every candidate that was passed over.
     """
     systems = [entry["system"] for entry in contest.candidates]
     system = contest.challenger["system"]

@@ -74,9 +74,14 @@ MOST_UNITS = 10**9
 
 @dataclass(frozen=True)
 class Latency:
-    """Latency of one text, as measured once for an artifact. `p50`: median of the fastest pass in milliseconds. `p99`:
-    99th percentile over all passes in milliseconds. `rounds`: median of each pass over the same rows, in milliseconds.
-    `conditions`: number of rows and threads, and the processor."""
+    """Latency of one text, as measured once for an artifact.
+
+    Attributes:
+        p50: median of the fastest pass in milliseconds.
+        p99: 99th percentile over all passes in milliseconds.
+        rounds: median of each pass over the same rows, in milliseconds.
+        conditions: number of rows and threads, and the processor.
+    """
 
     p50: float
     p99: float
@@ -99,8 +104,12 @@ class Scored:
 
 @dataclass(frozen=True)
 class TestRows:
-    """The test split of a task. `stand_in`: (N, K) statistics of the constant prediction (`Scoring.constant`).
-    `groups`: name of each row's cluster (None: the row is a cluster of its own), or None if rows are independent."""
+    """The test split of a task.
+
+    Attributes:
+        stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).
+        groups: name of each row's cluster (None: the row is a cluster of its own), or None if rows are independent.
+    """
 
     __test__ = False  # pytest would collect it because of its name
 
@@ -171,9 +180,13 @@ def units_needed(effect: float, sampling: Variance, units: int, *, error: float)
 
 @dataclass(frozen=True)
 class SliceChange:
-    """Scores of both systems on one slice. `low`: lower bound of the gain, at the error of the comparison for a named
-    slice, else at the error of slices. `margin`: maximum loss; of a named slice (`promote.slices`), its own. `power`:
-    of a named slice: probability of excluding a loss of `margin` if the scores are equal."""
+    """Scores of both systems on one slice.
+
+    Attributes:
+        low: lower bound of the gain, at the error of the comparison for a named slice, else at the error of slices.
+        margin: maximum loss; of a named slice (`promote.slices`), its own.
+        power: of a named slice: probability of excluding a loss of `margin` if the scores are equal.
+    """
 
     name: str
     rows: int
@@ -242,12 +255,17 @@ def slice_changes(
 
 @dataclass(frozen=True)
 class Decision:
-    """The verdict and the measurements behind it. `candidate_score`: score of the candidate; None without a comparison,
-    as all fields below. The bounds and the fields after them are None if there are too few clusters. `test_uses`:
-    number of distinct comparisons on this version of the test rows, this one included. `units`: "clusters" or "rows",
-    of which `count` were compared. `detectable`: minimal detectable effect: the true gain beyond the threshold that is
-    shown with 80% power. `labels_needed`: number of units at which a gain of the observed size is shown with 80% power;
-    None if the gain does not exceed the threshold."""
+    """The verdict and the measurements behind it.
+
+    Attributes:
+        candidate_score: score of the candidate; None without a comparison, as all fields below. The bounds and the
+            fields after them are None if there are too few clusters.
+        test_uses: number of distinct comparisons on this version of the test rows, this one included.
+        units: "clusters" or "rows", of which `count` were compared.
+        detectable: minimal detectable effect: the true gain beyond the threshold that is shown with 80% power.
+        labels_needed: number of units at which a gain of the observed size is shown with 80% power; None if the gain
+            does not exceed the threshold.
+    """
 
     verdict: Verdict
     mode: Mode
@@ -278,8 +296,14 @@ def decide(
     test_uses: int = 1,
     baseline: Scored | None = None,
 ) -> Decision:
-    """Decide whether a challenger is promoted, by the table above. `baseline`: the best baseline; compared with only if
-    there is no champion. Raises ValueError: the numbers of predictions and rows differ (a defect of the caller)."""
+    """Decide whether a challenger is promoted, by the table above.
+
+    Args:
+        baseline: the best baseline; compared with only if there is no champion.
+
+    Raises:
+        ValueError: the numbers of predictions and rows differ (a defect of the caller).
+    """
     metric = rule.metric or rows.scoring.main
     other = champion or baseline or Scored(rows.scoring.constant_name, "", rows.stand_in)
     if champion is None:

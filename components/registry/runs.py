@@ -57,10 +57,13 @@ def artifact_of(evaluation: Mapping[str, Any], system: str) -> dict[str, Any]:
 
 
 def evaluation_warnings(evaluation: Path, system: str, candidates: Sequence[Mapping[str, Any]] = ()) -> list[str]:
-    """Warnings about a system from its evaluation on test: a better baseline, and negative transfer. Returns sentences
-    about the largest label budget: one if the stored model of the best baseline has a higher score, with the reason why
-    it is not the challenger; one for all rows, each class and each slice on which the system is significantly worse
-    than its family from scratch (`components.evaluation.compare`). Empty if not evaluated."""
+    """Warnings about a system from its evaluation on test: a better baseline, and negative transfer.
+
+    Returns:
+        Sentences about the largest label budget: one if the stored model of the best baseline has a higher score, with
+        the reason why it is not the challenger; one for all rows, each class and each slice on which the system is
+        significantly worse than its family from scratch (`components.evaluation.transfer`). Empty if not evaluated.
+    """
     path = evaluation / "evaluation.json"
     if not path.is_file():
         return []
@@ -83,8 +86,11 @@ def evaluation_warnings(evaluation: Path, system: str, candidates: Sequence[Mapp
 def recipe_difference(evaluation: Path, system: str, other: str) -> str:
     """Whether the recipe of a system is better than another one, as a sentence: the mean difference over the seeds of
     the last evaluation at its largest label budget, with an interval that covers training too. The gate asks another
-    question, whether this artifact is better than the one that is served. Returns empty if the two are one recipe, or
-    were not compared."""
+    question, whether this artifact is better than the one that is served.
+
+    Returns:
+        Empty if the two are one recipe, or were not compared.
+    """
     content = read_json(evaluation / "evaluation.json", made_by="the stage evaluate", missing_ok=True)
     recipes = content.get("recipes", {})
     if (difference := recipes.get(system, {}).get(other)) is not None:

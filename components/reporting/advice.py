@@ -18,8 +18,12 @@ CONFUSED, SHARE = 5, 0.15
 
 @dataclass(frozen=True)
 class Advice:
-    """A step to take. `command`: that does it; empty if there is none. `page`: of `headstart ui` that shows it; empty
-    if there is none."""
+    """A step to take.
+
+    Attributes:
+        command: that does it; empty if there is none.
+        page: of `headstart ui` that shows it; empty if there is none.
+    """
 
     text: str
     command: str = ""

@@ -78,9 +78,13 @@ def lines(
     names: Mapping[float, str] | None = None,
     among: Sequence[str] = (),
 ) -> str:
-    """Curves with their intervals. `logarithmic`: whether the horizontal axis is logarithmic; requires `ticks`.
-    `ticks`: whether to set a tick at every x value, for few and uneven values such as label budgets. `among`: names of
-    all curves of a chapter; a curve has the same colour in each figure of the chapter."""
+    """Curves with their intervals.
+
+    Args:
+        logarithmic: whether the horizontal axis is logarithmic; requires `ticks`.
+        ticks: whether to set a tick at every x value, for few and uneven values such as label budgets.
+        among: names of all curves of a chapter; a curve has the same colour in each figure of the chapter.
+    """
     columns = 2 if max(map(len, series), default=0) <= LONG_NAME else 1
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=2.9 + 0.2 * -(-len(series) // columns))

@@ -189,8 +189,11 @@ class Result(Section):
 
 
 def read_result(path: Path) -> Result:
-    """Read and check a file of `docs/results`. Raises ArtifactError: the file is missing, is not JSON, or does not
-    match the schema; the message lists all problems."""
+    """Read and check a file of `docs/results`.
+
+    Raises:
+        ArtifactError: the file is missing, is not JSON, or does not match the schema; the message lists all problems.
+    """
     raw = read_json(path, made_by="the measuring command with --record")
     try:
         result = Result.model_validate(raw)
@@ -226,8 +229,11 @@ def documents(root: Path) -> list[Path]:
 
 def rendered(root: Path) -> dict[Path, tuple[str, list[str]]]:
     """What every document and figure should contain. Returns Path -> (content, names of the blocks whose current
-    content differs). For an outdated figure, the list holds the name of its result. Raises ArtifactError: a block names
-    a file that does not exist, is not closed, or a file is damaged."""
+    content differs). For an outdated figure, the list holds the name of its result.
+
+    Raises:
+        ArtifactError: a block names a file that does not exist, is not closed, or a file is damaged.
+    """
     results = {path.stem: read_result(path) for path in sorted((root / RESULTS).glob("*.json"))}
     contents: dict[Path, tuple[str, list[str]]] = {}
     for path in documents(root):

@@ -31,8 +31,12 @@ class OverloadedError(Exception):
 
 @dataclass
 class Request:
-    """The valid rows of one request. `choose`: picks the model when the first rows are taken from the queue. `answers`:
-    the model that was used, and one answer per row. Nobody waits for a request whose answers are done."""
+    """The valid rows of one request.
+
+    Attributes:
+        choose: picks the model when the first rows are taken from the queue.
+        answers: the model that was used, and one answer per row. Nobody waits for a request whose answers are done.
+    """
 
     rows: Sequence[Fields]
     choose: Callable[[], Served]
@@ -69,8 +73,12 @@ class Batcher:
     async def predict(
         self, rows: Sequence[Fields], choose: Callable[[], Served], *, seconds: float
     ) -> tuple[Served, Answers]:
-        """The model that was used, and one answer per row. Raises OverloadedError: too many rows would wait;
-        TimeoutError: there is no answer after so many seconds."""
+        """The model that was used, and one answer per row.
+
+        Raises:
+            OverloadedError: too many rows would wait.
+            TimeoutError: there is no answer after so many seconds.
+        """
         if self.waiting_rows + len(rows) > self._queue_rows:
             raise OverloadedError
         loop = asyncio.get_running_loop()

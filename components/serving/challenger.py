@@ -31,8 +31,12 @@ LATENCIES = 1000
 
 @dataclass
 class Counts:
-    """What the challenger's requests have shown. `agree`: rows of the shadow on which both predictions are the same.
-    `left_out`: requests of the share that the shadow had no time for."""
+    """What the challenger's requests have shown.
+
+    Attributes:
+        agree: rows of the shadow on which both predictions are the same.
+        left_out: requests of the share that the shadow had no time for.
+    """
 
     rows: int = 0
     agree: int = 0

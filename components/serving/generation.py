@@ -40,9 +40,13 @@ Scored = list[tuple[str, float]]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next piece is sampled. `temperature`: divisor of the logits; 0: greedy decoding. `top_k`: sample from the
-    k most probable pieces; 0: all. `top_p`: of these, sample from the smallest set with at least this total
-    probability."""
+    """How the next piece is sampled.
+
+    Attributes:
+        temperature: divisor of the logits; 0: greedy decoding.
+        top_k: sample from the k most probable pieces; 0: all.
+        top_p: of these, sample from the smallest set with at least this total probability.
+    """
 
     temperature: float = 1.0
     top_k: int = 0
@@ -208,8 +212,11 @@ def nearest_to(model: StaticVectors, tokenizer: Tokenizer, expression: str, *, c
 
 
 def known_ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of a text that the vocabulary covers completely. Raises DataError: names the unknown words or
-    characters."""
+    """The ids of a text that the vocabulary covers completely.
+
+    Raises:
+        DataError: names the unknown words or characters.
+    """
     ids, spans = tokenizer.encode_with_offsets(text)
     unknown = dict.fromkeys(text[start:end] for id_, (start, end) in zip(ids, spans, strict=True) if id_ == UNK)
     if unknown:
@@ -223,8 +230,11 @@ def known_ids(tokenizer: Tokenizer, text: str) -> list[int]:
 def nearest_words(
     table_VD: Tensor, pieces: Sequence[str], query_D: Tensor, *, count: int = 10, without: Collection[str] = ()
 ) -> list[tuple[str, float]]:
-    """The pieces with the highest cosine similarity to the query, in descending order, with their cosines. Raises
-    DataError: table and pieces differ in length, or the query is zero."""
+    """The pieces with the highest cosine similarity to the query, in descending order, with their cosines.
+
+    Raises:
+        DataError: table and pieces differ in length, or the query is zero.
+    """
     if len(table_VD) != len(pieces):
         raise DataError(f"{len(table_VD)} vectors for {len(pieces)} pieces; use those of the same model")
     if not bool(query_D.any()):
@@ -243,10 +253,14 @@ def nearest_words(
 def try_model(
     directory: Path, text: str, *, length: int, count: int, sampling: Sampling, seed: int
 ) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Columns and rows: continuations of a text, candidates for its gaps, a translation, or the nearest words. `text`:
-    the prompt; with [MASK] or ___ for masked families, ELMo and FLAIR; an expression of words for word vectors.
-    `length`: maximum number of pieces to generate (causal families and translators). `count`: number of continuations,
-    of candidates per gap, or of words."""
+    """Columns and rows: continuations of a text, candidates for its gaps, a translation, or the nearest words.
+
+    Args:
+        text: the prompt; with [MASK] or ___ for masked families, ELMo and FLAIR; an expression of words for word
+            vectors.
+        length: maximum number of pieces to generate (causal families and translators).
+        count: number of continuations, of candidates per gap, or of words.
+    """
     if count < 1 or length < 1:
         raise ConfigError("count and length must be at least 1")
     encoder = load_encoder(Path(directory))

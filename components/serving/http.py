@@ -39,8 +39,11 @@ Receive = Callable[[], Awaitable[Any]]
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     """A socket that is bound to an address; port 0 takes a free one. `shared`: other processes of this user may bind
-    theirs to it as well; the kernel divides the connections among those that listen. Raises RegistryError: the port is
-    in use, or the address does not belong to this machine."""
+    theirs to it as well; the kernel divides the connections among those that listen.
+
+    Raises:
+        RegistryError: the port is in use, or the address does not belong to this machine.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, asyncio disables Nagle's algorithm on accepted connections; else answers wait 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -194,8 +197,11 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, headers: Mapping[str, str], receive: Receive) -> AsyncIterator[bytes]:
-        """The body of a request; it counts as in progress until the block ends. Raises BodyError: it is too large
-        (413), too many are in progress (503), or the client has not sent it all (400)."""
+        """The body of a request; it counts as in progress until the block ends.
+
+        Raises:
+            BodyError: it is too large (413), too many are in progress (503), or the client has not sent it all (400).
+        """
         body, size = b"", 0
         try:
             declared = headers.get("content-length", "")

@@ -145,9 +145,14 @@ def gap_between(
     model: LanguageModel, before: Sequence[int], answer: Sequence[int], after: Sequence[int], *, causal: bool
 ) -> Gap:
     """An answer between two texts as an input in which the answer's pieces are scored. For a causal model the pieces of
-    `after` are scored, too, since they depend on the answer. To fit the model's positions, `after` is truncated at its
-    end, then `before` at its beginning. Raises DataError: the answer has no piece, or more pieces than the model has
-    positions; ConfigError: the model is causal and nothing precedes the answer."""
+    `after` are scored, too, since they depend on the answer.
+
+    To fit the model's positions, `after` is truncated at its end, then `before` at its beginning.
+
+    Raises:
+        DataError: the answer has no piece, or more pieces than the model has positions.
+        ConfigError: the model is causal and nothing precedes the answer.
+    """
     specials = len(model.special_tokens([]))
     room = None if model.max_tokens is None else model.max_tokens - specials - len(answer)
     if not answer:

@@ -55,9 +55,12 @@ LOCK = "lock"
 
 @dataclass(frozen=True)
 class LoadableModel:
-    """A classifier that every process loads for itself. `identity`: of the classifier; parts predicted by another one
-    are not used. `gpu`: whether the classifier computes on a GPU, if there is one. Each process has a GPU of its
-    own."""
+    """A classifier that every process loads for itself.
+
+    Attributes:
+        identity: of the classifier; parts predicted by another one are not used.
+        gpu: whether the classifier computes on a GPU, if there is one. Each process has a GPU of its own.
+    """
 
     load: Callable[[], Classifier]
     kind: str
@@ -96,13 +99,19 @@ class PartOptions:
 
 
 def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: PartOptions) -> Predicted:
-    """Predict every row of a file of any size and write the rows with their predictions. `output`: one of the same
-    formats; or a folder, a path without suffix, which receives one file per part in the format of the input. Raises
-    ArtifactError: the output or `options.rejects` exists and may not be replaced
-    (`components.core.outputs.check_output`). Raises ConfigError: `options.columns` names an input that the task does
-    not have. Raises DataError: the input is missing, empty, damaged or of an unknown format; a column is missing or
-    ambiguous; every row is rejected; the output cannot be written, or another process writes it. The message names the
-    line."""
+    """Predict every row of a file of any size and write the rows with their predictions.
+
+    Args:
+        output: one of the same formats; or a folder, a path without suffix, which receives one file per part in the
+            format of the input.
+
+    Raises:
+        ArtifactError: the output or `options.rejects` exists and may not be replaced
+            (`components.core.outputs.check_output`).
+        ConfigError: `options.columns` names an input that the task does not have.
+        DataError: the input is missing, empty, damaged or of an unknown format; a column is missing or ambiguous; every
+            row is rejected; the output cannot be written, or another process writes it. The message names the line.
+    """
     source, output, rejects = Path(source), Path(output), options.rejects
     task_io = find_kind(model.kind).io
     suffix = output.suffix or (source.suffix if source.suffix in WRITTEN else ".csv")

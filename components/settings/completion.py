@@ -66,7 +66,11 @@ TRAINED_TRAINING: Final = {"rate": 0.0005, "schedule": "slanted_triangular", "ba
 
 @dataclass
 class Completed:
-    """Settings with the computed defaults. `reasons`: dotted key -> from what the value is computed."""
+    """Settings with the computed defaults.
+
+    Attributes:
+        reasons: dotted key -> from what the value is computed.
+    """
 
     raw: dict[str, Any]
     reasons: dict[str, str] = field(default_factory=dict)
@@ -103,8 +107,11 @@ class Completed:
 
 
 def complete(raw: Mapping[str, Any], *, file: Path) -> Completed:
-    """The settings with all computed defaults. `file`: its path; paths in it are relative to the root of its
-    repository."""
+    """The settings with all computed defaults.
+
+    Args:
+        file: its path; paths in it are relative to the root of its repository.
+    """
     root = find_repository(file.resolve().parent)
     done = Completed(_copied(raw))
     _complete_tasks(done, root or Path())

@@ -32,8 +32,11 @@ def exists(path: Path) -> bool:
 
 
 def detected(path: Path, *, kind: str) -> Detected | None:
-    """The format of a file or folder by its content; None if its suffix decides. `kind`: of the task. A list of labels
-    is a sign of doccano in classification, but not in multilabel."""
+    """The format of a file or folder by its content; None if its suffix decides.
+
+    Args:
+        kind: of the task. A list of labels is a sign of doccano in classification, but not in multilabel.
+    """
     if path.is_dir():
         return "datasets" if is_saved(path) or holds_tables(path) else None
     name = path.name.lower()

@@ -49,8 +49,11 @@ def is_local_copy(path: str) -> bool:
 
 
 def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
-    """The content of a settings file with local paths instead of addresses, and what they stand for. Raises
-    ConfigError: an address holds a password or token."""
+    """The content of a settings file with local paths instead of addresses, and what they stand for.
+
+    Raises:
+        ConfigError: an address holds a password or token.
+    """
     collected: dict[str, Import] = {}
 
     def replaced(block: Any, *, files: bool = False) -> Any:

@@ -35,14 +35,21 @@ VARIABLES = {
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:
-    """Read and check params.yaml. Raises ConfigError: as `resolve`."""
+    """Read and check params.yaml.
+
+    Raises:
+        ConfigError: as `resolve`.
+    """
     return resolve(path)[0]
 
 
 def resolve(path: Path) -> tuple[Params, Completed]:
-    """Read and check params.yaml: all settings, and from what the defaults among them were computed. Raises
-    ConfigError: the file is missing or not YAML, or has unknown or missing keys, invalid values or undefined names; the
-    message lists all problems."""
+    """Read and check params.yaml: all settings, and from what the defaults among them were computed.
+
+    Raises:
+        ConfigError: the file is missing or not YAML, or has unknown or missing keys, invalid values or undefined names;
+            the message lists all problems.
+    """
     completed = complete(localised(read_file(path))[0], file=path)
     raw = completed.raw
     # Hosts that share one params.yaml may have different clusters and folders.
@@ -64,7 +71,11 @@ def resolve(path: Path) -> tuple[Params, Completed]:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The content of a settings file. Raises ConfigError: it is missing or not YAML, or does not hold sections."""
+    """The content of a settings file.
+
+    Raises:
+        ConfigError: it is missing or not YAML, or does not hold sections.
+    """
     try:
         # From the file instead of its text: YAML's errors name it, with line and column.
         with Path(path).open(encoding="utf-8") as file:
@@ -247,8 +258,13 @@ def _fields(path: list[Any]) -> list[str]:
 
 
 def sources(path: Path) -> dict[str, tuple[Any, str]]:
-    """Dotted key -> (value, source) of all settings. The source is FILE:LINE, `computed: ` and from what, `variable
-    NAME`, or `default`. Raises ConfigError: the settings are invalid."""
+    """Dotted key -> (value, source) of all settings.
+
+    The source is FILE:LINE, `computed: ` and from what, `variable NAME`, or `default`.
+
+    Raises:
+        ConfigError: the settings are invalid.
+    """
     params, completed = resolve(path)
     lines = dict(_lines(yaml.compose(path.read_text(encoding="utf-8")), ""))
     variables = {f"cluster.{key}": name for name, key in VARIABLES.items() if os.environ.get(name)}

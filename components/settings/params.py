@@ -94,8 +94,11 @@ STATIC_FAMILY = "word2vec"
 @dataclass(frozen=True)
 class Block:
     """What a name in `run.families` stands for: a block of `pretrain`, or one that is computed from such blocks.
-    `published`: whether the encoder, or one that it is computed from, is imported. `parents`: the blocks that it is
-    computed from; none for a block of `pretrain`."""
+
+    Attributes:
+        published: whether the encoder, or one that it is computed from, is imported.
+        parents: the blocks that it is computed from; none for a block of `pretrain`.
+    """
 
     family: str
     tokenizer: str

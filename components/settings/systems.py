@@ -21,9 +21,15 @@ FROZEN: Final = "-frozen"
 
 @dataclass(frozen=True)
 class System:
-    """A system with a language model. `family`: block of pretraining. `start`: initialisation of the encoder. `way`:
-    how the start is continued. `group`: group of `together`, intermediate task or block of `distil`, by `way`.
-    `frozen`: whether the encoder is not fine-tuned."""
+    """A system with a language model.
+
+    Attributes:
+        family: block of pretraining.
+        start: initialisation of the encoder.
+        way: how the start is continued.
+        group: group of `together`, intermediate task or block of `distil`, by `way`.
+        frozen: whether the encoder is not fine-tuned.
+    """
 
     family: str
     start: str

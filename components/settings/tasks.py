@@ -251,13 +251,19 @@ class TaskSource(Section):
         return of_file.get(path, self.language)
 
     def format_of(self, file: str) -> Format:
-        """The format of a file as in params.yaml. Raises ValueError: the format is `auto`, and the suffix is
-        unknown."""
+        """The format of a file as in params.yaml.
+
+        Raises:
+            ValueError: the format is `auto`, and the suffix is unknown.
+        """
         return self.format_at(Path(self.path) / file.partition("#")[0])
 
     def format_at(self, path: Path) -> Format:
-        """The format of a file or folder; of one that does not exist yet, by its suffix. Raises ValueError: the format
-        is `auto`, and the suffix is unknown."""
+        """The format of a file or folder; of one that does not exist yet, by its suffix.
+
+        Raises:
+            ValueError: the format is `auto`, and the suffix is unknown.
+        """
         if self.format != "auto":
             return self.format
         if collected := detected(path, kind=self.kind):

@@ -31,8 +31,11 @@ WHOLE: Final = "all techniques"
 
 @dataclass(frozen=True)
 class Technique:
-    """A technique, and the values of `finetune.<name>` and of its section `training` that switch it off. `needs`: key
-    of `finetune.<name>` without whose value the technique has no effect."""
+    """A technique, and the values of `finetune.<name>` and of its section `training` that switch it off.
+
+    Attributes:
+        needs: key of `finetune.<name>` without whose value the technique has no effect.
+    """
 
     name: str
     off: Mapping[str, Any] = field(default_factory=dict)

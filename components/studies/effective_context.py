@@ -48,9 +48,13 @@ Floats = NDArray[np.float64]
 
 
 def effective(losses: Mapping[str, Floats], name: str, contexts: Sequence[int], ratio: float) -> int:
-    """RECL of one model of a group; the longest context if the gain never falls below the threshold. `losses`: model ->
-    (C, P) losses by context and position. `contexts`: C lengths, one step apart. `ratio`: r, the fraction of positions
-    that count (at least one position)."""
+    """RECL of one model of a group; the longest context if the gain never falls below the threshold.
+
+    Args:
+        losses: model -> (C, P) losses by context and position.
+        contexts: C lengths, one step apart.
+        ratio: r, the fraction of positions that count (at least one position).
+    """
     base_CP = np.min(np.stack(list(losses.values())), axis=0)
     count = max(1, round(ratio * base_CP.shape[1]))
     for index in range(len(contexts) - 1):

@@ -69,8 +69,11 @@ class Outputs:
         return name or self.params.run.tasks[0]
 
     def evaluations(self, name: str, part: str, *, needs: str) -> dict[str, dict[str, Any]]:
-        """Task -> content of evaluation.json, of the named task or of all of run.tasks. Raises ArtifactError: a task is
-        not evaluated, or its `part` is empty; `needs` says what that part requires."""
+        """Task -> content of evaluation.json, of the named task or of all of run.tasks.
+
+        Raises:
+            ArtifactError: a task is not evaluated, or its `part` is empty; `needs` says what that part requires.
+        """
         tasks = [self.task(name)] if name else self.params.run.tasks
         content = {task: self.evaluation(task) for task in tasks}
         for task, evaluation in content.items():
@@ -141,7 +144,11 @@ class Outputs:
 
     def causal(self, encoder: str = "") -> list[tuple[str, str, Encoder]]:
         """(block, start, encoder) of the forward causal language models among `chosen`; a backward model predicts the
-        previous piece. Raises ConfigError: there is none."""
+        previous piece.
+
+        Raises:
+            ConfigError: there is none.
+        """
         loaded = [(block, start, self.encoder(block, start)) for block, start in self.chosen(encoder)]
         models = [
             (block, start, each)

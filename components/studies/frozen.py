@@ -147,8 +147,11 @@ def regressed(x_MD: Floats, labels: Labels, dev_MD: Floats, *, classes: int) -> 
 
 def mixed(x_LMD: Tensor, labels: Labels, dev_LMD: Tensor, *, classes: int, penalty: float) -> tuple[Floats, Floats]:
     """Logistic regression on a scalar mix of layers (Peters et al. 2018, equation 1), fitted jointly by L-BFGS, with
-    the same penalty as `regressed`. Returns (M, C) probabilities on dev, and the (L,) weights of the layers, which sum
-    to 1."""
+    the same penalty as `regressed`.
+
+    Returns:
+        (M, C) probabilities on dev, and the (L,) weights of the layers, which sum to 1.
+    """
     scores_L = torch.zeros(len(x_LMD), requires_grad=True)
     weight_CD = torch.zeros(classes, x_LMD.shape[2], requires_grad=True)
     bias_C = torch.zeros(classes, requires_grad=True)

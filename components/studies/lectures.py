@@ -39,10 +39,15 @@ FIGURES, ROWS = 2, 40
 
 @dataclass(frozen=True)
 class Claim:
-    """What a lecture says, and the study that measures it. `options`: of the study, on the run of `settings`; on other
-    runs it has its defaults. `agrees`: numbers of the study -> whether they agree; None: left to the reader.
-    `examples`: tasks beyond run.tasks whose rows the study reads. `settings`: the run on which the claim is measured,
-    unless `--params` names another. `otherwise`: why the models of that run may not agree."""
+    """What a lecture says, and the study that measures it.
+
+    Attributes:
+        options: of the study, on the run of `settings`; on other runs it has its defaults.
+        agrees: numbers of the study -> whether they agree; None: left to the reader.
+        examples: tasks beyond run.tasks whose rows the study reads.
+        settings: the run on which the claim is measured, unless `--params` names another.
+        otherwise: why the models of that run may not agree.
+    """
 
     name: str
     lecture: str
@@ -352,7 +357,10 @@ def measured(
     claim: Claim, outputs: Outputs, *, params: Path, output: Path, done: dict[str, Findings]
 ) -> dict[str, Any]:
     """Run the study of a claim and write its figures below `output`; returns the claim's entry of lectures.json.
-    `done`: command -> findings of studies that need not run again; this claim's is added."""
+
+    Args:
+        done: command -> findings of studies that need not run again; this claim's is added.
+    """
     began, run = time.perf_counter(), claim.command(params)
     if run not in done:
         done[run] = STUDIES[claim.study].run(outputs, **claim.options_on(params))

@@ -120,8 +120,12 @@ def evenly(items: Sequence[Item], count: int) -> list[Item]:
 
 @torch.inference_mode()
 def states(encoder: Encoder, sentences: Sequence[Sentence]) -> Iterator[tuple[int, list[int], list[Floats]]]:
-    """Hidden states of the words of each sentence. Yields the number of the sentence; the indices of the U words within
-    the model's positions; for the embedding and each layer the (U, D_l) `unit_states` of these words."""
+    """Hidden states of the words of each sentence.
+
+    Yields:
+        the number of the sentence; the indices of the U words within the model's positions; for the embedding and each
+        layer the (U, D_l) `unit_states` of these words.
+    """
     model, tokenizer = encoder.model, encoder.tokenizer
     frame = model.special_tokens([-1])
     first, room = frame.index(-1), (model.max_tokens or 512) - len(frame) + 1
@@ -157,8 +161,11 @@ SEPARATE = 0.1
 
 
 def two_senses(vectors_ND: Floats) -> tuple[NDArray[np.int64], float]:
-    """2-means on the normalised vectors. Returns (N,) cluster of each occurrence, 0 for the larger one; and the
-    silhouette, 1 for clearly separated clusters."""
+    """2-means on the normalised vectors.
+
+    Returns:
+        (N,) cluster of each occurrence, 0 for the larger one; and the silhouette, 1 for clearly separated clusters.
+    """
     directions_ND = normalize(vectors_ND)
     if len(np.unique(directions_ND.round(5), axis=0)) < 2:
         return np.zeros(len(vectors_ND), dtype=np.int64), 0.0

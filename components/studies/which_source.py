@@ -47,9 +47,13 @@ LEAST = 1e-10
 
 
 def logme(features_ND: Floats, targets_NC: Floats) -> float:
-    """The maximum log evidence in nats per row, mean over the columns of the targets. `features_ND`: features of N
-    rows, neither centred nor scaled, as in the paper. `targets_NC`: one column per label, 1 for the rows with this
-    label; or one column of values. Constant columns are ignored."""
+    """The maximum log evidence in nats per row, mean over the columns of the targets.
+
+    Args:
+        features_ND: features of N rows, neither centred nor scaled, as in the paper.
+        targets_NC: one column per label, 1 for the rows with this label; or one column of values. Constant columns are
+            ignored.
+    """
     u_NR, sizes_R, _ = np.linalg.svd(np.asarray(features_ND, dtype=np.float64), full_matrices=False)
     kept = sizes_R > sizes_R[0] * 1e-10
     # The evidence does not depend on the scale of the features, but the bounds of the iteration do.

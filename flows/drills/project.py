@@ -273,7 +273,11 @@ def _without_times(value: object) -> object:
 
 
 def make(root: Path, *, variables: Mapping[str, str], launcher: str = "local") -> Project:
-    """Create a project. Raises ConfigError: this is no checkout of Headstart."""
+    """Create a project.
+
+    Raises:
+        ConfigError: this is no checkout of Headstart.
+    """
     root.mkdir(parents=True)
     for name in FILES:
         if not (CHECKOUT / name).is_file():

@@ -29,8 +29,11 @@ def merged(base: Any, over: Any) -> Any:
 
 
 def overlay(params: Path, over: Path) -> None:
-    """Override keys of the file `params` by keys of the file `over`, and check the result. Raises ConfigError: `over`
-    is missing or no YAML mapping, or the result is invalid."""
+    """Override keys of the file `params` by keys of the file `over`, and check the result.
+
+    Raises:
+        ConfigError: `over` is missing or no YAML mapping, or the result is invalid.
+    """
     keys = read_file(over)
     base = yaml.safe_load(params.read_text(encoding="utf-8"))
     params.write_text(yaml.safe_dump(merged(base, keys), sort_keys=False, allow_unicode=True), encoding="utf-8")

@@ -41,8 +41,11 @@ class Service:
 
 
 def read_env(path: Path) -> dict[str, str]:
-    """The NAME=value lines of an .env file (no quotes, no continuation). Raises ConfigError: a line is neither empty, a
-    comment nor NAME=value."""
+    """The NAME=value lines of an .env file (no quotes, no continuation).
+
+    Raises:
+        ConfigError: a line is neither empty, a comment nor NAME=value.
+    """
     values: dict[str, str] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
@@ -72,7 +75,10 @@ def fill_secrets(
 
 def interpolate(text: str, values: Mapping[str, str]) -> str:
     """`${NAME}`, `${NAME-default}`, `${NAME:-default}`, `${NAME?message}`, `${NAME:?message}` and `$$`, as in compose.
-    Raises ConfigError: a required variable is not set."""
+
+    Raises:
+        ConfigError: a required variable is not set.
+    """
 
     def substitute(match: re.Match[str]) -> str:
         name, rule, word = match["name"], match["rule"] or "", match["word"] or ""
@@ -97,7 +103,11 @@ def _interpolated(tree: Any, values: Mapping[str, str]) -> Any:
 
 
 def load_compose(values: Mapping[str, str]) -> dict[str, Any]:
-    """The compose file with its variables replaced. Raises ConfigError: a required variable is not set."""
+    """The compose file with its variables replaced.
+
+    Raises:
+        ConfigError: a required variable is not set.
+    """
     tree: dict[str, Any] = _interpolated(yaml.safe_load(COMPOSE.read_text(encoding="utf-8")), values)
     return tree
 
@@ -126,9 +136,12 @@ def free_ports(names: Iterable[str]) -> dict[str, int]:
 
 
 def localized(text: str, ports: Mapping[str, int], *, workspace: Path, owner: str = "") -> str:
-    """`text` with container addresses and paths replaced by local ones. `workspace`: local path of the shared clone;
-    the log of served rows is beside it. `owner`: service whose command or environment contains `text`; its own port is
-    replaced, too."""
+    """`text` with container addresses and paths replaced by local ones.
+
+    Args:
+        workspace: local path of the shared clone; the log of served rows is beside it.
+        owner: service whose command or environment contains `text`; its own port is replaced, too.
+    """
     for name, port in PORTS.items():
         text = re.sub(rf"(?<![\w.-]){name}:{port}(?!\w)", f"127.0.0.1:{ports[name]}", text)
         text = re.sub(rf"(?<![\w.-])localhost:{port}(?!\w)", f"localhost:{ports[name]}", text)

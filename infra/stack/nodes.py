@@ -45,8 +45,15 @@ def without(command: Sequence[str], folders: Iterable[Path]) -> list[str]:
 
 class Cluster:
     """A Ray head without processors, and nodes on this host with folders of their own, which do not see some others.
-    `folder`: of logs and of the nodes' folders. `hidden`: existing folders that the nodes do not see. `variables`: of
-    head, nodes and drivers, besides those of this process that configure neither Ray nor storage."""
+
+    Args:
+        folder: of logs and of the nodes' folders.
+        hidden: existing folders that the nodes do not see.
+        variables: of head and nodes, besides those of this process that configure neither Ray nor storage.
+
+    Attributes:
+        variables: environment of head, nodes and drivers.
+    """
 
     def __init__(self, folder: Path, hidden: Iterable[Path], variables: Mapping[str, str]) -> None:
         self.folder, self.hidden = folder, tuple(hidden)
@@ -76,8 +83,11 @@ class Cluster:
     def start(
         self, name: str, options: list[str], variables: Mapping[str, str], *, work: Path | None = None
     ) -> subprocess.Popen[bytes]:
-        """Run `ray start` and wait until the head or node is ready. Raises TimeoutError: it is not ready within two
-        minutes, or has ended, several times."""
+        """Run `ray start` and wait until the head or node is ready.
+
+        Raises:
+            TimeoutError: it is not ready within two minutes, or has ended, several times.
+        """
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *options),
             *("--node-ip-address=127.0.0.1", "--object-store-memory=80000000"),

@@ -22,8 +22,11 @@ class StackError(HeadstartError):
 def start(
     name: str, command: Sequence[str], *, environment: Mapping[str, str], log: Path, folder: Path, user: str = ""
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a new session, with its output in `log`; as another account if `user` names one. Raises
-    StackError: the program does not exist."""
+    """Start a process in a new session, with its output in `log`; as another account if `user` names one.
+
+    Raises:
+        StackError: the program does not exist.
+    """
     try:
         with log.open("ab") as output:
             return subprocess.Popen(
@@ -41,8 +44,11 @@ def start(
 
 
 def run(name: str, command: Sequence[str], *, log: Path, timeout: float = 600, **options: Any) -> None:
-    """Run a command and wait for its end; options as of `start`. Raises StackError: it failed or took longer than
-    `timeout` seconds; the message ends with the last lines of its log."""
+    """Run a command and wait for its end; options as of `start`.
+
+    Raises:
+        StackError: it failed or took longer than `timeout` seconds; the message ends with the last lines of its log.
+    """
     child = start(name, command, log=log, **options)
     try:
         code = child.wait(timeout)
@@ -58,8 +64,12 @@ def run(name: str, command: Sequence[str], *, log: Path, timeout: float = 600, *
 def wait_until(
     name: str, process: subprocess.Popen[bytes], ready: Callable[[], bool], *, log: Path, timeout: float = 120
 ) -> None:
-    """Wait until `ready()`. Raises StackError: the process ended, or was not ready after `timeout` seconds; the message
-    ends with the last lines of its log."""
+    """Wait until `ready()`.
+
+    Raises:
+        StackError: the process ended, or was not ready after `timeout` seconds; the message ends with the last lines of
+            its log.
+    """
     deadline = time.monotonic() + timeout
     while not ready():
         if process.poll() is not None:

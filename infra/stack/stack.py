@@ -34,8 +34,11 @@ MISSING = "Postgres is not installed; run `apt-get install postgresql` (or put i
 
 
 def programs(folder: Path = DEBIAN) -> Path:
-    """The folder with initdb, postgres and psql: on the PATH, or else of Debian's newest version. Raises StackError:
-    there is no such folder."""
+    """The folder with initdb, postgres and psql: on the PATH, or else of Debian's newest version.
+
+    Raises:
+        StackError: there is no such folder.
+    """
     versions = sorted(
         folder.glob("*/bin"), key=lambda each: [int(part) for part in re.findall(r"\d+", each.parent.name)]
     )
@@ -48,8 +51,11 @@ def programs(folder: Path = DEBIAN) -> Path:
 
 
 def unprivileged_user(euid: int) -> str:
-    """The account for Postgres, which refuses to run as root; empty: the current account. Raises StackError: the
-    current account is root, and there is no other one for Postgres."""
+    """The account for Postgres, which refuses to run as root; empty: the current account.
+
+    Raises:
+        StackError: the current account is root, and there is no other one for Postgres.
+    """
     if euid != 0:
         return ""
     for name in ("postgres", "nobody"):
@@ -59,8 +65,11 @@ def unprivileged_user(euid: int) -> str:
 
 
 def make_home(folder: Path, user: str) -> Path:
-    """Create a folder that is owned by and accessible to `user`. Raises StackError: a parent folder is not accessible
-    to others."""
+    """Create a folder that is owned by and accessible to `user`.
+
+    Raises:
+        StackError: a parent folder is not accessible to others.
+    """
     folder.mkdir(parents=True)
     if not user:
         return folder
@@ -257,8 +266,11 @@ class Stack:
 
 
 def settings() -> dict[str, str]:
-    """The settings of .env.example with random secrets, and with the branch of this checkout. Raises ConfigError: this
-    checkout is not on a branch."""
+    """The settings of .env.example with random secrets, and with the branch of this checkout.
+
+    Raises:
+        ConfigError: this checkout is not on a branch.
+    """
     values = compose.fill_secrets(compose.read_env(compose.ENV_EXAMPLE))
     branch = git("branch", "--show-current")
     if not branch:
@@ -282,11 +294,16 @@ def push_data(stack: Stack) -> None:
 
 @contextmanager
 def started(folder: Path, *, nodes: int = 1, prepare: Callable[[Stack], None] = push_data) -> Iterator[Stack]:
-    """A block in which all services answer. They are stopped with the block; logs and workspace are kept. `nodes`: of
-    Ray, besides the head, each with a folder of its own. `prepare`: called before the workspace is cloned from
-    `Layout.origin`, a bare clone of this checkout's branch. Raises ArtifactError: the folder contains files, and no
-    stack has run there; StackError: a stack of this folder is running, a program is missing, or a service did not
-    start."""
+    """A block in which all services answer. They are stopped with the block; logs and workspace are kept.
+
+    Args:
+        nodes: of Ray, besides the head, each with a folder of its own.
+        prepare: called before the workspace is cloned from `Layout.origin`, a bare clone of this checkout's branch.
+
+    Raises:
+        ArtifactError: the folder contains files, and no stack has run there.
+        StackError: a stack of this folder is running, a program is missing, or a service did not start.
+    """
     layout = Layout(folder.resolve())
     user, binaries = unprivileged_user(os.geteuid()), programs()
     claim_folder(layout.folder)

@@ -33,10 +33,15 @@ _MOST_NEAR = 20
 
 @dataclass(frozen=True)
 class Copy:
-    """A document of a corpus, or a row of labelled data. `where`: `corpus/general` or `examples/aws-type`. `split`: of
-    the corpus or the task; `dropped` for a duplicate that ingestion has left out. `file`: shard or table that holds it;
-    the raw file for dropped ones. `similarity`: 1 for a copy; less for a near copy. `key`: BLAKE2b-128 of a corpus
-    document, else empty."""
+    """A document of a corpus, or a row of labelled data.
+
+    Attributes:
+        where: `corpus/general` or `examples/aws-type`.
+        split: of the corpus or the task; `dropped` for a duplicate that ingestion has left out.
+        file: shard or table that holds it; the raw file for dropped ones.
+        similarity: 1 for a copy; less for a near copy.
+        key: BLAKE2b-128 of a corpus document, else empty.
+    """
 
     where: str
     split: str
@@ -55,9 +60,15 @@ class Copy:
 
 
 def find_document(params: Params, document: str, *, corpus: str = "") -> list[tuple[str, Outcome]]:
-    """(corpus, outcome) of every document that `document` names, an id or a position. `corpus` is a name such as
-    general or domain-parallel; empty: all of them. Raises ConfigError: there is no such corpus; ArtifactError: the
-    corpus, or every corpus, has not been ingested; DataError: the document is in none of the ingested corpora."""
+    """(corpus, outcome) of every document that `document` names, an id or a position.
+
+    `corpus` is a name such as general or domain-parallel; empty: all of them.
+
+    Raises:
+        ConfigError: there is no such corpus.
+        ArtifactError: the corpus, or every corpus, has not been ingested.
+        DataError: the document is in none of the ingested corpora.
+    """
     directories = {directory.name: directory for directory in _corpora(params)}
     if corpus and corpus not in directories:
         raise ConfigError(f"unknown corpus {corpus!r}{nearest(corpus, directories)}")
@@ -77,8 +88,11 @@ def find_document(params: Params, document: str, *, corpus: str = "") -> list[tu
 
 def texts_of(params: Params, document: str, *, where: str = "") -> list[str]:
     """The cleaned texts of the documents or labelled rows that an id, FILE:LINE or FILE#ROW names, in a corpus or task
-    or in all of them; empty if there is none. Raises DataError: the id names different texts in several corpora or
-    tasks."""
+    or in all of them; empty if there is none.
+
+    Raises:
+        DataError: the id names different texts in several corpora or tasks.
+    """
     matches: dict[str, list[str]] = {}
     with suppress(HeadstartError):
         for name, outcome in find_document(params, document):

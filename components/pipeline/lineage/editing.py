@@ -34,16 +34,22 @@ _WIKITEXT_TITLE = re.compile(r"\s?= [^=].* =\s*")
 
 
 def remove_records(path: Path, texts: Texts) -> int:
-    """Remove the records of a file that hold one of the texts, and return their number; a file without such records is
-    not touched.
+    """Remove the records of a file that hold one of the texts; a file without such records is not touched.
 
     csv and tsv (rows), jsonl (lines), json (innermost objects of lists), txt (lines of a file without empty lines that
     hold a text, else documents as in ingestion), conll and conllu (sentences), parquet and arrow (rows), and other text
-    (lines); text also with .gz or .zst. A line of parallel files is removed from all of them: files with the same
-    number of lines, in one folder without a suffix, or txt files of one pattern (`train_*.txt`), one of which holds
-    labels. A file without a record left is deleted, except for arrow, which the list of files of a data set names.
+    (lines); text also with .gz or .zst.
+    A line of parallel files is removed from all of them. Files are parallel if they have the same number of lines and
+    are in one folder without a suffix, or are txt files of one pattern (`train_*.txt`), one of which holds labels.
 
-    Raises DataError: the file is damaged. Raises OSError: it cannot be written.
+    A file that would have no record left is deleted, except for arrow, which the list of files of a data set names.
+
+    Returns:
+        The number of records removed.
+
+    Raises:
+        DataError: the file is damaged.
+        OSError: it cannot be written.
     """
     kind = suffix(path.name)
     if not path.exists():

@@ -103,9 +103,14 @@ def wanted_texts(
     where: str = "",
     root: Path,
 ) -> list[str]:
-    """The texts to remove: by ids or positions, as given, by a list (ids or positions, one per line, or jsonl with `id`
-    or `text`), and by a removal that was interrupted. Ids are looked up in the corpus or task `where`, by default in
-    all. Raises DataError: an id names nothing, or different documents; ConfigError: nothing is named."""
+    """The texts to remove: by ids or positions, as given, by a list (ids or positions, one per line, or
+    jsonl with `id` or `text`), and by a removal that was interrupted. Ids are looked up in the corpus or task
+    `where`, by default in all.
+
+    Raises:
+        DataError: an id names nothing, or different documents.
+        ConfigError: nothing is named.
+    """
     ids, wanted = list(documents), list(texts)
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines() if file is not None else (), 1):
         if line.lstrip().startswith("{"):
@@ -132,8 +137,12 @@ def wanted_texts(
 
 
 def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
-    """Search the repository, DVC's cache and the registry for documents; changes nothing. Raises DataError: a file
-    cannot be read; RegistryError: the registry cannot be reached."""
+    """Search the repository, DVC's cache and the registry for documents; changes nothing.
+
+    Raises:
+        DataError: a file cannot be read.
+        RegistryError: the registry cannot be reached.
+    """
     texts = Texts(wanted)
     copies = holders(params, texts)
     raw = raw_holders(params, texts, root=root)
@@ -222,9 +231,12 @@ def _relative(paths: Sequence[Path], root: Path) -> list[str]:
 
 
 def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, reason: str = "") -> Path:
-    """Remove documents as planned; returns the path of the certificate. Raises DataError: a file cannot be edited. What
-    was removed stays removed; the next `headstart forget` goes on. Raises RegistryError: the registry cannot be
-    reached; nothing was removed."""
+    """Remove documents as planned; returns the path of the certificate.
+
+    Raises:
+        DataError: a file cannot be edited. What was removed stays removed; the next `headstart forget` goes on.
+        RegistryError: the registry cannot be reached; nothing was removed.
+    """
     now = datetime.now(UTC)
     name = f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     private_folder(root / STATE)

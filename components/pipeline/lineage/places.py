@@ -78,7 +78,11 @@ def raw_holders(params: Params, texts: Texts, *, root: Path) -> list[Path]:
 
 
 def holds(path: Path, texts: Texts) -> bool:
-    """Whether a file holds one of the texts. Raises DataError: the file cannot be read."""
+    """Whether a file holds one of the texts.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
     try:
         return file_holds(path, texts)
     except FileNotFoundError:

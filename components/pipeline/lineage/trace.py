@@ -23,9 +23,14 @@ from components.settings.registry import RegistrySettings
 
 def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
     """The provenance of a model and of the models that it was initialised from: {model, registered, tags, parameters,
-    provenance, parents, teachers}, where parents and teachers are the same objects. The model is named as in
-    `find_version`, or by its path in the run's folder. Raises ConfigError: the path is no trained model of the run;
-    RegistryError: there is no such model, version or alias."""
+    provenance, parents, teachers}, where parents and teachers are the same objects.
+
+    The model is named as in `find_version`, or by its path in the run's folder.
+
+    Raises:
+        ConfigError: the path is no trained model of the run.
+        RegistryError: there is no such model, version or alias.
+    """
     path = Path(model)
     if path.exists() or len(path.parts) > 2:
         return _trace_path(params, path, root=root)
@@ -34,8 +39,11 @@ def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
 
 
 def find_version(registry: Registry, settings: RegistrySettings, model: str) -> Version:
-    """A version by NAME, NAME:VERSION, NAME/VERSION or NAME@ALIAS; NAME may be the name of a task. Raises
-    RegistryError: there is no such model, version or alias."""
+    """A version by NAME, NAME:VERSION, NAME/VERSION or NAME@ALIAS; NAME may be the name of a task.
+
+    Raises:
+        RegistryError: there is no such model, version or alias.
+    """
     name, at, alias = model.partition("@")
     number = ""
     if not at:
@@ -207,9 +215,13 @@ LEARNED = ("train", "dev")
 
 @dataclass(frozen=True)
 class Learner:
-    """A version that has, or may have, learned from a document. `sources`: `corpus/general`, `examples/aws-type` ...
-    that held the document when the version was trained. `certain`: whether the provenance shows it. Otherwise the data
-    of that time are no longer available, and the version counts as a learner to be safe."""
+    """A version that has, or may have, learned from a document.
+
+    Attributes:
+        sources: `corpus/general`, `examples/aws-type` ... that held the document when the version was trained.
+        certain: whether the provenance shows it. Otherwise the data of that time are no longer available, and the
+            version counts as a learner to be safe.
+    """
 
     version: Version
     sources: tuple[str, ...]

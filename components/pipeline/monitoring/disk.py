@@ -35,9 +35,14 @@ def needs(
     cache: Path | None,
     checkpoints: Path | None,
 ) -> list[Need]:
-    """The space that stages need, estimated. `sizes`: stage -> bytes of its last outputs. A stage without an entry is
-    estimated by the size of the raw data, or by another item of the same stage. `cache`: the DVC cache, if outputs are
-    copied to it; None: they are linked. `checkpoints`: folder of checkpoints; None: they are in an object store."""
+    """The space that stages need, estimated.
+
+    Args:
+        sizes: stage -> bytes of its last outputs. A stage without an entry is estimated by the size of the raw data, or
+            by another item of the same stage.
+        cache: the DVC cache, if outputs are copied to it; None: they are linked.
+        checkpoints: folder of checkpoints; None: they are in an object store.
+    """
     written: dict[str, int] = {}
     for stage in stages:
         group = stage.partition("@")[0]
@@ -56,8 +61,11 @@ def needs(
 
 
 def check_space(needed: Sequence[Need], *, spare: int) -> None:
-    """Compare needs with the free space of their file systems. Raises DiskSpaceError: there is too little space; the
-    message has the numbers and the remedy."""
+    """Compare needs with the free space of their file systems.
+
+    Raises:
+        DiskSpaceError: there is too little space; the message has the numbers and the remedy.
+    """
     devices: dict[int, list[Need]] = {}
     for need in needed:
         devices.setdefault(_existing(need.path).stat().st_dev, []).append(need)

@@ -39,9 +39,12 @@ COLUMNS = ("feature", "training", "now", "effect", "p (Holm)", "")
 
 
 def check_traffic(params: Params, task: str) -> Comparison:
-    """Compare the rows that the task's champion has answered with its training data. Raises RegistryError: no champion,
-    or neither a reference nor the data to measure one; ArtifactError: the champion's files differ from the registered
-    ones."""
+    """Compare the rows that the task's champion has answered with its training data.
+
+    Raises:
+        RegistryError: no champion, or neither a reference nor the data to measure one.
+        ArtifactError: the champion's files differ from the registered ones.
+    """
     registry = connect(params.registry)
     version = find_champion(registry, task)
     since = time.time() - WINDOW_DAYS * 86400
@@ -55,10 +58,16 @@ def check_traffic(params: Params, task: str) -> Comparison:
 
 
 def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, str] | None = None) -> Comparison:
-    """Compare the rows of a file with the training data of a task's champion, which predicts them. `columns`: input of
-    the task -> column of the file, if the names differ. Raises DataError: the file is missing, damaged or of an unknown
-    format, or lacks a column; ConfigError: `columns` names an input that the task does not have; RegistryError,
-    ArtifactError: as of `check_traffic`."""
+    """Compare the rows of a file with the training data of a task's champion, which predicts them.
+
+    Args:
+        columns: input of the task -> column of the file, if the names differ.
+
+    Raises:
+        DataError: the file is missing, damaged or of an unknown format, or lacks a column.
+        ConfigError: `columns` names an input that the task does not have.
+        RegistryError, ArtifactError: as of `check_traffic`.
+    """
     registry = connect(params.registry)
     version = find_champion(registry, task)
     classifier = load_version(registry, version)
@@ -84,9 +93,12 @@ def _reference(registry: Registry, version: Version, examples: Path, classifier:
 
 
 def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] | None = None) -> list[Fields]:
-    """The inputs of a file's rows; rows that cannot be read or lack a part of the input are left out. Raises DataError:
-    the file is missing, of an unknown format, lacks a column, or has no valid row; ConfigError: `columns` names an
-    input that the task does not have."""
+    """The inputs of a file's rows; rows that cannot be read or lack a part of the input are left out.
+
+    Raises:
+        DataError: the file is missing, of an unknown format, lacks a column, or has no valid row.
+        ConfigError: `columns` names an input that the task does not have.
+    """
     task_io = find_kind(kind).io
     if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
         raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")

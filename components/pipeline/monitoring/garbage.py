@@ -36,8 +36,11 @@ MARKS = ("tainted", "keep")
 
 @dataclass(frozen=True)
 class Garbage:
-    """Something that can be deleted. `kind`: `checkpoints`, `features`, `outputs`, `logs`, `versions` or `DVC
-    cache`."""
+    """Something that can be deleted.
+
+    Attributes:
+        kind: `checkpoints`, `features`, `outputs`, `logs`, `versions` or `DVC cache`.
+    """
 
     kind: str
     name: str
@@ -47,8 +50,11 @@ class Garbage:
 
 
 def old_checkpoints(storage: str, *, days: float, now: float | None = None) -> Iterator[Garbage]:
-    """Checkpoints of runs that were last written more than `days` ago. Raises StorageError: the storage cannot be
-    read."""
+    """Checkpoints of runs that were last written more than `days` ago.
+
+    Raises:
+        StorageError: the storage cannot be read.
+    """
     import pyarrow as pa
     import pyarrow.fs
 
@@ -86,8 +92,12 @@ def old_features(folder: Path, *, days: float, now: float | None = None) -> Iter
 
 
 def orphaned_outputs(former: Iterable[tuple[str, Path]], current: Iterable[Path]) -> Iterator[Garbage]:
-    """Outputs of stages that the settings no longer have. `former`: (stage, output) of every stage that ever ran, from
-    dvc.lock. `current`: outputs of the present stages. An output that overlaps with one of them is kept."""
+    """Outputs of stages that the settings no longer have.
+
+    Args:
+        former: (stage, output) of every stage that ever ran, from dvc.lock.
+        current: outputs of the present stages. An output that overlaps with one of them is kept.
+    """
     kept = [path.absolute() for path in current]
     seen: set[Path] = set()
     for stage, path in former:
@@ -136,8 +146,11 @@ def _days(moment: float, now: float | None) -> float:
 
 
 def old_versions(params: Params) -> Iterator[Garbage]:
-    """Versions that the rule of `params.gc` does not keep, of the models that `params.run` names, oldest first. Raises
-    RegistryError: the registry cannot be reached."""
+    """Versions that the rule of `params.gc` does not keep, of the models that `params.run` names, oldest first.
+
+    Raises:
+        RegistryError: the registry cannot be reached.
+    """
     from components.registry.ledger import Ledger  # the import of MLflow takes seconds
     from components.registry.tracking import connect
 
@@ -164,7 +177,11 @@ def old_versions(params: Params) -> Iterator[Garbage]:
 def keep(
     versions: Sequence[Version], state: State | None, aliased: set[str], *, newest: int, champions: int
 ) -> set[str]:
-    """Numbers of the versions that are kept. `state`: of the alias of the model; None for encoders."""
+    """Numbers of the versions that are kept.
+
+    Args:
+        state: of the alias of the model; None for encoders.
+    """
     numbers = {version.number for version in versions[-newest:]} | aliased
     numbers |= {version.number for version in versions if any(version.tags.get(mark) for mark in MARKS)}
     if state is None:

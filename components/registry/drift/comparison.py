@@ -64,8 +64,12 @@ FREQUENCIES, SEED = 64, 5
 
 @dataclass(frozen=True)
 class Feature:
-    """The test of one feature. `old`, `new`: summary of the reference and of the new rows, as text. `words`: the
-    difference as a sentence."""
+    """The test of one feature.
+
+    Attributes:
+        old, new: summary of the reference and of the new rows, as text.
+        words: the difference as a sentence.
+    """
 
     p: float
     effect: float
@@ -79,8 +83,13 @@ class Feature:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of one check. `what`: what was compared, such as `headstart-aws-type/3`. `rows`: number of new rows;
-    `reference_rows`: of the reference. `too_few`: why there is no comparison; empty if there is one."""
+    """The result of one check.
+
+    Attributes:
+        what: what was compared, such as `headstart-aws-type/3`.
+        rows: number of new rows; `reference_rows`: of the reference.
+        too_few: why there is no comparison; empty if there is one.
+    """
 
     what: str
     source: str
@@ -249,9 +258,12 @@ def _unusual(old: Measured, new: Measured) -> tuple[str, ...]:
 
 
 def sequential(observed: float, draw: Callable[[int], Floats], *, most: int) -> float:
-    """The p-value of a statistic: valid for every number of permutations, P(p <= x) <= x without a difference. `draw`:
-    number of permutations -> their statistics. `most`: maximum number of permutations; the smallest possible p-value is
-    1 / (most + 1)."""
+    """The p-value of a statistic: valid for every number of permutations, P(p <= x) <= x without a difference.
+
+    Args:
+        draw: number of permutations -> their statistics.
+        most: maximum number of permutations; the smallest possible p-value is 1 / (most + 1).
+    """
     limit = observed - 1e-9 * abs(observed)  # equal values may differ in their last bits
     drawn = reached = 0
     while drawn < most:

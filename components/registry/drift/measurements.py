@@ -81,8 +81,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Reference:
-    """The rows that a model's traffic is compared with. `measured`: rows of train and dev. `unseen`: (N,) whether the
-    model was not trained on the row's split: rows of dev."""
+    """The rows that a model's traffic is compared with.
+
+    Attributes:
+        measured: rows of train and dev.
+        unseen: (N,) whether the model was not trained on the row's split: rows of dev.
+    """
 
     measured: Measured
     unseen: NDArray[np.bool_]

@@ -174,8 +174,12 @@ def prune(folder: Path, *, most: int) -> None:
 
 
 def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0, most: int | None = None) -> Measured:
-    """The logged rows of a model, in the order of their segments. `since`: time in seconds since the epoch; older rows
-    are left out. `most`: maximum number of rows, evenly spaced over the time; None: all."""
+    """The logged rows of a model, in the order of their segments.
+
+    Args:
+        since: time in seconds since the epoch; older rows are left out.
+        most: maximum number of rows, evenly spaced over the time; None: all.
+    """
     parts = list(_read(Path(folder) / task / digest[:DIGEST_LENGTH], since))
     if not parts:
         return Measured("", (), np.zeros(0, dtype=ROW))

@@ -60,8 +60,12 @@ ROWS: Final = 2000
 
 @dataclass(frozen=True)
 class Source:
-    """What is exported. `task`: name of the task; empty if it is not known. `rows`: labelled rows on which the export
-    is measured; None: it is not measured."""
+    """What is exported.
+
+    Attributes:
+        task: name of the task; empty if it is not known.
+        rows: labelled rows on which the export is measured; None: it is not measured.
+    """
 
     directory: Path
     name: str
@@ -73,10 +77,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Export:
-    """How a model is exported. `form`: of a trained model: `onnx` (graph, tokenizer.json, and labels in config.json),
-    `huggingface` (a folder that `transformers.pipeline` loads) or `container` (the context of an image that serves the
-    model). `int8`: whether the graph is also written with 8-bit matrices, and the loss measured. `member`: of an
-    average, the number of the model to export instead; from 0."""
+    """How a model is exported.
+
+    Attributes:
+        form: of a trained model: `onnx` (graph, tokenizer.json, and labels in config.json), `huggingface` (a folder
+            that `transformers.pipeline` loads) or `container` (the context of an image that serves the model).
+        int8: whether the graph is also written with 8-bit matrices, and the loss measured.
+        member: of an average, the number of the model to export instead; from 0.
+    """
 
     output: Path
     form: str
@@ -118,9 +126,12 @@ def _labelled_rows(examples: Path) -> tuple[Split | None, str]:
 
 
 def export_classifier(source: Source, export: Export) -> list[str]:
-    """Write a trained task model in another form; returns log lines. Raises ArtifactError: the directory is not a
-    complete classifier, or the output exists. Raises ConfigError: the form is unknown, or cannot express the model; or
-    a package is missing."""
+    """Write a trained task model in another form; returns log lines.
+
+    Raises:
+        ArtifactError: the directory is not a complete classifier, or the output exists.
+        ConfigError: the form is unknown, or cannot express the model; or a package is missing.
+    """
     form, int8 = export.form, export.int8
     if form not in FORMS:
         raise ConfigError(f"unknown format {form!r}{nearest(form, FORMS)}")
@@ -266,11 +277,17 @@ def write_context(directory: Path, model: Path) -> list[str]:
 
 
 def export_encoder(encoder: Path, *, output: Path, form: str = "huggingface", overwrite: bool = False) -> list[str]:
-    """Convert an encoder directory and write the directory `output`; returns log lines. `form`: `huggingface` (a folder
-    for transformers, with the same outputs and ids), `onnx` (computation graph and tokenizer) or `vectors` (text file
-    of word vectors, static families). Raises ArtifactError: `encoder` is not a complete encoder directory, or the
-    output exists. Raises ConfigError: the format is unknown, or does not support the family or its tokenizer; or
-    `encoder` is a words model."""
+    """Convert an encoder directory and write the directory `output`; returns log lines.
+
+    Args:
+        form: `huggingface`: a folder for AutoModel and AutoTokenizer of transformers, with the same outputs and ids;
+            `onnx`: the computation graph, and the tokenizer; `vectors`: a text file of word vectors (static families).
+
+    Raises:
+        ArtifactError: `encoder` is not a complete encoder directory, or the output exists.
+        ConfigError: the format is unknown, or does not support the family or its tokenizer; or `encoder` is a words
+            model.
+    """
     if form not in ENCODER_FORMS:
         raise ConfigError(f"unknown format {form!r}{nearest(form, ENCODER_FORMS)}")
     if (Path(encoder) / DESCRIPTION).is_file():

@@ -168,8 +168,11 @@ class _Graph(nn.Module):
 
 
 def refuse(classifier: TextClassifier) -> None:
-    """Check that one graph of one sequence expresses a task model. Raises ConfigError: it does not; the message says
-    why and names what does."""
+    """Check that one graph of one sequence expresses a task model.
+
+    Raises:
+        ConfigError: it does not; the message says why and names what does.
+    """
     problem = f"the answer of a {classifier.kind} task is decoded outside of a graph"
     if classifier.kind in (*SINGLE, *PAIRS) and not (problem := several_parts(classifier)):
         return

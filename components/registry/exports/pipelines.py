@@ -50,8 +50,11 @@ Affine = tuple[Tensor, Tensor]
 
 
 def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) -> tuple[list[str], str]:
-    """Write config.json, model.safetensors and the tokenizer; returns log lines, and how the folder is used. Raises
-    ConfigError: transformers has no counterpart of the family, of the task or of a part of the model."""
+    """Write config.json, model.safetensors and the tokenizer; returns log lines, and how the folder is used.
+
+    Raises:
+        ConfigError: transformers has no counterpart of the family, of the task or of a part of the model.
+    """
     task = _TASKS.get(classifier.kind)
     _refuse(classifier, family, task)
     config, tensors = CONVERTERS[family].to_huggingface(classifier.model.encoder)

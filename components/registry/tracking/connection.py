@@ -31,8 +31,12 @@ MESSAGE_LENGTH: Final = 400
 
 
 def probe(uri: str) -> None:
-    """Check within seconds that there is an MLflow server or a database at the URI. Raises RegistryError: there is
-    something else; RegistryUnavailableError: there is no answer."""
+    """Check within seconds that there is an MLflow server or a database at the URI.
+
+    Raises:
+        RegistryError: there is something else.
+        RegistryUnavailableError: there is no answer.
+    """
     where = "MLFLOW_TRACKING_URI" if os.environ.get("MLFLOW_TRACKING_URI") else "registry.tracking"
     where = f"{where} is {masked(uri)}"
     start = "start it with `mlflow server`, or unset the address to use a local database file"

@@ -98,8 +98,12 @@ MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 @dataclass(frozen=True)
 class Record:
-    """What is stored with a version of a model. `run_name`: name of a new run, without its time, if the stage has none.
-    `documents`: name -> JSON object, stored with the run as DOCUMENTS/NAME.json."""
+    """What is stored with a version of a model.
+
+    Attributes:
+        run_name: name of a new run, without its time, if the stage has none.
+        documents: name -> JSON object, stored with the run as DOCUMENTS/NAME.json.
+    """
 
     run_name: str
     metrics: Mapping[str, float] = field(default_factory=dict)
