@@ -1,8 +1,6 @@
 """The flows: commands that run stages. Importing this package sets defaults for Prefect, which reads them on its first
 import; variables that are already set take precedence."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A command that ends with the process that started it (on Linux): `python -m flows.bound SIGNAL PARENT COMMAND...`."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """Run a flow as a program: command-line flags, signals, exit code, error message."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a run would do, why, and what it would cost: `headstart plan`. Nothing is run or changed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Cause faults in a temporary project: `headstart drill [NAME]`. The user's data and servers are not used."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

@@ -1,8 +1,6 @@
 """Commands of a run, of DVC and of `headstart`, each in a process group, with output to the terminal and to Prefect's
 log. Everything else passes between the processes in files. This module does not import Prefect."""
 
-from __future__ import annotations
-
 import re
 import signal
 import sys

@@ -1,8 +1,6 @@
 """From labelled data to a served model: `headstart fit [LABELLED]`, which is `headstart init` if there are no settings,
 then `retrain`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """The flow run of this process, if it executes one, and the times of a schedule. Prefect is not imported without
 one."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Remove documents from data, labels, outputs and caches, with a certificate: `headstart forget ID`."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

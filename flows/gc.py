@@ -1,7 +1,5 @@
 """Delete what no run, server or rollback needs: `headstart gc [--yes]`. Without `--yes`, it is listed only."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Append the answers of people to the file of labels, and version the data: `headstart label FILE`."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated, cast, get_args

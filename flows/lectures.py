@@ -1,7 +1,5 @@
 """`headstart lectures [CLAIM ...]`: the runs behind the claims, their studies, and one page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

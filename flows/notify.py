@@ -8,8 +8,6 @@ They are two automations of the Prefect server, which calls a webhook and sends 
 Prefect). `headstart schedule` and the deployments of infra/ create them too; what exists already is updated.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from datetime import timedelta

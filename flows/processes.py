@@ -1,8 +1,6 @@
 """Run a command as a group of processes, in a session, that ends as a whole: SIGKILL of `dvc repro` would leave the
 stage's process running and writing."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """Register and promote the models of the last run without training, after a change of the rule or of the registry."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

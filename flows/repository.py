@@ -1,7 +1,5 @@
 """The repository of a flow: its root, its locks, and the pipeline of a settings file."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

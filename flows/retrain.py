@@ -1,8 +1,6 @@
 """The flows `retrain` and `promote` of a Prefect server, in which a stage is a task; without a server `headstart
 retrain` and `promote` do the same (`flows.stages`). DVC decides what is up to date, so Prefect's cache is disabled."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

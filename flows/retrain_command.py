@@ -1,8 +1,6 @@
 """From raw data to a promoted classifier: `headstart retrain`; the flow `retrain` if a Prefect server is configured,
 else without Prefect."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

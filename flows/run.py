@@ -1,7 +1,5 @@
 """A run of the pipeline, without Prefect: its lock, what precedes its stages, the stages, and its end."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

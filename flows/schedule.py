@@ -2,8 +2,6 @@
 running waits for it. With `--sync` each run pulls code and data first. A schedule has one owner, which holds
 `.headstart/schedules/NAME.lock`."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

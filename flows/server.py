@@ -6,8 +6,6 @@ again. A server that is started here answers only pages of its own origin, and w
 repository's server it is in `.headstart/prefect-server/auth` (0600).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

@@ -1,8 +1,6 @@
 """A deployment on Prefect's server, and Prefect's runner (`python -m flows.serving`), which `serve` watches: it starts
 server and runner again when they end, and a run if the last one did not end or a time was missed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The summary at the end of a run: scores, decisions, report, registry."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path

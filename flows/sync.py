@@ -10,8 +10,6 @@ Steps 1 and 3 hold the repository's lock. A repository without an upstream branc
 corresponding part and says so.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

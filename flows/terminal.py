@@ -16,8 +16,6 @@
 | error | message                                                                       |
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

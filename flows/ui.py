@@ -1,8 +1,6 @@
 """The web pages of a repository (`components.pages`), and on request MLflow's and Prefect's, which shows all runs; all
 served on 127.0.0.1 until the command ends."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Why a stage would run: `headstart why [STAGE]`. Nothing is run or changed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -7,8 +7,6 @@ executes the command of a stage in a second fork, in the same session.
 id, and its exit code after its end unless it is one in the `background`.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc

@@ -4,8 +4,6 @@ Inputs are lists or arrays of texts, (N, 2) pairs of texts, or the columns of a 
 arguments, which are the arguments of `headstart.fit`; everything is done in `fit`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self

@@ -8,8 +8,6 @@ vocabulary suits the language may be worse by two. The score of the report comes
 chosen without the row's fold.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Loading of saved models, models of a run, and registered models."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

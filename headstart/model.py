@@ -1,7 +1,5 @@
 """A model as it is used from Python: DataFrame in, DataFrame out."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """The encoder that a fit starts from."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Data are a DataFrame, a Series, the path of a file or folder of any format of `c
 of a .txt), a list of dicts, or a list or array of inputs: texts, pairs of texts, or lists of words.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass

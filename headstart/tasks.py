@@ -1,7 +1,5 @@
 """The task in a user's labelled data: its kind, its columns and its rows, checked before anything is trained."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

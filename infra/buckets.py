@@ -3,8 +3,6 @@
 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be those of an identity that may create buckets.
 """
 
-from __future__ import annotations
-
 import sys
 
 from components.cluster.storage import ensure_bucket

@@ -1,7 +1,5 @@
 """Commands about encoders: trying, measuring, converting, installing them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated

@@ -3,8 +3,6 @@
 A `HeadstartError` is printed as one message with exit code 2; a traceback indicates a bug in Headstart.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib.util import find_spec

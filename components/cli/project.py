@@ -1,7 +1,5 @@
 """Commands that set up a project: settings, checks, built-in data."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

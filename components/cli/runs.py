@@ -1,7 +1,5 @@
 """Commands about runs (stages, studies, and those that programs of `flows` execute) and about the registry."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

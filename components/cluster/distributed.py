@@ -1,7 +1,5 @@
 """The workers of data-parallel training, and their collective operations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar

@@ -3,8 +3,6 @@ the job names. A node reads a directory of the same path and digest in place, el
 of a bucket it copies the directory once to its cache, and checks the copy before every use. Each worker reads every
 shard within a few steps."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,8 +1,6 @@
 """How many workers or runs there are at once, and which processors and GPUs each has: `plan_workers` for the workers of
 one training, `plan_runs` for runs that do not communicate, several of which may share a GPU."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

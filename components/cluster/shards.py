@@ -5,8 +5,6 @@ folder of the stage, and returns a few numbers. A JSON file `KEY.json`, written 
 that was killed continues; the number of workers and their order change nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

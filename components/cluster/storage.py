@@ -4,8 +4,6 @@ Endpoint and credentials come from the environment variables that DVC, MLflow an
 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_DEFAULT_REGION.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Folders that the workers of a stage share: on a disk that all nodes mount, or in a bucket."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

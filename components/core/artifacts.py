@@ -5,8 +5,6 @@ A stage writes its output into a temporary directory next to the final one, sync
 the process is killed at any time.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import fnmatch

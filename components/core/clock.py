@@ -4,8 +4,6 @@ Results never depend on a clock, unless a user limits the time of a fit (`headst
 end in time is left out, and what ends in time is the same as without a limit. The stages of the pipeline have no limit.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 DVC's files are read as YAML, because components do not import DVC.
 """
 
-from __future__ import annotations
-
 import configparser
 from collections.abc import Mapping
 from dataclasses import dataclass

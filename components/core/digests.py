@@ -4,8 +4,6 @@ A digest is kept with the size, the time of change and the inode of its file in 
 changed within the last seconds before it was read is not kept: a later change could have the same time.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Sequence

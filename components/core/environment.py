@@ -1,7 +1,5 @@
 """Environment variables within a block, and the account that runs this process."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import socket

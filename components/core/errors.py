@@ -5,8 +5,6 @@ exits with the error's code, 2 or, for a `TransientError`, 75 (EX_TEMPFAIL of sy
 transient error. Any other exception is a defect of Headstart and keeps its traceback.
 """
 
-from __future__ import annotations
-
 import difflib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Passwords and tokens are replaced by *** wherever text leaves the process: messages, logs, records, MLflow, pages."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

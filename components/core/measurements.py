@@ -5,8 +5,6 @@ The flow reads the file while the stage runs (`Points`). Results do not depend o
 no stage, and a measurement that cannot be written is dropped.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -5,8 +5,6 @@ was written. An output that exists is refused. `--overwrite` replaces it if it i
 person has changed, or put into the folder, is kept.
 """
 
-from __future__ import annotations
-
 import glob
 import json
 import os

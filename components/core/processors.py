@@ -1,7 +1,5 @@
 """Number of processors that this process may use, without torch."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Files of the project that are part of the installed package."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from pathlib import Path
 from typing import Final

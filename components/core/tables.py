@@ -1,7 +1,5 @@
 """Tables of interchangeable parts: one line per entry, each imported when it is first used."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar

@@ -8,8 +8,6 @@ OMP_NUM_THREADS in the environment of a command is the user's upper limit of thr
 not be set machine-wide (in an image or a manifest), because it would limit every process on the machine.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

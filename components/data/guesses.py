@@ -1,7 +1,5 @@
 """The kind of a task and its columns, guessed from rows."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -4,8 +4,6 @@ Texts are compared by their words: case, punctuation, white space and markup do 
 two are equal, or if the text has at least `LEAST_WORDS` words and they occur in the value one after the other.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,8 +1,6 @@
 """The documents that `headstart forget` has removed. Their record holds no text: a document is named by an HMAC-SHA256
 with the key of the repository."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -1,7 +1,5 @@
 """A sample of the rows of a labelled file whose format is guessed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A segmenter splits runs of its own script and leaves other text unchanged; space
 tokenizers treat them as usual. A new language is one entry of `SEGMENTERS`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 `texts.parquet` has a column `fields` (`components.data.tasks.data.Fields`).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

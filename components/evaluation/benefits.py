@@ -20,8 +20,6 @@ crosses zero, interpolated along the label curve of scratch; its bounds are wher
 is None if scratch does not reach the score with its largest budget.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

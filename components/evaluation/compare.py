@@ -2,8 +2,6 @@
 Wang et al. 2019): a class or slice counts as hurt only if the interval of its paired difference to scratch is below
 zero at a Bonferroni-corrected confidence level."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Answers of people merged into the file of labels of a task (`components.data.tasks.reading.labels`)."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What the commands of labelling print."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

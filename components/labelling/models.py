@@ -4,8 +4,6 @@ The champion is used if there is one that has all labels of the data. Otherwise 
 that no label has formed: the output of an encoder of the run, or latent semantic and word vectors of the texts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product

@@ -4,8 +4,6 @@ At most `MOST` are read, those with the smallest digests, so that the choice dep
 copies of texts that have a label, or that are in dev or test, are left out.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass

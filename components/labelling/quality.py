@@ -6,8 +6,6 @@ probability that rows with this label give it; rows that exceed the threshold of
 a label belong to another one, and so many rows with the largest margin between the labels are found.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The texts that should be labelled next (`headstart suggest`), and the file in which a person labels them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The models are regressions in cross-validation, on features of an encoder of the run, or of words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The labelled files of a task as they are, also while they are incomplete: without labels, or not there yet."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -14,8 +14,6 @@ tasks", section 3.4), the power `DENSITY` of its typicality.
 Shapes: N candidates, L labelled texts, D features, C labels.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Final

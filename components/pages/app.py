@@ -8,8 +8,6 @@
 A `HeadstartError` is a page with its message. Every page works without scripts, which refresh live pages and add keys.
 """
 
-from __future__ import annotations
-
 import hmac
 import secrets
 import threading

@@ -1,7 +1,5 @@
 """The errors of a system: the most certain wrong answers, confusions and slices."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The lineage of the run, from the versions of the data to the registered versions, as a drawing of linked boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

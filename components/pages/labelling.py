@@ -1,8 +1,6 @@
 """The labelling page: the texts that `components.labelling.queue` chooses, and a person's answers, each appended to the
 file of labels at once; undo takes the last one back."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The first page: what is served, whether transfer paid, what to do next."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The project that the pages show: settings, outputs of the last run, registry."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The retrainings of a project, from their runs in MLflow."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Checks before a run: of the settings that need models, kinds of task and files, and of the data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

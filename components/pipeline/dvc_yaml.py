@@ -2,8 +2,6 @@
 paths among the arguments of its job. DVC cannot expand lists, so all items of a group have as many dependencies; they
 repeat their identity."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final

@@ -1,8 +1,6 @@
 """The execution of one item of a stage, and requests of a full rebuild: files below `rebuild` in the run's folder, one
 per stage and item, which are removed when the new output is complete."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

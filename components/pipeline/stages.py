@@ -1,8 +1,6 @@
 """The table of stages in pipeline order, and running one of them: a function of one job that returns the directory it
 wrote. The module of a stage is imported when it runs."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass

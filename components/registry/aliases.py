@@ -2,8 +2,6 @@
 person does with it: rollback, choice of a version, history. The commands take no lock: a retraining that runs sees the
 change."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, time, timedelta
 

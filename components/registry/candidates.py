@@ -1,8 +1,6 @@
 """The models of a run: names in the registry, parents, files, descriptions. A registered model is a bundle: a complete
 directory of data, without timings or curves, so that its digest identifies the model."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass

@@ -1,7 +1,5 @@
 """Score challenger and champion with the same code on the same rows, in one process, and decide."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence

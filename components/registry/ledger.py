@@ -14,8 +14,6 @@ alias.
 | taint     | certificate, documents (number), tainted (labels of versions), contents (their digests), reason          |
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Mapping, Sequence

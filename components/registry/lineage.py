@@ -1,8 +1,6 @@
 """Lineage and provenance of a model: versions of its data, DVC's lock, the git commit, code, settings, machine.
 `provenance.json` is stored with the run of a version and holds names, counts and digests, but no text."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

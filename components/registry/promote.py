@@ -11,8 +11,6 @@ are {name, version, digest, latency_ms: {p50, p99, rounds, conditions}}, `served
 because no model is shown to be better.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

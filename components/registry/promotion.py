@@ -32,8 +32,6 @@ A slice that is not named therefore leads to rejection only if its loss is signi
 Bonferroni correction for the number of slices); any other loss is listed among the reasons.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Sequence

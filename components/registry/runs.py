@@ -1,8 +1,6 @@
 """What the stages before have found of a system: scores of selection, evaluation, leakage; and which model is served
 and why, in words."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

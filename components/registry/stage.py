@@ -10,8 +10,6 @@ score of selection at the largest label budget, of equal ones the cheapest: word
 fine-tuned one; and `candidates`, task -> the best system of each of these three, in this order, with the same fields.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import tempfile

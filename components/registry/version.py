@@ -1,7 +1,5 @@
 """A version of a registered model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What a person wants to know first, and what to do next: whether transfer helped, what is served, what is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any

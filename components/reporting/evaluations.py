@@ -1,7 +1,5 @@
 """Chapters of the report about one task: comparison of systems, benefits of transfer, details of the best system."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Figures as SVG text for narrow screens: functions from plain numbers to one `<svg>` element. Equal numbers give equal
 bytes. Names are never parsed as mathematical notation."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import re

@@ -5,8 +5,6 @@ studies/<name>/figure-N.svg
 metrics/study/<name>.json    digest of the study, in the folder that the stage `report` depends on
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

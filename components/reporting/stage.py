@@ -1,8 +1,6 @@
 """The stage `report`: the results of a run as one self-contained HTML page with figures, and the same numbers as
 JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

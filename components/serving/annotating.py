@@ -1,8 +1,6 @@
 """Predictions in the forms of annotation tools, where a person corrects them. The texts of the input are a file that
 `predict_parts` predicts, resumable and in several processes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

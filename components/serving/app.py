@@ -12,8 +12,6 @@ A bad row is answered with its reason, next to the answers of the others; a requ
 422. Errors are JSON: {"error": message}. Requests to another host, or from another site, are refused on every path.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -2,8 +2,6 @@
 fit. No request waits for others to arrive; one with more rows than a batch is divided. All methods are called by the
 event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

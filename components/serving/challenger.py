@@ -4,8 +4,6 @@
 share of the requests is answered by the challenger. Either way the counts become tags of the challenger's version.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

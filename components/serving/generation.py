@@ -7,8 +7,6 @@ pure functions of the logits and a seed.
 Shape suffixes: T positions, V vocabulary, M gaps, D width.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

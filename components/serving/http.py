@@ -1,8 +1,6 @@
 """What the prediction server and the pages have in common: address, token, limits of connections and bodies, and which
 requests they answer."""
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import ipaddress

@@ -12,8 +12,6 @@ predicts each piece from all others: comparable among masked models only, at one
 Shape suffixes: B rows, T positions, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ With the variable PROMETHEUS_MULTIPROC_DIR, the values are in files of that fold
 over all of them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Final

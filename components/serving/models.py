@@ -1,7 +1,5 @@
 """The models that a server answers with: the champion, followed through the registry, and perhaps a challenger."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass

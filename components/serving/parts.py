@@ -5,8 +5,6 @@ finished part. At the end the parts are joined into the output, which is complet
 parts, processes and interruptions.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """`headstart serve`: the champion of a task over HTTP, by one process or by several replicas."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """`checks`: comparison of new data with the last accepted version, before training."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """`finetune.<name>.contrastive`: training of the encoder on pairs of labelled texts."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Final
 

@@ -1,7 +1,5 @@
 """`data` and `ingest`: where the raw data is, and how text is cleaned."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator

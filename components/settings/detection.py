@@ -1,8 +1,6 @@
 """Formats recognised by content, without importing pyarrow: exports of annotation tools, and data sets of Hugging Face.
 If the content is ambiguous, the suffix decides."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import lru_cache

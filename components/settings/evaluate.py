@@ -1,7 +1,5 @@
 """`evaluate` and `leakage`: how systems are scored, and test texts in what they were trained on."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -2,8 +2,6 @@
 below `imports/`, which DVC imports (`dvc import-url`) and whose .dvc file records address, version and digest. The name
 of the copy depends on the address only."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass

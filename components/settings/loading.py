@@ -1,8 +1,6 @@
 """Loading of params.yaml: all problems in one `ConfigError`, each with its key and the allowed values or the nearest
 name; and the source of each value."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path

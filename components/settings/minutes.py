@@ -1,7 +1,5 @@
 """Limits of training, free of other imports: the command line shows them."""
 
-from __future__ import annotations
-
 from typing import Final
 
 #: Limit of `auto.minutes` in the settings that `headstart init` and `headstart.fit` write.

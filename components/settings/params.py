@@ -1,7 +1,5 @@
 """The whole of params.yaml, and its sections `run`, `budget`, `telemetry` and `gc`."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import Annotated, Self

@@ -1,7 +1,5 @@
 """Base class, common field types and shared names of the sections of params.yaml."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Final, Literal
 

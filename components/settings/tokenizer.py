@@ -1,7 +1,5 @@
 """`tokenizer`: vocabularies, one block per tokenizer."""
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 from pydantic import Field

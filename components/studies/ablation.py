@@ -1,8 +1,6 @@
 """What each technique of fine-tuning is worth: without pretraining, without adaptation, and with one technique of the
 settings switched off at a time (Howard and Ruder 2018, section 5, tables 5 to 7)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, cast

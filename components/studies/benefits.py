@@ -2,8 +2,6 @@
 2010, figure 2); where it hurts, by class and slice, and what adaptation forgets; and how many labels it saves (Howard
 and Ruder 2018, section 5 and figure 3: 10 to 100 times as many)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

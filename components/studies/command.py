@@ -1,7 +1,5 @@
 """The studies as commands: `headstart study NAME`. The flags come from the study's signature."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path

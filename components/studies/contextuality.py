@@ -11,8 +11,6 @@ many of them. The study also shows the senses of one word (`components.studies.o
 Shape suffixes: N occurrences, U words of a sentence, D width.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any

@@ -15,8 +15,6 @@ context (section 4.5).
 Shape suffixes: P positions, C contexts, K predicted pieces per pass, S passes.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping, Sequence

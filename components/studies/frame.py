@@ -1,7 +1,5 @@
 """What all studies share: their interface, their options, access to the outputs of a run, intervals and curves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ al. 2018, equation 1), trained with the regression: x = sum_j softmax(s)_j z_j o
 The encoder is frozen. A logistic regression is trained on one vector per text (per word for tagging) and scored on dev.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ lectures.md            the same as one page, in the order of the lectures
 lectures/CLAIM-1.svg   its figures
 """
 
-from __future__ import annotations
-
 import datetime
 import shlex
 import time

@@ -4,8 +4,6 @@ plane of the first two principal components.
 Shape suffixes: V vocabulary, D width, N plotted pieces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 

@@ -18,8 +18,6 @@ two of the same length share one with a probability of about 3e-12 for ten milli
 bytes of memory a token at order 5.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ plane of the first two principal components, clustered by 2-means.
 Shape suffixes: B sentences, N occurrences, T pieces, U words, D width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -9,8 +9,6 @@ Where answers are short, the model also chooses among the answers of several ite
 Shape suffixes: S seeds, N items, K sums, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

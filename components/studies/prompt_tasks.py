@@ -10,8 +10,6 @@ The items are the same for every model.
     closed-book    questions without a context (GPT-3, section 3.2)
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

@@ -1,8 +1,6 @@
 """All systems of a run side by side: size, perplexity and scores on test; with a family, its blocks by their number of
 parameters (Turc et al. 2019; Kaplan et al. 2020)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

@@ -11,8 +11,6 @@ again what they had learned together with those below. A further decrease of AnB
 task A. If AnB+ is above base B, transfer helps even after fine-tuning.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import uuid

@@ -1,8 +1,6 @@
 """How well the vocabularies of a run fit the sample of the corpus that they were trained on, in total and per
 script."""
 
-from __future__ import annotations
-
 from components.core.artifacts import MANIFEST, read_json
 from components.core.errors import ArtifactError
 from components.reporting import figures

@@ -9,8 +9,6 @@ which is maximised over alpha and beta.
 Shape suffixes: N rows, D features, C labels, R rank.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -4,8 +4,6 @@ the same words in a random order. For static vectors half of the answers are rig
 Shape suffixes: N sentences, B sentences of a batch, T pieces, D width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 

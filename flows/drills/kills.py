@@ -1,7 +1,5 @@
 """Drills that kill processes of a run, and damage what a killed run has left."""
 
-from __future__ import annotations
-
 import resource
 import signal
 import time

@@ -1,7 +1,5 @@
 """Drills of services and the registry: a server goes away or refuses, a person or a crash changes the champion."""
 
-from __future__ import annotations
-
 import logging
 import re
 import shutil

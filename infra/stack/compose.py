@@ -1,8 +1,6 @@
 """Commands and settings of compose.yaml as processes on 127.0.0.1. Each fixed port of a service (`mlflow:5000`) is
 replaced by a free one wherever it is named: in environments, options of commands and lists of allowed hosts."""
 
-from __future__ import annotations
-
 import re
 import secrets
 import socket

@@ -1,8 +1,6 @@
 """Push this checkout's version of the data to a bucket that need not be a remote: `python -m infra.stack.data
 s3://bucket/prefix`."""
 
-from __future__ import annotations
-
 import sys
 
 from dvc.repo import Repo

@@ -1,7 +1,5 @@
 """Ray nodes on this host that do not see some of its folders, as nodes on other hosts."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shlex

@@ -1,7 +1,5 @@
 """Processes of the services, with their output in log files."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import re

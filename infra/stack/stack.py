@@ -1,8 +1,6 @@
 """The services of compose.yaml as local processes, while a block runs; Postgres by Debian's programs, in a temporary
 folder."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import re

@@ -1,8 +1,6 @@
 """What is in labelled data: sizes, balance, lengths, duplicates, conflicts, leakage between splits; and the language,
 guessed from the script and frequent words."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A folder that `headstart retrain` can work in: git, DVC, .gitignore, and the labelled files."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Which files of a task are its splits: by the names of files, of folders, or of the members of a JSON document."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from itertools import takewhile

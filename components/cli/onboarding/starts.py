@@ -1,7 +1,5 @@
 """Published encoders that a model can start from: measured speed, and which of several suits a task."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from dataclasses import dataclass, replace

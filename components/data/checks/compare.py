@@ -1,7 +1,5 @@
 """Comparison of the statistics of two versions of the data."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Statistics of files add up to the statistics of their corpus. The statistics of 
 `.headstart/statistics`, so that only new and changed files are read.
 """
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from collections import Counter

@@ -5,8 +5,6 @@ user and host, reason and, for the last ones, the statistics. A line of the file
 was accepted.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

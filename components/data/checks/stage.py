@@ -4,8 +4,6 @@ The accepted versions are in a file of the repository (`components.data.checks.r
 output does not change when a version is accepted, because a version is compared with the last one of another content.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Names of classes in a Parquet file that `datasets` has written: its columns hold the numbers of the classes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ CoNLL is any file of that shape, whatever its columns (CoNLL-2000, CoNLL-2003, W
 Universal Dependencies (https://universaldependencies.org/format.html).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

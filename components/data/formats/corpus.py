@@ -5,8 +5,6 @@
 document; `dropped.parquet` lists the dropped documents. The manifest names the shards of each split in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal

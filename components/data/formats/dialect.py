@@ -4,8 +4,6 @@ The delimiter and the quotes are guessed by clevercsv (van den Burg et al. 2019,
 row and type patterns"). Whether quotes are quotes is verified by the number of rows of the usual width.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

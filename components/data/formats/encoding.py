@@ -1,7 +1,5 @@
 """The encoding of a text file: given, or guessed from its bytes."""
 
-from __future__ import annotations
-
 import codecs
 import re
 import unicodedata

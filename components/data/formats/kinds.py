@@ -1,7 +1,5 @@
 """The format of a file: by its name, and where that says nothing by its content."""
 
-from __future__ import annotations
-
 import re
 import tarfile
 import zipfile

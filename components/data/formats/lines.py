@@ -1,7 +1,5 @@
 """Text files as streams of lines: decompressed, decoded and counted; about a megabyte is in memory at a time."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import re

@@ -1,7 +1,5 @@
 """Formats without columns: lines that begin with a label, parallel files, and folders or files of a class."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path

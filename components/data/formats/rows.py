@@ -7,8 +7,6 @@ like a formula is removed (`components.data.formats.delimited`).
 A row that is not well formed is an error, or with `rejected` a call of that function, and the next row follows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from heapq import merge

@@ -1,7 +1,5 @@
 """SQuAD JSON, versions 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): questions about paragraphs, answered by spans."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 A part is a row group. Rows of other formats than Parquet are stored as JSON, with their places.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

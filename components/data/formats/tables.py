@@ -4,8 +4,6 @@ A reader is a generator over one file. All but `read_json` stream: one block of 
 `TABLES` maps formats to readers; a new format is one function and one entry of the table.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

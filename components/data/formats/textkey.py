@@ -1,7 +1,5 @@
 """Normalised keys by which short texts are compared."""
 
-from __future__ import annotations
-
 import hashlib
 import unicodedata
 from collections.abc import Sequence

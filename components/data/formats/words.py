@@ -5,8 +5,6 @@ throughout; B- only if a span directly follows another of the same type. IOBES: 
 a span of one word. O is a word outside all spans.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Sheets of workbooks (xlsx, xlsm, xlsb, xls, ods), read by python-calamine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta

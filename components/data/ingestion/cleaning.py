@@ -5,8 +5,6 @@ whose structure a parser would have to guess. The time is linear in the length o
 next `<`, and an end tag or a quote beyond it is searched for once.
 """
 
-from __future__ import annotations
-
 import html
 import re
 import unicodedata

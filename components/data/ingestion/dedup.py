@@ -5,8 +5,6 @@ verified on the whole signature (`components.data.ingestion.duplicates`).
 Arrays: n documents, p hash permutations.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final

@@ -5,8 +5,6 @@ The texts are in memory, the documents are not: one batch of documents is in mem
 Arrays: n documents with w words, t texts, p hash permutations.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final

@@ -3,8 +3,6 @@
 `READERS` maps suffixes to readers, generators over one file; readers of tables are in `components.data.formats.tables`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ found among the keys of all parts (`components.data.ingestion.duplicates`), and 
 documents. Parts are steps that may run at the same time (`components.cluster.shards`); this module joins their results.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ label among them, and the texts of `data.unlabelled`. Copies and near copies of 
 tasks, and texts that contain one, are left out, so that no model learns from them.
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 from collections.abc import Iterable, Iterator

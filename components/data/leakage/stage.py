@@ -6,8 +6,6 @@ examples: [{row, document, similarity}]}}, unknown: encoders whose training text
 exact), and `refused` is the reason for which the rule excludes a system from promotion, or empty.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

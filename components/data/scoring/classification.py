@@ -4,8 +4,6 @@ Targets are [index of the label], answers (C,) probabilities. In multiple choice
 the index of a choice carries no meaning, so there are neither classes nor a confusion matrix.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

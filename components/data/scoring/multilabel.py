@@ -4,8 +4,6 @@ Targets are the indices of a row's labels (possibly none), answers (L,) independ
 probability of at least one half are predicted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

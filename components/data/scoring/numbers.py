@@ -12,8 +12,6 @@ error, so that a model whose answers have the wrong mean or spread is not chosen
 with the targets x and the answers y: 1 is exact, 0 is the error of the mean, and there is no lower bound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -13,8 +13,6 @@ two character metrics remove white space and compare characters (Cui et al. 2019
 every language.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

@@ -10,8 +10,6 @@ Invalid sequences are not repaired: tags that violate the scheme belong to no sp
 only, so the spans of all rows are found with array operations. The result equals the result of seqeval's strict mode.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ and only if both ends and its type are (the strict definition of CoNLL-2002 and 
 `components.data.scoring.spans`). Otherwise (parts of speech) each tag is scored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

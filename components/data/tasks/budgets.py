@@ -1,7 +1,5 @@
 """Label budgets: the training rows of a budget, their folds, and the budgets of tasks that are learned together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

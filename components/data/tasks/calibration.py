@@ -3,8 +3,6 @@
 Shapes: N rows, C labels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 

@@ -8,8 +8,6 @@ The score of the chosen candidate on the rows by which it was chosen is still to
 honest: the rows of each fold are answered by the candidate that was chosen on the other folds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -5,8 +5,6 @@ The output directory holds train.parquet, dev.parquet and test.parquet (fields, 
 kind, budgets and seeds of the runs, and a digest of each split's content, which identifies the version of the data.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -9,8 +9,6 @@ encoder/        the encoder, if all members have the same; then they hold only w
 A single member, or members with the same files, are written as one classifier.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Sequence

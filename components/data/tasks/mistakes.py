@@ -1,7 +1,5 @@
 """The wrong answers of a model, the most certain ones first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

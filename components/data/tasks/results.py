@@ -7,8 +7,6 @@ runs.json     one record per run: system, budget, seed, rows, curve of dev metri
 labels.json   names of the labels, by index
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Inputs and answers are positional (`components.data.tasks.data`); this module maps them to named columns and fields.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -15,8 +15,6 @@ For the score (`selected`), each fold is predicted at the point that is chosen o
 from all rows with the same schedule and ends at the chosen point.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

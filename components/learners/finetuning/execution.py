@@ -1,7 +1,5 @@
 """Execution of runs, in parallel: every way to learn, its cross-validation, and the run that is kept."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

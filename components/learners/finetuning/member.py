@@ -1,7 +1,5 @@
 """One task in a fine-tuning run: its model, its metrics on dev, and its best weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, reduce
 from itertools import product

@@ -1,8 +1,6 @@
 """The settings of a run as arguments of each stage's jobs: one function per stage, settings -> item (DVC's `${key}`) ->
 arguments; and names and paths that all of them use."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Jobs of the stages that prepare text (checks, corpora, vocabularies, tokens) and make encoders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from components.pipeline.jobs import PAIRS_KIND, PARALLEL, WHOLE, Arguments, out

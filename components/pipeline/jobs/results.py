@@ -1,7 +1,5 @@
 """Jobs of the stages that cover a whole run: identity, report, registration, promotion."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

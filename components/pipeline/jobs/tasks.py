@@ -1,7 +1,5 @@
 """Jobs of the stages of a task: examples, fine-tuning, baselines, evaluation, leakage."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Look-up of documents: by id, position or text; in the corpora and labelled data of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

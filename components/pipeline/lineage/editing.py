@@ -2,8 +2,6 @@
 into records: it yields the bytes that stay and how many were left out. The file is replaced atomically and gets a new
 inode, so that hard links, such as objects in DVC's cache, keep the old content."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -6,8 +6,6 @@ next `headstart forget` completes what an interrupted one has left. The certific
 id: a document is named by an HMAC-SHA256 with the key of the repository (`.headstart/forget/key`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -1,8 +1,6 @@
 """Where a document can be: files below a repository, and objects of DVC's cache and remotes, which are searched by
 content, of all versions. Listings (`.dir`) stay: they hold names and digests only."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`headstart trace`: from a model to its documents, and from a document to the models that have learned from it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

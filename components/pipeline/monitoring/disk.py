@@ -1,7 +1,5 @@
 """Free disk space before a run: what the stages that run will write, from the sizes of their last outputs."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`headstart drift`: the served traffic, or a file, compared with the training data of the champion."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence

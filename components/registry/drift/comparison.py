@@ -19,8 +19,6 @@ rows. Tests on the predictions of a black box: Lipton et al. 2018; comparison of
 permutation are exact, and are stopped early (Besag and Clifford 1991, sequential Monte Carlo p-values).
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable, Sequence

@@ -1,8 +1,6 @@
 """`headstart export`: the champion of a task, or a directory, for onnxruntime, transformers, or as a container, whose
 context has a Dockerfile, the model, the code and the locked packages."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

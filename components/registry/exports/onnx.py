@@ -1,8 +1,6 @@
 """ONNX export of an encoder's computation graph and of a trained task model, its int8 version, and predictions of the
 exported graph by onnxruntime and tokenizers, as a user of the folder computes them."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ contains code (`exported/modeling_headstart.py`), loaded with `trust_remote_code
 Shapes: F features, C outputs.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Final

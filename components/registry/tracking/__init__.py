@@ -5,8 +5,6 @@ working directory. Errors that a user can cause are `RegistryError`. Tags with t
 that the registry is searched by.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 

@@ -1,7 +1,5 @@
 """Whether an MLflow server or database can be reached, and its errors as errors of Headstart."""
 
-from __future__ import annotations
-
 import os
 import socket
 import urllib.error

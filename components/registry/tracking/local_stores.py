@@ -2,8 +2,6 @@
 are replaced, which take longer than the stages: each process would read all migrations, and each logged model compare
 its requirements with all installed modules."""
 
-from __future__ import annotations
-
 import functools
 from importlib import import_module
 from typing import Any

@@ -3,8 +3,6 @@
 `python -m components.registry.tracking.new_database` writes the dump for the installed version of MLflow.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -4,8 +4,6 @@ https://doccano.github.io/doccano/tutorial. Classification: `label` is a list of
 [start, end, label]. With relations, the export has `entities` and `relations` instead.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ https://huggingface.co/docs/datasets. Class labels are stored as numbers; their 
 Parquet files, in dataset_info.json or dataset_infos.json, or in the header of README.md. A value is the name.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ https://labelstud.io/guide/export, https://labelstud.io/guide/predictions. A con
 named by `from_name`. Offsets of spans count characters of the text.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ with two options decides for the other one. `spans` are spans of characters, `ac
 is the label of a binary decision.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path

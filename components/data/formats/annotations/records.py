@@ -1,7 +1,5 @@
 """The record that all annotation tools share: a text with chosen labels, and spans of characters."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

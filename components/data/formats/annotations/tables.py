@@ -1,7 +1,5 @@
 """Exports of annotation tools as tables, whose columns are texts, and controls with labels; forms of predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -5,8 +5,6 @@ of texts (service models of botocore). The same lock file gives the same bytes o
 name, files are read in sorted order, and nothing depends on paths, time or hash seeds.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

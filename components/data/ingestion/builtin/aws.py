@@ -5,8 +5,6 @@ function of the result: types from descriptions, services from documents, code s
 descriptions for pairs.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """The general corpus: docstrings of installed packages, module by module, in file order."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

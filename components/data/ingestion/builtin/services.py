@@ -1,8 +1,6 @@
 """aws-service: documents by service, with the service names masked, so that a text does not contain its label. And
 names and descriptions of operations: the task aws-operation, whether both match, and translation pairs."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator

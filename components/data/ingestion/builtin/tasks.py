@@ -1,8 +1,6 @@
 """The labelled tasks aws-type (type of a parameter) and aws-code (words of a description that are marked as code), and
 the deterministic shuffling and splits that all tasks share."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable

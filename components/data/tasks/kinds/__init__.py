@@ -5,8 +5,6 @@ A kind is an entry of a file here (reader, input and output format, metrics; fre
 `components.learners.baselines`, its keys of params.yaml in `components.settings.tasks`; both have defaults.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Multiple choice: a text and several continuations or answers, one of them correct."""
 
-from __future__ import annotations
-
 import json
 import string
 from collections import Counter

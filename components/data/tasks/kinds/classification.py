@@ -1,7 +1,5 @@
 """Classification: one label per text, or per pair of texts (paraphrase, entailment)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Multi-label classification: one text, any number of labels."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

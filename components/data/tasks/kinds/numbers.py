@@ -1,7 +1,5 @@
 """Rows with a number: the similarity of two texts, or a number for one text, such as a price or a number of stars."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace

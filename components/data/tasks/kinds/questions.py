@@ -1,7 +1,5 @@
 """Extractive question answering: the answer is a span of a context, or there is none."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

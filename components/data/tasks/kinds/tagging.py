@@ -1,7 +1,5 @@
 """Tagging: one tag per word, in CoNLL, CoNLL-U, parallel files, or tables with a column of words and one of tags."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

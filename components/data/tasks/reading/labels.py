@@ -15,8 +15,6 @@ The last answer to a text that is not taken back is the label of every row of tr
 there is none. Earlier versions of Headstart wrote the label into the train file, too; their lines name it in `file`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Sequence

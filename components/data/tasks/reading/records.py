@@ -1,7 +1,5 @@
 """Rows of table-like files: the requested columns, slice, id, and position in the file."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Builds the splits of a task of any kind from validated rows: unique ids, dev split, overlap between splits."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
