@@ -63,6 +63,7 @@ class TestSplit:
 
 
 def read_test(examples: Path) -> TestSplit:
+    """The test split in the output directory of the stage `examples`."""
     return TestSplit(read_facts(examples), read_split(examples, "test"))
 
 

@@ -37,6 +37,7 @@ STEP: Final = 0.98
 
 
 def abstains(kind: str) -> bool:
+    """Whether the models of a kind of task can abstain: their predictions have a confidence."""
     return "confidence" in find_kind(kind).io.columns
 
 
@@ -88,6 +89,7 @@ class AbstainingClassifier(WrappedClassifier):
 
     @cached_property
     def io(self) -> TaskIO:
+        """The input and output of the inner classifier, with the columns."""
         io = io_of(self.inner)
         columns: dict[str, Value] = {OUTSIDE: "boolean", COLUMN: "boolean"}
         outputs = {**io.outputs, **columns}

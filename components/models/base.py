@@ -238,6 +238,7 @@ class LanguageModel(nn.Module, ABC):
         self._chunking = Chunking(length, learned)
 
     def texts(self, lengths: Tensor) -> Texts:
+        """Texts of lengths (B,) with the chunks of `set_chunks`."""
         return Texts(lengths, self._chunking)
 
     def set_dropout(self, scale: float) -> None:
@@ -248,6 +249,7 @@ class LanguageModel(nn.Module, ABC):
 
 
 def last_states(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """The state (B, D) of (B, T, D) at each text's last position."""
     return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
 
 

@@ -72,6 +72,7 @@ class Decoder(nn.Module):
                 nn.init.ones_(linear.bias[width : 2 * width])
 
     def start(self, lasts: list[Tensor]) -> State:
+        """The state before the first word, from the encoder's last states, (B, H) per layer."""
         zeros_BH = torch.zeros_like(lasts[0])
         return (*[part for last_BH in lasts for part in (last_BH, zeros_BH)], zeros_BH)
 
@@ -86,6 +87,7 @@ class Decoder(nn.Module):
         return self.word(self.drop(F.embedding(tokens, self.embedding)))
 
     def step(self, word_BG: Tensor, state: State, memory_BTH: Tensor, mask_BT: Tensor) -> tuple[Tensor, State]:
+        """One step: returns h~ (B, H), from which the next word is predicted, and the state after it."""
         *layers, x_BH = state
         after: list[Tensor] = []
         for index, linear in enumerate(self.cells):

@@ -107,6 +107,7 @@ class CharacterCNN(nn.Module):
         nn.init.zeros_(self.projection.bias)
 
     def forward(self, spelt_NC: Tensor) -> Tensor:
+        """(N, C) character ids -> (N, D)."""
         if is_fixed():
             return self._in_fixed_batches(spelt_NC)
         if not spelt_NC.is_cuda:
@@ -180,6 +181,7 @@ class Direction(nn.Module):
         self.residual = config.residual
 
     def forward(self, x_TBP: Tensor, carry: Carry, texts: Texts | None = None) -> tuple[list[Tensor], Carry]:
+        """Outputs (T, B, P) of every layer, and the state after the window."""
         outputs: list[Tensor] = []
         states: list[Tensor] = []
         for index, lstm in enumerate(self.lstms):

@@ -137,6 +137,8 @@ class FLAIRConfig(ModelConfig):
 
 
 class Direction(nn.Module):
+    """The language model of one direction; the backward one reads the reversed text."""
+
     def __init__(self, config: FLAIRConfig) -> None:
         super().__init__()
         self.embedding = nn.Parameter(torch.empty(config.vocabulary, config.embedding))
@@ -151,6 +153,7 @@ class Direction(nn.Module):
         nn.init.normal_(self.output, std=0.1 / config.hidden**0.5)
 
     def forward(self, tokens_TB: Tensor, carry: Carry, texts: Texts | None = None) -> tuple[list[Tensor], Carry]:
+        """Outputs (T, B, .) of the embedding and of every LSTM, and the state after the window."""
         x_TBD = self.drop(looked_up(tokens_TB, self.embedding))
         outputs, states = [x_TBD], []
         for index, lstm in enumerate(self.lstms):
@@ -160,12 +163,15 @@ class Direction(nn.Module):
         return outputs, tuple(states)
 
     def loss_sum(self, tokens_BT: Tensor, targets_BT: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
+        """Negative log-likelihood of the next characters, in nats, summed, and the state after the window."""
         outputs, carry = self(tokens_BT.t(), carry)
         x_ND = outputs[-1].flatten(0, 1)
         return linear_cross_entropy(x_ND, self.output, self.bias, targets_BT.t().reshape(-1)), carry
 
 
 class FLAIR(BidirectionalModel):
+    """Two character language models; `BidirectionalModel` describes batches. The carry is h and c (B, H) per layer."""
+
     config: FLAIRConfig
     words: Tensor | None
     piece_parameters = tuple(

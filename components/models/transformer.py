@@ -65,6 +65,7 @@ class Transformer(TranslationModel):
                 nn.init.zeros_(module.bias)
 
     def read(self, tokens: Tensor, lengths: Tensor) -> Memory:
+        """The keys and values of every block of the decoder, and the mask (B, T) of the sources."""
         states_BTD = self.hidden_states(tokens, lengths)[-1]
         mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
         return *[part for block in self._decoder() for part in block.cross.read(states_BTD)], mask_BT

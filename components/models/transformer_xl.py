@@ -123,6 +123,7 @@ class TransformerXL(RelativeModel):
 
     @property
     def memory(self) -> int:
+        """Number of positions of earlier segments that are kept, in the current mode (training or evaluation)."""
         if self.training or self.config.evaluation_memory is None:
             return self.config.memory
         return self.config.evaluation_memory

@@ -88,6 +88,7 @@ class Sources:
         return self._files[module]
 
     def relative_path(self, module: str) -> str:
+        """The path of a module's file relative to the root."""
         file = self.path(module)
         return file.relative_to(self.root).as_posix() if file else f"{module.replace('.', '/')}.py"
 

@@ -197,6 +197,7 @@ def _better_row(
 
 
 def why_not(evaluation: Mapping[str, Any], system: str, candidates: Sequence[Mapping[str, Any]]) -> str:
+    """Why a system of the evaluation is not the challenger."""
     selection = {each["system"]: each["artifact"]["selection"] for each in evaluation["systems"] if "artifact" in each}
     families = {each["system"]: each["family"] for each in evaluation["systems"]}
     chosen = max(candidates, key=lambda entry: float(entry["dev_score"]), default=None)

@@ -74,6 +74,7 @@ class Challenger:
         self._wake.set()
 
     def answered(self, rows: int, seconds: float) -> None:
+        """Count rows that the challenger has answered as a canary."""
         self.counts.rows += rows
         self.counts.seconds.append(seconds / max(1, rows))
 

@@ -125,6 +125,7 @@ class Outputs:
         return load_encoder(self.encoder_directory(name, start))
 
     def encoder_directory(self, name: str, start: str) -> Path:
+        """The directory of the encoder of a block and a start."""
         if (system := System.of(name, start)).way:
             stage = f"intermediate --item {system.group}-{name}-{system.start}"
         else:

@@ -108,6 +108,7 @@ class Source:
 
 
 def first_word(text: str) -> str:
+    """The first word of a text; empty if there is none."""
     spans = sentence(text, Segmentation()).spans
     return text[slice(*spans[0])] if spans else ""
 

@@ -305,6 +305,7 @@ class Selection:
             raise DataError(f"{store.directory}: the chosen documents have no tokens")
 
     def span(self, start: int, length: int) -> NDArray[np.int64]:
+        """`length` tokens of the stream from position `start`, int64, wrapping around at its end."""
         out = np.empty(length, dtype=np.int64)
         filled, position = 0, start % self.tokens
         document = int(np.searchsorted(self.offsets, position, side="right")) - 1

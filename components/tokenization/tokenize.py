@@ -117,6 +117,7 @@ def record(
     counts: Mapping[str, Counts],
     origins: Mapping[str, str],
 ) -> None:
+    """Write the metrics and set the facts of a directory of token shards."""
     metrics = {split: metrics_of([counts[name] for name in names]) for split, names in shards.items()}
     write_atomic(draft.path / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True) + "\n")
     draft.facts |= {
@@ -204,6 +205,8 @@ def _reusable(output: Path, *, fingerprint: str, origins: dict[str, str]) -> dic
 
 @dataclass(frozen=True)
 class Shard:
+    """Inputs of `tokenize_shard`: the name of a Parquet shard in the work folder, and its number of documents."""
+
     name: str
     tokenizer: Path
     fingerprint: str
@@ -229,6 +232,7 @@ def _loaded(directory: Path, fingerprint: str) -> Tokenizer:
 
 
 def metrics_of(shards: list[Counts]) -> dict[str, float]:
+    """Totals of a split, tokens per word, and the rate of unknown tokens."""
     total = sum(shards, Counts())
     counts = asdict(total)
     if not total.targets:

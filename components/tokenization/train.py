@@ -36,6 +36,7 @@ NO_LETTERS = "none"
 
 
 def count_words(spaced: Iterable[str]) -> Counter[str]:
+    """Counts of the words between white space in segmented texts."""
     return Counter(word for text in spaced for word in text.split())
 
 

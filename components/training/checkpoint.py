@@ -55,6 +55,8 @@ def fingerprint(**parts: Any) -> str:
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """A stored training state: tensors by name, and the JSON values that were saved with them."""
+
     step: int
     tensors: dict[str, Tensor]
     numbers: dict[str, Any]

@@ -143,6 +143,7 @@ class TrainingState:
         return {name: tensor.detach().cpu().contiguous() for name, tensor in held.items()}
 
     def numbers(self) -> dict[str, int | str | None]:
+        """The part of the state that does not consist of tensors."""
         average = self.average
         return {
             "step": self.step,

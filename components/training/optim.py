@@ -42,6 +42,7 @@ class ParameterGroup:
     weight_decay: float | None = None
 
     def learns(self, step: int) -> bool:
+        """Whether the group is trained in step `step`, counted from 0."""
         return any(first <= step and (end is None or step < end) for first, end in self.spans)
 
 
@@ -193,4 +194,5 @@ def non_monotone(losses: Sequence[float]) -> bool:
 
 
 def average_of(parameters: Sequence[nn.Parameter], *, settings: Training) -> WeightAverage | None:
+    """The average of weights that the optimizer keeps; None if it keeps none."""
     return WeightAverage(parameters) if settings.optimizer == "asgd" else None

@@ -81,6 +81,7 @@ def spread(rules: Sequence[Rule], layers: int) -> list[Rule]:
 
 
 def exported(rules: Sequence[Rule], model: LanguageModel, layers: int) -> Tensors:
+    """The published tensors of a model: float32, contiguous copies. Rules of parts that it lacks are left out."""
     ours = model.state_dict()
     return {
         name: tensor.detach().float().cpu().clone(memory_format=torch.contiguous_format)
@@ -233,6 +234,7 @@ class Reader:
             self.problems.append(f"{key} is {self[key]!r}, only {' or '.join(map(repr, allowed))} is supported")
 
     def activation(self) -> Reader:
+        """Read the activation; records a problem if it is unknown or not the only one of the class."""
         if self.keys.activation is not None:
             key, default = self.keys.activation
             allowed = [theirs for theirs, ours in ACTIVATIONS.items() if self.keys.only in (None, ours)]

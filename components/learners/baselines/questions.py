@@ -204,6 +204,8 @@ def _distance(a: int, b: int, query: Sequence[int], words: int) -> float:
 
 
 def by_overlap(training: Training) -> list[Candidate]:
+    """The sliding window; stop words are counted in all contexts of the train split. Labels decide the threshold
+    only."""
     baseline = SlidingWindow(context for _, context in training.inputs)
     rows, scoring = training.held_out, training.scoring
 

@@ -228,6 +228,7 @@ def _kind(character: str) -> str:
 
 
 def usual_tags(training: Training) -> list[Candidate]:
+    """The most frequent tag of each word in the training rows."""
     return [Candidate.of(Function(partial(most_frequent_tags, training.rows)))]
 
 

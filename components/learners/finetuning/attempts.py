@@ -86,6 +86,7 @@ class Cost:
 
     @property
     def minutes(self) -> float:
+        """The cost of all steps and of what is fixed."""
         return self.fixed + self.step * self.steps
 
 

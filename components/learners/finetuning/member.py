@@ -94,6 +94,7 @@ class Member:
 
     @property
     def is_fixed(self) -> bool:
+        """Whether nothing is left to train once the head is solved for."""
         return not self.way.trains_encoder and self.is_solved and self.model.features.mix is None
 
     def fit_head(self) -> list[Answer] | None:
@@ -303,6 +304,7 @@ class Member:
         }
 
     def restore(self, tensors: Mapping[str, Tensor], record: Mapping[str, Any], *, penalty: float) -> None:
+        """Restore the tensors that `tensors` returned, the record, and the head's L2 penalty."""
         self._best = {name.removeprefix(BEST): value for name, value in tensors.items() if name.startswith(BEST)}
         self._frozen = {name: value for name, value in tensors.items() if name.startswith(ON_FROZEN)}
         numbers = range(self.spec.settings.evaluations + 1)
@@ -355,6 +357,14 @@ def per_row(scoring: Scoring, rows: Split) -> Callable[[list[Answer]], NDArray[n
 
 
 class RunRows:
+    """The rows of one task in a run.
+
+    Args:
+        spec: of the run.
+        model: encoder and head.
+        tokenizer: the encoder's.
+    """
+
     def __init__(self, spec: RunSpec, model: TaskModel, tokenizer: Tokenizer) -> None:
         self.spec, self._model, self._tokenizer = spec, model, tokenizer
         whole, self._facts = read_split(spec.examples, "train"), read_facts(spec.examples)
@@ -383,6 +393,7 @@ class RunRows:
         return read_by_head(self._model, self.features(split))
 
     def current_inputs(self, split: str) -> FeatureTable:
+        """The inputs of the head for a split's rows, by the encoder as it is."""
         return read_by_head(self._model, extract(self._model, self.encoded(split), precision=self.spec.precision))
 
     def features(self, split: str) -> FeatureTable:

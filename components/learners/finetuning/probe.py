@@ -172,6 +172,7 @@ class FeatureSampler(EpochSampler):
         self.table, self.targets = table, targets
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        """The batch of a step, or the part of it on one rank."""
         rows = self.rows(step)[rank::world]
         return self.table.batch(rows, [self.targets[row] for row in rows])
 

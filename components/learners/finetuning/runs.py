@@ -95,6 +95,7 @@ def result(spec: GroupSpec, member: int) -> tuple[dict[str, Tensor], dict[str, A
 
 
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names start with a prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 

@@ -147,6 +147,7 @@ def encode(spec: RunSpec, model: TaskModel, tokenizer: Tokenizer, rows: Sequence
 
 
 def label_fields(facts: TaskFacts) -> list[Fields]:
+    """The text of each label, as an input of the model."""
     return [(facts.label_texts.get(label) or text_of(label),) for label in facts.labels]
 
 

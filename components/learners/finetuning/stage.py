@@ -93,6 +93,7 @@ def own_ways(job: FinetuneJob) -> dict[Way, FinetuneSettings]:
 
 
 def is_trained(encoder: Path) -> bool:
+    """Whether the weights of an encoder directory are trained, not random."""
     return bool(read_manifest(encoder, kind=ENCODER).facts.get("trained", True))
 
 

@@ -300,6 +300,8 @@ def _read(directory: Path, encoder: Encoder) -> TextClassifier:
 
 @dataclass(frozen=True)
 class AveragedClassifier:
+    """The average of several task models, with the interface of one."""
+
     members: Sequence[TextClassifier]
 
     @property

@@ -92,6 +92,7 @@ def padded_length(length: int, most: int | None = None) -> int:
 
 
 def power_of_two(number: int) -> int:
+    """The largest power of two that is not larger, at least 1."""
     return 1 << max(0, number.bit_length() - 1)
 
 

@@ -40,6 +40,7 @@ class FixedNorm(nn.Module):
         self.deviation.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
 
     def forward(self, features: Tensor) -> Tensor:
+        """(S, F) -> (S, F)."""
         return (features - self.mean) / self.deviation
 
 
@@ -81,6 +82,7 @@ class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation; a batch of one sequence, which has no variance, is normalised by the running statistics."""
 
     def forward(self, features: Tensor) -> Tensor:
+        """(S, F) -> (S, F)."""
         if self.training and len(features) == 1:
             return nn.functional.batch_norm(
                 features, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
@@ -234,6 +236,7 @@ class TextHead(Head):
         return loss + self.penalty / 2 * self.output.weight.square().sum()
 
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(S, F) -> (S, C)."""
         return self.output(self.hidden(self.dropout(self.norm(features))))
 
 

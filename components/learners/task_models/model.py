@@ -247,6 +247,7 @@ def predicting(model: nn.Module, *, precision: str = "float32") -> Iterator[None
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     # `eval()` visits every module, which for one text takes as long as a layer.
+    """Evaluation mode; the mode of each module is restored afterwards."""
     learning = [part for part in model.modules() if part.training]
     for part in learning:
         part.training = False

@@ -61,6 +61,7 @@ def lead_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
 
 
 def masked_max(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """Maximum over the pieces without padding: (S, T, D) -> (S, D)."""
     inside = mask(lengths, hidden.shape[1])[..., None]
     return hidden.float().masked_fill(~inside, float("-inf")).amax(1)
 
@@ -148,6 +149,7 @@ class Features(nn.Module):
         return [torch.stack(list(chosen)).sum(0)] if self.layers.startswith("sum") else list(chosen)
 
     def forward(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
+        """L + 1 tensors (S, T, D_l) -> (S, F) float32."""
         return self.mixed(self.pooled(hidden, lengths))
 
     def mixed(self, vectors: Tensor) -> Tensor:

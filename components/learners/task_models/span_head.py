@@ -35,6 +35,12 @@ LONGEST_ANSWER: Final = 160
 
 
 class Answering(CalibratedHead):
+    """Scores of starts and ends.
+
+    Args:
+        settings: normalisation, dropout and hidden layer of `TextHead`.
+    """
+
     threshold: Tensor
 
     def __init__(self, features: int, settings: FinetuneSettings) -> None:

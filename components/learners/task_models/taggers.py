@@ -101,6 +101,7 @@ class Tagger(ImitatingHead):
 
     @property
     def is_linear(self) -> bool:
+        """False: the units of all rows together need too much memory for a closed-form fit."""
         return False
 
     def of_batch(self, features: Tensor, batch: Batch) -> Tensor:

@@ -39,6 +39,7 @@ class Linear:
     bias: Array
 
     def logits(self, x: Any) -> Array:
+        """(M, F) -> (M, C)."""
         return np.asarray(x @ self.weight.T + self.bias)
 
 

@@ -78,6 +78,7 @@ class Way:
         return settings.evaluations
 
     def shortened(self, settings: FinetuneSettings, *, epochs: float) -> FinetuneSettings:
+        """The settings of a run with this number of epochs."""
         return settings.model_copy(update={"epochs": epochs, "min_steps": 0})
 
     def operations(self, settings: FinetuneSettings) -> float:

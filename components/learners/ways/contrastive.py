@@ -34,6 +34,7 @@ class Contrastive(Way):
     prefers_end = True
 
     def refuse(self, task: Task) -> str | None:
+        """Kinds whose rows have no labels by which they can be compared."""
         if task.labels_rows:
             return None
         return f"method contrastive compares texts by their labels and does not suit kind {task.kind}; use finetune"
@@ -46,6 +47,7 @@ class Contrastive(Way):
         return settings.training.model_copy(update={"rate": contrastive.RATE})
 
     def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
+        """The epochs of contrastive training, with at most its number of steps."""
         return contrastive.steps_of(settings.contrastive.epochs, epoch=epoch)
 
     def evaluations(self, settings: FinetuneSettings) -> int:
@@ -82,6 +84,7 @@ class PairModel(nn.Module):
         self.eval()
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        """The loss on pairs, plus the auxiliary loss of the language model."""
         return self.model.losses(batch, loss_of=pair_loss)
 
 
@@ -150,6 +153,7 @@ class ContrastiveSampler(Sampler):
         return np.unique(np.concatenate(result))
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        """The batch of a step, or the part of it on one rank."""
         rows = self.rows(step)[rank::world]
         return collate([self.encoded[row] for row in rows], [self.targets[row] for row in rows])
 

@@ -38,6 +38,7 @@ class Distil(Way):
         return max(1, math.ceil(EPOCHS * taught / TAUGHT_ROWS))
 
     def operations(self, settings: FinetuneSettings) -> float:
+        """Of the labelled rows, and of the texts beside them."""
         return 6.0 + 6.0 * TAUGHT_ROWS / settings.step_rows
 
     def trained(self, stored: nn.Module, rows: TrainingRows) -> nn.Module:
@@ -58,6 +59,8 @@ class Distil(Way):
 
 
 class DistillationSampler(Sampler):
+    """Batches of labelled rows, with unlabelled rows and the teacher's answers."""
+
     def __init__(self, labelled: ExampleSampler, taught: ExampleSampler) -> None:
         self.labelled, self.taught = labelled, taught
 

@@ -19,9 +19,11 @@ class Features(Way):
     trains_encoder = False
 
     def operations(self, settings: FinetuneSettings) -> float:
+        """0: features are computed by forward passes, which are counted apart."""
         return 0.0
 
     def stored(self, model: TaskModel) -> nn.Module:
+        """The head, and the weights of the mixture of layers."""
         return HeadAlone(model.head, above=model.above, mix=model.features.mix)
 
     def groups(

@@ -84,6 +84,7 @@ class WordsClassifier:
     quick: ClassVar[bool] = True
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
+        """The answers to N rows. The answer to a row does not depend on the other rows."""
         result: list[Answer] = []
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]

@@ -84,6 +84,13 @@ class WordFeatures:
 
 @dataclass(frozen=True)
 class LatentFeatures:
+    """Dense features of one text.
+
+    Attributes:
+        semantics: fitted.
+        means: fitted.
+    """
+
     semantics: LatentSemantics
     means: WordMeans
     form: ClassVar[Literal["latent"]] = "latent"
@@ -104,11 +111,13 @@ class LatentFeatures:
         return self.semantics.vectors(texts), self.means.vectors(texts)
 
     def matrix(self, rows: Sequence[Fields]) -> Any:
+        """(N, F). A row does not depend on the others."""
         if not rows:
             return np.zeros((0, self.width))
         return np.concatenate(self.parts([row[0] for row in rows]), axis=1, dtype=np.float64)
 
     def words(self, row: Fields) -> tuple[int, int]:
+        """Number of words of the row's text, and how many of them are unknown."""
         result = self.means.ids(row[0])
         return len(result), int((result < 0).sum())
 
@@ -119,6 +128,11 @@ class LatentFeatures:
 
     @classmethod
     def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LatentFeatures:
+        """The features that `dump` has described.
+
+        Raises:
+            ValueError, KeyError, TypeError: they do not fit each other.
+        """
         return cls(LatentSemantics.load(described["semantics"], arrays), WordMeans.load(described["means"], arrays))
 
 

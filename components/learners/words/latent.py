@@ -82,6 +82,7 @@ class LatentSemantics:
         return cls(vectorizer, arrays["components"])
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
+        """The (N, D) vectors of N texts."""
         return unit(np.asarray(self.vectorizer.matrix(texts) @ self.components.T, dtype=np.float32))
 
 
@@ -116,11 +117,13 @@ class WordMeans:
         return cls(words, weighted, result._means(texts).mean(axis=0))
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
+        """The (N, D) vectors of N texts."""
         means = self._means(texts)
         present = np.abs(means).sum(axis=1, keepdims=True) > 0
         return unit(np.where(present, means - self.centre, 0).astype(np.float32))
 
     def ids(self, text: str) -> NDArray[np.int64]:
+        """The words of a text by index; -1 for unknown words."""
         return next(_ids([text], self._known))
 
     @cached_property
@@ -132,6 +135,11 @@ class WordMeans:
 
     @classmethod
     def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> WordMeans:
+        """What `dump` has described.
+
+        Raises:
+            ValueError, KeyError, TypeError: they do not fit each other.
+        """
         if len(described["words"]) != len(arrays["table"]):
             raise ValueError(f"{len(arrays['table'])} vectors for {len(described['words'])} words")
         return cls([str(word) for word in described["words"]], arrays["table"], arrays["centre"])

@@ -84,6 +84,7 @@ class LinearFunction:
     intercepts: NDArray[np.float64]
 
     def answers(self, features: Any) -> NDArray[np.float32]:
+        """(N, F) features -> (N, 1) values. A row does not depend on the others."""
         values = np.asarray(features @ self.weights.T) + self.intercepts
         return np.asarray(values, dtype=np.float32)
 

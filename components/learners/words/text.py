@@ -145,6 +145,7 @@ class Counts(NamedTuple):
         return np.repeat(np.arange(len(self.ends) - 1), np.diff(self.ends))
 
     def renumbered(self, columns: NDArray[np.int64], *, size: int) -> Counts:
+        """The counts of these columns of `size`, in this order."""
         position = np.full(size, -1)
         position[columns] = np.arange(len(columns))
         new, rows = position[self.columns], self.rows

@@ -139,10 +139,12 @@ class CrossAttention(Attention):
         self.output = Linear(width, width)
 
     def read(self, states_BSD: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, N, S, K) of the encoder's states."""
         k_BNSK, v_BNSK = self._split(self.key_value(states_BSD), 2)
         return k_BNSK, v_BNSK
 
     def forward(self, x_BTD: Tensor, k_BNSK: Tensor, v_BNSK: Tensor, mask_BS: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D); no position attends where the mask is False."""
         (q_BNTK,) = self._split(self.query(x_BTD), 1)
         return self._join(self._mix(q_BNTK, k_BNSK, v_BNSK, mask_BS[:, None, None, :]))
 

@@ -83,6 +83,7 @@ def turned(lengths: Tensor, columns: int) -> Tensor:
 
 
 def turn(x_BTD: Tensor, turned_BT: Tensor) -> Tensor:
+    """(B, T, D) with each row reversed by the indices of `turned`."""
     return x_BTD.gather(1, turned_BT.unsqueeze(-1).expand(-1, -1, x_BTD.shape[-1]))
 
 

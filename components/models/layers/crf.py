@@ -128,6 +128,7 @@ class LinearChainCRF(nn.Module):
         )
 
     def log_partition(self, emissions: Tensor, lengths: Tensor) -> Tensor:
+        """log Z(x), (B,) float64, over all sequences."""
         start_C, step_CC, end_C = self.start.double(), self.transition.double(), self.end.double()
         x_BTC = emissions.double()
         # The largest score is factored out, so that no exponential overflows.

@@ -81,6 +81,7 @@ class BiLSTM(nn.Module):
         self.back = LSTM(inputs, hidden)
 
     def forward(self, x_BTI: Tensor, texts: Texts) -> Tensor:
+        """(B, T, I) -> (B, T, 2 H)."""
         turned_BT = turned(texts.lengths, x_BTI.shape[1])
         ahead_TBH, _ = self.ahead(x_BTI.transpose(0, 1), texts=texts)
         back_TBH, _ = self.back(turn(x_BTI, turned_BT).transpose(0, 1), texts=texts)

@@ -99,6 +99,7 @@ STEPS_ROWS_OF_TEXTS, STEPS_ROWS = 64, 16
 
 
 def run_lstm(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts: Texts | None) -> Window:
+    """Compute one window with the kernel that suits device, type and size."""
     learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x_TBI, *weights))
     run = by_steps if learns and suits_steps(x_TBI, weights, texts) else by_library
     return run(x_TBI, h_BH, c_BH, weights, texts)

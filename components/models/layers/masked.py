@@ -90,6 +90,7 @@ class MaskedModel(LanguageModel):
         return Losses(sum(means[1:], means[0]), {key: (total.detach(), count) for key, (total, count) in sums.items()})
 
     def body(self) -> Iterable[Block]:
+        """The blocks in the order of application; a shared block is repeated."""
         return cast(Iterable[Block], self.blocks)
 
     def enter(self, x_BTE: Tensor) -> Tensor:
@@ -97,6 +98,7 @@ class MaskedModel(LanguageModel):
         return x_BTE
 
     def masked_loss(self, top_BTD: Tensor, batch: Batch) -> Sum:
+        """Summed negative log-likelihood of the predicted pieces, and their number N."""
         masked_BMD = top_BTD.gather(1, batch["positions"].unsqueeze(-1).expand(-1, -1, top_BTD.shape[-1]))
         targets_N = batch["targets"].reshape(-1)
         total = linear_cross_entropy(self._transformed(masked_BMD).flatten(0, 1), self.token, self.bias, targets_N)

@@ -37,9 +37,11 @@ class Packing:
     mask: Tensor
 
     def pack(self, tokens_BT: Tensor) -> Tensor:
+        """(B, T) -> (R, W), undefined at empty positions."""
         return tokens_BT.flatten()[self.sources]
 
     def unpack(self, states_RWD: Tensor) -> Tensor:
+        """(R, W, D) -> (B, T, D), undefined at padding."""
         return states_RWD.flatten(0, 1)[self.targets]
 
 

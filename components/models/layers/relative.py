@@ -147,6 +147,11 @@ class RelativeAttention(nn.Module):
             self.segment = nn.Parameter(torch.zeros(2, *size))
 
     def forward(self, x_BQD: Tensor, keys_BSC: Tensor, scope: Scope, biases: Biases | None = None) -> Tensor:
+        """Attention outputs (B, Q, D).
+
+        Args:
+            biases: u and v (N, K), if the layer has none of its own.
+        """
         rows, queries, width = x_BQD.shape
         u_NK, v_NK = biases or (self.content_bias, self.position_bias)
         # With heads before rows, the scores of distances are one matrix product per head over all rows.

@@ -98,6 +98,7 @@ class LanguageModelRun(Section):
         return None if tokens is None else self.within_passes(max(1, round(tokens / self.step_tokens)))
 
     def within_passes(self, steps: int) -> int:
+        """The smaller of a number of steps and the number of steps of `training.passes` over the text."""
         if self.training.passes is None:
             return steps
         return min(steps, max(1, round(self.training.passes * self.text().tokens / self.step_tokens)))

@@ -21,6 +21,7 @@ STEP: Final = 8
 
 
 def piece_counts(store: Tokens, vocabulary: int) -> Ids:
+    """Frequency of each piece in the store: (V,)."""
     counts = np.zeros(vocabulary, np.int64)
     for start in range(0, store.tokens, CHUNK):
         counts += np.bincount(store.span(start, min(CHUNK, store.tokens - start)), minlength=vocabulary)
@@ -37,6 +38,7 @@ def keep_probabilities(counts: Ids, threshold: float) -> NDArray[np.float64]:
 
 
 def noise_distribution(counts: Ids, power: float) -> NDArray[np.float64]:
+    """P(n) ~ count(n)^power over the words of the corpus: (V,)."""
     weights = np.where(counts > 0, counts.astype(np.float64) ** power, 0)
     return np.asarray(weights / weights.sum())
 

@@ -65,6 +65,7 @@ class PermutationSampler(StreamSampler):
         return True
 
     def position(self, step: int) -> tuple[int, int]:
+        """Position of a step's text in its stream, and its length."""
         return step * self.text, self.text
 
     def tokens_before(self, step: int) -> int:

@@ -247,6 +247,7 @@ def learn_means(
 
 @threads.limited(1)
 def fit_means(shares_NV: sparse.csr_array, means_NE: Tensor, table_VD: Tensor) -> Tensor:
+    """The vectors (V, D) after the second step, from the shares of the pieces in passages, and the encoder's means."""
     centred = means_NE.double() - means_NE.double().mean(0)
     targets_ND = (centred @ principal_directions(centred.t() @ centred, table_VD.shape[1])).numpy()
     before_VD = table_VD.double().numpy()

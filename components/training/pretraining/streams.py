@@ -40,6 +40,7 @@ class StreamSampler(WindowSampler):
         return not self.jitter
 
     def position(self, step: int) -> tuple[int, int]:
+        """Position of a step's window in its stream, and its length T."""
         if not self.jitter:
             return step * self.window, self.window
         pair, second = divmod(step, 2)

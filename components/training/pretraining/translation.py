@@ -30,6 +30,8 @@ TOGETHER: Final = 64
 
 @runtime_checkable
 class Pairs(Protocol):
+    """A token store of translation pairs, whose documents are the sources."""
+
     def pair_lengths(self) -> Ids:
         """(documents, 2) number of pieces of each document and of its target, END included."""
 
