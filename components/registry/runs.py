@@ -60,7 +60,7 @@ def evaluation_warnings(evaluation: Path, system: str, candidates: Sequence[Mapp
     Returns:
         Sentences about the largest label budget: one if the stored model of the best baseline has a higher score, with
         the reason why it is not the challenger; one for all rows, each class and each slice on which the system is
-        significantly worse than its family from scratch (`components.evaluation.transfer`). Empty if not evaluated.
+        significantly worse than its family from scratch (`components.evaluation.compare`). Empty if not evaluated.
     """
     path = evaluation / "evaluation.json"
     if not path.is_file():
