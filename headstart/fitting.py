@@ -50,8 +50,8 @@ TASK: Final = "task"
 START: Final = "pretrained"
 #: Folder of the chosen model in the working folder.
 CHOSEN: Final = "chosen"
-#: Standard errors by which a system has to be better than a fine-tuned sentence encoder that suits the language, which
-#: is better than words models in nearly every cell of `benchmarks/few_labels.py`.
+#: A system replaces a fine-tuned sentence encoder that suits the language only if it is better by this number of
+#: standard errors. In nearly every cell of `benchmarks/few_labels.py` such an encoder is better than words models.
 ENCODER_ERRORS: Final = 2.0
 #: Texts without labels that words models are fitted on.
 FOR_WORDS = 25_000

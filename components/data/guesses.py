@@ -98,7 +98,7 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
 
 
-#: Words in the names of columns that have few values and are a label only if there is no other column.
+#: Words in the names of columns that are taken for the label only if no other column has few values.
 _NO_LABELS: Final = frozenset(("lang", "language", "locale", "split"))
 #: Values of a column that names the split of each row.
 _SPLITS: Final = {"train", "training", "dev", "valid", "validation", "val", "test", "testing", "eval", "unsup", ""}
@@ -448,9 +448,9 @@ def separator_of(values: Sequence[Any]) -> str | None:
     if all(_number(text) is not None for text in texts):
         return None
     for separator in _SEPARATORS:
-        split = [split_labels(value.strip(), separator) for value in texts]
+        split = [split_labels(value, separator) for value in map(str.strip, texts)]
         joined = [parts for parts in split if len(parts) > 1]
-        # A name may have several words; labels that spaces separate are also alone.
+        # The name of a label may contain spaces. A space separates labels only if each of them is also a value.
         alone = {parts[0] for parts in split if len(parts) == 1}
         if separator == " " and (len(alone) < 3 or not alone.issuperset(part for parts in joined for part in parts)):
             continue

@@ -8,7 +8,7 @@ from components.core.errors import ConfigError, HeadstartError, nearest
 from components.data.checks import stage as data_checks
 from components.data.tasks.reading.labels import files_of
 from components.pipeline.jobs import CORPORA, PAIRS_KIND, PARALLEL, WHOLE
-from components.pipeline.jobs.encoders import checks as checks_of
+from components.pipeline.jobs.corpora import checks as checks_of
 from components.settings.detection import exists
 from components.settings.imports import FOLDER
 from components.settings.params import Params

@@ -10,16 +10,16 @@ from components.core.artifacts import read_json, write_atomic
 from components.core.errors import ConfigError, nearest
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import check_identity
-from components.pipeline.jobs import WHOLE, Arguments, encoders, out
+from components.pipeline.jobs import WHOLE, Arguments, corpora, encoders, out
 from components.pipeline.stages import STAGES
 from components.settings.params import Params
 
 FOLDER: Final = "rebuild"
 #: The stages whose result depends on their last output.
 REBUILT: Final[Mapping[str, Callable[[Params], Mapping[str, Arguments]]]] = {
-    "ingest": encoders.ingest,
-    "ingest-parallel": encoders.ingest_parallel,
-    "tokenizer": encoders.tokenizer,
+    "ingest": corpora.ingest,
+    "ingest-parallel": corpora.ingest_parallel,
+    "tokenizer": corpora.tokenizer,
     "adapt": encoders.adapt,
 }
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from components.pipeline.jobs import Arguments, encoders, results, tasks
+from components.pipeline.jobs import Arguments, corpora, encoders, results, tasks
 from components.settings.params import Params
 from components.settings.section import Section
 
@@ -79,15 +79,15 @@ STAGES: dict[str, Stage] = {
     "identity": Stage("pipeline.identity:identity", results.identity, 10, metrics=False),
     # First, so that errors in the labels are reported before any training.
     "examples": Stage("data.tasks.examples:examples", tasks.examples, 30),
-    "domain-texts": Stage("data.ingestion.unlabelled:domain_texts", encoders.domain_texts, 60),
-    "ingest": Stage("data.ingestion.stage:ingest", encoders.ingest, 1440, retries=1, persist=True),
-    "ingest-parallel": Stage("data.ingestion.stage:ingest", encoders.ingest_parallel, 1440, retries=1, persist=True),
-    "checks": Stage("data.checks.stage:checks", encoders.checks, 1440, metrics=False),
-    "tokenizer": Stage("tokenization.train:fit_vocabulary", encoders.tokenizer, 60, retries=1, persist=True),
-    "tokenizer-parallel": Stage("tokenization.train:train_tokenizer", encoders.tokenizer_parallel, 60, retries=1),
-    "tokenize": Stage("tokenization.tokenize:tokenize", encoders.tokenize, 1440, retries=1, persist=True),
+    "domain-texts": Stage("data.ingestion.unlabelled:domain_texts", corpora.domain_texts, 60),
+    "ingest": Stage("data.ingestion.stage:ingest", corpora.ingest, 1440, retries=1, persist=True),
+    "ingest-parallel": Stage("data.ingestion.stage:ingest", corpora.ingest_parallel, 1440, retries=1, persist=True),
+    "checks": Stage("data.checks.stage:checks", corpora.checks, 1440, metrics=False),
+    "tokenizer": Stage("tokenization.train:fit_vocabulary", corpora.tokenizer, 60, retries=1, persist=True),
+    "tokenizer-parallel": Stage("tokenization.train:train_tokenizer", corpora.tokenizer_parallel, 60, retries=1),
+    "tokenize": Stage("tokenization.tokenize:tokenize", corpora.tokenize, 1440, retries=1, persist=True),
     "tokenize-parallel": Stage(
-        "tokenization.tokenize:tokenize", encoders.tokenize_parallel, 1440, retries=1, persist=True
+        "tokenization.tokenize:tokenize", corpora.tokenize_parallel, 1440, retries=1, persist=True
     ),
     "pretrain": _trains("training.pretraining.pretrain:pretrain", encoders.pretrain, curve=_LOSS),
     "adapt": _trains("training.pretraining.adapt:adapt", encoders.adapt, persist=True, curve=_LOSS),

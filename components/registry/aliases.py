@@ -1,6 +1,7 @@
-"""Changes of the alias that names the champion, each recorded in the ledger, applied, and marked as done; and what a
-person does with it: rollback, choice of a version, history. The commands take no lock: a retraining that runs sees the
-change."""
+"""Changes of the alias that names the champion, and the commands for them: rollback, choice of a version, history.
+
+Each change is recorded in the ledger, applied, and marked as done. The commands take no lock; a retraining that is
+running sees the change."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, time, timedelta

@@ -55,5 +55,5 @@ def test_a_stream_of_arrow_is_named(tmp_path):
     with pytest.raises(DataError, match=r"data.arrow: is an Arrow file; save it as parquet"):
         form_of(tmp_path / "data.arrow")
     (tmp_path / "dataset_info.json").write_text("{}")
-    with pytest.raises(DataError, match="was written by save_to_disk of `datasets`; write each split with to_parquet"):
+    with pytest.raises(DataError, match="was written by `save_to_disk`; write each split with `to_parquet`"):
         form_of(tmp_path)

@@ -127,7 +127,7 @@ def test_splits_of_a_folder(tmp_path):
             CLASSES | {"kind": "multilabel", "label_separator": ";"},
         ),
         (
-            rows(*({"text": f"t {n}", "label": ["<x><y>", "<x>", "<y>", "<y><x>"][n % 4]} for n in range(8))),
+            rows(*({"text": f"t {n}", "label": ["<x><y> ", "<x>", "<y>", " <y><x>"][n % 4]} for n in range(8))),
             CLASSES | {"kind": "multilabel", "label_separator": "><"},
         ),
         (

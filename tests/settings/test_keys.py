@@ -19,7 +19,7 @@ OTHERWISE = {
     ("ChecksSettings", "class_balance"): ("data/checks/compare.py", '("class_balance", 0.1'),
     ("TaskSource", "train_languages"): ("settings/tasks.py", "self.train_languages or"),
     ("LanguageModelTraining", "long_window"): ("settings/training.py", "if self.long_window is not None:"),
-    ("TokenizerSettings", "domain_vocabulary"): ("pipeline/jobs/encoders.py", "params.downstream_vocabulary"),
+    ("TokenizerSettings", "domain_vocabulary"): ("pipeline/jobs/corpora.py", "params.downstream_vocabulary"),
     ("RegistrySettings", "tracking"): ("registry/tracking/registry.py", "settings.address"),
     ("RegistrySettings", "production"): ("registry/champion.py", "settings.alias"),
 }

@@ -1,4 +1,4 @@
-"""Names of classes in a Parquet file that `datasets` has written: its columns hold the numbers of the classes."""
+"""Names of classes in Parquet files of the library `datasets`, whose columns hold the numbers of the classes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ Names = Mapping[str, Sequence[str]]
 
 
 def class_names(schema: pa.Schema) -> Names:
-    """The columns of a schema whose values, or whose lists of values, are numbers of classes."""
+    """The names of the classes of each column that holds numbers of classes, or lists of them."""
     try:
         features = json.loads((schema.metadata or {})[KEY])["info"]["features"]
         features = {name: feature.get("feature", feature) for name, feature in features.items()}
@@ -23,7 +23,7 @@ def class_names(schema: pa.Schema) -> Names:
 
 
 def named(batch: pa.RecordBatch, names: Names) -> pa.RecordBatch:
-    """The batch with the names of classes instead of their numbers; -1, of a row without a label, is null."""
+    """The batch with names of classes instead of numbers. -1, a row without a label, becomes null."""
     for place, column in enumerate(batch.schema.names):
         if column in names:
             values = [_named(value, names[column]) for value in batch.column(place).to_pylist()]

@@ -102,7 +102,7 @@ def _form_of_folder(path: Path) -> str:
     if "*" in path.name:
         return "parallel"
     if any((path / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")):
-        raise DataError(f"{path}: was written by save_to_disk of `datasets`; write each split with to_parquet instead")
+        raise DataError(f"{path}: was written by `save_to_disk`; write each split with `to_parquet` instead")
     folders = [folder for folder in path.iterdir() if folder.is_dir() and not NO_DATA.search(folder.name)]
     if len([folder for folder in folders if any(folder.rglob("*"))]) > 1:
         return "classes"

@@ -38,7 +38,7 @@ def read_label_first(path: Path, columns: Sequence[str], layout: Layout, reading
 
 
 def read_texts(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """One text per line, the column `text`. An empty line is an empty text, so that row n is line n."""
+    """One text per line, in the column `text`. An empty line is a row with an empty text, so row n is line n."""
     for number, line in lines(path, reading, encoding=layout.encoding):
         yield number, (line.strip(),) * len(columns)
 

@@ -51,7 +51,7 @@ def choose(
     Args:
         candidates: for each candidate N answers of models that have not learned from the rows; the simplest first.
         folds: (N,) fold of each row; None: one choice on all rows.
-        errors: more than 1 if it is known before the rows are seen that the first candidate is usually the best.
+        errors: number of standard errors; more than 1 if the first candidate is usually the best one on other data.
     """
     by_fold: dict[int, int] = {}
     if len(candidates) == 1:

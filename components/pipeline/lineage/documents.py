@@ -21,7 +21,7 @@ from components.data.matching import Texts, key_of
 from components.data.tasks.examples import KIND as EXAMPLES
 from components.data.tasks.examples import read_split
 from components.pipeline.jobs import PARALLEL, tasks
-from components.pipeline.jobs.encoders import ingest, ingest_parallel
+from components.pipeline.jobs.corpora import ingest, ingest_parallel
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
 

@@ -347,8 +347,9 @@ def labels_in(value: Any) -> list[Any] | None:
 
 
 def split_labels(text: str, separator: str) -> list[str]:
-    """The labels of a text with separators; `|` and `><` may also stand around them (`|a|b|`, `<a><b>`)."""
-    text = text.strip(separator) if separator in ("|", "><") else text
+    """The parts of a text between separators, without white space. The separators `|` and `><` may also enclose the
+    text: `|a|b|`, `<a><b>`."""
+    text = text.strip().strip(separator) if separator in ("|", "><") else text
     return [part.strip() for part in text.split(separator)]
 
 
