@@ -170,6 +170,11 @@ def strata_of(train: Split, kind: str) -> Labels:
     return np.zeros(len(train), dtype=np.int64) if result is None else result
 
 
+def largest_draw(facts: TaskFacts, train: Split, *, seed: int) -> Labels:
+    """Indices of the training rows that a seed draws at any budget: the largest contains the others."""
+    return sample_rows(strata_of(train, facts.kind), facts.budgets[-1], seed=seed)[0]
+
+
 def run_folds(facts: TaskFacts, train: Split, rows: Labels, *, seed: int, most: int | None = None) -> Labels:
     """(N,) fold of each training row of a run (`folds_of`).
 
