@@ -248,7 +248,8 @@ def _measured(options: InitOptions, source: TaskSource, name: str) -> list[Measu
 
     threads.use(cores())
     examples, blocks = find_kind(source.kind).read(name, source), names_of(options.start)
-    return [measure(start, examples, source=source, name=blocks[start]) for start in options.start]
+    alone = len(options.start) == 1
+    return [measure(start, examples, source=source, name=blocks[start], alone=alone) for start in options.start]
 
 
 def _text(path: Path, *, like: str | None, root: Path) -> _Text:
