@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from components.pipeline.jobs import PARALLEL, Arguments, out
+from components.pipeline.jobs.corpora import judged
 from components.settings.params import Params
 from components.settings.section import VECTORS
 from components.settings.systems import TASK_ADAPTED
@@ -66,6 +67,7 @@ def task_tokens(params: Params) -> dict[str, Arguments]:
     return {
         f"{task}-{kind}": {
             "examples": out(params, "examples", task),
+            "judged": judged(params),
             "tokenizer": out(params, "tokenizer", f"{params.downstream_vocabulary}-{kind}"),
             "output": out(params, "task-tokens", task, kind),
         }
