@@ -193,8 +193,8 @@ def test_a_label_of_train_that_gets_its_first_row_of_test_is_noted(project):
     project.write_train([*project.train, rare, rare | {"text": "a rarer text", "label": "rarer"}])
     assert "t train (data/tasks/t/train.jsonl): new label 'rarer' (checks.labels: stop)" in project.check()
     # It moves from train to test: still a label of the task.
-    project.write_train([*project.train, *(rare | {"text": f"a rare text {number}"} for number in range(40))])
-    rows = [rare | {"text": f"a rare text of test {number}"} for number in range(40)]
+    project.write_train([*project.train, *(rare | {"text": f"a rare text {number}"} for number in range(14))])
+    rows = [rare | {"text": f"a rare text of test {number}"} for number in range(14)]
     write(project.root / "data/tasks/t/test.jsonl", [*test, *rows])
     project.accept()
     # Without the last row, because all of them were accepted before.
