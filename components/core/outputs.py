@@ -1,8 +1,8 @@
 """Outputs that a person names: nothing that Headstart did not write is replaced.
 
-A folder of a kind carries its `manifest.json`. The record of a file or of another folder is `.NAME.manifest.json` beside it, with the SHA-256 of what
-was written. An output that exists is refused. `--overwrite` replaces it if it is as Headstart has written it; what a
-person has changed, or put into the folder, is kept.
+A folder of a kind carries its `manifest.json`. The record of a file or of another folder is `.NAME.manifest.json`
+beside it, with the SHA-256 of what was written. An output that exists is refused. `--overwrite` replaces it if it is as
+Headstart has written it; what a person has changed, or put into the folder, is kept.
 """
 
 import glob
