@@ -33,7 +33,7 @@ def test_spans_that_begin_with_the_letter_of_another_scheme_are_repaired_and_cou
     # The strays of bio begin a span; a B of iob1 that follows no span of its type is its I.
     for scheme in ("bio", "iob1"):
         actual = read("tagging", tmp_path, scheme=scheme, **names)
-        tags = [[actual.labels[number] for number in target] for target in targets(actual.train)]
+        tags = [[actual.labels[int(number)] for number in target] for target in targets(actual.train)]
         assert tags == [["B-LOC", "I-LOC", "B-LOC", "O", "B-PER"], ["B-PER", "O", "B-LOC"]]
     assert actual.counts["train_tags_repaired"] == 1
     assert read("tagging", tmp_path, **names).counts["train_tags_repaired"] == 3

@@ -86,7 +86,7 @@ def _other(scheme: str) -> str:
 def repaired(tags: Sequence[str], scheme: str) -> tuple[list[str], int]:
     """The tags of `bio` or `iob1` in which each span begins as its scheme says, and how many began otherwise.
 
-    In `bio` an I without its span before it begins one, as conlleval reads it; in `iob1` a B does. Tags of other schemes
+    In `bio` an I without its span before it begins one, as conlleval reads it; in `iob1` a B does. Other tags
     are as given."""
     result, before = list(tags), OUTSIDE
     for index, tag in enumerate(tags):
