@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from components.core.errors import ConfigError, HeadstartError, TransientError
+from components.core.errors import ConfigError, HeadstartError, TransientError, of_machine
 from flows.processes import mark
 from flows.repository import find_root
 from flows.terminal import BudgetError, StageError
@@ -37,3 +37,8 @@ def main(function: Callable[..., Any]) -> None:
     except HeadstartError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if (message := of_machine(error)) is None:
+            raise
+        print(f"error: {message}", file=sys.stderr)
+        sys.exit(message.exit_code)

@@ -75,7 +75,7 @@ def command(
         print(json.dumps(content | {"over_budget": excess or None}, indent=1))
         return
     if plan.data == "changed":
-        print("data: new version; `headstart retrain` adds it to DVC first")
+        print("data: new version; `headstart retrain` records it first")
     if not estimates:
         print("every stage is up to date; a run would cost nothing")
         return

@@ -1,6 +1,7 @@
 """Remove documents from data, labels, outputs and caches, with a certificate: `headstart forget ID`."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,7 @@ import typer
 
 from components.cli.common import PARAMS, ParamsFile
 from components.core.artifacts import changing_data
+from components.core.errors import ConfigError
 from components.pipeline.lineage import forget as removal
 from components.settings.imports import is_local_copy
 from components.settings.loading import load_params
@@ -28,6 +30,7 @@ def command(
     file: Annotated[Path | None, typer.Option(help="List of ids, one per line, or jsonl with `id` or `text`.")] = None,
     where: Annotated[str, typer.Option("--in", help="Corpus or task in which ids are looked up.")] = "",
     reason: Annotated[str, typer.Option(help="Why; recorded in the certificate and the ledger.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without a question.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; change nothing.")] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
@@ -43,6 +46,10 @@ def command(
         for line in removal.plan_lines(plan, root=root):
             terminal.say(line)
         if dry_run:
+            return
+        if not yes and not sys.stdin.isatty():
+            raise ConfigError("headstart forget: nothing was removed; repeat the command with --yes")
+        if not yes and not typer.confirm("Remove all of this?"):
             return
         certificate = removal.forget(settings, plan, named, root=root, reason=reason)
         tracked = {holder for path in plan.raw if (holder := tracked_by(path, root=root)) is not None}

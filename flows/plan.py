@@ -23,6 +23,7 @@ DATA = "data"
 PARAMS = "params.yaml"
 #: Maximum number of changed files of raw data that a reason names.
 NAMED = 5
+NOT_RUN = "has not run yet"
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,8 @@ class Changes:
 
     def reasons(self, stage: Any, *, files: bool = False) -> list[str]:
         """Why DVC would run a stage; empty if it is up to date."""
+        if self.repo.tmp_dir is None:  # no repository yet
+            return [NOT_RUN]
         identity = self.identity(stage)
         compared = identity is not None and bool(identity.hash_info)
         entries = stage.status().get(stage.addressing, [])
@@ -155,7 +158,7 @@ class Changes:
         others = [entry for entry in entries if isinstance(entry, str) and entry != "always changed"]
         if (states or others) and not any(dependency.hash_info for dependency in stage.deps):
             # The stage is not in dvc.lock; DVC then reports every file as modified or deleted.
-            return ["has not run yet"]
+            return [NOT_RUN]
         raw = {str(each): each for each in stage.deps if not self._made(each, stage)} if files else {}
         named = [f"{path} {_state(state)}{self._files(raw[path]) if path in raw else ''}" for path, state in states]
         return (self._identity_changes(identity) if compared else []) + named + others
@@ -188,7 +191,8 @@ class Changes:
         from dvc_data.hashfile.tree import Tree
 
         path, before, odb = Path(dependency.fs_path), dependency.hash_info, self.repo.cache.local
-        if not path.is_dir() or not before:
+        # DVC keeps no listing of a folder outside of the repository, such as the code of an installed Headstart.
+        if not path.is_dir() or not before or not path.is_relative_to(self.repo.root_dir):
             return ""
         _, _, now = build(odb, str(path), dependency.fs, "md5", ignore=self.repo.dvcignore, dry_run=True)
         new = _listing(now)
@@ -229,7 +233,8 @@ def compute_plan(pipeline: Path, *, files: bool = False) -> Plan:
     from dvc.repo.index import Index
 
     try:
-        with Repo() as repo, repo.lock:
+        # Of a folder that no run has made a repository yet, every stage has not run.
+        with Repo(uninitialized=not Path(".dvc").is_dir(), root_dir=str(Path.cwd())) as repo, repo.lock:
             index = Index.from_file(repo, str(pipeline))
             # Edges go from a stage to its dependencies. The order in the file breaks ties, for reproducible runs.
             position = {stage: number for number, stage in enumerate(index.stages)}
@@ -264,7 +269,7 @@ def _data(repo: Any) -> str:
     """`absent`, `changed` (or not yet added) or `same`."""
     if not Path(DATA).exists():
         return "absent"
-    if not Path(f"{DATA}.dvc").exists():
+    if not Path(f"{DATA}.dvc").exists() or repo.tmp_dir is None:
         return "changed"
     (stage,) = repo.stage.load_all(f"{DATA}.dvc")
     return "changed" if stage.status() else "same"

@@ -22,19 +22,26 @@ from components.settings.registry import find_repository
 from flows.processes import end, is_alive, mark, orphans
 
 STATE = ".headstart"
+PARAMS = "params.yaml"
 #: Start times of processes are relative to the time of boot, which the kernel reports in whole seconds.
 START_PRECISION_S = 1.0
 
 
 def find_root(start: Path) -> Path:
-    """The root of the DVC repository that contains `start`.
+    """The root of the project that contains `start`: the nearest repository, else `start` with its params.yaml, which
+    the first run makes a repository (`make_project`).
 
     Raises:
-        ConfigError: neither `start` nor a parent folder contains `.dvc`.
+        ConfigError: neither `start` nor a parent folder contains `.dvc`, and `start` has no params.yaml.
     """
-    if (root := find_repository(start)) is None:
-        raise ConfigError(f"{start.resolve()}: not in a DVC repository; run the command in the project's folder")
-    return root
+    if (root := find_repository(start)) is not None:
+        return root
+    if (start / PARAMS).is_file():
+        return start.resolve()
+    raise ConfigError(
+        f"{start.resolve()}: no {PARAMS} here; run the command in the project's folder, or make a project of a "
+        "labelled file: headstart fit FILE"
+    )
 
 
 def environment(root: Path) -> dict[str, str]:
@@ -172,7 +179,7 @@ def pipeline_of(params: Path, *, root: Path) -> Path:
     params = params.resolve()
     if not params.is_file():
         raise ConfigError(f"{params}: does not exist; name the settings file with --params")
-    if params.name != "params.yaml" or root not in params.parents:
-        raise ConfigError(f"{params}: must be called params.yaml and be in a folder of its own below {root}")
+    if params.name != PARAMS or root not in params.parents:
+        raise ConfigError(f"{params}: must be called {PARAMS} and be in a folder of its own below {root}")
     write_dvc_yaml(load_params(params), params)
     return params.with_name(PIPELINE)

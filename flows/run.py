@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from components.cli.onboarding.project import commit_project, make_project
 from components.core.artifacts import read_json, write_atomic
 from components.core.data_version import dvc_config
 from components.core.errors import ArtifactError
@@ -65,6 +66,8 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
         ConfigError: the settings file or dvc.yaml is wrong.
     """
     root = find_root(file.parent)
+    for made in make_project(root):
+        terminal.say(f"made {made} for the versions of data and models", source="init", stays=True)
     with (
         locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say),
         working(root, PLANNING, environment=environment(root)),
@@ -74,6 +77,7 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
         if rebuild:
             request(load_params(file), "headstart retrain --rebuild", root=root)
         pipeline = pipeline_of(file, root=root)
+        commit_project(root)
         try:
             plan = read_plan(pipeline, root=root)
         except StageError as error:  # recorded as the end of the run

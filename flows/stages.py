@@ -132,7 +132,7 @@ class Spending:
         duration = None
         if self._fresh.pop(stage.name) and completed:
             work, now = work_of(stage.name, self.params, root=self.root), datetime.now(UTC)
-            ended = now.isoformat(timespec="seconds")
+            ended = now.isoformat(timespec="milliseconds")
             duration = Duration(stage.name, self.machine, work.unit, work.amount, seconds, ended)
         self.history.end(stage.name, duration)
 

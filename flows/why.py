@@ -80,7 +80,7 @@ def command(
     """Explain why stages would run: function and file, setting, data file, library."""
     plan = plan_to_explain(params)
     if plan.data == "changed":
-        print("data: new version; `headstart retrain` adds it to DVC first")
+        print("data: new version; `headstart retrain` records it first")
     for line in explain(plan, [stage] if stage else []):
         print(line)
 

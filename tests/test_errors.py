@@ -1,5 +1,6 @@
 """Classes and exit codes of errors: what the user has to correct, and what may succeed later."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from components.core.errors import (
     TrainingError,
     TransientError,
     missing_module,
+    of_machine,
 )
 from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
@@ -180,3 +182,17 @@ def test_refused_requests(monkeypatch, code, at_creation, result):
     else:
         with pytest.raises(StorageError, match=rf"^s3://models: .* rejects the request \({code}: .*check the cred"):
             ensure_bucket("models")
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence():
+    def cause(number: int) -> OSError:
+        return OSError(number, os.strerror(number), "/mnt/params.yaml")
+
+    for number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        error = RuntimeError("a stage ended")
+        error.__cause__ = cause(number)
+        message = of_machine(error)
+        assert message is not None and message.exit_code == 2
+        assert str(message).startswith(f"/mnt/params.yaml: {os.strerror(number)}; change its permissions")
+    assert of_machine(cause(errno.ENOENT)) is None
+    assert of_machine(ValueError("a defect")) is None

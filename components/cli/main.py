@@ -12,7 +12,7 @@ import typer
 
 from components.cli import encoders, labelling, prediction, project, runs
 from components.core import threads
-from components.core.errors import ConfigError, HeadstartError, disk_full, missing_module, report
+from components.core.errors import ConfigError, HeadstartError, of_machine, report
 
 #: Panel of the help -> its commands.
 PANELS: Final = {
@@ -57,7 +57,7 @@ def main() -> None:
         # The reader (head, less) has closed the pipe; the rest of the output is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
-        if (message := disk_full(error) or missing_module(error)) is None:
+        if (message := of_machine(error)) is None:
             raise
         report(message)
         sys.exit(message.exit_code)

@@ -16,6 +16,8 @@ from components.core.errors import ArtifactError
 
 #: Digest of data that no longer exists, and of which DVC has no record.
 UNKNOWN = "unknown"
+#: Folders of a run one of which every run has: words models have neither corpus nor encoder.
+IN_EVERY_RUN = ("corpus", "encoder", "examples", "identity")
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ def lock_stages(project: Path, *, out: Path) -> dict[str, Any]:
     """The stages of a run's lock by name, as DVC writes them; empty without a lock.
 
     Args:
-        out: the run's folder. Its lock is dvc.lock or experiments/NAME/dvc.lock, whichever holds corpora or encoders
-            below `out`. An experiment's folder may be inside the folder of another run.
+        out: the run's folder. Its lock is dvc.lock or experiments/NAME/dvc.lock, whichever holds one of
+            `IN_EVERY_RUN` below `out`. An experiment's folder may be inside the folder of another run.
 
     Raises:
         ArtifactError: a lock is damaged.
@@ -77,7 +79,7 @@ def lock_stages(project: Path, *, out: Path) -> dict[str, Any]:
     for path in (project / "dvc.lock", *sorted(project.glob("experiments/*/dvc.lock"))):
         stages = dict((read_yaml(path) or {}).get("stages") or {})
         outs = [Path(entry["path"]) for stage in stages.values() for entry in stage.get("outs", [])]
-        if any(output.is_relative_to(out / folder) for output in outs for folder in ("corpus", "encoder")):
+        if any(output.is_relative_to(out / folder) for output in outs for folder in IN_EVERY_RUN):
             return {name: as_read(name, stage, project) for name, stage in stages.items()}
     return {}
 

@@ -122,6 +122,24 @@ def disk_full(error: BaseException) -> DiskSpaceError | None:
     return None
 
 
+def not_permitted(error: BaseException) -> ConfigError | None:
+    """The error of a file or folder that this user may not read or write; None for any other exception."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and cause.filename:
+            return ConfigError(
+                f"{cause.filename}: {os.strerror(cause.errno)}; change its permissions, or use a copy of the project "
+                "in a folder of your own"
+            )
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def of_machine(error: BaseException) -> HeadstartError | None:
+    """The error of an exception that has its cause in the machine: disk, permissions, packages; None for a defect."""
+    return disk_full(error) or not_permitted(error) or missing_module(error)
+
+
 def report(error: HeadstartError) -> None:
     """Write the message to the file that `ERROR_FILE` names or, without one, to standard error as `error: ...`."""
     try:

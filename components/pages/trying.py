@@ -22,7 +22,7 @@ from components.learners.abstention import share_at
 from components.learners.domain import Domain
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
-from components.learners.words.text import Tfidf
+from components.learners.words.text import Counted
 from components.pages.project import Champion, Project
 from components.registry.champion import fetched
 from components.registry.tracking import Version
@@ -118,10 +118,10 @@ class Similar:
             if cached is None or cached[0] != digest:
                 split = read_split(examples, "train")
                 texts = ["\n".join(parts) for parts in split.fields]
-                vectorizer, matrix = Tfidf.fit_matrix(texts)
+                vectorizer, matrix = Counted(texts).fit(texts)
                 self._fitted[examples] = (digest, split, vectorizer, matrix)
             _, split, vectorizer, matrix = self._fitted[examples]
-        if not vectorizer.vocabulary:  # no row has a word
+        if not vectorizer.terms:  # no row has a word
             return []
         cosines = np.asarray((matrix @ vectorizer.matrix([text]).T).todense()).ravel()
         best = np.argsort(-cosines, kind="stable")[:NEAREST]

@@ -163,7 +163,7 @@ def _raw(group: str, arguments: Mapping[str, Any], params: Params) -> list[str]:
     if group in ("ingest", "ingest-parallel", "examples"):
         return [arguments["source"].path]
     if group == "domain-texts":
-        source = arguments["unlabelled"] or params.data.tasks[arguments["name"]]
+        source = arguments.get("unlabelled") or params.data.tasks[arguments["name"]]
         return [source.path]
     if group == "checks":
         return [source.path for sources in (arguments["corpora"], arguments["tasks"]) for source in sources.values()]

@@ -9,7 +9,6 @@ from typing import Any, Final
 import yaml
 
 from components.core.artifacts import write_atomic
-from components.core.errors import ConfigError
 from components.core.masking import masked
 from components.core.resources import FILES, LOCK, PIPELINE
 from components.pipeline.identity import PLACES, file_name
@@ -43,14 +42,9 @@ def dvc_yaml(params: Params, file: Path, *, root: Path) -> str:
 
 def write_dvc_yaml(params: Params, file: Path) -> bool:
     """Write the dvc.yaml beside a params.yaml if it differs; returns whether it did. A dvc.yaml whose first line is
-    another than headstart's belongs to the user and is left as it is.
-
-    Raises:
-        ConfigError: the file is in no DVC repository.
-    """
+    another than headstart's belongs to the user and is left as it is. Without a repository, its folder will be one."""
     path = file.resolve().with_name(PIPELINE)
-    if (root := find_repository(path.parent)) is None:
-        raise ConfigError(f"{file}: not in a DVC repository; run the command in the project's folder")
+    root = find_repository(path.parent) or path.parent
     text = dvc_yaml(params, file.resolve().relative_to(root), root=root)
     before = path.read_text(encoding="utf-8") if path.is_file() else ""
     if before == text:

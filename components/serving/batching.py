@@ -23,6 +23,10 @@ Answers = list[dict[str, Any] | None]
 QUICK_CHARACTERS = 20_000
 
 
+#: Maximum number of characters of a batch of several rows: it bounds the time that other requests wait.
+BATCH_CHARACTERS = 100_000
+
+
 class OverloadedError(Exception):
     """Too many rows wait."""
 
@@ -102,7 +106,7 @@ class Batcher:
         served, parts = self._take()
         if served is None:
             self._busy = False
-        elif served.quick and sum(len(text) for _, rows in parts for row in rows for text in row) <= QUICK_CHARACTERS:
+        elif served.quick and sum(_characters(row) for _, rows in parts for row in rows) <= QUICK_CHARACTERS:
             self._finish(loop, parts, *_computed(served, parts))
         else:
             self._batches.put((loop, served, parts))
@@ -111,8 +115,8 @@ class Batcher:
         """A model, and the rows of its next batch."""
         served: Served | None = None
         parts: list[Part] = []
-        room, rest = self._batch_rows, deque[Request]()
-        while self._waiting and room:
+        room, characters, rest = self._batch_rows, BATCH_CHARACTERS, deque[Request]()
+        while self._waiting and room and characters > 0:
             request = self._waiting.popleft()
             if request.answers.done():
                 self.waiting_rows -= len(request.rows) - request.taken
@@ -120,11 +124,18 @@ class Batcher:
             request.served = request.served or request.choose()
             served = served or request.served
             if request.served is served:
-                rows = request.rows[request.taken : request.taken + room]
+                rows = []
+                for row in request.rows[request.taken : request.taken + room]:
+                    characters -= _characters(row)
+                    # A row with more characters than a batch has one of its own.
+                    if characters < 0 and (rows or parts):
+                        break
+                    rows.append(row)
                 request.taken += len(rows)
                 self.waiting_rows -= len(rows)
                 room -= len(rows)
-                parts.append((request, rows))
+                if rows:
+                    parts.append((request, rows))
             if request.taken < len(request.rows):
                 rest.append(request)
         # Behind the others, which have rows in the next batch.
@@ -154,6 +165,10 @@ class Batcher:
             if len(request.done) == len(request.rows) and not request.answers.done():
                 assert request.served is not None
                 request.answers.set_result((request.served, request.done))
+
+
+def _characters(row: Fields) -> int:
+    return sum(map(len, row))
 
 
 def _computed(served: Served, parts: Sequence[Part]) -> tuple[Answers | Exception, float]:

@@ -16,11 +16,12 @@ Rule = Annotated[Literal["stop", "warn", "off"], BeforeValidator(lambda value: "
 
 class ChecksSettings(Section):
     """Comparison of new data with the last accepted version, per task, split and corpus. The limits are in
-    `components.data.checks.compare`."""
+    `components.data.checks.compare`. A share that may have risen by chance, such as of one row of a small split, is a
+    note."""
 
-    #: The columns of the files: none of the last version is missing.
-    columns: Rule = "stop"
-    #: The labels of a task: none is new or missing.
+    #: The columns of the files: none of the last version is missing. Without a column that it needs, no task is read.
+    columns: Rule = "warn"
+    #: The labels of a task: none is new or missing. Of a label that another split had, it is a note.
     labels: Rule = "stop"
     #: Number of rows: at least half.
     rows: Rule = "stop"
@@ -30,7 +31,7 @@ class ChecksSettings(Section):
     duplicates: Rule = "warn"
     #: Share of rows whose text also occurs with another label in the same split.
     label_conflicts: Rule = "stop"
-    #: Shares of the labels.
+    #: Shares of the labels. A change that comes from added rows is a note.
     class_balance: Rule = "stop"
     #: Shares of the lengths in characters, in intervals of half an octave.
     length: Rule = "warn"

@@ -29,6 +29,10 @@ _TOKENS: Final = 3_000_000
 #: Maximum number of passes over a text of families that predict the next piece: with more, the held-out loss of a
 #: short text rises.
 PASSES: Final = 4
+#: Words of `data.unlabelled` from which a language model is trained that nobody asked for, and characters of a word:
+#: a tenth of the text with which an adapted model is better than words models (docs/results/make-run-differences.json).
+LEAST_WORDS: Final = 200_000
+CHARACTERS: Final = 6
 #: An imported model is adapted with a smaller rate.
 _IMPORTED_RATE: Final = 0.0003
 #: How an imported encoder learns a task: benchmarks/comparison/headstart.py.
@@ -161,22 +165,41 @@ def _complete_run(done: Completed, file: Path, root: Path | None) -> None:
     done.fill(("run", "seed"), 0, "the default seed")
     done.fill(("run", "tasks"), list(done.blocks("data", "tasks")), "all of data.tasks")
     named = [name for section in ("pretrain", "static") for name in done.blocks(section)]
-    text = [key for key in ("general", "domain", "unlabelled") if done.at("data", key)]
-    if not named and "families" not in done.at("run") and text:
+    text = [key for key in ("general", "domain") if done.at("data", key)]
+    text += ["unlabelled"] * _teaches_language(done, root or folder)
+    # `pretrain: {}` asks for words models only.
+    if not named and "families" not in done.at("run") and text and done.raw.get("pretrain") is None:
         done.fill(("pretrain", OWN), {}, f"data.{text[0]} is text to learn a language model from")
         named = [OWN]
     models = ", ".join(f"{section}.*" for section in ("pretrain", "static") if done.blocks(section))
-    why = f"all of {models}" if named else "neither a model (pretrain) nor text for one: words models only"
+    none = f"neither a model (pretrain) nor text of {LEAST_WORDS:,} words for one: words models only"
+    why = f"all of {models}" if named else none
     done.fill(("run", "families"), named, why)
     for name in _texts(done.at("run", "families")):
         if name in all_families() and name not in named:
             done.fill(("pretrain", name), {}, f"run.families names {name}")
     if "starts" not in done.at("run"):
-        starts, why = _starts(done)
+        starts, why = _starts(done, root or folder)
         done.fill(("run", "starts"), starts, why)
 
 
-def _starts(done: Completed) -> tuple[list[str], str]:
+def _teaches_language(done: Completed, root: Path) -> bool:
+    """Whether `data.unlabelled` is text enough for a language model, by the bytes of its files. A smaller text is read
+    by words models and by `headstart suggest`."""
+    listed = done.at("data", "unlabelled")
+    paths = (
+        [each.get("path") if isinstance(each, dict) else each for each in listed] if isinstance(listed, list) else []
+    )
+    files = [
+        file
+        for path in paths
+        if isinstance(path, str)
+        for file in ((root / path).rglob("*") if (root / path).is_dir() else [root / path])
+    ]
+    return sum(file.stat().st_size for file in files if file.is_file()) >= LEAST_WORDS * CHARACTERS
+
+
+def _starts(done: Completed, root: Path) -> tuple[list[str], str]:
     """Initialisations that the given models and texts allow."""
     blocks = done.blocks("pretrain")
     trained = [name for name, block in blocks.items() if not _source(block)]
@@ -186,7 +209,7 @@ def _starts(done: Completed) -> tuple[list[str], str]:
         return ["pretrained"], "the encoders are imported"
     if not done.at("data", "general"):
         return ["scratch", "pretrained"], "no data.general: the domain's text is the text of pretraining"
-    if done.at("data", "domain") or done.at("data", "unlabelled"):
+    if done.at("data", "domain") or _teaches_language(done, root):
         return ["scratch", "pretrained", "adapted"], "data.general, and text of the domain"
     return ["scratch", "pretrained"], "data.general, and no text of the domain but that of the tasks"
 

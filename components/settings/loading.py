@@ -23,6 +23,8 @@ STARTS = get_args(Start)
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"
+#: Maximum number of values of a settings file, those of aliases counted each time.
+VALUES = 100_000
 #: Environment variables that take precedence over keys.
 VARIABLES = {
     "RAY_ADDRESS": ("cluster", "address"),
@@ -77,7 +79,10 @@ def read_file(path: Path) -> dict[str, Any]:
     try:
         # From the file instead of its text: YAML's errors name it, with line and column.
         with Path(path).open(encoding="utf-8") as file:
-            raw = yaml.safe_load(file)
+            loader = yaml.SafeLoader(file)
+            if (node := loader.get_single_node()) is not None and _expanded(node, {}) > VALUES:
+                raise ConfigError(f"{path}: its aliases repeat more than {VALUES:,} values; write them out")
+            raw = None if node is None else loader.construct_document(node)
     except FileNotFoundError as error:
         raise ConfigError(
             f"{path}: does not exist; run from the project's folder, name it with --params, or write one with "
@@ -88,6 +93,16 @@ def read_file(path: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected sections (run, data, pretrain ...), found {type(raw).__name__}")
     return raw
+
+
+def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """The number of values of a node, those of aliases counted each time."""
+    if id(node) not in sizes:
+        sizes[id(node)] = 1  # of a node inside of itself
+        inner = node.value if isinstance(node, yaml.CollectionNode) else []
+        nodes = [each for item in inner for each in (item if isinstance(item, tuple) else (item,))]
+        sizes[id(node)] = 1 + sum(_expanded(each, sizes) for each in nodes)
+    return sizes[id(node)]
 
 
 def _unknown_names(raw: dict[str, Any]) -> list[str]:

@@ -173,6 +173,18 @@ class Params(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _text_without_scores(self) -> Self:
+        tasks = [self.data.tasks[name] for name in self.run.tasks if name in self.data.tasks]
+        judged = all("all" in task.budgets and task.no_label == "refuse" for task in tasks)
+        if self.collects_texts and not self.data.unlabelled and tasks and judged:
+            raise ValueError(
+                "data: the only text is that of the labelled rows, on all of which scores are computed (budgets: all), "
+                "so that no language model may read it; name text in data.unlabelled or data.domain, or budgets that "
+                "leave rows of train"
+            )
+        return self
+
     @property
     def learns_language(self) -> bool:
         """Whether a language model is trained or adapted, for which text is tokenized."""

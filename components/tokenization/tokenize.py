@@ -2,7 +2,8 @@
 
 There is one Arrow shard per Parquet shard. Shards of unchanged Parquet shards are kept, so only new text is tokenized;
 with another tokenizer, all shards are tokenized again. The texts of a task are the input of task-adaptive pretraining
-(Gururangan et al. 2020, section 4): train is trained on, dev measures perplexity, and test is not read.
+(Gururangan et al. 2020, section 4): rows of train on which no score is computed, and those without a label, are trained
+on, dev measures perplexity, and test is not read.
 
 Sentences are split by rules, accurate enough to sample pairs of adjacent sentences. A sentence ends at `.`, `!`, `?` or
 an ellipsis before white space, unless a lower-case letter follows; at Chinese and Japanese full stops; at a blank line;
@@ -18,13 +19,18 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from pydantic import Field
 
 from components.cluster.shards import Facts, Work, digest_of, sharded
 from components.core.artifacts import Draft, digest_file, read_manifest, write_atomic, writing
 from components.core.errors import ArtifactError, DataError
 from components.core.progress import Progress
 from components.data.formats import corpus
+from components.data.ingestion.matching import HeldOut
 from components.data.segmenters import SEGMENTERS, insert_spaces
+from components.data.tasks.data import Fields
+from components.data.tasks.examples import read_rows_without_label
+from components.data.tasks.judged import read_judged, texts_of
 from components.data.tasks.results import read_columns
 from components.settings.cluster import ClusterSettings
 from components.settings.section import Section
@@ -246,29 +252,42 @@ def metrics_of(shards: list[Counts]) -> dict[str, float]:
 
 #: Split of the tokens -> split of the task: training, and perplexity.
 SPLITS: Final = {"train": "train", "heldout": "dev"}
-#: Kinds of tasks whose fields are the words of one sentence; each field of the other kinds is a text.
-WORDS: Final = ("tagging",)
 
 
 class TaskTokensJob(Section):
+    """Inputs of the stage. `judged`: task of the run -> texts of the rows on which its scores are computed."""
+
     examples: Path
+    judged: dict[str, Path] = Field(default_factory=dict)
     tokenizer: Path
     output: Path
 
 
 def task_tokens(job: TaskTokensJob) -> Path:
-    """Tokenize the distinct texts of train, and of dev to measure the perplexity; returns `job.output`.
+    """Tokenize the distinct texts of train, without copies of `judged`, and of dev to measure the perplexity; returns
+    `job.output`.
 
     Raises:
         ArtifactError: the examples or the tokenizer are incomplete or damaged.
+        DataError: no text is left to train on.
     """
     tokenizer = load_tokenizer(job.tokenizer)
     examples = read_manifest(job.examples, kind="examples")
+    kind = examples.facts["kind"]
+    learned = _distinct(kind, [*_rows(job.examples, "train"), *read_rows_without_label(job.examples)])
+    copies = HeldOut(read_judged(job.judged.values())).copies(learned)
+    texts_of_split = {"train": [text for index, text in enumerate(learned) if index not in copies]}
+    if not texts_of_split["train"]:
+        raise DataError(
+            f"{job.examples}: all {len(learned):,} texts of train are rows of a label budget, on which scores are "
+            "computed, or their copies, so that none is left for adapt_task; set data.tasks.NAME.budgets to numbers "
+            "that leave rows, add rows without a label (no_label: drop), or remove adapt_task"
+        )
+    texts_of_split["dev"] = _distinct(kind, _rows(job.examples, "dev"))
     with writing(job.output, kind=KIND) as draft:
         counts = {}
-        words = examples.facts["kind"] in WORDS
         for name, split in SPLITS.items():
-            texts = _texts(job.examples / f"{split}.parquet", words=words)
+            texts = texts_of_split[split]
             encoded = encode_corpus(((text,) for text in texts), tokenizer=tokenizer)
             counts[f"{name}.arrow"] = write_shard(
                 draft.path / f"{name}.arrow", encoded, vocab_size=tokenizer.vocab_size
@@ -278,7 +297,10 @@ def task_tokens(job: TaskTokensJob) -> Path:
     return job.output
 
 
-def _texts(path: Path, *, words: bool) -> Iterator[str]:
-    rows = read_columns(path, ["fields"], stage="examples").column("fields").to_pylist()
-    texts = ([" ".join(fields)] if words else fields for fields in rows)
-    yield from dict.fromkeys(text for parts in texts for text in parts if text.strip())
+def _distinct(kind: str, rows: Iterable[Fields]) -> list[str]:
+    return list(dict.fromkeys(text for fields in rows for text in texts_of(kind, fields)))
+
+
+def _rows(examples: Path, split: str) -> list[Fields]:
+    rows = read_columns(examples / f"{split}.parquet", ["fields"], stage="examples").column("fields").to_pylist()
+    return [tuple(fields) for fields in rows]

@@ -171,11 +171,55 @@ def test_positions_of_the_rows_are_named(project):
     assert "first at train.jsonl:1)" in project.check()
 
 
-def test_a_missing_column_stops(project):
+def test_a_missing_column_that_no_task_reads_is_warned_about(project):
     project.write_train([row | {"service": "s3"} for row in project.train])
     project.accept()
     project.write_train(labelled(texts(400, seed=6)))
-    assert "t train (data/tasks/t/train.jsonl): column 'service' is missing (checks.columns: stop)" in project.check()
+    message = "t train (data/tasks/t/train.jsonl): column 'service' is missing (checks.columns: "
+    assert f"warning: {message}warn)" in project.check()
+    assert message + "stop)" in project.check(columns="stop")
+
+
+def test_a_label_of_train_that_gets_its_first_row_of_test_is_noted(project):
+    """The split by hash gives a rare class its first test row once there are more rows; a label that no split had
+    ends the run."""
+    rare = {"text": "a rare text", "label": "rare"}
+    project.write_train([*project.train, rare])
+    project.accept()
+    test = labelled(texts(200, seed=4))
+    write(project.root / "data/tasks/t/test.jsonl", [*test, rare | {"text": "another rare text"}])
+    noted = "t test (data/tasks/t/test.jsonl): new label 'rare' in this split; other splits had it before"
+    assert f"warning: {noted} (checks.labels: note)" in project.check()
+    project.write_train([*project.train, rare, rare | {"text": "a rarer text", "label": "rarer"}])
+    assert "t train (data/tasks/t/train.jsonl): new label 'rarer' (checks.labels: stop)" in project.check()
+    # It moves from train to test: still a label of the task.
+    project.write_train([*project.train, *(rare | {"text": f"a rare text {number}"} for number in range(14))])
+    rows = [rare | {"text": f"a rare text of test {number}"} for number in range(14)]
+    write(project.root / "data/tasks/t/test.jsonl", [*test, *rows])
+    project.accept()
+    # Without the last row, because all of them were accepted before.
+    write(project.root / "data/tasks/t/test.jsonl", test[:-1])
+    assert "missing label 'rare' in this split; other splits have it (checks.labels: note)" in project.check()
+    project.write_train(project.train)
+    assert "missing label 'rare' (checks.labels: stop)" in project.check()
+
+
+def test_another_balance_of_labels_by_added_rows_is_noted(project):
+    added = [{"text": text, "label": "no"} for text in texts(400, seed=9)]
+    project.write_train([*project.train, *added])
+    actual = project.check()
+    assert "'no' 50.0% -> 75.0%" in actual and "(checks.class_balance: note)" in actual
+    project.write_train([*project.train[100:], *added])
+    assert "(checks.class_balance: stop)" in project.check()
+
+
+def test_a_few_rows_of_a_small_split_are_noted(project):
+    """Three of 203 conflicting rows exceed the limit by chance, sixty do not."""
+    test = labelled(texts(200, seed=4))
+    for count, rule in ((3, "note"), (60, "stop")):
+        copies = [row | {"label": "yes" if row["label"] == "no" else "no"} for row in test[:count]]
+        write(project.root / "data/tasks/t/test.jsonl", [*test, *copies])
+        assert f"(checks.label_conflicts: {rule})" in project.check()
 
 
 def test_empty_rows_are_refused_with_file_and_line_unless_they_are_dropped(project):

@@ -89,7 +89,7 @@ def test_the_plan_of_a_run(project):
     rows = [" ".join(line.split()) for line in shown.splitlines()]
     assert "pretrain has not run yet 2 h 0 min 60 min to 4 h 0 min 2 runs" in rows
     assert "ingest@general has not run yet 13 B ? no history" in rows
-    assert "data: new version; `headstart retrain` adds it to DVC first" in shown
+    assert "data: new version; `headstart retrain` records it first" in shown
     assert "total: at least 2 h 0 min (60 min to 4 h 0 min)" in shown
     assert "no history on this machine: ingest@general, ingest@domain, evaluate, register; their first run" in shown
     assert "over budget: 2.00 hours, and budget.hours is 1; `headstart retrain` would refuse to start" in shown

@@ -12,6 +12,9 @@ from flows.repository import locked
 
 from .conftest import dvc
 
+#: The folder of a checkpoint.
+RUN = f".headstart/checkpoints/finetune-{'a' * 24}"
+
 
 def cached(project: Path) -> set[str]:
     folder = project / ".dvc" / "cache" / "files"
@@ -26,7 +29,7 @@ def used(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     dvc(project, "repro", "-s", "ingest@general")
     (project / "data/general/a.txt").write_text("other text\n")
     dvc(project, "repro", "-s", "ingest@general")
-    checkpoint = project / ".headstart/checkpoints/abc/step-1/state.json"
+    checkpoint = project / RUN / "step-1/state.json"
     checkpoint.parent.mkdir(parents=True)
     checkpoint.write_text("{}")
     os.utime(checkpoint, (time.time() - 9 * 86400,) * 2)
@@ -47,14 +50,14 @@ def test_without_yes_everything_is_listed_and_nothing_deleted(used, capsys):
     assert "used by no commit and not by the working tree" in printed
     assert "can be deleted: `headstart gc --yes`" in printed
     assert before == cached(used) == {"general text\n", "other text\n"}
-    assert (used / ".headstart/checkpoints/abc").exists() and (used / "artifacts/encoder/old").exists()
+    assert (used / RUN).exists() and (used / "artifacts/encoder/old").exists()
 
 
 def test_with_yes_it_is_deleted_and_the_outputs_stay(used, capsys):
     gc.command(yes=True, params=Path("params.yaml"))
     assert " deleted\n" in capsys.readouterr().out
     assert cached(used) == {"other text\n"}
-    assert not (used / ".headstart/checkpoints/abc").exists() and not (used / "artifacts/encoder/old").exists()
+    assert not (used / RUN).exists() and not (used / "artifacts/encoder/old").exists()
     assert (used / "artifacts/corpus/general").read_text() == "other text\n"
     dvc(used, "repro", "-s", "ingest@general")
     assert (used / "ran.log").read_text().count("ingest") == 2
@@ -71,7 +74,7 @@ def test_nothing_is_deleted_during_a_run(used):
         ),
     ):
         gc.command(yes=True, params=Path("params.yaml"))
-    assert (used / ".headstart/checkpoints/abc").exists()
+    assert (used / RUN).exists()
 
 
 def test_a_cache_that_other_repositories_share_is_left_alone(used, tmp_path_factory, capsys):

@@ -35,8 +35,12 @@ def root(tmp_path: Path) -> Path:
 def test_the_root_is_the_nearest_repository(root, tmp_path_factory):
     (root / "a" / "b").mkdir(parents=True)
     assert find_root(root / "a" / "b") == root
-    with pytest.raises(ConfigError, match="not in a DVC repository; run the command in"):
-        find_root(tmp_path_factory.mktemp("outside"))
+    outside = tmp_path_factory.mktemp("outside")
+    with pytest.raises(ConfigError, match="no params.yaml here; run the command in .* headstart fit FILE"):
+        find_root(outside)
+    # The first run makes it a repository.
+    (outside / "params.yaml").write_text("run: {}\n")
+    assert find_root(outside) == outside
 
 
 def test_settings_files_outside_of_the_repository_or_with_another_name(root, tmp_path_factory):
@@ -123,3 +127,57 @@ def test_a_table_of_locks_that_was_not_written_completely_is_removed(root):
         table.write_text(text)
         with locked(root, what="a", say=print):
             assert not table.exists()
+
+
+SETTINGS = "data:\n  tasks:\n    t: {path: data, train: train.csv, text: text, label: label}\n"
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a params.yaml as the README shows it, and data; neither git nor DVC."""
+    (tmp_path / "data").mkdir()
+    rows = [f"text {number} of {label},{label}" for number in range(12) for label in "ab"]
+    (tmp_path / "data" / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    (tmp_path / "params.yaml").write_text(SETTINGS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_plan_needs_no_repository(written):
+    from flows.why import explain, plan_to_explain
+
+    plan = plan_to_explain(written / "params.yaml")
+    assert {stage.reasons for stage in plan.stages} == {("has not run yet",)} and plan.data == "changed"
+    assert "examples@t: out of date" in list(explain(plan))
+    assert not (written / ".dvc").exists() and not (written / ".git").exists()
+
+
+def test_a_run_makes_the_repository_and_its_first_commit(written, capfd):
+    from flows.run import begin
+
+    with begin(written / "params.yaml") as begun:
+        assert not begun.plan.problem and begun.root == written
+    assert "made a git repository" in capfd.readouterr().out
+    files = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.split()
+    assert {"params.yaml", "dvc.yaml", ".gitignore", ".dvc/config"} <= {*files}
+    assert not any(name.startswith("data/") for name in files)
+
+
+def test_code_outside_of_the_repository_that_has_changed_is_a_reason(tmp_path, monkeypatch):
+    """As after an update of an installed Headstart."""
+    from dvc.repo import Repo
+
+    from flows.plan import compute_plan
+
+    project, code = tmp_path / "project", tmp_path / "installed" / "components"
+    project.mkdir()
+    code.mkdir(parents=True)
+    (code / "a.py").write_text("1")
+    (project / "dvc.yaml").write_text(f"stages:\n  s:\n    cmd: 'true'\n    deps: [{code}]\n")
+    monkeypatch.chdir(project)
+    Repo.init(no_scm=True).close()
+    with Repo() as repo:
+        repo.reproduce()
+    (code / "a.py").write_text("2")
+    (stage,) = compute_plan(Path("dvc.yaml"), files=True).stages
+    assert stage.reasons == (f"{code} modified",)

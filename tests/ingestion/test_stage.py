@@ -61,6 +61,7 @@ def test_documents_keep_their_order_and_drops_are_counted(tmp_path):
         "files": 1,
         "dropped_empty": 2,
         "dropped_too_short": 1,
+        "dropped_judged_row": 0,
         "dropped_exact_duplicate": 2,
         "dropped_near_duplicate": 2,
     }

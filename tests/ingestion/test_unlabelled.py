@@ -1,4 +1,4 @@
-"""Texts without labels, and the domain corpus of a run that names none: without copies of dev and test."""
+"""Texts without labels, without copies of dev and test; and the domain corpus of a run that names none."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def test_copies_are_counted_where_they_would_have_been_collected(job):
     assert json.loads((job.output / "domain" / "metrics.json").read_text()) == {"texts": 3, "held_out": 4}
 
 
-def test_the_domain_texts_have_no_copies_of_dev_and_test(job, tmp_path):
+def test_the_domain_texts_are_all_texts_without_labels(job, tmp_path):
+    """Those on which scores are computed are left out by the stage `ingest` (test_judged.py)."""
     source = CorpusSource(path=str(tmp_path / "domain"))
-    output = tmp_path / "domain-texts"
-    domain_texts(DomainTextsJob(name="words", examples={"words": job.examples}, unlabelled=source, output=output))
-    texts = [json.loads(line)["text"] for line in (output / "texts.jsonl").read_text().splitlines()]
-    assert texts == ["one document", "Text A of TRAIN", "another document"]
-    assert json.loads((output / "metrics.json").read_text()) == {"texts": 3, "held_out": 4}
+    output = domain_texts(DomainTextsJob(name="words", unlabelled=source, output=tmp_path / "domain-texts"))
+    texts = [json.loads(line) for line in (output / "texts.jsonl").read_text().splitlines()]
+    assert texts[0] == {"text": "one document", "id": "all.jsonl:1"} and len(texts) == 7
+    assert json.loads((output / "metrics.json").read_text()) == {"texts": 7}
 
 
 def test_without_settings_nothing_is_read_and_the_content_is_constant(job, tmp_path):
@@ -102,9 +102,9 @@ def test_rows_without_a_label_are_text_without_labels(kind, labels, tmp_path):
     )
     assert {text for (text,) in read_unlabelled(unlabelled(job))} == {"more text", "and more"}
     assert read_manifest(tmp_path / "out").facts["sources"] == ["rows without a label"]
-    domain_texts(DomainTextsJob(name="words", examples={"words": made}, unlabelled=None, output=tmp_path / "domain"))
+    domain_texts(DomainTextsJob(name="words", examples=made, output=tmp_path / "domain"))
     texts = [json.loads(line)["text"] for line in (tmp_path / "domain" / "texts.jsonl").read_text().splitlines()]
-    assert texts == [*(f"text {word}" for word in "abcd"), "more text", "and more"]
+    assert texts == [*(f"text {word}" for word in "abcd"), "more text", "Text t!", "and more"]
 
 
 def test_fewer_texts_are_the_first_ones(job):

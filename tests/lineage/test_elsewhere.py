@@ -40,13 +40,14 @@ def remove(params: Params, *texts: str) -> dict[str, Any]:
 def test_checkpoints_in_a_bucket_are_removed_with_old_versions(project, store):
     params = set_storage(project(), storage="s3://team/runs")
     for _ in range(2):
-        store.put_object(Bucket="team", Key="runs/finetune-0a/step-000000007/state.json", Body=b"{}")
-    for key in ("runs/notes.txt", "runs-of-others/x/step-000000001/state.json", "files/md5/00/11"):
+        store.put_object(Bucket="team", Key=f"runs/finetune-{'0a' * 12}/step-000000007/state.json", Body=b"{}")
+    foreign = {"runs/notes.txt", "runs-of-others/x/step-000000001/state.json", "files/md5/00/11",
+               "runs/photos/doorstep-12/img.jpg", "runs/thesis/step-1/state.json"}  # fmt: skip
+    for key in foreign:
         store.put_object(Bucket="team", Key=key, Body=b"of others")
     certificate = remove(params, GONE)
     left = store.list_object_versions(Bucket="team")
-    assert {item["Key"] for item in left["Versions"]} == {
-        "runs/notes.txt", "runs-of-others/x/step-000000001/state.json", "files/md5/00/11"}  # fmt: skip
+    assert {item["Key"] for item in left["Versions"]} == foreign
     assert "DeleteMarkers" not in left
     assert certificate["checkpoints"] == {"url": "s3://team/runs", "removed": 2} and certificate["not_removed"] == []
 
@@ -67,11 +68,12 @@ def test_what_cannot_be_removed_is_named(project, store, monkeypatch, cache_of_i
 
 def test_checkpoints_in_a_folder_of_others_are_removed_alone(project, tmp_path):
     shared = tmp_path.parent / f"{tmp_path.name}-shared"
-    for name in ("run/step-000000001/state.json", "papers/draft.txt"):
+    run = f"finetune-{'a' * 24}/step-000000001/state.json"
+    for name in (run, "papers/draft.txt", "experiments/step-by-step.md", "bob/manifest.json"):
         (shared / name).parent.mkdir(parents=True)
         (shared / name).write_text("{}")
     remove(set_storage(project(), storage=str(shared)), GONE)
-    assert [path.name for path in shared.iterdir()] == ["papers"]
+    assert sorted(path.name for path in shared.iterdir()) == ["bob", "experiments", "papers"]
 
 
 def test_served_texts_are_removed_with_their_file(project):

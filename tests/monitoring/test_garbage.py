@@ -31,43 +31,73 @@ def write(path: Path, *, days: float, size: int = 10) -> Path:
 
 
 def test_checkpoints_are_as_old_as_their_newest_file(tmp_path):
-    write(tmp_path / "old" / "step-1" / "state.json", days=9)
-    write(tmp_path / "old" / "step-2" / "state.json", days=8, size=5)
-    write(tmp_path / "resumed" / "step-1" / "state.json", days=9)
-    write(tmp_path / "resumed" / "step-2" / "state.json", days=1)
+    old, resumed = (f"finetune-{each * 24}" for each in "ab")
+    write(tmp_path / old / "step-1" / "state.json", days=9)
+    write(tmp_path / old / "step-2" / "state.json", days=8, size=5)
+    write(tmp_path / resumed / "step-1" / "state.json", days=9)
+    write(tmp_path / resumed / "step-2" / "state.json", days=1)
     (result,) = old_checkpoints(str(tmp_path), days=7, now=NOW)
-    assert (Path(result.name).name, result.size, result.reason) == ("old", 15, "last written 8 days ago")
-    assert (tmp_path / "old").is_dir()
+    assert (Path(result.name).name, result.size, result.reason) == (old, 15, "last written 8 days ago")
+    assert (tmp_path / old).is_dir()
     result.delete()
-    assert [path.name for path in tmp_path.iterdir()] == ["resumed"]
+    assert [path.name for path in tmp_path.iterdir()] == [resumed]
     assert list(old_checkpoints(str(tmp_path / "missing"), days=7)) == []
     with pytest.raises(StorageError, match="cluster.storage nowhere://x: cannot be read"):
         list(old_checkpoints("nowhere://x", days=7))
 
 
+#: Names below a shared storage that look like those of Headstart and belong to others.
+FOREIGN = (
+    "experiments/step-by-step.md",
+    "bob/manifest.json",
+    "thesis/step-1/state.json",
+    f"{'a' * 24}/step-1/notes.txt",
+    f"{'a' * 24}/step-by-step/state.json",
+    "photos/doorstep-12/img.jpg",
+    f"shards-{'0' * 16}/img.jpg",
+    "inputs-2026/manifest.json",
+)
+
+
+def test_folders_of_others_in_a_shared_storage_stay(tmp_path):
+    for name in FOREIGN:
+        write(tmp_path / name, days=90)
+    ours = (f"finetune-{'b' * 24}-fold1/step-000000002/state.json", f"shards-{'0f' * 8}/{'e' * 32}.json")
+    for name in ours:
+        write(tmp_path / name, days=90)
+    for result in old_checkpoints(str(tmp_path), days=7, now=NOW):
+        result.delete()
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {*FOREIGN}
+
+
 def test_features_are_as_old_as_their_last_use(tmp_path):
-    for name, days in (("used", 1), ("unused", 9)):
+    write(tmp_path / "mine" / "manifest.json", days=90)
+    for name, days in (("a" * 24 + "-" + "b" * 24, 1), ("c" * 24 + "-" + "d" * 24, 9)):
         with writing(tmp_path / name, kind="features") as draft:
             (draft.path / "vectors.npy").write_bytes(b"x" * 100)
         os.utime(tmp_path / name / "manifest.json", (NOW - days * DAY, NOW - days * DAY))
     (result,) = old_features(tmp_path, days=7, now=NOW)
-    assert result.name == str(tmp_path / "unused") and result.size > 100
+    assert Path(result.name).name.startswith("c") and result.size > 100
     result.delete()
-    assert [path.name for path in tmp_path.iterdir()] == ["used"]
+    assert sorted(path.name[0] for path in tmp_path.iterdir()) == ["a", "m"]
 
 
 def test_outputs_of_former_stages_are_found_unless_a_present_stage_writes_there(tmp_path):
     for name in ("encoder/old/adapted", "encoder/new/adapted", "finetuned/t"):
         write(tmp_path / name / "weights", days=0)
+        write(tmp_path / name / "manifest.json", days=0)
+    write(tmp_path / "thesis" / "weights", days=0)
     former = [
         ("adapt@old", tmp_path / "encoder/old/adapted"),
         ("adapt@older", tmp_path / "encoder/old/adapted"),
         ("adapt@new", tmp_path / "encoder/new/adapted"),
         ("finetune@x", tmp_path / "finetuned/t/weights"),
         ("gone", tmp_path / "gone"),
+        ("write-thesis", tmp_path / "thesis"),
     ]
     (result,) = orphaned_outputs(former, [tmp_path / "encoder/new/adapted", tmp_path / "finetuned/t"])
-    assert result.reason == "of adapt@old, which the settings no longer have" and result.size == 10
+    assert result.reason == "of adapt@old, which the settings no longer have" and result.size == 20
     result.delete()
     assert not (tmp_path / "encoder/old/adapted").exists() and (tmp_path / "finetuned/t/weights").exists()
 

@@ -80,6 +80,7 @@ def test_a_model_is_adapted_to_the_texts_of_a_task(with_all_options):
     tokens = STAGES["task-tokens"].items(params)["aws-type-wordpiece"]
     assert {name: str(value) for name, value in tokens.items()} == {
         "examples": "artifacts/examples/aws-type",
+        "judged": str({task: Path("artifacts/judged", task) for task in ("aws-type", "aws-service")}),
         "tokenizer": "artifacts/tokenizer/domain-wordpiece",
         "output": "artifacts/task-tokens/aws-type/wordpiece",
     }

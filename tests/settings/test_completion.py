@@ -52,7 +52,8 @@ def test_labels_alone_are_a_run_of_words_models(write):
     task = params.data.tasks["mood"]
     assert (task.dev, task.test, task.budgets, task.selection) == (None, None, ["all"], "budget")
     assert stages(file) == OF_WORDS
-    assert completed.reasons["run.families"] == "neither a model (pretrain) nor text for one: words models only"
+    why = "neither a model (pretrain) nor text of 200,000 words for one: words models only"
+    assert completed.reasons["run.families"] == why
     assert completed.reasons["data.tasks.mood.test"] == "there is no test.csv; a share of train (test_share)"
 
 
@@ -83,7 +84,7 @@ def test_an_imported_encoder_needs_no_corpus(write, encoder):
     settings = params.finetune["mini"]
     assert (settings.method, settings.layers, settings.pooling, settings.pairs) == ("auto", "last", "mean", "apart")
     assert settings.unit_length and settings.training.rate == 0.00005
-    trained = {"pretrain@mini", "scratch@mini", "finetune@mood-mini-pretrained"}
+    trained = {"pretrain@mini", "finetune@mood-mini-pretrained"}
     assert stages(file) == OF_WORDS | trained
 
 
@@ -104,9 +105,28 @@ def test_a_key_of_the_file_takes_precedence_over_the_recipe(write, encoder):
     assert (settings.pooling, settings.layers, settings.method) == ("concat", "all", "finetune")
 
 
+def test_a_short_text_without_labels_trains_no_language_model(write):
+    """A text for `headstart suggest`; words models read it too."""
+    data = {"tasks": {"mood": TASK}, "unlabelled": ["reviews.txt"]}
+    Path("reviews.txt").write_text("a b c d e " * 20_000)
+    words = {"domain-texts@mood", "domain-texts@unlabelled-0", "ingest@domain"}
+    assert stages(write({"data": data})) == OF_WORDS | words
+    Path("reviews.txt").write_text("a b c d e " * 130_000)
+    assert "pretrain@ulmfit" in stages(write({"data": data}))
+    # `init` writes it for words models only.
+    assert stages(write({"data": data, "pretrain": {}})) == OF_WORDS | words
+    general = {"path": "general", "text": "text"}
+    given = {"data": data | {"general": general}}
+    assert "adapt@ulmfit" in stages(write(given))
+    Path("reviews.txt").write_text("a b c d e")
+    assert not any(name.startswith("adapt") for name in stages(write(given)))
+
+
 def test_text_without_labels_is_pretrained_on(write):
     data = {"tasks": {"mood": TASK}, "unlabelled": ["reviews.txt", {"path": "more", "text": "body"}]}
     file = write({"data": data})
+    Path("more").mkdir()
+    Path("more/a.csv").write_text("body\n" + "a text of a few words\n" * 60_000)
     params = load_params(file)
     assert (params.run.families, params.run.starts) == (["ulmfit"], ["scratch", "pretrained"])
     assert [source.text for source in params.data.unlabelled] == ["text", "body"]
@@ -160,6 +180,7 @@ def test_words_models_read_text_without_labels_where_rows_are_one_text(write, en
 
 def test_general_text_is_adapted_to_the_domain(write):
     data = {"tasks": {"mood": TASK}, "general": {"path": "wiki"}, "unlabelled": ["reviews.txt"]}
+    Path("reviews.txt").write_text("a text of a few words " * 60_000)
     params = load_params(write({"data": data}))
     assert params.run.starts == ["scratch", "pretrained", "adapted"]
     assert params.adapt["ulmfit"].training == params.pretrain["ulmfit"].training

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.core.artifacts import read_manifest, writing
+from components.core.artifacts import read_manifest, write_json, writing
 from components.core.errors import ArtifactError
 from components.data.segmenters import Segmentation
-from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
+from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, UNK
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TaskTokensJob, task_tokens
 from components.tokenization.word import WordTokenizer
@@ -77,3 +77,13 @@ def test_without_dev_no_text_is_held_out(tmp_path):
 def test_the_words_of_a_sentence_are_one_text(tmp_path):
     output = task_tokens(job(tmp_path, "tagging", train=[["red", "apple"], ["old", "iron"]], dev=[["red"]]))
     assert documents(output, "train") == [ids("red", "apple"), ids("old", "iron")]
+
+
+def test_texts_on_which_scores_are_computed_are_not_learned(tmp_path):
+    given = job(tmp_path, "classification", train=[["red apple"], ["old iron"]], dev=[["Red apple!"]])
+    with writing(tmp_path / "judged", kind="judged") as draft:
+        write_json(draft.path / "texts.json", {"texts": ["Red apple!"]})
+    output = task_tokens(given.model_copy(update={"judged": {"things": tmp_path / "judged"}}))
+    assert documents(output, "train") == [ids("old", "iron")] and documents(output, "heldout") == [
+        [*ids("red", "apple")[:-1], UNK, END]
+    ]

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from components.cli.common import NEXT, InitOptions
 from components.cli.onboarding.inspection import Facts, inspect
-from components.cli.onboarding.project import PARAMS, holds_lines, make_project, take_files, take_lines
+from components.cli.onboarding.project import PARAMS, commit_project, holds_lines, make_project, take_files, take_lines
 from components.cli.onboarding.proposal import Proposal, block_name, names_of, own_tokens
 from components.cli.onboarding.splits import split_files
 from components.core import threads
@@ -98,6 +98,7 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     content = proposal.text()
     write_named(root / PARAMS, content, overwrite=options.overwrite)
     write_dvc_yaml(load_params(root / PARAMS), root / PARAMS)
+    commit_project(root)
     return [
         f"{options.labelled}: {facts.lines()[0]}",
         *read,
@@ -248,7 +249,8 @@ def _measured(options: InitOptions, source: TaskSource, name: str) -> list[Measu
 
     threads.use(cores())
     examples, blocks = find_kind(source.kind).read(name, source), names_of(options.start)
-    return [measure(start, examples, source=source, name=blocks[start]) for start in options.start]
+    alone = len(options.start) == 1
+    return [measure(start, examples, source=source, name=blocks[start], alone=alone) for start in options.start]
 
 
 def _text(path: Path, *, like: str | None, root: Path) -> _Text:

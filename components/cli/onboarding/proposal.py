@@ -15,7 +15,7 @@ from components.cli.onboarding.inspection import Facts
 from components.data.tasks.reading.labels import are_words, text_of
 from components.learners.task_models.extent import Extent, reading_of
 from components.learners.words import UNSPACED
-from components.settings.completion import PASSES
+from components.settings.completion import CHARACTERS, LEAST_WORDS, PASSES
 from components.settings.contrastive import ROWS, ContrastiveSettings, steps_of
 from components.settings.minutes import FIRST_MINUTES
 from components.settings.tasks import OF_ONE_TEXT
@@ -32,8 +32,6 @@ _COLUMN: Final = 58
 _CHARACTERS, _CHARACTERS_UNSPACED = 3.5, 1.2
 #: Special pieces of a text or a pair of texts.
 _SPECIAL: Final = 4
-#: Words of text from which a language model is worth its training, and characters of a word.
-LEAST_WORDS: Final = 200_000
 #: Minutes of the stages of a run without training: reading, evaluation, report, registration.
 _FIXED: Final = 1.5
 
@@ -184,7 +182,7 @@ def own_tokens(characters: int, *, speed: float, minutes: float) -> int:
     Args:
         speed: tokens per second.
     """
-    words = characters / 6
+    words = characters / CHARACTERS
     if words < LEAST_WORDS:
         return 0
     tokens = min(PASSES * 1.4 * words, 60 * minutes * speed)

@@ -3,11 +3,14 @@
 import tempfile
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from components.data.tasks.data import Examples
 from components.interchange.importing import import_encoder, source_digest
@@ -16,15 +19,17 @@ from components.interchange.starts.registry import folder_of
 from components.learners.task_models.extent import Extent, reading_of
 from components.learners.task_models.inputs import sizes_of
 from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import run_over
+from components.learners.task_models.pooling import masked_mean
+from components.models.base import Batch, LanguageModel
 from components.models.encoder import has_large_table, load_encoder
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
 from components.settings.training import Training
-from components.studies.frozen import layer_vectors
-from components.studies.which_source import logme
 
-#: Rows that an encoder is measured on.
+#: Rows that an encoder is measured on, and pieces of them if its evidence is not needed; at least one row.
 ROWS: Final = 200
+PIECES: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,8 @@ class Measured:
         texts_per_second, tokens_per_second: forward, with the cores of this process.
         warning: that the vocabulary is of another language; empty if it is not.
         large: whether only heads on its features are trained (`has_large_table`).
-        logme: evidence of the labels given the mean of the last layer (You et al. 2021); NaN without classes.
+        logme: evidence of the labels given the mean of the last layer (You et al. 2021); NaN without classes, and if no
+            other start is measured.
         reading: what is read of the texts, by the pieces of its tokenizer.
     """
 
@@ -51,8 +57,11 @@ class Measured:
     reading: Extent
 
 
-def measure(start: str, examples: Examples, *, source: TaskSource, name: str) -> Measured:
+def measure(start: str, examples: Examples, *, source: TaskSource, name: str, alone: bool = False) -> Measured:
     """Encode some rows of train.
+
+    Args:
+        alone: whether it is compared with no other start, so that its evidence is not computed.
 
     Raises:
         ArtifactError: the folder holds no model that can be imported.
@@ -66,35 +75,49 @@ def measure(start: str, examples: Examples, *, source: TaskSource, name: str) ->
         import_encoder(folder, output=output)
         encoder = load_encoder(output)
     settings = FinetuneSettings(training=Training(rate=1e-4, batch_size=16), pairs="apart", max_length=128)
+    task, model = find_task(source.kind), encoder.model
+    encoded = task.encode(sample.fields, encoder.tokenizer, model, settings)
+    compares = not alone and source.kind in ("classification", "pair")
+    pieces = np.cumsum([sum(map(len, row.pieces)) for row in encoded])
+    if not compares:
+        encoded = encoded[: max(1, int((pieces <= PIECES).sum()))]
     began, used = time.perf_counter(), time.process_time()
-    vectors = layer_vectors(encoder, sample, kind=source.kind, settings=settings)[-1].numpy()
+    vectors = run_over(partial(_means, model), model, encoded)
     # Where other processes take the cores, less processor time is used than has passed.
     seconds = min(time.perf_counter() - began, time.process_time() - used)
-    texts = [text for fields in sample.fields for text in fields]
-    pieces = sum(map(len, encoder.tokenizer.encode_batch(texts)))
-    task = find_task(source.kind)
-    sizes = sizes_of(examples.train.fields, encoder.tokenizer, encoder.model, settings, task=task)
-    reading = reading_of(sizes, single=task.single, most=encoder.model.max_tokens)
+    sizes = sizes_of(examples.train.fields, encoder.tokenizer, model, settings, task=task)
+    reading = reading_of(sizes, single=task.single, most=model.max_tokens)
     if task.reads == "units":
-        # Long sentences are read in overlapping windows.
+        # Long inputs are read in overlapping windows.
         reading = replace(reading, cut=0.0)
-    evidence = float("nan")
-    if source.kind in ("classification", "pair") and len(vectors) == len(sample):
-        labels = sample.labels
-        targets = np.eye(len(examples.labels))[labels]
-        evidence = float(logme(vectors.astype(np.float64), targets))
+    texts = [text for fields in sample.fields for text in fields]
     return Measured(
         name=name,
         folder=folder,
         digest=source_digest(folder),
-        parameters=sum(weights.numel() for weights in encoder.model.parameters()),
-        texts_per_second=len(sample) / seconds,
-        tokens_per_second=pieces / seconds,
+        parameters=sum(weights.numel() for weights in model.parameters()),
+        texts_per_second=len(encoded) / seconds,
+        tokens_per_second=float(pieces[len(encoded) - 1]) / seconds,
         warning=other_language(Path(start).name, encoder.tokenizer, texts, language=source.language),
-        large=has_large_table(encoder.model),
-        logme=evidence,
+        large=has_large_table(model),
+        logme=_evidence(np.stack(vectors), sample.labels, len(examples.labels)) if compares else float("nan"),
         reading=reading,
     )
+
+
+def _means(model: LanguageModel, batch: Batch) -> list[NDArray[np.float64]]:
+    """(D,) of each row: the mean of the last layer's states, over its sequences."""
+    last = model.hidden_states(batch["tokens"], batch["lengths"], batch.get("segments"))[-1]
+    pooled, counts = masked_mean(last, batch["lengths"]).float(), torch.bincount(batch["rows"])
+    sums = pooled.new_zeros(len(counts), pooled.shape[1]).index_add_(0, batch["rows"], pooled)
+    means: Tensor = sums / counts[:, None]
+    return list(means.double().numpy())
+
+
+def _evidence(vectors: NDArray[np.float64], labels: NDArray[np.int64], count: int) -> float:
+    from components.studies.which_source import logme  # imports scipy.stats and matplotlib
+
+    return float(logme(vectors, np.eye(count)[labels]))
 
 
 def own_speed() -> float:

@@ -1,8 +1,10 @@
 """Comparison of the statistics of two versions of the data."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -17,17 +19,24 @@ _EXPECTED = 5.0
 #: distribution is significant.
 MOST_LOSS, ERROR = 0.5, 1e-4
 
-#: (check, message, positions of the first rows)
-Violation = tuple[str, str, Sequence[str]]
+
+class Violation(NamedTuple):
+    """A check that is violated, the message, positions of the first rows, and whether it is only noted: chance, or the
+    addition of rows, explains it, and the result of a run is not wrong."""
+
+    check: str
+    text: str
+    positions: Sequence[str] = ()
+    noted: bool = False
 
 
 @dataclass(frozen=True)
 class Finding:
     """A violation of a check: key in the section `checks`, its rule, the corpus or the task and split, files and
-    positions of the first rows, and what is wrong, with the numbers."""
+    positions of the first rows, and what is wrong, with the numbers. `note` ends no run, whatever the rule."""
 
     check: str
-    rule: Rule
+    rule: Rule | Literal["note"]
     unit: str
     where: str
     text: str
@@ -40,17 +49,25 @@ class Finding:
         return self.rule == "stop"
 
 
+@dataclass(frozen=True)
+class Names:
+    """The labels of all splits of a task: of the last accepted version, and of this one."""
+
+    before: Collection[str] = ()
+    now: Collection[str] = ()
+
+
 def compare(
-    new: Statistics, old: Statistics | None, settings: ChecksSettings, *, unit: str, where: str, named: bool = True
+    new: Statistics, old: Statistics | None, settings: ChecksSettings, *, unit: str, where: str, names: Names | None
 ) -> list[Finding]:
     """The violations of a new version against the last accepted one.
 
     Args:
         old: of the last accepted version; None: this is the first one, which can only violate `label_conflicts`,
             `duplicates` and `empty_rows`, against a version without them, and is warned about.
-        named: whether the labels are names; otherwise they are intervals of numbers, and a new one is not a violation.
+        names: of the whole task; None: the labels are intervals of numbers, and a new one is not a violation.
     """
-    return findings(_violations(new, old, named=named), settings, unit=unit, where=where, first_version=old is None)
+    return findings(_violations(new, old, names), settings, unit=unit, where=where, first_version=old is None)
 
 
 def findings(
@@ -60,17 +77,17 @@ def findings(
     return [
         Finding(
             check,
-            "warn" if first_version else rule,
+            "warn" if first_version else "note" if violation.noted else rule,
             unit,
-            where + (f", first at {', '.join(positions)}" if positions else ""),
-            text,
+            where + (f", first at {', '.join(violation.positions)}" if violation.positions else ""),
+            violation.text,
         )
-        for check, text, positions in violations
-        if (rule := getattr(settings, check)) != "off"
+        for violation in violations
+        if (rule := getattr(settings, check := violation.check)) != "off"
     ]
 
 
-def _violations(new: Statistics, old: Statistics | None, *, named: bool) -> Iterator[Violation]:
+def _violations(new: Statistics, old: Statistics | None, names: Names | None) -> Iterator[Violation]:
     another = "rows whose text also has another label"
     for check, allowed, attribute, problem, what in (
         ("empty_rows", 0.01, "empty", "empty", "rows without text"),
@@ -81,41 +98,69 @@ def _violations(new: Statistics, old: Statistics | None, *, named: bool) -> Iter
         earlier = 0.0 if old is None else old.share(getattr(old, attribute))
         if share - earlier > allowed:
             before = "the first version" if old is None else f"{earlier:.1%} before"
-            yield (
+            yield Violation(
                 check,
                 f"{share:.1%} {what}, {before}; allowed increase {allowed:.1%}",
                 new.positions.get(problem, ()),
+                noted=old is not None and _by_chance(new, old, attribute),
             )
     if old is None:
         return
     if new.rows < (1 - MOST_LOSS) * old.rows:
-        yield "rows", f"{new.rows:,} rows, {old.rows:,} before; allowed loss {MOST_LOSS:.0%}", ()
+        yield Violation("rows", f"{new.rows:,} rows, {old.rows:,} before; allowed loss {MOST_LOSS:.0%}")
     if new.columns and (missing := [name for name in old.columns if name not in new.columns]):
-        yield "columns", f"column {_list(missing)} is missing", ()
-    if named and new.classes and old.classes:
-        if added := sorted(new.classes.keys() - old.classes.keys()):
-            yield "labels", f"new label {_list(added)}", ()
-        # With an expected count of m, a label is absent by chance with probability exp(-m).
-        least = -math.log(ERROR) * old.classes.total() / new.classes.total()
-        if gone := sorted(name for name, count in old.classes.items() if name not in new.classes and count > least):
-            yield "labels", f"label {_list(gone)} is missing", ()
+        yield Violation("columns", f"column {_list(missing)} is missing")
+    if names is not None and new.classes and old.classes:
+        yield from _labels(new, old, names)
     yield from distributions(new, old)
 
 
+def _labels(new: Statistics, old: Statistics, names: Names) -> Iterator[Violation]:
+    """Labels that are new or missing in a split. One that moves between the splits of a task is noted: with more rows,
+    the split by hash gives a rare class its first row of test."""
+    added = sorted(new.classes.keys() - old.classes.keys())
+    # With an expected count of m, a label is absent by chance with probability exp(-m).
+    least = -math.log(ERROR) * old.classes.total() / new.classes.total()
+    gone = sorted(name for name, count in old.classes.items() if name not in new.classes and count > least)
+    for what, changed, elsewhere, where in (
+        ("new label", added, names.before, "other splits had it before"),
+        ("missing label", gone, names.now, "other splits have it"),
+    ):
+        if of_task := [name for name in changed if name not in elsewhere]:
+            yield Violation("labels", f"{what} {_list(of_task)}")
+        if moved := [name for name in changed if name in elsewhere]:
+            yield Violation("labels", f"{what} {_list(moved)} in this split; {where}", noted=True)
+
+
+def _by_chance(new: Statistics, old: Statistics, attribute: str) -> bool:
+    """Whether two samples of one distribution differ by as many such rows with a probability above `ERROR`: one-sided
+    exact test of Fisher. One row is a large share of a small split."""
+    from scipy.stats import hypergeom
+
+    count, before = getattr(new, attribute), getattr(old, attribute)
+    rows, earlier = new.rows + new.empty, old.rows + old.empty
+    return bool(hypergeom.sf(count - 1, rows + earlier, count + before, rows) > ERROR)
+
+
 def distributions(new: Statistics, old: Statistics) -> Iterator[Violation]:
+    """Shares that have changed. Another balance of the labels is noted where it comes from added rows, not from lost
+    ones: whoever adds rows of rare classes intends it."""
     for check, allowed, attribute, words in (
         ("class_balance", 0.1, "classes", "share of the label"),
         ("length", 0.2, "lengths", "share of the rows with a length of"),
         ("language", 0.05, "scripts", "share of the writing system"),
     ):
-        counts, earlier = getattr(new, attribute), getattr(old, attribute)
+        counts: Counter[str] = getattr(new, attribute)
+        earlier: Counter[str] = getattr(old, attribute)
         distance, p = different(counts, earlier)
         if distance > allowed and p < ERROR:
             largest = _largest_changes(counts, earlier)
             listed = ", ".join(f"{_named(check, key)} {before:.1%} -> {now:.1%}" for key, before, now in largest)
             text = f"{words} changed: {listed}; distance {distance:.2f}, allowed {allowed:g}; p = {p:.1g}"
             key = largest[0][0] if largest[0][2] > largest[0][1] else ""
-            yield check, text, new.positions.get(f"script:{key}", ()) if check == "language" else ()
+            positions = new.positions.get(f"script:{key}", ()) if check == "language" else ()
+            lost = (earlier - counts).total() / earlier.total()
+            yield Violation(check, text, positions, noted=check == "class_balance" and lost < 0.5 * allowed)
 
 
 def different(new: Mapping[str, int], old: Mapping[str, int]) -> tuple[float, float]:

@@ -198,6 +198,8 @@ class Unit:
         name: `domain`, or task and split, such as `aws-type train`.
         digest: SHA-256 of the settings and, of a corpus, of its files; of a split, of its statistics, which include a
             digest of its texts. So a change of train does not make test a new version.
+        named: whether the labels are names, not intervals of numbers.
+        task: whose split it is; empty for a corpus.
         parts: (name, digest, statistics) of the files of a corpus; empty for a task.
     """
 
@@ -206,6 +208,7 @@ class Unit:
     digest: str
     statistics: Statistics
     named: bool = True
+    task: str = ""
     parts: Sequence[tuple[str, str, Statistics]] = ()
 
 
@@ -278,6 +281,7 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
             digest_text(json.dumps([settings, statistics.compact()], sort_keys=True)),
             statistics,
             named=source.kind not in _NUMBERS,
+            task=name,
         )
         for split, statistics in zip(SPLITS, measured, strict=True)
     ]

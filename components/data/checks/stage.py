@@ -13,7 +13,7 @@ from typing import Any
 from components.core.artifacts import writing
 from components.core.errors import DataError
 from components.data.checks import FILE, KIND, record
-from components.data.checks.compare import Finding, compare, distributions, findings
+from components.data.checks.compare import Finding, Names, compare, distributions, findings
 from components.data.checks.measure import Unit, combine, corpus_unit, task_units
 from components.settings.checks import ChecksSettings
 from components.settings.cluster import ClusterSettings
@@ -101,13 +101,26 @@ def check_data(job: ChecksJob) -> list[Checked]:
     if problems:
         raise DataError("\n".join(problems) if len(problems) == 1 else _listed("problem(s) in the data", problems))
     versions = record.read(Path(job.settings.record))
-    return [_checked(unit, versions.get(unit.name, []), job.settings) for unit in units]
+    return [_checked(unit, versions.get(unit.name, []), job.settings, _names(unit, units, versions)) for unit in units]
 
 
-def _checked(unit: Unit, accepted: Sequence[record.Accepted], settings: ChecksSettings) -> Checked:
+def _names(unit: Unit, units: Sequence[Unit], versions: record.Record) -> Names | None:
+    """The labels of all splits of the task of a unit; None if they are numbers."""
+    if not unit.named:
+        return None
+    splits = [each for each in units if each.task == unit.task]
+    # The last versions that were accepted: also of a split that has not changed since.
+    before = [last for each in splits for version in versions.get(each.name, []) if (last := version.measured())]
+    return Names(
+        {name for last in before for name in last.classes},
+        {name for each in splits for name in each.statistics.classes},
+    )
+
+
+def _checked(unit: Unit, accepted: Sequence[record.Accepted], settings: ChecksSettings, names: Names | None) -> Checked:
     before = record.last(accepted, other_than=unit.digest)
     old = before.measured() if before else None
-    violations = compare(unit.statistics, old, settings, unit=unit.name, where=unit.where, named=unit.named)
+    violations = compare(unit.statistics, old, settings, unit=unit.name, where=unit.where, names=names)
     if before and old:
         # New files are also compared alone: a few files in another language change the shares of a large corpus little.
         added = [(name, statistics) for name, digest, statistics in unit.parts if digest not in before.files]

@@ -7,9 +7,9 @@ row and type patterns"). Whether quotes are quotes is verified by the number of 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from components.data.formats.delimited import Dialect, strict_rows
@@ -70,23 +70,17 @@ def detect_dialect(
     import clevercsv  # compiles large regular expressions
 
     guess = clevercsv.Sniffer().sniff(sample, delimiters=choices) if sample.strip() else None
-    result = Dialect(delimiter or ("\t" if tabs else ","), skipped=skipped)
+    usual = Dialect(delimiter or ("\t" if tabs else ","), skipped=skipped)
     if guess is not None:
         escape = "\\" if guess.escapechar == "\\" and guess.quotechar else ""
-        result = Dialect(delimiter or guess.delimiter or result.delimiter, guess.quotechar or "", escape)
-        plain = replace(result, escape="")
-        if escape and _regular(_rows(sample, plain)) >= _regular(_rows(sample, result)):
-            result = plain
+        usual = Dialect(delimiter or guess.delimiter or usual.delimiter, guess.quotechar or "", escape)
+    # The first of those that lose the fewest lines. Where quotes change nothing, they are quotes.
+    quoted = replace(usual, quote=usual.quote or '"', escape="")
+    candidates = [quoted, usual, replace(usual, quote="", escape="")]
+    candidates += [replace(quoted, delimiter=each) for each in choices]
     if quote is not None:
-        result = replace(result, quote=quote, escape=result.escape if quote else "")
-    elif not result.quote:
-        quoted = replace(result, quote='"')
-        rows = list(_rows(sample, quoted))
-        # The sample may end within a field.
-        if None not in (rows if len(text) <= SAMPLE else rows[:-1]) or _regular(rows) >= _regular(
-            _rows(sample, result)
-        ):
-            result = quoted
+        candidates = [replace(each, quote=quote, escape=each.escape if quote else "") for each in candidates]
+    result = max(candidates, key=lambda dialect: _covered(text, dialect))
     top, *rest = [row for row in islice(_rows(sample, result), ROWS + 1) if row is not None] or [[]]
     if header is None and (above := rows_above_header([top, *rest])):
         # Titles are lines above the first row.
@@ -129,8 +123,14 @@ def _splits_all(text: str, delimiter: str, *, whole: bool) -> bool:
     return len(rows) > 1 and len(widths) == 1 and not widths & {None, 0, 1}
 
 
-def _regular(rows: Iterable[list[str] | None]) -> int:
-    return max(Counter(len(row) for row in rows if row is not None).values(), default=0)
+def _covered(text: str, dialect: Dialect) -> int:
+    """The number of lines in rows of the most frequent number of fields; 0 if that is one field."""
+    lines, begin, width = dialect_lines(text, dialect), 0, 0
+    covered: Counter[int] = Counter()
+    for start, row in chain(strict_rows(lines, dialect), [(len(lines), "")]):
+        covered[width] += start - begin
+        begin, width = start, len(row) if isinstance(row, list) else 0
+    return max((count for width, count in covered.items() if width > 1), default=0)
 
 
 #: Probabilities that the name of a column has 1, 2, 3, 4, or more words.

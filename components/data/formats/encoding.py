@@ -39,7 +39,8 @@ CANDIDATES: Final = (
 #: In a text without words of letters beyond ASCII alone, a western guess is preferred to others that are less than this
 #: factor more probable: few characters say little.
 _WESTERN: Final = 2.0
-_SINGLE: Final = re.compile(r"[A-Za-z]([^\x00-\x7f])(?![^\x00-\x7f])")
+_WORD: Final = re.compile(r"[^\W\d_]+")
+_LATIN: Final = re.compile("[A-Za-z]")
 _FOREIGN: Final = re.compile(rb"[\x80-\xff]{3}")
 
 
@@ -140,9 +141,15 @@ def _decodes(sample: bytes, name: str) -> bool:
 
 
 def _is_odd(text: str) -> bool:
-    """Whether a single letter of another script stands in a word of Latin letters, as in `caf\u03b9`."""
-    letters = {match[1] for match in _SINGLE.finditer(text)}
-    return any(letter.isalpha() and not unicodedata.name(letter, "").startswith("LATIN") for letter in letters)
+    """Whether most words with a letter beyond ASCII mix Latin letters with letters of another script, as `caf\u03b9`
+    does. Few do in text of that other script: `TV\uac00` in Korean."""
+    words = [word for word in _WORD.findall(text) if not word.isascii()]
+    odd = sum(_LATIN.search(word) is not None and any(map(_is_foreign, set(word))) for word in words)
+    return 2 * odd > len(words)
+
+
+def _is_foreign(letter: str) -> bool:
+    return not letter.isascii() and not unicodedata.name(letter, "").startswith("LATIN")
 
 
 def _example(text: str) -> str:

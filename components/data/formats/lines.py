@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import math
 import re
 import zipfile
 from collections import Counter
@@ -16,6 +17,7 @@ import orjson
 import pyarrow as pa
 
 from components.core.errors import DataError
+from components.data.formats.bounds import check_archive, largest_unpacked, too_large
 from components.data.formats.encoding import SAMPLE, UTF8, Encoding, detect_encoding, sample_of
 
 #: Longer lines are errors: a file without line breaks, or an unclosed quote. Documents are far shorter.
@@ -166,16 +168,19 @@ def whole(path: Path, reading: Reading, *, encoding: str | None = None) -> str:
 def _chunks(path: Path, reading: Reading) -> Iterator[bytes]:
     """The bytes of a file, decompressed, a megabyte at a time."""
     codec = CODECS.get(path.suffix.lower())
-    before, lines_before = reading.consumed, 0
+    before, lines_before, unpacked = reading.consumed, 0, 0
     if path.suffix.lower() == ".zip":
         yield from _of_archive(path, reading)
         return
     try:
         if path.stat().st_size == 0:
             raise DataError(f"{path}: is empty")
+        most = largest_unpacked(path) if codec else math.inf
         with pa.OSFile(str(path)) as raw, pa.CompressedInputStream(raw, codec) if codec else raw as stream:
             while chunk := stream.read(_BLOCK_BYTES):
                 reading.text_bytes += len(chunk)
+                if (unpacked := unpacked + len(chunk)) > most:
+                    raise too_large(path)
                 reading.consumed = before + raw.tell()
                 lines_before += _line_feeds(chunk)
                 yield chunk
@@ -188,6 +193,7 @@ def _chunks(path: Path, reading: Reading) -> Iterator[bytes]:
 
 
 def _of_archive(path: Path, reading: Reading) -> Iterator[bytes]:
+    check_archive(path)
     try:
         with zipfile.ZipFile(path) as archive, archive.open(member_of(path)) as stream:
             while chunk := stream.read(_BLOCK_BYTES):

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from components.core.errors import DataError, nearest
 from components.data.formats.class_names import class_names, named
 from components.data.formats.delimited import Bad, Delimited, opened
-from components.data.formats.dialect import SAMPLE, USUAL, detect_dialect, is_header
+from components.data.formats.dialect import USUAL, detect_dialect, is_header
 from components.data.formats.lines import LINE_BYTES, Reading, decode, loads, text_blocks, too_long, whole
 from components.data.formats.workbook import read_sheet
 
@@ -307,7 +307,7 @@ def open_delimited(path: Path, layout: Layout, reading: Reading) -> Delimited:
     text = text_blocks(path, reading, encoding=layout.encoding)
     first = next(text, b"")
     dialect = detect_dialect(
-        first[: 4 * SAMPLE].decode(errors="ignore").replace("\r\n", "\n"),
+        first.decode(errors="ignore").replace("\r\n", "\n"),
         tabs=suffix(path.name) == ".tsv",
         delimiter=layout.delimiter,
         quote=None if layout.quotes is None else '"' * layout.quotes,

@@ -1,18 +1,22 @@
 """Sheets of workbooks (xlsx, xlsm, xlsb, xls, ods), read by python-calamine."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from python_calamine import CalamineError, CalamineWorkbook
-
 from components.core.errors import DataError, nearest
+from components.data.formats import cells as cells_program
+from components.data.formats.bounds import check_archive
 from components.data.formats.delimited import different_names
 from components.data.formats.dialect import is_header, rows_above_header
 
 SUFFIXES: Final = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+#: Memory in megabytes of the process that reads a workbook.
+MEMORY_MB: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -53,43 +57,56 @@ def read_sheet(path: Path, name: str, *, header: bool | None = None) -> Sheet:
     Raises:
         DataError: the file is damaged or protected, or there is no such sheet.
     """
-    try:
-        workbook = CalamineWorkbook.from_path(path)
-        names = workbook.sheet_names
-        if name and name not in names:
-            raise DataError(f"{path}: no sheet {name!r}{nearest(name, names)}")
-        first: Sheet | None = None
-        for sheet in [name] if name else names:
-            opened = workbook.get_sheet_by_name(sheet)
-            cells = opened.to_python(skip_empty_area=False)
-            if any(cell != "" for row in cells for cell in row):
-                filled = 0
-                for (top, left), (bottom, _) in opened.merged_cell_ranges or ():
-                    if top >= len(cells) or left >= len(cells[top]):
-                        continue
-                    filled += bottom > top
-                    for row in cells[top + 1 : bottom + 1]:
-                        row[left] = cells[top][left]
-                read = _sheet(sheet, [list(map(_text, row)) for row in cells], header)
-                read = replace(read, others=tuple(other for other in names if other != sheet), filled=filled)
-                if name or (len(read.names) > 1 and read.rows):
-                    return read
-                first = first or read
-        if first is not None:
-            return first
-    except (CalamineError, OSError) as error:
-        raise DataError(
-            f"{path}: cannot be read as a workbook ({error}); remove a password, or save it as csv (UTF-8)"
-        ) from error
-    raise DataError(f"{path}: is empty")
+    read = _cells(path, name)
+    names, first = read["names"], None
+    if name and name not in names:
+        raise DataError(f"{path}: no sheet {name!r}{nearest(name, names)}")
+    for each in read["sheets"]:
+        cells, filled = each["cells"], 0
+        for (top, left), (bottom, _) in each["merged"]:
+            if top >= len(cells) or left >= len(cells[top]):
+                continue
+            filled += bottom > top
+            for row in cells[top + 1 : bottom + 1]:
+                row[left] = cells[top][left]
+        others = tuple(other for other in names if other != each["name"])
+        sheet = replace(_sheet(each["name"], cells, header), others=others, filled=filled)
+        if name or (len(sheet.names) > 1 and sheet.rows):
+            return sheet
+        first = first or sheet
+    if first is None:
+        raise DataError(f"{path}: is empty")
+    return first
 
 
 def sheet_names(path: Path) -> list[str]:
     """The names of the sheets of a workbook; none of a file that cannot be read."""
     try:
-        return list(CalamineWorkbook.from_path(path).sheet_names)
-    except (CalamineError, OSError):
+        return list(_cells(path)["names"])
+    except DataError:
         return []
+
+
+def _cells(path: Path, *sheet: str) -> dict[str, Any]:
+    """What `cells.py` reads.
+
+    Raises:
+        DataError: the file is missing, damaged, protected or too large.
+    """
+    check_archive(path)
+    command = [sys.executable, str(Path(cells_program.__file__)), str(path), str(MEMORY_MB), *sheet]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
+    if done.returncode:
+        raise DataError(
+            f"{path}: needs more than {MEMORY_MB:,} MB of memory, since a sheet spans too many cells; delete the cells "
+            "far from the table, or save it as csv (UTF-8)"
+        )
+    read: dict[str, Any] = json.loads(done.stdout)
+    if "error" in read:
+        raise DataError(
+            f"{path}: cannot be read as a workbook ({read['error']}); remove a password, or save it as csv (UTF-8)"
+        )
+    return read
 
 
 def _sheet(name: str, cells: Sequence[list[str]], header: bool | None) -> Sheet:
@@ -109,14 +126,3 @@ def _sheet(name: str, cells: Sequence[list[str]], header: bool | None) -> Sheet:
     )
     rows = [(number, [row[column] or None for column in used]) for number, row in filled[1 if header else 0 :]]
     return Sheet(name, names, header, [(number, row) for number, row in rows if any(row)], above=above)
-
-
-def _text(cell: Any) -> str:
-    """A cell as a spreadsheet shows it: whole numbers without a decimal point, dates as ISO 8601."""
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    if isinstance(cell, datetime) and cell.time() == time():
-        return cell.date().isoformat()
-    if isinstance(cell, datetime | date | time):
-        return cell.isoformat(" ") if isinstance(cell, datetime) else cell.isoformat()
-    return str(cell) if isinstance(cell, bool | int | float | timedelta) else cell

@@ -104,6 +104,7 @@ class Outcome:
 _REASONS = {
     "empty": "dropped: no text is left after cleaning",
     "too_short": "dropped: it has fewer characters than ingest.min_characters",
+    "judged_row": "dropped: it has the text of a row on which scores are computed, which no language model may read",
 }
 
 

@@ -116,22 +116,28 @@ class TextSearch:
 
 
 class HeldOut:
-    """The texts of dev and test."""
+    """Texts that others must not repeat, such as those of dev and test.
 
-    def __init__(self, texts: Iterable[str]) -> None:
+    Args:
+        permutations: values of the signatures that near copies are compared by.
+    """
+
+    def __init__(self, texts: Iterable[str], *, permutations: int = SEARCH_PERMUTATIONS) -> None:
         cleaned = list(dict.fromkeys(map(clean, texts)))
-        self._shingles = Shingles(ngram=NGRAM, permutations=SEARCH_PERMUTATIONS)
+        self._shingles = Shingles(ngram=NGRAM, permutations=permutations)
         self._keys = set(map(text_key, cleaned))
-        rows = band_rows(NEAR, permutations=SEARCH_PERMUTATIONS)
+        rows = band_rows(NEAR, permutations=permutations)
         self._search = TextSearch(cleaned, shingles=self._shingles, rows=rows, threshold=NEAR)
 
-    def copies(self, texts: Sequence[str]) -> set[int]:
+    def copies(self, texts: Sequence[str], sketches: Sketches | None = None) -> set[int]:
         """The indices of the texts that are copies or near copies of a held-out text, or that contain one, as the stage
-        `leakage` counts them."""
-        cleaned = [clean(text) for text in texts]
+        `leakage` counts them. `sketches`: (n, p) signatures of the texts, which are then clean; None: computed here."""
+        cleaned = [clean(text) for text in texts] if sketches is None else texts
         copies = {index for index, text in enumerate(cleaned) if text_key(text) in self._keys}
         copies |= {index for index, _ in self._search.exact(cleaned)}
-        return copies | {index for index, _, _ in self._search.near(self._shingles.sketches(cleaned))}
+        if sketches is None:
+            sketches = self._shingles.sketches(cleaned)
+        return copies | {index for index, _, _ in self._search.near(sketches)}
 
 
 def _among(values: Words64, among: Words64) -> NDArray[np.bool_]:

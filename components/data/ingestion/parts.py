@@ -6,6 +6,7 @@ them and their keys to the work folder; when the duplicates are known, `write_pa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from components.data.ingestion.dedup import (
 )
 from components.data.ingestion.documents import DROPPED_SCHEMA, ORIGIN_SCHEMA, Origin
 from components.data.ingestion.duplicates import Part, write_keys, write_origins
+from components.data.ingestion.matching import SEARCH_PERMUTATIONS, HeldOut
 from components.data.ingestion.readers import read_documents
 from components.settings.data import CorpusSource, IngestSettings, ParallelSource
 
@@ -42,6 +44,8 @@ _BATCH_CHARACTERS = 4_000_000
 _BATCH_ROWS = 8_192
 #: Approximate size of a Parquet shard.
 SHARD_BYTES = 32_000_000
+#: Why a document is left out that repeats the text of a judged row (`components.data.tasks.judged`).
+JUDGED: Final = "judged_row"
 #: Bits of a document in the file of flags of `write_part`: it is a duplicate; its origin is needed.
 DROPPED, NEEDED = 1, 2
 
@@ -73,12 +77,14 @@ def divided(sizes: Mapping[str, int]) -> Iterator[list[str]]:
 
 @dataclass(frozen=True)
 class ReadPart:
-    """Inputs of `read_part`; `size`: bytes of the files."""
+    """Inputs of `read_part`; `size`: bytes of the files; `judged`: name of a JSON list of texts whose copies are left
+    out."""
 
     files: tuple[RawFile, ...]
     source: CorpusSource | ParallelSource
     settings: IngestSettings
     size: int
+    judged: str
 
 
 @dataclass
@@ -88,6 +94,8 @@ class _Writer:
     documents: pa.RecordBatchWriter
     left_out: pa.RecordBatchWriter
     shingles: Shingles | None
+    judged: HeldOut | None
+    counts: dict[str, int]
     exact: list[Words64] = field(default_factory=list)
     sketches: list[Sketches] = field(default_factory=list)
     waiting: list[tuple[Origin, list[str]]] = field(default_factory=list)
@@ -101,23 +109,39 @@ class _Writer:
             self.flush()
 
     def drop(self, origin: Origin, reason: str) -> None:
+        self.counts[reason] += 1
         self.dropped.append((*origin, reason, None, None, None, None))
         if len(self.dropped) == _BATCH_ROWS:
             self.flush_dropped()
 
     def flush(self) -> None:
-        if self.waiting:
+        wholes = ["\n".join(texts) for _, texts in self.waiting]
+        sketches = self.shingles.sketches(wholes) if self.shingles and wholes else None
+        copies = self._copies(wholes, sketches)
+        for index in sorted(copies):
+            self.drop(self.waiting[index][0], JUDGED)
+        kept = [index for index in range(len(wholes)) if index not in copies]
+        if kept:
+            self.waiting, wholes = [self.waiting[index] for index in kept], [wholes[index] for index in kept]
             origins, all_texts = zip(*self.waiting, strict=True)
-            wholes = ["\n".join(texts) for texts in all_texts]
             self.exact.append(exact_keys(wholes))
-            if self.shingles:
-                self.sketches.append(self.shingles.sketches(wholes))
+            if sketches is not None:
+                self.sketches.append(sketches[kept])
             ids, sources, lines = zip(*origins, strict=True)
             texts, *targets = zip(*all_texts, strict=True)
             columns = [ids, texts, sources, *targets, lines]
             self.documents.write_batch(pa.record_batch(columns, schema=_draft_schema(pairs=bool(targets))))
         self.waiting.clear()
         self.size = 0
+
+    def _copies(self, wholes: list[str], sketches: Sketches | None) -> set[int]:
+        """The indices of the waiting documents that repeat a judged text; of a pair, on either side."""
+        if self.judged is None or not wholes:
+            return set()
+        sides = [*zip(*(texts for _, texts in self.waiting), strict=True)]
+        if len(sides) == 1:
+            return self.judged.copies(wholes, sketches)
+        return {index for side in sides for index in self.judged.copies(side)}
 
     def flush_dropped(self) -> None:
         if self.dropped:
@@ -141,7 +165,9 @@ def read_part(item: ReadPart, key: str, work: Work) -> Facts:
     near = item.settings.near_duplicates
     shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS) if near else None
     pairs = isinstance(item.source, ParallelSource)
-    counts: Facts = {"rows": 0, "dropped": {"empty": 0, "too_short": 0}, "files": {}}
+    texts = json.loads(work.read(item.judged).read_text(encoding="utf-8"))
+    judged = HeldOut(texts, permutations=PERMUTATIONS if near else SEARCH_PERMUTATIONS) if texts else None
+    counts: Facts = {"rows": 0, "dropped": {"empty": 0, "too_short": 0, JUDGED: 0}, "files": {}}
     with work.scratch() as folder:
         with ExitStack() as stack:
             streams = {"documents": _draft_schema(pairs=pairs), "left-out": DROPPED_SCHEMA}
@@ -149,7 +175,7 @@ def read_part(item: ReadPart, key: str, work: Work) -> Facts:
                 stack.enter_context(pa.ipc.new_stream(stack.enter_context(pa.OSFile(str(folder / name), "wb")), schema))
                 for name, schema in streams.items()
             ]
-            writer = _Writer(writers[0], writers[1], shingles)
+            writer = _Writer(writers[0], writers[1], shingles, judged, counts["dropped"])
             for file in item.files:
                 counts["files"][file.name] = _read_file(file, item, work, writer, counts)
             writer.flush()
@@ -175,7 +201,6 @@ def _read_file(file: RawFile, item: ReadPart, work: Work, writer: _Writer, count
             writer.add(origin, document)
         else:
             reason = "too_short" if all(document) else "empty"
-            counts["dropped"][reason] += 1
             writer.drop(origin, reason)
     return [read, reading.text_bytes, reading.bad_bytes, reading.bad_lines]
 

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import Field
 
 from components.cluster.shards import Steps, digest_of, sharded
-from components.core.artifacts import Draft, write_atomic, writing
+from components.core.artifacts import Draft, digest_text, write_atomic, writing
 from components.core.digests import kept_digests
 from components.core.errors import DataError
 from components.core.progress import Progress
@@ -29,6 +30,7 @@ from components.data.ingestion.documents import DROPPED_SCHEMA, Origin, dropped_
 from components.data.ingestion.duplicates import Part, find_duplicates, stored
 from components.data.ingestion.parts import (
     DROPPED,
+    JUDGED,
     NEEDED,
     SHARD_BYTES,
     RawFile,
@@ -40,20 +42,23 @@ from components.data.ingestion.parts import (
     write_part,
 )
 from components.data.ingestion.readers import raw_files
+from components.data.tasks.judged import read_judged
 from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource, IngestSettings, ParallelSource
 from components.settings.section import Section
 
 #: Incremented when the same raw text and settings give other documents or files; older corpora are then rewritten.
-VERSION = 3
+VERSION = 4
 #: Reasons for which a document is dropped, in the order in which they are checked.
-REASONS = ("empty", "too_short", "exact_duplicate", "near_duplicate")
+REASONS = ("empty", "too_short", JUDGED, "exact_duplicate", "near_duplicate")
 
 
 class IngestJob(Section):
     """Inputs of the stage for one corpus. A pair is one document: its key is computed from both texts together.
 
     Attributes:
+        judged: task of the run -> texts of the rows on which its scores are computed. Documents that repeat one are
+            left out, so that no language model has read them.
         code: digest of the code that the stage can reach, part of the keys of its steps.
         rebuild: why the whole corpus has to be written again; empty: only what was added is read.
     """
@@ -61,10 +66,17 @@ class IngestJob(Section):
     name: str
     source: CorpusSource | ParallelSource
     settings: IngestSettings
+    judged: dict[str, Path] = Field(default_factory=dict)
     output: Path
     cluster: ClusterSettings = ClusterSettings()
     code: str = ""
     rebuild: str = ""
+
+
+_JUDGED = (
+    "rows of dev, of test and of the label budgets are no text for a language model, because scores are computed on "
+    "them; name further text in data.unlabelled, or budgets that leave rows of train (data.tasks.NAME.budgets)"
+)
 
 
 @dataclass
@@ -113,7 +125,9 @@ def ingest(job: IngestJob) -> Path:
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
     columns = [job.source.text] if isinstance(job.source, CorpusSource) else [job.source.source, job.source.target]
+    texts = json.dumps(read_judged(job.judged.values()))
     recipe = {
+        "judged": digest_text(texts),
         "version": VERSION,
         "settings": job.settings.model_dump(mode="json"),
         "columns": [*columns, job.source.id],
@@ -134,7 +148,7 @@ def ingest(job: IngestJob) -> Path:
         sharded(job.output, settings=job.cluster, size=size) as steps,
         writing(job.output, kind=KIND, keep=keep is not None) as draft,
     ):
-        _Run(job, draft, keep, steps).add(new, digests)
+        _Run(job, draft, keep, steps, stored(steps.work, texts.encode())).add(new, digests)
         draft.facts |= {
             "corpus": job.name,
             "recipe": recipe,
@@ -152,7 +166,8 @@ def _reason_to_rewrite(
     if before["recipe"].get("version") != recipe["version"]:
         return "written by another version"
     if before["recipe"] != recipe:
-        return "settings changed"
+        changed = sorted(key for key, value in recipe.items() if before["recipe"][key] != value)
+        return "texts of judged rows changed" if changed == ["judged"] else "settings changed"
     for name, digest in before["files"].items():
         if name not in digests:
             return f"raw file gone: {name}"
@@ -176,8 +191,8 @@ def _was_extended(path: Path, size: int, digest: str) -> bool:
 class _Run:
     """One run over new raw files. Documents of earlier runs are only compared with, never dropped."""
 
-    def __init__(self, job: IngestJob, draft: Draft, before: dict[str, Any] | None, steps: Steps) -> None:
-        self.job, self.draft, self.steps = job, draft, steps
+    def __init__(self, job: IngestJob, draft: Draft, before: dict[str, Any] | None, steps: Steps, judged: str) -> None:
+        self.job, self.draft, self.steps, self.judged = job, draft, steps, judged
         #: Raw file -> its documents, bytes, replaced bytes and lines.
         self.files: dict[str, list[int]] = dict(before["file_counts"]) if before else {}
         self.shards: dict[str, list[str]] = before["shards"] if before else {split: [] for split in SPLITS}
@@ -204,7 +219,7 @@ class _Run:
             raise DataError(
                 f"{self.job.source.path}: {self.counts}; a corpus needs at least 2 different documents, one of them "
                 "to train on; a document is a line in jsonl, a row in csv, tsv or parquet, and in txt a block of text "
-                "followed by two empty lines"
+                "followed by two empty lines" + ("; " + _JUDGED if self.counts.dropped[JUDGED] else "")
             )
         self.draft.facts |= {"shards": self.shards, "keys": self.key_shards, "counts": vars(self.counts)}
         self.draft.facts |= {"file_counts": self.files}
@@ -225,8 +240,9 @@ class _Run:
             )
             content = [[file.name, digests[file.name], file.read] for file in raw]
             source = job.source.model_dump(mode="json", exclude={"path"})
-            key = digest_of("read", VERSION, job.code, content, source, job.settings.model_dump(mode="json"))
-            items[key] = ReadPart(raw, job.source, job.settings, sum(sizes[name] for name in names))
+            settings = job.settings.model_dump(mode="json")
+            key = digest_of("read", VERSION, job.code, content, source, settings, self.judged)
+            items[key] = ReadPart(raw, job.source, job.settings, sum(sizes[name] for name in names), self.judged)
         with Progress(f"ingest {job.name}", total=sum(sizes.values()) / 1e6, unit="MB") as bar:
             results = self.steps.map(read_part, items, advance=lambda item: bar.advance(item.size / 1e6))
         parts = []

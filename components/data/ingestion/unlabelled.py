@@ -6,8 +6,7 @@ are the collection of N rows. The manifest names what was read (`sources`): the 
 domain in any case, and reads it only where it is asked for.
 
 `domain-texts` is the domain corpus of a run that names none: the texts of the train splits, those of rows without a
-label among them, and the texts of `data.unlabelled`. Copies and near copies of texts of dev and test of the run's
-tasks, and texts that contain one, are left out, so that no model learns from them.
+label among them, and the texts of `data.unlabelled`. The stage `ingest` leaves out those on which scores are computed.
 """
 
 import heapq
@@ -20,7 +19,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.core.artifacts import writing
+from components.core.artifacts import write_json, writing
 from components.core.errors import ConfigError
 from components.data.formats import corpus
 from components.data.formats.lines import Reading
@@ -141,14 +140,15 @@ class DomainTextsJob(Section):
 
     Attributes:
         name: of the task or the entry, for ids and messages.
-        examples: task -> output directory of the stage `examples`.
-        unlabelled: text without labels; None: the texts of the train split of the task `name`.
+        examples: output directory of the stage `examples`, for the texts of the train split of a task; None: those of
+            `unlabelled`.
+        unlabelled: text without labels.
         output: directory to write; texts.jsonl has the columns text and id.
     """
 
     name: str
-    examples: dict[str, Path]
-    unlabelled: CorpusSource | None
+    examples: Path | None = None
+    unlabelled: CorpusSource | None = None
     output: Path
 
 
@@ -159,30 +159,27 @@ def domain_texts(job: DomainTextsJob) -> Path:
         ArtifactError: the examples are incomplete or damaged.
         DataError: a file of `unlabelled` is missing or damaged.
     """
-    kinds = {task: read_facts(directory).kind for task, directory in job.examples.items()}
-    texts = (
-        text
-        for task, directory in job.examples.items()
-        for split in HELD_OUT
-        for fields in read_split(directory, split).fields
-        for text in texts_of(kinds[task], fields)
-    )
-    held = HeldOut(texts)
-    rows: Iterator[tuple[str, str]]
-    if job.unlabelled is None:
-        train, without = read_split(job.examples[job.name], "train"), read_rows_without_label(job.examples[job.name])
-        named = [*zip(train.fields, train.ids, strict=True)]
-        named += [(fields, f"without label {number}") for number, fields in enumerate(without)]
-        rows = (
-            (text, f"{job.name}:{row_id}") for fields, row_id in named for text in texts_of(kinds[job.name], fields)
-        )
-    else:
-        rows = _documents(job.unlabelled)
+    count = 0
     with writing(job.output, kind=DOMAIN_KIND) as draft:
-        counts = _write_domain(draft.path / DOMAIN_FILE, rows, held)
-        (draft.path / "metrics.json").write_text(json.dumps(counts) + "\n", encoding="utf-8")
-    print(f"domain-texts {job.name}: {counts['texts']:,} texts; left out: {counts['held_out']:,} copies of dev or test")
+        with (draft.path / DOMAIN_FILE).open("w", encoding="utf-8") as file:
+            for text, row_id in _texts(job):
+                count += 1
+                file.write(json.dumps({"text": text, "id": row_id}, ensure_ascii=False) + "\n")
+        write_json(draft.path / "metrics.json", {"texts": count})
+    print(f"domain-texts {job.name}: {count:,} texts")
     return job.output
+
+
+def _texts(job: DomainTextsJob) -> Iterator[tuple[str, str]]:
+    """The texts and their ids."""
+    if job.unlabelled is not None:
+        yield from _documents(job.unlabelled)
+    if job.examples is not None:
+        kind, train = read_facts(job.examples).kind, read_split(job.examples, "train")
+        named = [*zip(train.fields, train.ids, strict=True)]
+        without = read_rows_without_label(job.examples)
+        named += [(fields, f"without label {number}") for number, fields in enumerate(without)]
+        yield from ((text, f"{job.name}:{row_id}") for fields, row_id in named for text in texts_of(kind, fields))
 
 
 def texts_of(kind: str, fields: Fields) -> list[str]:
@@ -199,16 +196,3 @@ def _documents(source: CorpusSource) -> Iterator[tuple[str, str]]:
     for path in files:
         for number, text, row_id in read_texts(path, source, Reading()):
             yield text, row_id or f"{path.name}:{number}"
-
-
-def _write_domain(path: Path, rows: Iterator[tuple[str, str]], held: HeldOut) -> dict[str, int]:
-    counts = {"texts": 0, "held_out": 0}
-    with path.open("w", encoding="utf-8") as file:
-        while batch := list(islice(rows, BATCH)):
-            copies = held.copies([text for text, _ in batch])
-            counts["held_out"] += len(copies)
-            counts["texts"] += len(batch) - len(copies)
-            for index, (text, row_id) in enumerate(batch):
-                if index not in copies:
-                    file.write(json.dumps({"text": text, "id": row_id}, ensure_ascii=False) + "\n")
-    return counts

@@ -22,6 +22,7 @@ from components.core.errors import ArtifactError, ConfigError, DataError
 from components.data.formats.annotations.tables import REASONS
 from components.data.tasks.budgets import folds_of, numbered, sample_rows
 from components.data.tasks.data import Examples, Fields, Labels, Split
+from components.data.tasks.judged import write_judged
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.results import list_column, read_columns, vectors
 from components.settings.section import Section
@@ -52,11 +53,13 @@ KEPT_SPLITS = 3
 
 
 class ExamplesJob(Section):
-    """Inputs of the stage."""
+    """Inputs and outputs of the stage. `record`: directory for the texts of the judged rows
+    (`components.data.tasks.judged`); None: they are not written."""
 
     task: str
     source: TaskSource
     output: Path
+    record: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,9 @@ def examples(job: ExamplesJob) -> Path:
                 name: digest(split, result.labels, with_units=name == "train") for name, split in splits.items()
             },
         }
+    if job.record is not None:
+        kind, seeds = job.source.kind, job.source.seeds
+        write_judged(job.record, splits, kind=kind, strata=strata, budgets=budgets, seeds=seeds)
     return job.output
 
 
@@ -168,6 +174,11 @@ def strata_of(train: Split, kind: str) -> Labels:
     """(N,) the stratum of each row; 0 for all rows if the kind has no strata."""
     result = find_kind(kind).strata(train)
     return np.zeros(len(train), dtype=np.int64) if result is None else result
+
+
+def largest_draw(facts: TaskFacts, train: Split, *, seed: int) -> Labels:
+    """Indices of the training rows that a seed draws at any budget: the largest contains the others."""
+    return sample_rows(strata_of(train, facts.kind), facts.budgets[-1], seed=seed)[0]
 
 
 def run_folds(facts: TaskFacts, train: Split, rows: Labels, *, seed: int, most: int | None = None) -> Labels:

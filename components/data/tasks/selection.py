@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -57,6 +58,44 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Free:
+    """Inputs of no row that the runs of a seed learn from or are judged on, of no copy and of no row of the same group.
+    What is fitted on them is the same for all folds and budgets of the seed.
+
+    Attributes:
+        key: digest of the inputs, by which two are equal.
+    """
+
+    key: bytes
+    fields: Sequence[Fields] = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, inputs: Mapping[bytes, Fields]) -> Free:
+        """The inputs with these digests, in the order of the digests."""
+        order = sorted(inputs)
+        return cls(hashlib.sha256(b"".join(order)).digest(), [inputs[key] for key in order])
+
+
+class Shared:
+    """What the folds and systems of a run compute once.
+
+    Attributes:
+        labelled: inputs of all labelled rows of the run.
+        inputs: all inputs, with labels or without.
+    """
+
+    def __init__(self, labelled: Sequence[Fields], inputs: Sequence[Fields]) -> None:
+        self.labelled, self.inputs = labelled, inputs
+        self._made: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` returned when this key came first."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+
+@dataclass(frozen=True)
 class Training:
     """What a system is fitted on.
 
@@ -64,6 +103,8 @@ class Training:
         inputs: inputs without labels, of the train split and further ones.
         held_out: labelled rows for a decision threshold; the training rows themselves if the label budget has no
             others.
+        free: inputs that no fold of the run is judged on.
+        shared: of all folds of the run; a fold must not learn from what it does not have in `rows` and `inputs`.
     """
 
     rows: Split
@@ -71,6 +112,8 @@ class Training:
     labels: Sequence[str]
     scoring: Scoring
     held_out: Split
+    free: Free
+    shared: Shared
 
 
 #: Training rows -> the candidates of a system's hyper-parameter, the simplest first.
@@ -87,6 +130,7 @@ class Data:
         dev, test: the rows that are predicted.
         folds: (N,) fold of each training row, by which hyper-parameters are chosen; None: they are chosen on dev.
         further: inputs without labels beside the train split's inputs.
+        largest: indices of the rows that the seed draws at any budget; None: those of the run.
     """
 
     whole: Split
@@ -97,6 +141,7 @@ class Data:
     scoring: Scoring
     folds: NDArray[np.int64] | None = None
     further: Sequence[Fields] = ()
+    largest: NDArray[np.int64] | None = None
 
     @cached_property
     def train(self) -> Split:
@@ -108,9 +153,18 @@ class Data:
         return ("dev", self.dev) if self.folds is None else (OUT_OF_FOLD, self.train)
 
     @property
-    def is_mostly_unlabelled(self) -> bool:
-        """Whether the texts without labels are more than the labelled rows."""
-        return len(self._inputs) > 2 * len(self.rows)
+    def drawn(self) -> NDArray[np.int64]:
+        """Indices of the rows that the seed draws at any budget."""
+        return self.rows if self.largest is None else self.largest
+
+    @cached_property
+    def free(self) -> Free:
+        belonging = self.whole.belonging(self.drawn)
+        return Free.of({key: parts for parts, key in self._inputs if key not in belonging})
+
+    @cached_property
+    def _shared(self) -> Shared:
+        return Shared(self.train.fields, [parts for parts, _ in self._inputs])
 
     def training(self, held: NDArray[np.integer] | None = None) -> Training:
         """The input of a system: all training rows and inputs, without everything that belongs to held-out rows
@@ -118,7 +172,8 @@ class Data:
         left_out = self._left_out(held)
         rows = self.train.take(self.learned(held))
         inputs = [parts for parts, key in self._inputs if key not in left_out]
-        return Training(rows, inputs, self.labels, self.scoring, self.dev if self.folds is None else rows)
+        held_out = self.dev if self.folds is None else rows
+        return Training(rows, inputs, self.labels, self.scoring, held_out, self.free, self._shared)
 
     def learned(self, held: NDArray[np.integer] | None = None) -> NDArray[np.int64]:
         """Indices of the training rows of `training`."""

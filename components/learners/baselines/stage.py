@@ -19,7 +19,7 @@ from components.core.progress import Progress
 from components.data.tasks.budgets import budget_name, sample_rows
 from components.data.tasks.choice import choose
 from components.data.tasks.data import Answer, Fields, Labels
-from components.data.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of
+from components.data.tasks.examples import TaskFacts, largest_draw, read_facts, read_split, run_folds, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, RunResult, write_results
 from components.data.tasks.selection import Data, Predictions, System, predict
@@ -78,15 +78,16 @@ class _Baselines:
         self.scoring = scoring_for(facts.kind, facts.labels)
         self.splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
         self.further = [] if job.unlabelled is None else read_unlabelled(job.unlabelled)
-        rows, _ = sample_rows(self.strata, facts.budgets[-1], seed=facts.seeds[0])
         every = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
-        self.systems = suited(every, self._data(rows, folds=None))
+        seed = facts.seeds[0]
+        self.systems = suited(every, self._data(largest_draw(facts, self.train, seed=seed), seed, folds=None))
         #: Of the largest budget, by seed: what choices are made on; and by system: its model, and the answers to that.
         self.best: Best = {}
 
-    def _data(self, rows: Labels, *, folds: Labels | None) -> Data:
+    def _data(self, rows: Labels, seed: int, *, folds: Labels | None) -> Data:
         dev, test = self.splits["dev"], self.splits["test"]
-        return Data(self.train, rows, dev, test, self.facts.labels, self.scoring, folds, self.further)
+        labels, largest = self.facts.labels, largest_draw(self.facts, self.train, seed=seed)
+        return Data(self.train, rows, dev, test, labels, self.scoring, folds, self.further, largest)
 
     def results(self) -> Iterator[RunResult]:
         facts = self.facts
@@ -112,7 +113,7 @@ class _Baselines:
         """The results of the systems on one draw of rows; of the largest budget, their models are kept in `best`."""
         facts, budget, seed = self.facts, record["budget"], record["seed"]
         folds = run_folds(facts, self.train, rows, seed=seed) if facts.selection == "budget" else None
-        data = self._data(rows, folds=folds)
+        data = self._data(rows, seed, folds=folds)
         for name, system in self.systems.items():
             try:
                 # Without a limit of time until there is a model.

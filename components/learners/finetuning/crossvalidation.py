@@ -6,8 +6,9 @@ fold's rows and rows of the same group. By these predictions, the first candidat
 best one by more than one standard error (`components.data.tasks.choice`):
 
 1. The L2 penalty of a head that is solved on frozen features, the largest first. With `head_norm: auto` also the
-   normalisation of its inputs, and with `label_names: auto` whether the names of the labels are training texts. The run
-   of a fold has the candidate that is chosen on the other folds.
+   normalisation of its inputs, with `label_names: auto` whether the names of the labels are training texts, and with
+   `class_weight: auto` the weights of the classes, balanced ones first. The run of a fold has the candidate that is
+   chosen on the other folds.
 2. The evaluation at which the run ends: the points of the schedule in order. Point 0 is the head on the frozen encoder.
    Some ways to learn prefer the end of their schedule (`Way.prefers_end`).
 
@@ -68,7 +69,7 @@ class Selection:
         frozen: predictions of the same rows by the head on the frozen encoder.
         record: entries of the run's record: `score`, `curve` with the scores of all folds together at every point, the
             index of the `chosen` point, `selected` with the scores of `answers`, `penalty`, `penalties`, `head_norm`,
-            `label_names`, `folds`, and the `tokens` and `seconds` of all folds.
+            `label_names`, `class_weight`, `folds`, and the `tokens` and `seconds` of all folds.
     """
 
     chosen: Chosen
@@ -136,7 +137,7 @@ class _Head:
         if self.choice is None:
             return Chosen()
         head = self.candidates[self.choice.index if fold is None else self.choice.by_fold[fold]]
-        return Chosen(head.penalty, norm=head.norm, names=head.names)
+        return Chosen(head.penalty, norm=head.norm, names=head.names, weight=head.weight)
 
 
 def _folds(spec: GroupSpec, heads: Sequence[_Head]) -> Iterator[GroupSpec]:
@@ -174,7 +175,7 @@ def _heads(spec: GroupSpec) -> list[_Head]:
             continue
         answers = [item.answers_by_candidate() for item in of_folds]
         pooled = _Pooled(member, [item.rows.indices.held for item in of_folds])
-        # Of equal penalties, first with names, then the first normalisation.
+        # Of equal penalties, first with names, then with class weights, then the first normalisation.
         candidates = sorted(answers[0], key=lambda candidate: -candidate.penalty)
         tried = [pooled.answers([item[candidate] for item in answers]) for candidate in candidates]
         scores = [pooled.scores(each)[pooled.scoring.main] for each in tried]
@@ -246,7 +247,12 @@ def _select(spec: GroupSpec, member: int, folds: Sequence[GroupSpec], heads: _He
     choice = pooled.choose([points[point][1] for point in order])
     chosen = points[order[choice.index]][0]
     records = [record for _, record in results]
-    named = {"penalty": chosen.penalty, "head_norm": chosen.norm, "label_names": chosen.names}
+    named = {
+        "penalty": chosen.penalty,
+        "head_norm": chosen.norm,
+        "label_names": chosen.names,
+        "class_weight": chosen.weight,
+    }
     return Selection(
         chosen,
         choice.answers,

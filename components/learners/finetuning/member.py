@@ -21,10 +21,25 @@ from components.learners.finetuning.frozen import LABELS, NAMES
 from components.learners.finetuning.packing import BEST, MODEL, ON_FROZEN, held, pack, unpack
 from components.learners.finetuning.probe import MOST_ROWS, HeadCandidate, HeadRows, search_head, train_head
 from components.learners.finetuning.soft_labels import soft_labels_of
-from components.learners.finetuning.specs import RunSpec, all_training_rows, encode, names_of, rows_of, with_head
+from components.learners.finetuning.specs import (
+    RunSpec,
+    all_training_rows,
+    encode,
+    names_of,
+    rows_of,
+    weights_of,
+    with_head,
+)
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.fixed_batches import FixedBatches
-from components.learners.task_models.heads import CalibratedHead, ImitatingHead, Statistics, TextHead
+from components.learners.task_models.heads import (
+    CalibratedHead,
+    ClassWeight,
+    ImitatingHead,
+    LabelHead,
+    Statistics,
+    TextHead,
+)
 from components.learners.task_models.model import TaskModel, answers, cloned_state
 from components.learners.ways import way_of
 from components.learners.ways.base import TrainingRows
@@ -122,8 +137,7 @@ class Member:
         assert isinstance(head, TextHead)
         result = {}
         rows = self.rows.of_head(self.rows.head_inputs, names=self._names)
-        for names, norm, penalty in product(self._names, self._norms, self.spec.settings.head_penalties):
-            candidate = HeadCandidate(norm, penalty, names)
+        for candidate in self._candidates(self._names, self.spec.settings.head_penalties):
             search_head(
                 head,
                 rows=rows,
@@ -154,6 +168,25 @@ class Member:
             return [recorded]
         candidates = names_of(self.spec)
         return candidates if self.is_solved or len(candidates) == 1 else [None]
+
+    @property
+    def _weights(self) -> Sequence[ClassWeight | None]:
+        """Candidates of the weights of the classes (`weights_of`), one if it is chosen."""
+        chosen = self.spec.chosen
+        recorded = self.record.get("class_weight", None if chosen is None else chosen.weight)
+        if recorded is not None:
+            return [recorded]
+        is_chosen = "penalty" in self.record or (chosen is not None and chosen.penalty is not None)
+        if is_chosen or not self.is_solved:
+            return [None]
+        return weights_of(self.spec, self.model.head, self.scoring.main)
+
+    def _candidates(self, names: Sequence[bool | None], penalties: Sequence[float]) -> list[HeadCandidate]:
+        """Candidates of the head; those that differ only in the penalty are next to each other."""
+        return [
+            HeadCandidate(norm, penalty, named, weight)
+            for named, weight, norm, penalty in product(names, self._weights, self._norms, penalties)
+        ]
 
     def training_rows(self) -> TrainingRows:
         """The rows that the run learns from, with the names of the labels if they are chosen."""
@@ -198,13 +231,14 @@ class Member:
             rows=rows,
             dev=dev,
             score=self._main_score,
-            candidates=[HeadCandidate(*each, names) for names in rows for each in product(self._norms, penalties)],
+            candidates=self._candidates(list(rows), penalties),
             steps=settings.head_steps,
         )
         if "penalty" not in self.record:
             self.record |= {"penalty": best.penalty, "penalties": {str(each): score for each, score in scores.items()}}
             self.record |= {} if best.norm is None else {"head_norm": best.norm}
             self.record |= {} if best.names is None else {"label_names": best.names}
+            self.record |= {} if best.weight is None else {"class_weight": best.weight}
 
     def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
         """Evaluate the current weights on dev; without dev, keep them at the chosen evaluation.
@@ -311,6 +345,8 @@ class Member:
         self._held = {number: unpack(held(number), tensors) for number in numbers if held(number) in tensors}
         self.record = dict(record)
         self.model.head.penalty = float(penalty)
+        if isinstance(self.model.head, LabelHead):
+            self.model.head.weigh(self._weights[0], self.training_rows().targets)
 
     def _answers(self, split: str) -> list[Answer]:
         if not self.way.trains_encoder:

@@ -15,7 +15,14 @@ from torch import Tensor, nn
 
 from components.data.tasks.data import Answer, Target
 from components.learners.finetuning.features import FeatureTable, head_answers
-from components.learners.task_models.heads import ClassificationHead, Head, Statistics, TextHead
+from components.learners.task_models.heads import (
+    ClassificationHead,
+    ClassWeight,
+    Head,
+    LabelHead,
+    Statistics,
+    TextHead,
+)
 from components.learners.task_models.model import cloned_state
 from components.learners.task_models.sampler import EpochSampler
 from components.models.base import Batch, Carry, Losses
@@ -28,16 +35,23 @@ MOST_ROWS = 20_000
 
 
 class HeadCandidate(NamedTuple):
-    """A candidate of the search: normalisation of the head's inputs (None: `head_norm`), L2 penalty, and whether the
-    names of the labels are training texts (None: not used)."""
+    """A candidate of the search: normalisation of the head's inputs (None: `head_norm`), L2 penalty, whether the names
+    of the labels are training texts (None: not used), and the weights of the classes (None: all are 1)."""
 
     norm: Statistics | None
     penalty: float
     names: bool | None = None
+    weight: ClassWeight | None = None
 
     def __str__(self) -> str:
-        parts = [self.norm, self.penalty, "with label names" if self.names else None]
+        weight = "balanced" if self.weight == "balanced" else None
+        parts = [self.norm, self.penalty, "with label names" if self.names else None, weight]
         return " ".join(str(part) for part in parts if part is not None)
+
+    @property
+    def rest(self) -> tuple[bool | None, Statistics | None, ClassWeight | None]:
+        """All but the penalty."""
+        return self.names, self.norm, self.weight
 
 
 class HeadRows(NamedTuple):
@@ -63,7 +77,7 @@ def search_head(
     dropout.
 
     Args:
-        head: its normalisation, output layer and penalty are set.
+        head: its normalisation, output layer, penalty and class weights are set.
         rows: `HeadCandidate.names` -> the training rows.
         dev: features of dev; None with one candidate.
         score: answers on dev -> metric, higher is better.
@@ -75,25 +89,31 @@ def search_head(
     """
     solved: list[tuple[float, HeadCandidate, dict[str, Tensor], float]] = []
     head.eval()
-    for (names, norm), group in itertools.groupby(candidates, key=lambda candidate: (candidate.names, candidate.norm)):
+    for (names, norm, weight), group in itertools.groupby(candidates, key=lambda candidate: candidate.rest):
         learned = rows[names]
+        if isinstance(head, LabelHead):
+            head.weigh(weight, learned.targets)
         if norm is not None:
             head.set_norm(norm)
         head.fit_norm(learned.table.matrix())
-        fit = _regression if isinstance(head, ClassificationHead) else _descent
         for candidate in sorted(group, key=lambda candidate: -candidate.penalty):
             head.penalty = head.penalty_of(candidate.penalty, learned.targets)
-            fit(head, learned, candidate.penalty, steps)
+            if isinstance(head, ClassificationHead):
+                _regression(head, learned, candidate.penalty, steps)
+            else:
+                _descent(head, learned, candidate.penalty, steps)
             on_dev = 0.0 if dev is None else score(head_answers(head, dev))
             solved.append((on_dev, candidate, cloned_state(head), head.penalty))
     _, best, state, head.penalty = max(solved, key=lambda entry: entry[0])
+    if isinstance(head, LabelHead):
+        head.weigh(best.weight, rows[best.names].targets)
     if best.norm is not None:
         head.set_norm(best.norm)
     head.load_state_dict(state)
     return best, {} if dev is None else {candidate: on_dev for on_dev, candidate, *_ in solved}
 
 
-def _regression(head: TextHead, rows: HeadRows, penalty: float, steps: int) -> None:
+def _regression(head: ClassificationHead, rows: HeadRows, penalty: float, steps: int) -> None:
     """Minimise the sum of cross entropy + penalty / 2 * |W|^2 by scikit-learn's logistic regression."""
     labels = np.asarray([target[0] for target in rows.targets], dtype=np.int64)
     with torch.inference_mode():
@@ -106,7 +126,7 @@ def _regression(head: TextHead, rows: HeadRows, penalty: float, steps: int) -> N
         with warnings.catch_warnings():
             # Reaching the maximum number of iterations is not an error.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            regression.fit(x, labels)
+            regression.fit(x, labels, sample_weight=None if head.weights is None else head.weights.numpy()[labels])
         weight, bias = regression.coef_, regression.intercept_
     if len(present) == 2:
         # For two classes scikit-learn returns the log-odds of the second.

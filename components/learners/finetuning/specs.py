@@ -14,7 +14,7 @@ from components.data.tasks.data import Fields, Split
 from components.data.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of
 from components.data.tasks.reading.labels import are_words, text_of
 from components.learners.task_models.base import Encoded
-from components.learners.task_models.heads import Statistics
+from components.learners.task_models.heads import ClassWeight, Head, LabelHead, Statistics
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.models.base import LanguageModel
@@ -40,6 +40,7 @@ class Chosen:
         penalty: L2 penalty of a head that is solved on frozen features; None: the head has none.
         norm: normalisation of its inputs, with `head_norm: auto`; else None.
         names: whether the names of the labels are training texts; None: the run does not use them.
+        weight: weights of the classes in the head's loss; None: all are 1.
         stop: evaluation after which the run ends; 0: before training, with the head on the frozen encoder.
         calibration: of the head (`CalibratedHead.calibration`); None: the head has none.
     """
@@ -49,6 +50,7 @@ class Chosen:
     calibration: float | None = None
     norm: Statistics | None = None
     names: bool | None = None
+    weight: ClassWeight | None = None
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,24 @@ def names_of(spec: RunSpec) -> Sequence[bool | None]:
     if asked == "always":
         return [True]
     return [True, False] if are_words(text for (text,) in label_fields(facts)) else [None]
+
+
+def weights_of(spec: RunSpec, head: Head, main: str) -> Sequence[ClassWeight | None]:
+    """Candidates of the weights of the classes (`class_weight`), the preferred first; [None] if there is no choice:
+    another kind of head, `accuracy` as the primary metric `main`, or labels that are equally frequent.
+
+    Macro averages count all classes alike, as balanced weights do; one standard error would keep what is first.
+    """
+    asked = spec.settings.class_weight
+    if not isinstance(head, LabelHead) or asked == "none" or main == "accuracy":
+        return [None]
+    train = read_split(spec.examples, "train")
+    targets = train.take(rows_of(replace(spec, fold=None), train).learned).targets
+    if torch.allclose(weights := head.balanced_weights(targets), torch.ones_like(weights)):
+        return [None]
+    if asked == "balanced":
+        return ["balanced"]
+    return ["balanced", "none"] if main.startswith("macro") else ["none", "balanced"]
 
 
 def gpu_bytes(specs: Iterable[RunSpec]) -> int:

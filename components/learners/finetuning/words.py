@@ -23,7 +23,7 @@ from torch import Tensor
 from components.core.clock import OutOfTimeError, check_time, clock
 from components.data.tasks.choice import Choice, choose
 from components.data.tasks.data import Answer, Split
-from components.data.tasks.examples import read_facts, read_split, run_folds
+from components.data.tasks.examples import largest_draw, read_facts, read_split, run_folds
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.selection import Data, Predictions, System, predict
 from components.data.unlabelled_texts import read_unlabelled
@@ -118,6 +118,7 @@ class WordsRows:
             scoring_for(self.facts.kind, self.facts.labels),
             folds,
             [] if spec.words is None else read_unlabelled(spec.words),
+            largest_draw(self.facts, whole, seed=spec.seed),
         )
         facts = self.facts
         self.systems = suited(probable_systems(facts.kind, language=facts.language, which=facts.baselines), self.data)

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from components.data.tasks.data import Fields
 from components.learners.words.latent import LatentSemantics, Vectors, WordMeans
-from components.learners.words.text import Tfidf, split_words
+from components.learners.words.text import Counted, Tfidf, split_words
 
 #: `text`: the TF-IDF vectors of the first text, of all vectorizers side by side. `cosine`: the cosine of both texts.
 #: `pair`: the vectors u and v of both texts, |u - v|, u v and their cosine.
@@ -31,7 +31,7 @@ class WordFeatures:
 
     @property
     def vocabulary(self) -> int:
-        return sum(len(vectorizer.vocabulary) for vectorizer in self.vectorizers)
+        return sum(len(vectorizer.terms) for vectorizer in self.vectorizers)
 
     @property
     def width(self) -> int:
@@ -60,7 +60,7 @@ class WordFeatures:
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
         """What `load` reads: JSON, and arrays by name."""
         described = [
-            {"analyzer": vectorizer.analyzer, "ngram_range": vectorizer.ngrams, "terms": vectorizer.terms}
+            {"analyzer": vectorizer.analyzer, "ngram_range": vectorizer.ngrams, "terms": list(vectorizer.terms)}
             for vectorizer in self.vectorizers
         ]
         arrays = {f"idf.{index}": vectorizer.idf for index, vectorizer in enumerate(self.vectorizers)}
@@ -97,7 +97,7 @@ class LatentFeatures:
 
     @property
     def vocabulary(self) -> int:
-        return len(self.semantics.vectorizer.vocabulary) + len(self.means.words)
+        return len(self.semantics.vectorizer.terms) + len(self.means.words)
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -140,15 +140,10 @@ class LatentFeatures:
 RowFeatures = WordFeatures | LatentFeatures
 
 
-def fit_text(
-    rows: Sequence[Fields], *, ngrams: tuple[int, int], characters: tuple[int, int] | None = None
-) -> tuple[WordFeatures, Any]:
-    """Features of one text with the vocabulary of `rows`, and (N, F); `ngrams` of words, and of `characters`."""
+def fit_text(rows: Sequence[Fields], counted: Sequence[Counted]) -> tuple[WordFeatures, Any]:
+    """Features of one text with the vocabulary of `rows`, whose texts were counted, and (N, F)."""
     texts = [row[0] for row in rows]
-    parts = [Tfidf.fit_matrix(texts, ngrams=ngrams)]
-    if characters is not None:
-        parts.append(Tfidf.fit_matrix(texts, analyzer="char_wb", ngrams=characters))
-    vectorizers, matrices = zip(*parts, strict=True)
+    vectorizers, matrices = zip(*(each.fit(texts) for each in counted), strict=True)
     return WordFeatures("text", vectorizers), sparse.hstack(matrices, format="csr")
 
 

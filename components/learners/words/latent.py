@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.learners.words.text import Tfidf, split_words
+from components.learners.words.text import Counted, Tfidf, split_words
 
 #: Candidates for the L2 penalty of a regression on these vectors.
 PENALTIES: Final = (0.03, 0.1, 0.3)
@@ -57,16 +57,17 @@ class LatentSemantics:
     @classmethod
     def fit(cls, texts: Sequence[str], *, dimensions: int) -> LatentSemantics:
         """The projection on at most `dimensions` singular vectors of the texts' matrix."""
-        fit = partial(Tfidf.fit_matrix, texts, ngrams=(1, 2), dtype=np.float32)
+        fit = partial(Counted(texts, ngrams=(1, 2)).fit, texts, dtype=np.float32)
         vectorizer, matrix = fit(least=_least(texts), most=MOST_TERMS)
-        if not vectorizer.vocabulary:  # no term is in enough texts
+        if not vectorizer.terms:  # no term is in enough texts
             vectorizer, matrix = fit()
-        return cls(vectorizer, _svd(matrix, dimensions)[1])
+        # Other texts are read than these.
+        return cls(replace(vectorizer, counted=None), _svd(matrix, dimensions)[1])
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What `load` reads: JSON, and arrays by name."""
         arrays = {"idf": self.vectorizer.idf, "components": np.ascontiguousarray(self.components)}
-        return {"terms": self.vectorizer.terms}, arrays
+        return {"terms": list(self.vectorizer.terms)}, arrays
 
     @classmethod
     def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LatentSemantics:

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from components.data.tasks.data import Fields
 from components.data.tasks.selection import Candidate, Data, System, Training
 from components.learners.words import UNSPACED, transductive
 from components.learners.words.classifier import WordsModel
 from components.learners.words.features import WordFeatures, fit_text
 from components.learners.words.fits import fit_exclusive, fit_independent, fit_margin, fit_ridge
 from components.learners.words.linear import LinearModel
-from components.learners.words.text import Tfidf
+from components.learners.words.text import Analyzer, Counted, Tfidf
 
 #: Candidates for the inverse strength of the L2 penalty, the strongest penalty first.
 C_GRID: Final = (1.0, 10.0, 100.0, 1000.0)
@@ -29,13 +30,19 @@ LATENT: Final = "latent-words"
 Reading = Callable[[Training], tuple[WordFeatures, Any]]
 
 
-def words(training: Training, *, ngrams: tuple[int, int]) -> tuple[WordFeatures, Any]:
-    """Word n-grams; the vocabulary comes from the training rows."""
-    return fit_text(training.rows.fields, ngrams=ngrams)
+def words(training: Training, *, ngrams: tuple[int, int], characters: bool = False) -> tuple[WordFeatures, Any]:
+    """N-grams of words, and of 2 to 4 characters; the vocabulary comes from the training rows."""
+    forms: list[tuple[Analyzer, tuple[int, int]]] = [("word", ngrams)]
+    forms += [("char_wb", (2, 4))] if characters else []
+    return fit_text(training.rows.fields, [_counted(training, training.shared.labelled, *form) for form in forms])
 
 
-def characters(training: Training) -> tuple[WordFeatures, Any]:
-    return fit_text(training.rows.fields, ngrams=(1, 2), characters=(2, 4))
+def _counted(
+    training: Training, rows: Sequence[Fields], analyzer: Analyzer = "word", ngrams: tuple[int, int] = (1, 1)
+) -> Counted:
+    """The counts of all texts of rows that the folds share."""
+    texts = (text for parts in rows for text in parts)
+    return training.shared.once((id(rows), analyzer, ngrams), lambda: Counted(texts, analyzer=analyzer, ngrams=ngrams))
 
 
 def cosine(training: Training) -> tuple[WordFeatures, Any]:
@@ -45,13 +52,15 @@ def cosine(training: Training) -> tuple[WordFeatures, Any]:
 
 def both(training: Training) -> tuple[WordFeatures, Any]:
     """The vectors u and v of both texts, |u - v|, u v and their cosine; the vocabulary comes from the training rows."""
-    features = WordFeatures("pair", (Tfidf.fit([text for parts in training.rows.fields for text in parts]),))
+    texts = [text for parts in training.rows.fields for text in parts]
+    features = WordFeatures("pair", (_counted(training, training.shared.labelled).fit(texts)[0],))
     return features, features.matrix(training.rows.fields)
 
 
 def counted(training: Training) -> Tfidf:
     """Document frequencies need no labels: they come from the whole train split, whatever the label budget is."""
-    return Tfidf.fit([text for parts in training.inputs for text in parts])
+    texts = [text for parts in training.inputs for text in parts]
+    return _counted(training, training.shared.inputs).fit(texts)[0]
 
 
 def linear(
@@ -91,7 +100,8 @@ def ridge(training: Training, *, read: Reading) -> list[Candidate]:
 
 
 _SINGLE, _PAIRS = partial(words, ngrams=(1, 1)), partial(words, ngrams=(1, 2))
-_CHARACTERS = partial(linear, read=characters)
+_BOTH = partial(words, ngrams=(1, 2), characters=True)
+_CHARACTERS = partial(linear, read=_BOTH)
 #: Kind of task -> its words models by name: the usual ones; and those that are tried first, slower ones among them, in
 #: languages without spaces between words and with `baselines: all`.
 SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
@@ -104,7 +114,7 @@ SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
             "tfidf-words-pairs": partial(linear, read=_PAIRS),
             LATENT: transductive.exclusive,
         },
-        {"tfidf-words-characters": _CHARACTERS, MARGIN: partial(linear, read=characters, fit=fit_margin, grid=MARGINS)},
+        {"tfidf-words-characters": _CHARACTERS, MARGIN: partial(linear, read=_BOTH, fit=fit_margin, grid=MARGINS)},
     ),
     "multilabel": (
         {
@@ -117,7 +127,7 @@ SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
     "pair": ({"tfidf-cosine": partial(linear, read=cosine), "tfidf-both": partial(linear, read=both)}, {}),
     "regression": (
         {"ridge-words": partial(ridge, read=_SINGLE), "ridge-words-pairs": partial(ridge, read=_PAIRS)},
-        {"ridge-words-characters": partial(ridge, read=characters)},
+        {"ridge-words-characters": partial(ridge, read=_BOTH)},
     ),
 }
 
@@ -141,4 +151,5 @@ def probable_systems(kind: str, *, language: str, which: str) -> dict[str, Syste
 
 def suited(systems: Mapping[str, System], data: Data) -> dict[str, System]:
     """The systems for a run. `LATENT` is left out where most texts have labels: there it is slow and not better."""
-    return {name: system for name, system in systems.items() if name != LATENT or data.is_mostly_unlabelled}
+    unlabelled = len(data.free.fields) > len(data.drawn)
+    return {name: system for name, system in systems.items() if name != LATENT or unlabelled}

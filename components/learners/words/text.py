@@ -6,9 +6,10 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,75 +29,90 @@ class Tfidf:
     Buckley 1988; as TfidfVectorizer with sublinear_tf).
 
     Attributes:
-        vocabulary: term -> column.
+        terms: V terms, in the order of their columns.
         idf: (V,).
         ngrams: smallest and largest number of words or characters of a term.
+        counted: texts that are not split again, and the number of each column in their counts.
     """
 
-    vocabulary: Mapping[str, int]
+    terms: Sequence[str]
     idf: NDArray[Any]
     analyzer: Analyzer = "word"
     ngrams: tuple[int, int] = (1, 1)
-
-    @classmethod
-    def fit(cls, texts: Sequence[str], **settings: Any) -> Self:
-        """The terms of the texts, and their inverse document frequencies; arguments as of `fit_matrix`."""
-        return cls.fit_matrix(texts, **settings)[0]
-
-    @classmethod
-    def fit_matrix(
-        cls,
-        texts: Sequence[str],
-        *,
-        analyzer: Analyzer = "word",
-        ngrams: tuple[int, int] = (1, 1),
-        least: int = 1,
-        most: int | None = None,
-        dtype: type[np.floating] = np.float64,
-    ) -> tuple[Self, sparse.csr_matrix]:
-        """The terms of at least `least` texts, at most the `most` frequent, in alphabetical order with their inverse
-        document frequencies, and `matrix(texts)`."""
-        numbers: defaultdict[str, int] = defaultdict()
-        numbers.default_factory = numbers.__len__
-        split = terms_of(analyzer, ngrams)
-        counts = _counts(texts, lambda text: map(numbers.__getitem__, split(text)))
-        frequencies = np.bincount(counts.columns, minlength=len(numbers))
-        terms = sorted(numbers)
-        order = np.fromiter((numbers[term] for term in terms), dtype=np.int64, count=len(terms))
-        kept = np.flatnonzero(frequencies[order] >= least)
-        if most is not None and len(kept) > most:
-            totals = np.bincount(counts.columns, weights=counts.values, minlength=len(numbers))[order[kept]]
-            kept = kept[np.sort(np.argsort(-totals, kind="stable")[:most])]
-        shares = (1 + len(texts)) / (1 + frequencies[order[kept]])
-        vocabulary = {terms[number]: column for column, number in enumerate(kept)}
-        result = cls(vocabulary, (np.log(shares) + 1).astype(dtype), analyzer, ngrams)
-        return result, result._weighted(counts.renumbered(order[kept], size=len(numbers)))
+    counted: tuple[Counted, NDArray[np.int64]] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, terms: Sequence[str], idf: NDArray[Any], analyzer: Analyzer, ngrams: tuple[int, int]) -> Self:
         """Vectors of these terms, in the order of their columns. Raises ValueError: `idf` has another length."""
-        vocabulary = {term: column for column, term in enumerate(terms)}
-        if len(vocabulary) != len(idf):
-            raise ValueError(f"{len(idf)} frequencies for {len(vocabulary)} terms")
-        return cls(vocabulary, idf, analyzer, ngrams)
+        result = cls(terms, idf, analyzer, ngrams)
+        if len(result.vocabulary) != len(idf):
+            raise ValueError(f"{len(idf)} frequencies for {len(result.vocabulary)} terms")
+        return result
 
-    @property
-    def terms(self) -> list[str]:
-        return sorted(self.vocabulary, key=self.vocabulary.__getitem__)
+    @cached_property
+    def vocabulary(self) -> Mapping[str, int]:
+        """Term -> column."""
+        return {term: column for column, term in enumerate(self.terms)}
 
     def matrix(self, texts: Sequence[str]) -> sparse.csr_matrix:
         """(N, V). A row does not depend on the others."""
+        if self.counted is not None and (counts := self.counted[0].of(texts)) is not None:
+            return self._weighted(counts[:, self.counted[1]])
         terms, column = terms_of(self.analyzer, self.ngrams), self.vocabulary.get
-        return self._weighted(_counts(texts, lambda text: (column(term) for term in terms(text))))
+        return self._weighted(_counts(texts, lambda text: (column(term) for term in terms(text)), len(self.idf)))
 
-    def _weighted(self, counts: Counts) -> sparse.csr_matrix:
-        rows = counts.rows
-        values = (np.log(counts.values.astype(self.idf.dtype)) + 1) * self.idf[counts.columns]
+    def _weighted(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
+        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+        values = (np.log(counts.data.astype(self.idf.dtype)) + 1) * self.idf[counts.indices]
         # The values of a row are added one after the other, whatever the other rows are.
-        norms = np.sqrt(np.bincount(rows, weights=values.astype(np.float64) ** 2, minlength=len(counts.ends) - 1))
+        norms = np.sqrt(np.bincount(rows, weights=values.astype(np.float64) ** 2, minlength=counts.shape[0]))
         values /= norms[rows]
-        shape = (len(counts.ends) - 1, len(self.vocabulary))
-        return sparse.csr_matrix((values, counts.columns, counts.ends), shape)
+        return sparse.csr_matrix((values, counts.indices, counts.indptr), counts.shape)
+
+
+class Counted:
+    """The counts of all terms of some texts, each of which is split once; a fold takes its rows and its terms.
+
+    Attributes:
+        terms: (V,) in alphabetical order.
+    """
+
+    def __init__(self, texts: Iterable[str], *, analyzer: Analyzer = "word", ngrams: tuple[int, int] = (1, 1)) -> None:
+        self.analyzer, self.ngrams = analyzer, ngrams
+        self._row = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        numbers: defaultdict[str, int] = defaultdict()
+        numbers.default_factory = numbers.__len__
+        split = terms_of(analyzer, ngrams)
+        counts = _counts(self._row, lambda text: map(numbers.__getitem__, split(text)), None)
+        self.terms = np.asarray(sorted(numbers), dtype=object)
+        self._counts = counts[:, np.fromiter(map(numbers.__getitem__, self.terms), np.int64, len(numbers))]
+        self._counts.sort_indices()
+
+    def of(self, texts: Sequence[str]) -> sparse.csr_matrix | None:
+        """The (N, V) counts of N texts; None if some were not counted."""
+        rows = [self._row.get(text, -1) for text in texts]
+        return None if -1 in rows else self._counts[rows]
+
+    def fit(
+        self,
+        texts: Sequence[str],
+        *,
+        least: int = 1,
+        most: int | None = None,
+        dtype: type[np.floating] = np.float64,
+    ) -> tuple[Tfidf, sparse.csr_matrix]:
+        """The terms of at least `least` of N texts, which were counted, at most the `most` frequent, in alphabetical
+        order with their inverse document frequencies, and the (N, V) matrix of the texts."""
+        counts = self.of(texts)
+        assert counts is not None
+        frequencies = np.bincount(counts.indices, minlength=len(self.terms))
+        kept = np.flatnonzero(frequencies >= least)
+        if most is not None and len(kept) > most:
+            totals = np.bincount(counts.indices, weights=counts.data, minlength=len(self.terms))[kept]
+            kept = kept[np.sort(np.argsort(-totals, kind="stable")[:most])]
+        idf = (np.log((1 + len(texts)) / (1 + frequencies[kept])) + 1).astype(dtype)
+        result = Tfidf(self.terms[kept].tolist(), idf, self.analyzer, self.ngrams, (self, kept))
+        return result, result._weighted(counts[:, kept])
 
 
 def split_words(text: str) -> list[str]:
@@ -133,30 +149,9 @@ def _ngrams_within(word: str, low: int, high: int) -> Iterable[str]:
             return
 
 
-class Counts(NamedTuple):
-    """The columns of each text's terms, ascending, and how often they occur, from `ends[i]` to `ends[i + 1]`."""
-
-    columns: NDArray[np.int64]
-    values: NDArray[np.int64]
-    ends: NDArray[np.int64]
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        return np.repeat(np.arange(len(self.ends) - 1), np.diff(self.ends))
-
-    def renumbered(self, columns: NDArray[np.int64], *, size: int) -> Counts:
-        """The counts of these columns of `size`, in this order."""
-        position = np.full(size, -1)
-        position[columns] = np.arange(len(columns))
-        new, rows = position[self.columns], self.rows
-        kept = np.flatnonzero(new >= 0)
-        kept = kept[np.lexsort((new[kept], rows[kept]))]
-        lengths = np.bincount(rows[kept], minlength=len(self.ends) - 1)
-        return Counts(new[kept], self.values[kept], np.concatenate([[0], np.cumsum(lengths)]))
-
-
-def _counts(texts: Sequence[str], columns: Callable[[str], Iterable[Any]]) -> Counts:
-    """Counts of the terms of N texts; terms without a column are left out."""
+def _counts(texts: Iterable[str], columns: Callable[[str], Iterable[Any]], size: int | None) -> sparse.csr_matrix:
+    """(N, `size`) counts of the terms of N texts; None: as many columns as there are. Terms without one are left
+    out."""
     indices: list[int] = []
     values: list[int] = []
     ends = [0]
@@ -167,4 +162,5 @@ def _counts(texts: Sequence[str], columns: Callable[[str], Iterable[Any]]) -> Co
         indices.extend(column for column, _ in pairs)
         values.extend(number for _, number in pairs)
         ends.append(len(indices))
-    return Counts(*(np.asarray(each, dtype=np.int64) for each in (indices, values, ends)))
+    shape = (len(ends) - 1, max(indices, default=-1) + 1 if size is None else size)
+    return sparse.csr_matrix((np.asarray(values, np.int32), np.asarray(indices, np.int32), ends), shape)

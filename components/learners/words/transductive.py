@@ -1,18 +1,17 @@
 """Words models that also learn from texts without labels: the train split and `data.unlabelled`.
 
-The features of a text are its latent semantic vector and the mean of its word vectors, both fitted on all of these
-texts. A logistic regression on each learns from the labelled rows, and then in rounds from the pseudo-labels that both
-give to the other texts. The model is the mean of their calibrated logits, which is linear in both vectors."""
+The features of a text are its latent semantic vector and the mean of its word vectors. Both are fitted once per seed on
+the texts of no row that the seed draws (`Free`), so no fold has read its rows, their copies or groups. A logistic
+regression on each learns from the labelled rows, and then in rounds from the pseudo-labels that both give to other
+texts. The model is the mean of their calibrated logits, which is linear in both vectors."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from components.data.tasks.data import Fields, one_hot
-from components.data.tasks.selection import Candidate, Training
-from components.data.unlabelled_texts import digest_of
+from components.data.tasks.data import one_hot
+from components.data.tasks.selection import Candidate, Free, Training
 from components.learners.unlabelled.self_training import ROUNDS, Round, View, rounds
 from components.learners.words.classifier import WordsModel
 from components.learners.words.features import LatentFeatures
@@ -21,6 +20,8 @@ from components.learners.words.linear import LinearModel
 
 #: Maximum number of texts that the vectors are fitted on, and of texts that get pseudo-labels.
 MOST_FITTED, MOST_TAUGHT = 25_000, 2_000
+#: Seeds whose features are kept: a stage goes through all of them at each budget.
+MOST_SEEDS = 8
 
 
 def exclusive(training: Training) -> list[Candidate]:
@@ -34,7 +35,7 @@ def independent(training: Training) -> list[Candidate]:
 
 
 def _candidates(training: Training, *, exclusive: bool) -> list[Candidate]:
-    features, unlabelled = _fitted(tuple(training.inputs), len(training.labels))
+    features, unlabelled = _fitted(training.free, len(training.labels))
     targets = one_hot(training.rows.targets, labels=len(training.labels))
     always = targets.all(axis=0)
     varying, usual = np.flatnonzero(targets.any(axis=0) & ~always), np.asarray(always, dtype=np.float32)
@@ -45,10 +46,8 @@ def _candidates(training: Training, *, exclusive: bool) -> list[Candidate]:
             features, LinearModel(np.zeros((0, features.width)), np.zeros(0), varying, usual, exclusive)
         )
         return [Candidate.of(nothing, {"round": number, **details}) for number in range(ROUNDS + 1)]
-    used = {digest_of(fields) for fields in training.rows.fields}
-    left = np.asarray([digest not in used for digest in unlabelled.digests], dtype=bool)
     labelled = features.parts([fields[0] for fields in training.rows.fields])
-    views = [View(mine, other[left], PENALTIES) for mine, other in zip(labelled, unlabelled.parts, strict=True)]
+    views = [View(mine, other, PENALTIES) for mine, other in zip(labelled, unlabelled, strict=True)]
     return [
         Candidate.of(
             WordsModel(features, _joined(each, varying, usual, exclusive=exclusive)),
@@ -71,18 +70,10 @@ def _joined(of: Round, varying: NDArray[np.int64], usual: NDArray[np.float32], *
     return LinearModel(weights, intercepts, varying, usual, exclusive)
 
 
-@dataclass(frozen=True)
-class _Free:
-    digests: list[bytes]
-    parts: tuple[Vectors, Vectors]
-
-
-@lru_cache(maxsize=1)
-def _fitted(inputs: tuple[Fields, ...], labels: int) -> tuple[LatentFeatures, _Free]:
-    """The features that are fitted on the inputs, and the texts that get pseudo-labels."""
-    distinct = sorted({digest_of(fields): fields[0] for fields in inputs}.items())
-    texts = [text for _, text in distinct[:MOST_FITTED]]
+@lru_cache(maxsize=MOST_SEEDS)
+def _fitted(free: Free, labels: int) -> tuple[LatentFeatures, tuple[Vectors, Vectors]]:
+    """The features that are fitted on texts, and those of the texts that get pseudo-labels."""
+    texts = [fields[0] for fields in free.fields[:MOST_FITTED]]
     semantics, means = dimensions_of(labels)
     features = LatentFeatures(LatentSemantics.fit(texts, dimensions=semantics), WordMeans.fit(texts, dimensions=means))
-    taught = distinct[:MOST_TAUGHT]
-    return features, _Free([digest for digest, _ in taught], features.parts([text for _, text in taught]))
+    return features, features.parts(texts[:MOST_TAUGHT])

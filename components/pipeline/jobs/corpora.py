@@ -1,5 +1,7 @@
 """Jobs of the stages that prepare text: checks, corpora, vocabularies, tokens."""
 
+from pathlib import Path
+
 from components.pipeline.jobs import PAIRS_KIND, PARALLEL, WHOLE, Arguments, out
 from components.settings.params import Params
 from components.settings.tokenizer import TokenizerSettings
@@ -23,21 +25,20 @@ def checks(params: Params) -> dict[str, Arguments]:
 
 
 def domain_texts(params: Params) -> dict[str, Arguments]:
-    """Collects the texts of the train splits and of data.unlabelled. Texts of dev and test are left out."""
+    """Collects the texts of the train splits and of data.unlabelled."""
     if not params.collects_texts:
         return {}
-    sources = dict.fromkeys(params.run.tasks) | {
-        f"unlabelled-{number}": source for number, source in enumerate(params.data.unlabelled)
-    }
+    sources: dict[str, Arguments] = {task: {"examples": out(params, "examples", task)} for task in params.run.tasks}
+    for number, source in enumerate(params.data.unlabelled):
+        sources[f"unlabelled-{number}"] = {"unlabelled": source}
     return {
-        name: {
-            "name": name,
-            "examples": {task: out(params, "examples", task) for task in params.run.tasks},
-            "unlabelled": source,
-            "output": out(params, "domain-texts", name),
-        }
-        for name, source in sources.items()
+        name: {"name": name, **given, "output": out(params, "domain-texts", name)} for name, given in sources.items()
     }
+
+
+def judged(params: Params) -> dict[str, Path]:
+    """Task of the run -> texts of the rows on which its scores are computed."""
+    return {task: out(params, "judged", task) for task in params.run.tasks}
 
 
 def ingest(params: Params) -> dict[str, Arguments]:
@@ -47,6 +48,7 @@ def ingest(params: Params) -> dict[str, Arguments]:
             "name": corpus,
             "source": source,
             "settings": params.ingest,
+            "judged": judged(params),
             "cluster": params.cluster,
             "output": out(params, "corpus", corpus),
         }
@@ -61,6 +63,7 @@ def ingest_parallel(params: Params) -> dict[str, Arguments]:
             "name": f"{corpus} pairs",
             "source": source,
             "settings": params.ingest,
+            "judged": judged(params),
             "cluster": params.cluster,
             "output": out(params, "corpus", f"{corpus}-{PARALLEL}"),
         }

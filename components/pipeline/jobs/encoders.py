@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from components.pipeline.jobs import PARALLEL, Arguments, out
+from components.pipeline.jobs.corpora import judged
 from components.settings.params import Params
 from components.settings.section import VECTORS
 from components.settings.systems import TASK_ADAPTED
@@ -66,6 +67,7 @@ def task_tokens(params: Params) -> dict[str, Arguments]:
     return {
         f"{task}-{kind}": {
             "examples": out(params, "examples", task),
+            "judged": judged(params),
             "tokenizer": out(params, "tokenizer", f"{params.downstream_vocabulary}-{kind}"),
             "output": out(params, "task-tokens", task, kind),
         }
@@ -103,13 +105,13 @@ def text_of_vectors(params: Params) -> str:
 
 
 def scratch(params: Params) -> dict[str, Arguments]:
-    """The same model without a step of language modelling, for comparison."""
+    """The same model without a step of language modelling, for comparison; only of the starts of `run.starts`."""
     corpus = text_of_vectors(params)
     collected: dict[str, Arguments] = {}
     for name, settings in params.pretrain.items():
-        starts = ["scratch", *([VECTORS] if VECTORS in params.run.starts and settings.source is None else [])]
+        starts = ["scratch", *([VECTORS] if settings.source is None else [])]
         learning = params.adapt[name] if corpus == "domain" and name in params.adapt else settings
-        for start in starts:
+        for start in (start for start in starts if start in params.run.starts):
             reads = start == VECTORS or bool(settings.model.get("static"))
             collected[name if start == "scratch" else f"{name}-{start}"] = {
                 "name": name,

@@ -21,8 +21,13 @@ FOR_DISTIL: Final = 4_000
 def examples(params: Params) -> dict[str, Arguments]:
     """Reads and checks labelled data."""
     return {
-        task: {"task": task, "source": source, "output": out(params, "examples", task)}
-        for task, source in params.data.tasks.items()
+        task: {
+            "task": task,
+            "source": params.data.tasks[task],
+            "output": out(params, "examples", task),
+            "record": out(params, "judged", task),
+        }
+        for task in params.run.tasks
     }
 
 

@@ -8,6 +8,7 @@ id: a document is named by an HMAC-SHA256 with the key of the repository (`.head
 
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
@@ -18,11 +19,11 @@ from typing import Any
 
 import yaml
 
+from components.cluster.entries import entries, feature_tables
 from components.cluster.inputs import CACHES, node_cache
 from components.cluster.shards import LOCAL
 from components.cluster.storage import remove_objects
-from components.cluster.work import INPUTS, SHARDS
-from components.core.artifacts import MANIFEST, changing_data, private_folder, write_atomic
+from components.core.artifacts import changing_data, private_folder, write_atomic
 from components.core.environment import who
 from components.core.errors import ConfigError, DataError, StorageError
 from components.core.masking import masked
@@ -50,7 +51,6 @@ from components.registry.ledger import record_taints
 from components.registry.tracking import connect
 from components.settings.imports import is_local_copy
 from components.settings.params import Params
-from components.training.checkpoint import PREFIX as STEP
 
 SCHEMA = 1
 #: Lines that the summary shows of a list.
@@ -174,14 +174,12 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
 
 
 def _caches(params: Params, root: Path) -> list[Path]:
-    """Local folders of checkpoints and features; outside of the repository only the folders of single runs."""
-    places = (params.cluster.storage, params.cluster.features, LOCAL)
-    folders = [root / path for path in dict.fromkeys(places) if "://" not in path]
-    inside = [folder for folder in folders if folder.resolve().is_relative_to(root.resolve())]
-    runs = {path.parent for folder in folders for path in folder.rglob(f"{STEP}*")}
-    runs |= {path.parent for folder in folders for path in folder.glob(f"*/{MANIFEST}")}
-    runs |= {path for folder in folders for name in (SHARDS, INPUTS) for path in folder.glob(f"{name}*")}
-    return [*inside, *sorted(run for run in runs if not any(run.is_relative_to(folder) for folder in inside))]
+    """Local folders of checkpoints and features: those below `.headstart` whole, of others what Headstart wrote."""
+    places = [root / path for path in (params.cluster.storage, params.cluster.features, LOCAL) if "://" not in path]
+    whole = [each for each in dict.fromkeys(places) if each.resolve().is_relative_to((root / LOCAL).parent.resolve())]
+    others = [each for each in dict.fromkeys(places) if each not in whole]
+    written = {each / entry.name for each in others for entry in entries(str(each))}
+    return [*whole, *sorted(written | {table for each in others for table in feature_tables(each)})]
 
 
 def _elsewhere(params: Params, plan: Plan, tracked: set[Path], *, root: Path) -> Iterator[str]:
@@ -314,7 +312,9 @@ def _purge_checkpoints(plan: Plan) -> tuple[dict[str, Any], list[str]]:
         return {}, plan.elsewhere
     where = masked(plan.checkpoints)
     try:
-        count = remove_objects(plan.checkpoints, pattern=rf".*({STEP}\d+|({SHARDS}|{INPUTS})\w+)/.*")
+        names = "|".join(re.escape(entry.name) for entry in entries(plan.checkpoints))
+        # A pattern that matches nothing still reports a bucket that does not answer.
+        count = remove_objects(plan.checkpoints, pattern=rf"({names})/.*" if names else "(?!)")
     except StorageError as error:
         return {}, [*plan.elsewhere, f"checkpoints in {where} ({error}): aws s3 rm --recursive {where}"]
     return {"url": where, "removed": count}, plan.elsewhere

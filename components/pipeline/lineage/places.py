@@ -29,6 +29,7 @@ SKIPPED = {".git", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruf
 #: again by a retraining.
 DERIVED = (
     "domain-texts",
+    "judged",
     "corpus",
     "examples",
     "tokenizer",

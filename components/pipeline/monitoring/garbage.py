@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from components.core.artifacts import MANIFEST
-from components.core.errors import StorageError
 from components.pipeline.monitoring.disk import size_of
+from components.pipeline.stages import STAGES
 from components.registry.drift.traffic import ROWS_SUFFIX, Segment, segments
 from components.settings.params import Params
 
 if TYPE_CHECKING:
-    import pyarrow.fs
-
     from components.registry.ledger import State
     from components.registry.tracking import Version
 
@@ -55,40 +53,24 @@ def old_checkpoints(storage: str, *, days: float, now: float | None = None) -> I
     Raises:
         StorageError: the storage cannot be read.
     """
-    import pyarrow as pa
-    import pyarrow.fs
+    from components.cluster.entries import entries, file_system  # imports pyarrow.fs
 
-    try:
-        where = storage if "://" in storage else str(Path(storage).absolute())
-        files, root = pyarrow.fs.FileSystem.from_uri(where)
-        infos = files.get_file_info(pyarrow.fs.FileSelector(root, recursive=True, allow_not_found=True))
-    except (OSError, pa.ArrowInvalid) as error:
-        raise StorageError(f"cluster.storage {storage}: cannot be read ({error})") from error
-    root = root.rstrip("/")
-    runs: dict[str, list[tuple[float, int]]] = {}
-    for info in infos:
-        if info.type == pyarrow.fs.FileType.File:
-            key = info.path[len(root) + 1 :].partition("/")[0]
-            runs.setdefault(key, []).append((info.mtime.timestamp() if info.mtime else 0.0, info.size or 0))
-    for key, written in sorted(runs.items()):
-        if (age := _days(max(moment for moment, _ in written), now)) > days:
-            size = sum(size for _, size in written)
-            delete = partial(_delete_stored, files, f"{root}/{key}")
-            yield Garbage("checkpoints", f"{storage}/{key}", size, f"last written {age:.0f} days ago", delete)
-
-
-def _delete_stored(files: pyarrow.fs.FileSystem, path: str) -> None:
-    import pyarrow.fs
-
-    is_folder = files.get_file_info(path).type == pyarrow.fs.FileType.Directory
-    (files.delete_dir if is_folder else files.delete_file)(path)
+    for entry in entries(storage):
+        if (age := _days(entry.written, now)) > days:
+            files, root = file_system(storage)
+            delete = partial(files.delete_dir, f"{root}/{entry.name}")
+            yield Garbage(
+                "checkpoints", f"{storage}/{entry.name}", entry.size, f"last written {age:.0f} days ago", delete
+            )
 
 
 def old_features(folder: Path, *, days: float, now: float | None = None) -> Iterator[Garbage]:
     """Cached features that were last used more than `days` ago."""
-    for manifest in sorted(folder.glob(f"[!.]*/{MANIFEST}")):
-        if (age := _days(manifest.stat().st_mtime, now)) > days:
-            yield _of_path("features", manifest.parent, f"last used {age:.0f} days ago")
+    from components.cluster.entries import feature_tables
+
+    for table in feature_tables(folder):
+        if (age := _days((table / MANIFEST).stat().st_mtime, now)) > days:
+            yield _of_path("features", table, f"last used {age:.0f} days ago")
 
 
 def orphaned_outputs(former: Iterable[tuple[str, Path]], current: Iterable[Path]) -> Iterator[Garbage]:
@@ -103,7 +85,9 @@ def orphaned_outputs(former: Iterable[tuple[str, Path]], current: Iterable[Path]
     for stage, path in former:
         output = path.absolute()
         overlaps = any(output == other or output in other.parents or other in output.parents for other in kept)
-        if output not in seen and output.exists() and not overlaps:
+        # A folder without a manifest is of a stage that somebody else wrote into dvc.yaml.
+        written = (output / MANIFEST).is_file() if output.is_dir() else stage.partition("@")[0] in STAGES
+        if output not in seen and output.exists() and written and not overlaps:
             seen.add(output)
             yield _of_path("outputs", path, f"of {stage}, which the settings no longer have")
 

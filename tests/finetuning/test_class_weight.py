@@ -1,0 +1,147 @@
+"""`class_weight`: weights of the classes, a hyper-parameter of heads on frozen features and of contrastive training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from components.data.tasks.examples import ExamplesJob, examples
+from components.learners.finetuning import specs
+from components.learners.finetuning.distil import chosen_of
+from components.learners.finetuning.features import FeatureTable
+from components.learners.finetuning.probe import HeadCandidate, HeadRows, search_head
+from components.learners.finetuning.specs import weights_of
+from components.learners.finetuning.stage import finetune, specs_of
+from components.learners.task_models.heads import ClassificationHead, RegressionHead
+from components.learners.task_models.kinds.multilabel import MultilabelHead
+from components.settings.tasks import TaskSource
+from tests.example_task import ROWS, rows, write_jsonl
+from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
+
+from .test_crossvalidation import check
+
+pytestmark = pytest.mark.usefixtures("few_pairs")
+SKEWED = [0] * 20 + [1] * 6 + [2] * 4
+
+
+def features(count: int, width: int = 4) -> np.ndarray:
+    return np.random.default_rng(3).normal(size=(count, width)).astype(np.float32)
+
+
+def solve(head: Any, x: np.ndarray, targets: list[np.ndarray], weight: Any, *, penalty: float = 2.0) -> None:
+    search_head(
+        head,
+        rows={None: HeadRows(FeatureTable.of_texts(torch.from_numpy(x)), targets)},
+        dev=None,
+        score=lambda answers: 0.0,
+        candidates=[HeadCandidate(None, penalty, weight=weight)],
+        steps=1000,
+    )
+
+
+@pytest.mark.parametrize("weight", ["none", "balanced"])
+def test_the_solved_head_is_the_weighted_regression(weight):
+    x, labels = features(30), np.asarray(SKEWED)
+    targets = [np.asarray([label], dtype=np.float64) for label in labels]
+    head = ClassificationHead(4, 3, norm="none")
+    solve(head, x, targets, weight)
+    expected = LogisticRegression(C=1 / 2, class_weight=None if weight == "none" else weight, tol=1e-8).fit(x, labels)
+    np.testing.assert_allclose(head.output.weight.detach(), expected.coef_, atol=2e-3)
+    # Fine-tuning that starts from the head has gradient 0 in it.
+    outputs = head(torch.from_numpy(x))
+    head.loss(outputs, {"targets": torch.from_numpy(labels[:, None].astype(np.float32))}).backward()
+    assert float(head.output.weight.grad.abs().max()) < 1e-3
+
+
+def test_several_labels_are_one_weighted_regression_each():
+    x, given = features(40), np.random.default_rng(5).random((40, 3)) < 0.2
+    given[:, 2] = False
+    head = MultilabelHead(4, 3, norm="none")
+    solve(head, x, [np.flatnonzero(row).astype(np.float64) for row in given], "balanced")
+    for label in (0, 1):
+        expected = LogisticRegression(C=1 / 2, class_weight="balanced", tol=1e-8, max_iter=1000).fit(x, given[:, label])
+        np.testing.assert_allclose(head.output.weight[label].detach(), expected.coef_[0], atol=2e-3)
+        assert head.output.bias[label].item() == pytest.approx(expected.intercept_[0], abs=2e-3)
+    assert head.weights is not None and head.weights[:, 2].tolist() == [1.0, 1.0], "no row has the label"
+
+
+@pytest.mark.parametrize(
+    ("asked", "main", "labels", "expected"),
+    [
+        ("auto", "macro_f1", SKEWED, ["balanced", "none"]),
+        ("auto", "micro_f1", SKEWED, ["none", "balanced"]),
+        ("auto", "accuracy", SKEWED, [None]),
+        ("balanced", "accuracy", SKEWED, [None]),
+        ("auto", "macro_f1", [0, 1, 2] * 4, [None]),
+        ("auto", "macro_f1", [0, 0, 2, 2], [None]),
+        ("balanced", "macro_f1", SKEWED, ["balanced"]),
+        ("none", "macro_f1", SKEWED, [None]),
+    ],
+)
+def test_the_candidates_follow_from_the_metric_and_the_labels(asked, main, labels, expected, monkeypatch):
+    targets = [np.asarray([label], dtype=np.float64) for label in labels]
+    train = SimpleNamespace(take=lambda rows: SimpleNamespace(targets=targets))
+    monkeypatch.setattr(specs, "read_split", lambda *named: train)
+    monkeypatch.setattr(specs, "replace", lambda spec, **changes: spec)
+    monkeypatch.setattr(specs, "rows_of", lambda *named: SimpleNamespace(learned=None))
+    spec: Any = SimpleNamespace(settings=SimpleNamespace(class_weight=asked), examples=None)
+    assert weights_of(spec, ClassificationHead(4, 3), main) == expected
+    assert weights_of(spec, RegressionHead(4, 1), main) == [None]
+
+
+@pytest.fixture
+def skewed_job(make_job, tmp_path):
+    """skewed_job(name, **settings) -> a job on 9, 3 and 3 rows of the classes, with choices by cross-validation."""
+
+    def make(name: str = "out", **changes: Any) -> Any:
+        given = [ROWS["classification"](row) for row in rows(9)]
+        kept = [row for number, row in enumerate(given) if row["label"] == "fruit" or number < 9]
+        for split, content in (("train", kept), ("test", given[:6])):
+            write_jsonl(tmp_path / "skewed" / f"{split}.jsonl", content)
+        options: dict[str, Any] = {"budgets": ["all"], "seeds": [0], "selection": "budget", "folds": 2, "dev": None}
+        source = TaskSource(path=str(tmp_path / "skewed"), kind="classification", **options)
+        directory = examples(ExamplesJob(task="skewed", source=source, output=tmp_path / "examples-skewed"))
+        job = make_job("bert", "classification", name=name, head_steps=100, **changes)
+        return job.model_copy(update={"examples": directory, "task": "skewed"})
+
+    return make
+
+
+def record_of(output: Path) -> dict[str, Any]:
+    (record,) = json.loads((output / "runs.json").read_text())
+    result: dict[str, Any] = record
+    return result
+
+
+@pytest.mark.parametrize("method", ["features", "contrastive", "finetune"])
+def test_weights_are_chosen_with_the_penalty(method, skewed_job, in_process):
+    job = skewed_job(method=method, head_penalties=[1.0, 100.0])
+    output = finetune(job)
+    check(job, output)
+    record = record_of(output)
+    assert set(record["penalties"]) == {"1.0", "100.0", "1.0 balanced", "100.0 balanced"}
+    assert record["class_weight"] in ("none", "balanced")
+    (spec,) = specs_of(job, job.settings)
+    assert chosen_of(spec, record).weight == record["class_weight"], "the teacher learns with the same weights"
+
+
+def test_without_the_hyper_parameter_nothing_is_recorded(skewed_job, in_process):
+    record = record_of(finetune(skewed_job(method="features", class_weight="none")))
+    assert "class_weight" not in record and set(record["penalties"]) == {"10.0"}
+
+
+def test_an_interrupted_run_has_the_same_weights(skewed_job, in_process, monkeypatch):
+    def job(name: str) -> Any:
+        return with_checkpoints(skewed_job(name, method="finetune", class_weight="balanced", epochs=2, evaluations=2))
+
+    unbroken, broken = finetune(job("unbroken")), job("broken")
+    assert finish_interrupted(broken, monkeypatch, every=2) > 1
+    assert contents(broken.output) == contents(unbroken)
+    assert record_of(unbroken)["class_weight"] == "balanced"
