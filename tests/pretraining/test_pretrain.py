@@ -333,8 +333,10 @@ def test_a_budget_of_seconds_becomes_steps_once(inputs, tmp_path, monkeypatch):
     assert len(published) < 5
 
 
-@pytest.mark.parametrize("budget", [{"tokens": 10**9}, {"tokens": None, "seconds": 1e6}])
-@pytest.mark.parametrize("passes", [0.25, 2.0])
+@pytest.mark.parametrize(
+    ("budget", "passes"),
+    [({"tokens": 10**9}, 0.1), ({"tokens": 10**9}, 1.1), ({"tokens": None, "seconds": 1e6}, 0.1)],
+)
 def test_passes_bound_the_budget(inputs, tmp_path, budget, passes):
     training = LanguageModelTraining.model_validate({**lm_settings().model_dump(), **budget, "passes": passes})
     job = pretrain_job(inputs, "word2vec", tmp_path, training=training)
