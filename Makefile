@@ -1,7 +1,8 @@
 # make run    the whole pipeline on the data below data/ (the built-in data if there is none); again: only what has changed
 # make full   three families at five label budgets (experiments/full)
-# make test   the full test suite
-# make check  lint, format, types and the quick tests
+# make test   a test of every contract, in ten minutes on two cores
+# make test-all  make test, then the slow tests: kills on nodes, whole fits, drills
+# make check  lint, format, types and make test
 # make bench  speed and memory beside other libraries (after make run, on a machine with nothing else to do)
 # make ui     the pages of the project until Ctrl-C; FLAGS=--servers adds those of MLflow and Prefect
 # make lock   requirements.lock and requirements-test.lock from their .in files, keeping the versions that still fit
@@ -35,8 +36,8 @@ LINKS := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS))
 # The policy checker of infra/ has an environment of its own: its pins conflict with Prefect's.
 POLICY := $(VENV)/policy
 FLAGS ?=
-# Tests that fork training processes have a process of their own: a fork of one that has run Prefect and MLflow ends at once.
-FORKING := tests/pretraining tests/training tests/test_cluster.py tests/models/layers/test_parallel.py
+# `load` gives a process its tests in the order of tests/conftest.py: those that fork come first.
+TESTS := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist load --max-worker-restart 0
 
 # Python writes a .pyc file of what it imports, 5,600 of the 26,000 files of .venv; without them every stage waits two to
 # three times as long for its imports.
@@ -47,7 +48,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 LOCKED := --universal --python-version 3.11 --fork-strategy fewest --no-header --no-annotate --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help install run full test check bench ui lock infra-check replaced
+.PHONY: help install run full test test-all check bench ui lock infra-check replaced
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -102,14 +103,16 @@ full: $(INSTALLED) | data
 	@$(BIN)/headstart retrain --params experiments/full/params.yaml $(FLAGS)
 
 test: $(TESTED) $(POLICY)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --max-worker-restart 0 $(FORKING) $(FLAGS)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(FORKING:%=--ignore=%) $(FLAGS)
+	$(TESTS) -m "not slow" $(FLAGS)
 
-check: $(TESTED) $(POLICY)/.installed
+test-all: test
+	$(TESTS) -m slow $(FLAGS)
+
+check: $(TESTED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" $(FLAGS)
+	@$(MAKE) --no-print-directory test
 
 bench: $(TESTED)
 	$(BIN)/python benchmarks/training.py all

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -13,14 +14,18 @@ import pytest
 
 from components.core.measurements import RUN_ID
 
-#: Folders whose tests run first. Tests that fork training processes run before Prefect is used in their process; then
-#: the flows, which take longest, so that the tests that parallel test processes run last are short.
-FIRST = ("pretraining", "training", "flows")
+FOLDER = Path(__file__).parent
+#: Tests that run first. Those that fork training processes run before Prefect and MLflow have run in their process,
+#: because a fork of it then ends at once; after them the flows, which take longest, so that the last tests are short.
+FIRST = ("pretraining", "training", "test_cluster.py", "models/layers/test_parallel.py", "flows")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ranks = {folder: rank for rank, folder in enumerate(FIRST)}
-    items.sort(key=lambda item: ranks.get(item.path.parent.name, len(FIRST)))
+    items.sort(
+        key=lambda item: next(
+            (rank for rank, name in enumerate(FIRST) if item.path.is_relative_to(FOLDER / name)), len(FIRST)
+        )
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -65,6 +65,7 @@ def check_remote(done: Path, tmp_path: Path) -> None:
     assert ran(clone) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folder", "s3"])
 def test_push_and_pull(done, s3, kind, tmp_path_factory):
     s3.create_bucket(Bucket="headstart")

@@ -90,6 +90,7 @@ def test_an_edit_makes_the_stages_that_reach_it_out_of_date(clone):
     assert reasons(clone) == {}
 
 
+@pytest.mark.slow
 def test_a_setting_a_default_and_a_file(clone):
     change(clone / "params.yaml", "min_characters: 1 ", "min_characters: 2 ")
     change(clone / "params.yaml", "workers: auto ", "workers: 1 ")

@@ -243,6 +243,7 @@ def test_the_time_limit_of_a_stage(project, run):
     assert not is_running(int((project / "child").read_text()))
 
 
+@pytest.mark.slow
 def test_settings_in_experiments_have_a_pipeline_and_outputs_of_their_own(project, run):
     row = project / "experiments/more"
     row.mkdir(parents=True)
@@ -382,6 +383,7 @@ def test_a_stage_runs_again_at_once_after_sigkill_during_dvc_repro(project, kill
         flow.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_run_after_a_killed_run_ends_its_processes_and_resumes(project):
     """The program with its worker: first run ended by SIGKILL, second by SIGTERM, third completes."""

@@ -44,6 +44,7 @@ def wait_for(what: str, *, project: Path, seconds: float = 600) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_scheduled_runs(project, served, port):
     """Runs start on schedule, skip what is up to date, and retrain after a change of the data."""

@@ -108,6 +108,7 @@ def test_nothing_outlives_a_killed_user(root, use):
     assert pid_of_server(root) != left
 
 
+@pytest.mark.slow
 def test_schedules_share_a_server_and_the_second_takes_over(root, port, use):
     first, second = use(), use()
     shared = pid_of_server(root)
@@ -136,6 +137,7 @@ def test_a_port_that_another_program_uses(root, port, foreign):
         other.wait()
 
 
+@pytest.mark.slow
 def test_a_server_that_a_killed_run_has_left_at_the_port_is_ended(root, port):
     ended = subprocess.Popen(["true"])
     ended.wait()
@@ -163,6 +165,7 @@ def test_no_server_is_started_if_one_is_configured(tmp_path, monkeypatch):
         assert result.address == "http://prefect.example/api" and not isinstance(result, OwnServer)
 
 
+@pytest.mark.slow
 def test_the_server_is_started_again_when_it_ends(root, port, use):
     use()
     first = pid_of_server(root)

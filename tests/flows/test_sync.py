@@ -166,6 +166,7 @@ def read_versions(root: Path) -> list[str]:
     return [each["digest"] for each in json.loads(path.read_text())["t train"]] if path.exists() else []
 
 
+@pytest.mark.slow
 def test_clones_that_publish_and_the_commits_of_colleagues_converge(clones, tmp_path_factory):
     first, second = clones
     third = tmp_path_factory.mktemp("third") / "clone"
@@ -333,6 +334,7 @@ def test_without_upstream_and_remote_nothing_is_pulled(project, capsys):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_run_pulls_retrains_and_commits(shared, prefect_home):
     project, clone = shared

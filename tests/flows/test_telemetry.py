@@ -20,6 +20,7 @@ def refuse(*_: object, **__: object) -> None:
     raise HeadstartError("too little disk space")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_failed_retraining_and_its_repetition_are_runs(project, prefect_server, monkeypatch, capsys):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)

@@ -18,6 +18,7 @@ from tests.conftest import free_port
 from .conftest import is_running
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_all_pages_show_an_ordinary_retraining(project, prefect_home):
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}

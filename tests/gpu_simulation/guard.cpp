@@ -1,5 +1,6 @@
-// Registers a device guard and hooks for CUDA with a CPU build of torch, so that tensors can name cuda:0 as their device.
-// No memory of a card is allocated, and streams and events do nothing: `device.py` computes every operator on the CPU.
+// Registers a device guard and hooks for CUDA, so that tensors can name cuda:0 as their device, with a CPU build of torch
+// and with a CUDA build. No memory of a card is allocated, and streams and events do nothing: `device.py` computes every
+// operator on the CPU.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -22,7 +23,8 @@ struct CUDAHooks : CUDAHooksInterface {
   DeviceIndex maybeExchangeDevice(DeviceIndex) const override { return 0; }
 };
 
-REGISTER_CUDA_HOOKS(CUDAHooks)
+// A CUDA build registers hooks of the same name with the default priority when it is loaded.
+C10_REGISTER_CLASS_WITH_PRIORITY(CUDAHooksRegistry, CUDAHooks, c10::REGISTRY_PREFERRED, CUDAHooks)
 
 }  // namespace at
 
@@ -49,3 +51,6 @@ struct SimulatedGuard : c10::impl::NoOpDeviceGuardImpl<DeviceType::CUDA> {
 }  // namespace
 
 C10_REGISTER_GUARD_IMPL(CUDA, SimulatedGuard)
+
+// Called after torch is imported: a CUDA build has registered its own guard then.
+extern "C" void register_guard() { c10::impl::DeviceGuardImplRegistrar registrar(DeviceType::CUDA, new SimulatedGuard()); }

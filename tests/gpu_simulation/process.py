@@ -16,8 +16,10 @@ def main() -> None:
     guard, group, output, *chosen = sys.argv[1:]
     sys.path.insert(0, str(Path(__file__).parents[2]))
     # Before torch: it looks for hooks and guards once.
-    ctypes.CDLL(guard, mode=ctypes.RTLD_GLOBAL)
+    library = ctypes.CDLL(guard, mode=ctypes.RTLD_GLOBAL)
     from tests.gpu_simulation import execution
+
+    library.register_guard()
 
     if group == "pytest":
         sys.exit(execution.run_tests([output, *chosen]))

@@ -48,6 +48,7 @@ def test_pretraining_waits_twice_per_logging_interval(case, outcomes):
         assert len(events) <= limit, events
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", finetuning(), ids=lambda case: case.name)
 def test_finetuning_waits_twice_per_step(case, outcomes):
     outcome = outcomes("finetuning")[case.name]
@@ -64,7 +65,7 @@ def test_hidden_states_have_the_types_of_the_cpu(outcomes):
         assert on_card == on_cpu, name
 
 
-@pytest.mark.parametrize("group", ["pretraining", "finetuning"])
+@pytest.mark.parametrize("group", ["pretraining", pytest.param("finetuning", marks=pytest.mark.slow)])
 def test_no_operator_raises_with_deterministic_algorithms(group, outcomes):
     for case, outcome in outcomes(group).items():
         used = {name for full in outcome["operators"] for name in (full, full.partition(".")[0])}
@@ -88,6 +89,7 @@ def test_attention_without_padding_has_no_mask(family, outcomes):
     assert masks == {"none"}
 
 
+@pytest.mark.slow
 def test_whole_runs_pass_on_a_card(guard):
     """Cross-validation, several tasks and words beside an encoder share one encoder between runs. In the first
     comparison with a card, every one of them failed: the second run found the encoder there and its inputs here."""
@@ -100,6 +102,7 @@ def test_whole_runs_pass_on_a_card(guard):
     assert ran.returncode == 0, ran.stdout[-4000:]
 
 
+@pytest.mark.slow
 def test_answers_on_a_card_are_those_of_the_cpu(outcomes):
     compared = {name: outcome for name, outcome in outcomes("finetuning").items() if outcome["answers"]}
     assert len(compared) == 3

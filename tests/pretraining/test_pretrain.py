@@ -42,16 +42,16 @@ from tests.training.helpers import lm_settings, pretrain_job, run_with_kills, sa
 LONG = lm_settings(tokens=4 * 8 * 20)
 
 
-#: Every family, and models with clusters of the softmax, sparse gradients and static vectors.
+#: A recurrent, an attention and a vectors model, which a kill ends, with clusters of the softmax and sparse gradients;
+#: test_adapt interrupts every family.
 KILLED: list[tuple[str, dict[str, Any]]] = [
-    *((family, {}) for family in sorted(FAMILIES)),
+    ("ulmfit", {"static": 5}),
     ("transformer-xl", {"cutoffs": [20, 45], "divide": 2}),
     ("fasttext", {"buckets": 5000, "sparse": True}),
-    ("ulmfit", {"static": 5}),
 ]
 
 
-@pytest.mark.parametrize(("family", "sizes"), KILLED, ids=[" ".join((name, *sizes)) for name, sizes in KILLED])
+@pytest.mark.parametrize(("family", "sizes"), KILLED)
 def test_killed_runs_end_bit_identical(inputs, tmp_path, family, sizes):
     changes = {"model": {**FAMILIES[family].tiny, **sizes}, "training": LONG}
     unbroken = pretrain(pretrain_job(inputs, family, tmp_path / "unbroken", **changes))
@@ -333,8 +333,10 @@ def test_a_budget_of_seconds_becomes_steps_once(inputs, tmp_path, monkeypatch):
     assert len(published) < 5
 
 
-@pytest.mark.parametrize("budget", [{"tokens": 10**9}, {"tokens": None, "seconds": 1e6}])
-@pytest.mark.parametrize("passes", [0.25, 2.0])
+@pytest.mark.parametrize(
+    ("budget", "passes"),
+    [({"tokens": 10**9}, 0.1), ({"tokens": 10**9}, 1.1), ({"tokens": None, "seconds": 1e6}, 0.1)],
+)
 def test_passes_bound_the_budget(inputs, tmp_path, budget, passes):
     training = LanguageModelTraining.model_validate({**lm_settings().model_dump(), **budget, "passes": passes})
     job = pretrain_job(inputs, "word2vec", tmp_path, training=training)

@@ -41,6 +41,7 @@ def postgres() -> Iterator[str]:
             run("pg_ctl", "-D", f"{name}/data", "-m", "immediate", "stop")
 
 
+@pytest.mark.slow
 def test_of_two_processes_that_promote_at_once_exactly_one_wins(registry):
     context = multiprocessing.get_context("spawn")
     contend(registry.uri, rounds=3, starter=context.Process, barrier=context.Barrier(2), results=context.Queue())

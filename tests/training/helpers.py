@@ -7,11 +7,12 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
@@ -27,7 +28,8 @@ from components.settings.training import LanguageModelTraining
 from components.tokenization.special import END
 from components.tokenization.tokenize import TokenizeJob, tokenize
 from components.tokenization.train import TokenizerJob, train_tokenizer
-from components.training.loop import TrainingState, train
+from components.training.loop import StepReport, TrainingState, train
+from components.training.pretraining import language_model
 from components.training.pretraining.adapt import AdaptJob
 from components.training.pretraining.language_model import LanguageModelRun, work
 from components.training.pretraining.pretrain import PretrainJob
@@ -282,6 +284,25 @@ def run_with_kills(stage: Callable[[Any], object], job: Any, *, checkpoints: Pat
     last.join()
     assert last.exitcode == 0
     return killed
+
+
+def run_interrupted(stage: Callable[[Any], object], job: Any, *, after: int = 3) -> None:
+    """Run a stage in this process until it is interrupted after a step, then to its end, which repeats no step."""
+    steps: list[int] = []
+
+    def interrupted(*arguments: Any, **named: Any) -> Iterator[StepReport]:
+        for report in train(*arguments, **named):
+            steps.append(report.step)
+            yield report
+            if len(steps) == after:
+                raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(language_model, "train", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            stage(job)
+        stage(job)
+    assert steps == list(range(1, steps[-1] + 1)) and len(steps) > after
 
 
 def _newest(checkpoints: Path) -> str:
