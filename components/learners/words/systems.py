@@ -9,7 +9,7 @@ from components.data.tasks.selection import Candidate, Data, System, Training
 from components.learners.words import UNSPACED, transductive
 from components.learners.words.classifier import WordsModel
 from components.learners.words.features import WordFeatures, fit_text
-from components.learners.words.fits import fit_exclusive, fit_independent, fit_margin, fit_ridge
+from components.learners.words.fits import Rows, fit_exclusive, fit_independent, fit_margin, fit_ridge
 from components.learners.words.linear import LinearModel
 from components.learners.words.text import Analyzer, Counted, Tfidf
 
@@ -30,11 +30,12 @@ LATENT: Final = "latent-words"
 Reading = Callable[[Training], tuple[WordFeatures, Any]]
 
 
-def words(training: Training, *, ngrams: tuple[int, int], characters: bool = False) -> tuple[WordFeatures, Any]:
-    """N-grams of words, and of 2 to 4 characters; the vocabulary comes from the training rows."""
-    forms: list[tuple[Analyzer, tuple[int, int]]] = [("word", ngrams)]
-    forms += [("char_wb", (2, 4))] if characters else []
-    return fit_text(training.rows.fields, [_counted(training, training.shared.labelled, *form) for form in forms])
+def words(
+    training: Training, *, ngrams: tuple[int, int], characters: tuple[int, int] | None = None
+) -> tuple[WordFeatures, Any]:
+    """N-grams of words, and of characters; the vocabulary comes from the training rows."""
+    count = partial(_counted, training, training.shared.labelled)
+    return fit_text(training.rows.fields, ngrams=ngrams, characters=characters, count=count)
 
 
 def _counted(
@@ -42,7 +43,7 @@ def _counted(
 ) -> Counted:
     """The counts of all texts of rows that the folds share."""
     texts = (text for parts in rows for text in parts)
-    return training.shared.once((id(rows), analyzer, ngrams), lambda: Counted(texts, analyzer=analyzer, ngrams=ngrams))
+    return training.shared.once((id(rows), analyzer, ngrams), lambda: Counted(texts, analyzer, ngrams))
 
 
 def cosine(training: Training) -> tuple[WordFeatures, Any]:
@@ -73,10 +74,11 @@ def linear(
     """A linear model of labels on some features, fitted, when needed, for each inverse strength of the penalty."""
     features, x = read(training)
     targets: Any = training.rows.targets if fit is fit_independent else training.rows.labels
+    rows = x if fit is fit_margin else Rows(x)
     details = {} if features.form == "cosine" else {"vocabulary": features.vocabulary}
 
     def model(c: float) -> WordsModel:
-        return WordsModel(features, fit(x, targets, len(training.labels), c=c))
+        return WordsModel(features, fit(rows, targets, len(training.labels), c=c))
 
     return [Candidate(partial(model, c), {"c": c, **details}) for c in grid]
 
@@ -100,7 +102,7 @@ def ridge(training: Training, *, read: Reading) -> list[Candidate]:
 
 
 _SINGLE, _PAIRS = partial(words, ngrams=(1, 1)), partial(words, ngrams=(1, 2))
-_BOTH = partial(words, ngrams=(1, 2), characters=True)
+_BOTH = partial(words, ngrams=(1, 2), characters=(2, 4))
 _CHARACTERS = partial(linear, read=_BOTH)
 #: Kind of task -> its words models by name: the usual ones; and those that are tried first, slower ones among them, in
 #: languages without spaces between words and with `baselines: all`.
