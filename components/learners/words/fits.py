@@ -6,7 +6,7 @@ Shapes: N rows, F features, C labels.
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,6 @@ from sklearn.svm import LinearSVC
 from components.data.tasks.data import Labels, Target, one_hot
 from components.learners.words.linear import LinearFunction, LinearModel
 
-#: Weights of the labels.
-Weights = Literal["balanced"] | None
 #: Maximum number of iterations of the solvers.
 ITERATIONS: Final = 1000
 #: Maximum number of rows with which logistic regression is fitted in the space of the rows.
@@ -69,7 +67,7 @@ def left_out_slope(features: Any, values: NDArray[np.float64], *, penalty: float
     return max(0.0, float(deviations @ predicted) / square) if square > 0 else 1.0
 
 
-def fit_exclusive(features: Any, labels: Labels, count: int, *, c: float, weights: Weights = None) -> LinearModel:
+def fit_exclusive(features: Any, labels: Labels, count: int, *, c: float) -> LinearModel:
     """Fit a multinomial logistic regression.
 
     Args:
@@ -77,27 +75,23 @@ def fit_exclusive(features: Any, labels: Labels, count: int, *, c: float, weight
         labels: (N,) indices; labels without rows have probability 0.
         count: C.
         c: inverse strength of the L2 penalty.
-        weights: of the rows: `balanced`, inverse to the number of rows of their label; None: equal.
     """
     rows = rows_of(features)
-    return _fitted(lambda _, labels: rows.regression(labels, c=c, weights=weights), rows, labels, count)
+    return _fitted(lambda _, labels: rows.regression(labels, c=c), rows, labels, count)
 
 
-def fit_margin(features: Any, labels: Labels, count: int, *, c: float, weights: Weights = None) -> LinearModel:
+def fit_margin(features: Any, labels: Labels, count: int, *, c: float) -> LinearModel:
     """A linear support vector machine; a softmax (two classes: a sigmoid) of its distances from the hyperplanes gives
     uncalibrated probabilities. Arguments as of `fit_exclusive`."""
-    estimator = LinearSVC(C=c, max_iter=ITERATIONS, random_state=0, class_weight=weights)
-    return _fitted(partial(_fit, estimator), features, labels, count)
+    return _fitted(partial(_fit, LinearSVC(C=c, max_iter=ITERATIONS, random_state=0)), features, labels, count)
 
 
-def fit_independent(
-    features: Any, targets: Sequence[Target], count: int, *, c: float, weights: Weights = None
-) -> LinearModel:
+def fit_independent(features: Any, targets: Sequence[Target], count: int, *, c: float) -> LinearModel:
     """One logistic regression per label, with the same penalty; `targets`: N vectors of label indices."""
     given = one_hot(targets, labels=count) > 0
     varies = np.flatnonzero(given.any(0) & ~given.all(0))
     rows = rows_of(features)
-    models = [rows.regression(given[:, label], c=c, weights=weights) for label in varies]
+    models = [rows.regression(given[:, label], c=c) for label in varies]
     return LinearModel(
         weights=np.concatenate([model.coef_ for model in models] or [np.zeros((0, features.shape[1]))]),
         intercepts=np.concatenate([model.intercept_ for model in models] or [np.zeros(0)]),
@@ -144,9 +138,9 @@ class Rows:
         # Without any, no row has a word.
         return (vectors[:, spanned], np.sqrt(eigenvalues[spanned])) if spanned.any() else None
 
-    def regression(self, labels: Any, *, c: float, weights: Weights = None) -> Any:
+    def regression(self, labels: Any, *, c: float) -> Any:
         """The fitted LogisticRegression, with `coef_` for the F features."""
-        estimator = LogisticRegression(C=c, max_iter=ITERATIONS, class_weight=weights)
+        estimator = LogisticRegression(C=c, max_iter=ITERATIONS)
         if self._spanned is None:
             return _fit(estimator, self.features, labels)
         vectors, lengths = self._spanned
