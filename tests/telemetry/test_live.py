@@ -118,7 +118,7 @@ def test_updates_become_rare_while_nothing_happens_and_cost_little(tmp_path, mon
 
         def _measure(self) -> bool:
             now[0] += next(spent)
-            if len(waits) == 14:
+            if len(waits) == 12:
                 self._end = {"time": live.now_ms()}
             return False
 
