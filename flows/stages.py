@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from components.cluster.session import session
 from components.core.artifacts import changing_data
 from components.core.errors import ConfigError
 from components.core.measurements import FILE
@@ -195,7 +196,9 @@ def run_pipeline(file: Path, *, engine: Engine, rebuild: bool = False) -> dict[s
         monitor.expect(spending.remaining)
         if ahead:
             terminal.say(str(spending.remaining), source="run", stays=True)
-        done = run_stages(plan, root=run.root, engine=engine, monitor=monitor, settled=settled, spending=spending)
+        # It starts beside the stages before the first training.
+        with session(spending.params.cluster, needed=any(stage.group in DISTRIBUTED for stage in ahead)):
+            done = run_stages(plan, root=run.root, engine=engine, monitor=monitor, settled=settled, spending=spending)
         conclude(done, spending.params, monitor, file=file, root=run.root)
         terminal.say(f"run:     {monitor.name} ({monitor.id})")
         return done
