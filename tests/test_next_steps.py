@@ -50,7 +50,7 @@ def test_commands_in_messages_exist_with_their_flags():
                 if verb not in COMMANDS:
                     assert verb in NOT_COMMANDS or not rest.strip().startswith("--"), f"{path}: headstart {verb}{rest}"
                     continue
-                flags = {word for word in rest.split() if word.startswith("--")}
+                flags = {word.rstrip(":.") for word in rest.split() if word.startswith("--")}
                 assert flags <= options_of(verb), f"{path}: headstart {verb}{rest}"
                 checked += bool(flags)
     assert checked > 20
