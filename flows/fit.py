@@ -15,18 +15,11 @@ from components.core.errors import ConfigError
 from components.core.steps import LABELLED_KINDS, step
 from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
-from components.settings.registry import find_repository
 from components.settings.section import BASELINE
 from flows import retrain_command
 from flows.command import main
 from flows.execution import run_headstart
-from flows.processes import working
-from flows.repository import environment
-from flows.run import PLANNING
 from flows.terminal import terminal
-
-#: Modules of `init` and of every run.
-MODULES = ("components.cli.onboarding.command", *PLANNING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +45,7 @@ class FitFlags(DataFlags):
 @flags
 def command(options: FitFlags) -> None:
     """Train, score, register and promote; then print what is served and the next commands."""
-    root = find_repository(Path()) or Path.cwd()
-    with working(root, MODULES, environment=environment(root)):
-        fit(options, params=Path.cwd() / PARAMS)
-
-
-def fit(options: FitFlags, *, params: Path) -> None:
-    """The command, with a worker."""
+    params = Path.cwd() / PARAMS
     labelled, root = options.labelled, params.parent
     if not params.exists():
         if labelled is None:
