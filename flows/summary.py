@@ -10,7 +10,7 @@ from rich.table import Table
 
 from components.core.artifacts import read_json
 from components.core.errors import ConfigError
-from components.reporting.advice import cut_texts
+from components.reporting.advice import answer
 from components.reporting.findings import FOLDER, read
 from components.settings.loading import load_params
 
@@ -60,7 +60,7 @@ def reports(*, root: Path, params: Path) -> list[Path]:
 def scores(out: Path, task: str) -> list[str]:
     """The primary metric on the test split with its interval: one row per system, one column per label budget with the
     mean over the seeds, and one for the model that can be registered: the average of the seeds of the largest budget.
-    The statements of the evaluation follow."""
+    What transfer was worth follows; the report has the differences of all pairs."""
     path = out / "evaluation" / task / "evaluation.json"
     content = read_json(path, made_by=f"the stage evaluate@{task}", missing_ok=True)
     if not content:
@@ -85,10 +85,7 @@ def scores(out: Path, task: str) -> list[str]:
         # Wide enough for all intervals, so that no cell is wrapped.
         Console(file=text, width=66 + 24 * len(content["budgets"])).print(table)
         rows = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
-    sentences = [content["headline"], *(statement["text"] for statement in content["statements"])]
-    sentences += [content["challenger"]["text"]] if content.get("challenger") else []
-    sentences += cut_texts(content)
-    return [*rows, "", *(f"- {task}: {sentence}" for sentence in sentences if sentence), ""]
+    return [*rows, "", f"- {task}: {answer(content)}", ""]
 
 
 def _interval(score: dict[str, float] | None) -> str:

@@ -73,10 +73,6 @@ def test_scores_decision_report_and_registry(params, monkeypatch):
         "tfidf-words 0.450 [0.440, 0.460]",
         "",
         "- aws-type: Transfer was worth 4 times the labels.",
-        "- aws-type: ulmfit-adapted beats tfidf-words at 20 labels a class",
-        "- aws-type: Of the models that can be registered, ulmfit-adapted is better.",
-        "- aws-type: ulmfit-adapted does not read 12.3% of the texts to their end: raise max_length and set chunk in "
-        "finetune.",
         "",
         "aws-type: promote: ulmfit-adapted (version 3) is served: better by 0.05",
         "aws-type: warning: a baseline does better: tfidf-words",
