@@ -85,7 +85,7 @@ def scores(out: Path, task: str) -> list[str]:
         # Wide enough for all intervals, so that no cell is wrapped.
         Console(file=text, width=66 + 24 * len(content["budgets"])).print(table)
         rows = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
-    return [*rows, "", f"- {task}: {answer(content)}", ""]
+    return [*rows, "", *([f"- {task}: {sentence}"] if (sentence := answer(content)) else []), ""]
 
 
 def _interval(score: dict[str, float] | None) -> str:

@@ -46,9 +46,8 @@ def summary(task: str, evaluation: Mapping[str, Any], decision: Mapping[str, Any
 
 
 def answer(evaluation: Mapping[str, Any]) -> str:
-    """What transfer was worth, in one sentence."""
-    compared = evaluation["headline"] or (evaluation.get("challenger") or {}).get("text", "")
-    return compared or "No system was initialised from a language model, so there is nothing to compare."
+    """What transfer was worth, in one sentence; empty if no system was initialised from a language model."""
+    return str(evaluation["headline"] or (evaluation.get("challenger") or {}).get("text", ""))
 
 
 def champion_of(decision: Mapping[str, Any]) -> str:

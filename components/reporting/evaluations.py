@@ -27,7 +27,12 @@ def scores(task: str, evaluation: dict[str, Any], *, champion: str = "") -> Chap
     for count, text in RUNS.items():
         if runs := _runs(evaluation, count):
             chapter.text.append(f"{text}: {runs}.")
-    chapter.tables += [_by_system(evaluation, champion), *_differences(evaluation)]
+    if differences := _differences(evaluation):
+        chapter.text.append(
+            "In the tables of differences, row minus column, paired by seed and test row, * marks those whose "
+            f"{evaluation['confidence']:.0%} interval excludes 0, each pair alone, without a correction for their number."
+        )
+    chapter.tables += [_by_system(evaluation, champion), *differences]
     curves = label_curves(evaluation)
     chapter.figures.append(_comparison(evaluation, curves))
     if training := training_curves(evaluation):
@@ -82,11 +87,8 @@ def _differences(evaluation: dict[str, Any]) -> list[Table]:
         names = [each["system"] for each in evaluation["systems"] if any(each["system"] in pair for pair in cells)]
         if names:
             rows = [[name, *(cells.get((name, other), "") for other in names)] for name in names]
-            title = f"Differences of {evaluation['titles'][evaluation['main']]} at {budget_name(budget)} "
-            title += f"{evaluation['unit']}, row minus column, paired by seed and test row (*: the "
-            title += (
-                f"{evaluation['confidence']:.0%} interval excludes 0; each pair alone, not corrected for their number)"
-            )
+            labels = "all labels" if budget < 0 else f"{budget_name(budget)} {evaluation['unit']}"
+            title = f"Differences of {evaluation['titles'][evaluation['main']]}, {labels}"
             tables.append(Table(["system", *names], rows, title))
     return tables
 
