@@ -23,6 +23,9 @@ gate                 the rule in use
 training noise       the rule until 2026-11: the variance between three seeds a night is part of the interval
 slower spending      error shares proportional to 1 / ((k + 1) log^2 (k + 1)) instead of 1 / (k (k + 1))
 count per champion   k begins at 1 for every new champion
+
+The test rows also grow, by 1, 10 or 100 independent rows a night from `FEWEST` or `USUAL` rows on: `gate` counts with
+`components.registry.uses`, `count per version` begins anew with every version of the rows, the rule until 2026-11.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ from scipy.optimize import brentq
 
 from components.data.scoring.base import Floats, f1, macro
 from components.data.scoring.intervals import Ints, Variance, half_width, jackknife, sampling_variance
+from components.registry.uses import DIGITS, SKETCH, sketch_of, use_of
 from components.reporting.results import Column, add_record_option, record
 from components.settings.registry import PromotionRule
 
@@ -64,6 +68,10 @@ SHOWN = ("clusters, noise", "clusters, models of different kinds")
 RULE = PromotionRule()
 MARGIN = 0.02
 NON_INFERIORITY = PromotionRule(mode="non_inferiority", margin=MARGIN)
+#: Rows of growing tests at the beginning, and rows that are added every night.
+FEWEST, USUAL = 300, 2600
+GROWTH = (1, 10, 100)
+GROWING_NIGHTS = tuple(night for night in NIGHTS if night <= 90)
 SLOW_TOTAL = 2.1097  # sum of 1 / (n log^2 n) from n = 2
 
 
@@ -158,13 +166,14 @@ class TestSet:
         return macro_f1(totals), np.stack([macro_f1(part.sum(0) - part) for part in sums])
 
     def scores_by_row(self, predicted: Ints) -> tuple[Floats, Floats]:
-        """Macro F1 (T,) of predictions (T, N), and (T, N) without each row."""
+        """Macro F1 (T,) of predictions (T, N) of the first N rows, and (T, N) without each row."""
+        labels = self.labels[: predicted.shape[1]]
         unit = np.eye(len(SHARES))
         # (C, C, 3, C): hits, guesses and truths of a row of the class c with the prediction d
         parts = np.stack(np.broadcast_arrays(unit[:, None] * unit, unit[None], unit[:, None]), axis=2)
-        totals = np.stack([parts[self.labels, row].sum(0) for row in predicted])
+        totals = np.stack([parts[labels, row].sum(0) for row in predicted])
         return macro_f1(totals), np.stack(
-            [macro_f1(total - parts)[self.labels, row] for total, row in zip(totals, predicted, strict=True)]
+            [macro_f1(total - parts)[labels, row] for total, row in zip(totals, predicted, strict=True)]
         )
 
     def sums(self, predicted: Ints) -> Floats:
@@ -269,6 +278,61 @@ def simulate(number: int, world: World, *, years: int, seed: int) -> dict[str, F
     return {key: np.mean([year[key] for year in results], axis=0) for key in results[0]}
 
 
+def growing_year(rows: int, growth: int, generator: np.random.Generator) -> dict[str, Floats]:
+    """Rule -> (len(GROWING_NIGHTS),): whether one of equal models was promoted by night n, on rows that grow."""
+    last = max(GROWING_NIGHTS)
+    test = TestSet(World(np.ones(rows + last * growth, dtype=np.int64), clustered=False), generator)
+    predicted = test.predict(np.tile(LEVELS, (last + 1, 1)))
+    digests = sorted((sketch_of([(str(generator.random()),)]), row) for row in range(len(test.labels)))
+    false, champions = dict.fromkeys(GROWING, last + 1), dict.fromkeys(GROWING, 0)
+    earlier: list[dict[str, object]] = []
+    for night in range(1, last + 1):
+        size = rows + night * growth
+        sketch = "".join(digest for digest, row in digests if row < size)[: SKETCH * DIGITS]
+        names = str(night), str(champions["gate"]), RULE.mode
+        use = use_of(earlier, digest=str(size), sketch=sketch, comparison=(names[0], names[1], "macro_f1", names[2]))
+        for rule, error in (("gate", RULE.error_of(use.number, use.budget)), ("count per version", RULE.error_of(1))):
+            pair = predicted[[champions[rule], night], :size]
+            (before, after), without = test.scores_by_row(pair)
+            sampling = sampling_variance(without[1] - without[0], np.ones(size))
+            if after - before - half_width([sampling], error) > 0:
+                false[rule], champions[rule] = min(false[rule], night), night
+        made = {"candidate": {"digest": names[0]}, "champion": {"digest": names[1]}, "metric": "macro_f1", "gain": 0.0}
+        earlier.append(made | {"mode": names[2], "test": {"digest": str(size), "sketch": sketch}})
+    return {rule: (night <= np.array(GROWING_NIGHTS)).astype(np.float64) for rule, night in false.items()}
+
+
+GROWING = ("gate", "count per version")
+
+
+def simulate_growing(number: int, world: tuple[int, int], *, years: int, seed: int) -> dict[str, Floats]:
+    generator = np.random.default_rng([seed, 1000 + number])
+    results = [growing_year(*world, generator) for _ in range(years)]
+    return {rule: np.mean([year[rule] for year in results], axis=0) for rule in GROWING}
+
+
+def record_growing(arguments: argparse.Namespace) -> None:
+    """Measure, print and record false promotions on test rows that grow."""
+    worlds = [(rows, growth) for rows in (FEWEST, USUAL) for growth in GROWTH]
+    simulated = partial(simulate_growing, years=arguments.years, seed=arguments.seed)
+    table: dict[str, dict[str, float]] = {}
+    with ProcessPoolExecutor() as pool:
+        for (rows, growth), shares in zip(worlds, pool.map(simulated, range(len(worlds)), worlds), strict=True):
+            for rule, values in shares.items():
+                named = f"{rule}, {rows:,} rows and {growth} more a night"
+                table[named] = dict(zip(map(str, GROWING_NIGHTS), map(float, values), strict=True))
+                print(f"false: {named}: ", *(f"{value:7.1%}" for value in values), flush=True)
+    record(
+        None if arguments.record is None else f"{arguments.record}-growing",
+        title="False promotions of models that are equal to the champion, on test rows that grow every night",
+        row_title="rule and test rows",
+        columns=[Column(name=str(night), title=f"by night {night}", format=".1%") for night in GROWING_NIGHTS],
+        values=dict(sorted(table.items())),
+        seeds=[arguments.seed],
+        notes=f"{arguments.years} years each, independent rows.",
+    )
+
+
 def interval_errors(world: World, generator: np.random.Generator) -> dict[str, bool]:
     """Interval -> whether it calls one of two equal artifacts better, at the one-sided error `ERROR`."""
     test = TestSet(world, generator)
@@ -319,9 +383,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--years", type=int, default=150, help="simulated years of each world")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--growing", action="store_true", help="only the test rows that grow")
     add_record_option(parser)
     arguments = parser.parse_args()
     began = time.perf_counter()
+    if arguments.growing:
+        record_growing(arguments)
+        return
     sizes = exponential_sizes(88)
     few = sizes[np.linspace(0, 87, 10).astype(int)]
     worlds = {
@@ -361,6 +429,7 @@ def main() -> None:
         f"nine classes, {int(sizes.sum()):,} test rows in 88 clusters; nominal: 5% within any number of nights.",
     )
     record_intervals(sizes, arguments)
+    record_growing(arguments)
     print(f"{time.perf_counter() - began:.0f} s")
 
 

@@ -51,7 +51,7 @@ from components.data.formats import corpus  # noqa: E402
 from components.data.ingestion.stage import IngestJob, ingest  # noqa: E402
 from components.data.tasks.data import Split  # noqa: E402
 from components.data.tasks.kinds import scoring_for  # noqa: E402
-from components.data.tasks.selection import Training  # noqa: E402
+from components.data.tasks.selection import Data  # noqa: E402
 from components.learners.words.classifier import WordsModel, load_words, save_words  # noqa: E402
 from components.learners.words.systems import SYSTEMS  # noqa: E402
 from components.models import family  # noqa: E402
@@ -186,7 +186,8 @@ def prepare(folder: Path, documents: Path) -> None:
     half = sorted(map(len, texts))[len(texts) // 2]
     targets = [np.asarray([float(len(text) > half)]) for text in texts]
     rows = Split([(text,) for text in texts], targets, [None] * len(texts))
-    training = Training(rows, rows.fields, ["short", "long"], scoring_for("classification", ["short", "long"]), rows)
+    scoring = scoring_for("classification", ["short", "long"])
+    training = Data(rows, np.arange(len(rows)), rows, rows, ["short", "long"], scoring).training()
     (system,) = (parts["tfidf-words"] for parts in SYSTEMS["classification"] if "tfidf-words" in parts)
     model = system(training)[-1].model
     assert isinstance(model, WordsModel)

@@ -5,11 +5,12 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from components.core.errors import ERROR_FILE, TransientError
-from flows import processes
+from flows import processes, warm
 from flows.bound import bound
 from flows.flow_run import log
 from flows.plan import Plan
@@ -35,21 +36,18 @@ def add_folder(path: Path, *, root: Path) -> None:
     Raises:
         StageError: the command failed.
     """
-    # With --quiet DVC would not say why it failed.
-    run_command((*DVC, "add", str(path)), source=path.name, root=root, limit_s=6 * 3600, show=False)
+    run_dvc("add", {"path": str(path)}, source=path.name, root=root, limit_s=6 * 3600, show=False)
 
 
 def read_plan(pipeline: Path, *, root: Path) -> Plan:
-    """The plan of a dvc.yaml, computed by `flows.plan` in a separate process; see there for `Plan.problem`.
+    """The plan of a dvc.yaml, computed by DVC's process; see `flows.plan` for `Plan.problem`.
 
     Raises:
         StageError: the process crashed.
     """
-    with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
-        file = Path(folder) / "plan.json"
-        command = (sys.executable, "-m", "flows.plan", str(pipeline.relative_to(root)), str(file))
-        run_command(command, source="dvc status", root=root, limit_s=3600, show=False)
-        return Plan.from_json(file.read_text(encoding="utf-8"))
+    arguments = {"pipeline": str(pipeline.relative_to(root))}
+    _, plan = run_dvc("plan", arguments, source="dvc status", root=root, limit_s=3600, show=False)
+    return Plan.of(plan)
 
 
 def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 * 3600, show: bool = True) -> list[str]:
@@ -58,34 +56,71 @@ def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 
     Raises:
         StageError: the command failed, with its error message.
     """
-    command: Sequence[str] = (sys.executable, "-m", "components.cli", *arguments)
-    if not processes.WORKERS:
+    command: Sequence[str] = (sys.executable, "-m", warm.CLI, *arguments)
+    if not warm.is_serving():
         # After a kill of this process nobody reads the result.
         command = bound(command, number=signal.SIGTERM)
     return run_command(command, source=source, root=root, limit_s=limit_s, show=show)
 
 
 def run_command(
-    command: Sequence[str],
-    *,
-    source: str,
-    root: Path,
-    limit_s: float,
-    show: bool = True,
-    beyond: StageError | None = None,
-    variables: Mapping[str, str] | None = None,
+    command: Sequence[str], *, source: str, root: Path, limit_s: float, show: bool = True, **options: Any
 ) -> list[str]:
     """Run a command in the repository.
 
     Args:
         source: name of the stage, in front of each line and in the error message.
-        beyond: error if the time limit is exceeded; default: one that names the limit of dvc.yaml.
+        options: `beyond` and `variables` of `_attend`.
 
     Returns:
         The lines of its output.
 
     Raises:
         StageError: the command failed or exceeded its time limit. The message is printed here, once per attempt.
+    """
+
+    def execute(variables: Mapping[str, str], on_line: Callable[[str], None]) -> tuple[int, None]:
+        given = {**environment(root), **variables}
+        return processes.run(list(command), directory=root, environment=given, limit_s=limit_s, on_line=on_line), None
+
+    return _attend(execute, source=source, limit_s=limit_s, show=show, **options)[0]
+
+
+def run_dvc(
+    action: str,
+    arguments: Mapping[str, Any],
+    *,
+    source: str,
+    root: Path,
+    limit_s: float,
+    show: bool = True,
+    **options: Any,
+) -> tuple[list[str], Any]:
+    """Let DVC's process do something (`flows.dvc_process`); returns the lines of its output and the result. Other
+    arguments and errors as of `run_command`."""
+
+    def execute(variables: Mapping[str, str], on_line: Callable[[str], None]) -> tuple[int, Any]:
+        with processes.working(root, environment=environment(root)) as dvc:
+            return dvc.call(action, arguments, variables=variables, limit_s=limit_s, on_line=on_line)
+
+    return _attend(execute, source=source, limit_s=limit_s, show=show, **options)
+
+
+def _attend(
+    execute: Callable[[Mapping[str, str], Callable[[str], None]], tuple[int, Any]],
+    *,
+    source: str,
+    limit_s: float,
+    show: bool,
+    beyond: StageError | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> tuple[list[str], Any]:
+    """The lines of output of what `execute` runs, and its result.
+
+    Args:
+        execute: variables and a function for each line -> exit code and result.
+        beyond: error if the time limit is exceeded; default: one that names the limit of dvc.yaml.
+        variables: added to the environment.
     """
     lines: list[str] = []
 
@@ -96,11 +131,10 @@ def run_command(
 
     with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
         message = Path(folder) / "error"
-        given = {**environment(root), **(variables or {}), ERROR_FILE: str(message)}
         try:
-            code = processes.run(list(command), directory=root, environment=given, limit_s=limit_s, on_line=relay)
+            code, result = execute({**(variables or {}), ERROR_FILE: str(message)}, relay)
             if not code:
-                return lines
+                return lines, result
             error = failure(source, code, lines, message=message.read_text("utf-8") if message.is_file() else "")
         except processes.CommandTimeoutError:
             minutes = f"{limit_s / 60:g} minutes"

@@ -12,19 +12,14 @@ import typer
 from components.cli.common import NEXT, PARAMS, DataFlags, flags
 from components.core.artifacts import read_json
 from components.core.errors import ConfigError
+from components.core.steps import LABELLED_KINDS, step
 from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
-from components.settings.registry import find_repository
+from components.settings.section import BASELINE
 from flows import retrain_command
 from flows.command import main
 from flows.execution import run_headstart
-from flows.processes import working
-from flows.repository import environment
-from flows.run import PLANNING
 from flows.terminal import terminal
-
-#: Modules of `init` and of every run.
-MODULES = ("components.cli.onboarding.command", *PLANNING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +45,7 @@ class FitFlags(DataFlags):
 @flags
 def command(options: FitFlags) -> None:
     """Train, score, register and promote; then print what is served and the next commands."""
-    root = find_repository(Path()) or Path.cwd()
-    with working(root, MODULES, environment=environment(root)):
-        fit(options, params=Path.cwd() / PARAMS)
-
-
-def fit(options: FitFlags, *, params: Path) -> None:
-    """The command, with a worker."""
+    params = Path.cwd() / PARAMS
     labelled, root = options.labelled, params.parent
     if not params.exists():
         if labelled is None:
@@ -89,7 +78,7 @@ def served(params: Path) -> list[str]:
     decisions = read_json(out / "registry" / "decision.json", made_by="the stage promote").get("decisions", {})
     lines = [""]
     for task, decision in decisions.items():
-        model = decision.get("served")
+        model, labelled = decision.get("served"), settings.data.tasks[task].kind in LABELLED_KINDS
         if model is None:
             evaluation = read_json(out / "evaluation" / task / "evaluation.json", made_by="evaluate", missing_ok=True)
             lines += [
@@ -100,26 +89,39 @@ def served(params: Path) -> list[str]:
         still = "still " if decision["alias_before"] == decision["alias_after"] else ""
         lines += [
             f"{task}: {model['system'] or 'a model'} is {still}served (version {model['version']})",
-            f"  headstart predict new.csv predictions.csv --task {task}",
-            f"  headstart serve --task {task}",
-            f"  headstart suggest --task {task} --count 50    # which texts to label next",
+            f"  {step('predict', task=task)}    # FILE: texts, as in the labelled data",
+            f"  {step('serve', task=task)}",
+            *[f"  {step('suggest', task=task)}    # which texts of FILE to label next"] * labelled,
         ]
-    return [*lines, "  headstart ui    # pages: scores, errors, a text to try"]
+    return [*lines, f"  {step('ui')}    # pages: scores, errors, a text to try"]
 
 
 def to_be_served(task: str, decision: Mapping[str, Any], evaluation: Mapping[str, Any]) -> list[str]:
-    """What to do for a model of a task to be served."""
-    rows, needed, count = (decision.get("test") or {}).get("rows"), decision.get("labels_needed"), decision.get("count")
-    more = "label more test rows"
-    if rows and needed and count:
-        more = f"label about {math.ceil((needed - count) * rows / count):,} more test rows, which would show this gain"
-    learn = max((each["artifact"]["labels"] for each in evaluation.get("systems", []) if "artifact" in each), default=0)
-    steps = [more, "label more rows to learn from" + (f" than {learn:,}" if learn else "")]
-    return [
-        *steps,
-        "check the labels: headstart check; headstart ui shows the errors",
-        f"or serve a version against the rule: headstart promote --task {task} --version NUMBER --reason WHY",
-    ]
+    """How to try the best model of a task that none is served of, what would help for this verdict, and how to serve
+    it in spite of the rule."""
+    number = (decision.get("candidate") or {}).get("version")
+    steps = [f"{step('try', task=task, version=number)}    # the best candidate, to try"] * bool(number)
+    stored = [each for each in evaluation.get("systems", []) if "artifact" in each]
+    learn = max((each["artifact"]["labels"] for each in stored), default=0)
+    if decision.get("verdict") != "reject":
+        # Not shown: a larger test split decides it.
+        needed, count = decision.get("labels_needed"), decision.get("count")
+        rows = (decision.get("test") or {}).get("rows")
+        more = "label more test rows"
+        if rows and needed and count:
+            tests = math.ceil((needed - count) * rows / count)
+            more = f"label about {tests:,} more test rows, which would show this gain"
+        steps.append(more)
+    steps.append("label more rows to learn from" + (f" than {learn:,}" if learn else ""))
+    if all(each.get("family") == BASELINE for each in stored):
+        start = "headstart init FILE --start NAME --overwrite"
+        steps.append(f"start from a published encoder: {step('starts')}; then {start}")
+    else:
+        steps.append(
+            "give the training more steps (finetune.*.auto.minutes, finetune.*.epochs), or try another encoder"
+        )
+    steps.append(f"check the labels: {step('check')}; {step('ui')} shows the errors")
+    return steps + [f"or choose it against the rule: {step('promote', task=task, version=number)}"] * bool(number)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from components.cli.common import PARAMS, ParamsFile, Task
 from components.core.artifacts import changing_data
 from components.core.environment import who
 from components.core.errors import ConfigError
+from components.core.steps import step
 from components.labelling import answers as labelling
 from components.labelling.answers import Resolve
 from components.labelling.command import merged_lines
@@ -54,13 +55,13 @@ def command(
         else:
             given, empty = labelling.read_answers(file, source, by=by or who())
             merged = labelling.merge(settings, given, task=name, resolve=cast(Resolve, resolve), new_labels=new_labels)
-            lines = list(merged_lines(merged, empty=empty))
+            lines = list(merged_lines(merged, task=name, empty=empty))
         for line in lines:
             terminal.say(line)
         if merged.batch and (tracked := tracked_by(merged.file, root=root)) is not None:
             with changing_data(root):
                 add_folder(tracked, root=root)
-            terminal.say(f"{tracked}.dvc: new version; commit it, and run `headstart retrain`")
+            terminal.say(f"{tracked}.dvc: new version; commit it, and run `{step('fit')}`")
 
 
 def tracked_by(path: Path, *, root: Path) -> Path | None:

@@ -16,7 +16,6 @@ from flows.command import main
 from flows.execution import run_headstart
 from flows.processes import working
 from flows.repository import environment
-from flows.run import PLANNING
 
 
 def command(
@@ -38,7 +37,7 @@ def command(
         if not file.is_file():
             raise ConfigError(f"{file}: does not exist; name the settings of a run with --params")
     root = find_repository(Path()) or Path.cwd()
-    with working(root, PLANNING, environment=environment(root)):
+    with working(root, environment=environment(root)):
         for file in files:
             retrain_command.command(params=file)
             for task in dict.fromkeys(task for claim in claims if claim.settings == file for task in claim.examples):

@@ -1,16 +1,12 @@
-"""DVC's status of every stage, with reasons, written as JSON: `python -m flows.plan dvc.yaml plan.json`, a process of
-its own because DVC takes locks, depends on the working directory and configures logging."""
+"""DVC's status of every stage, with reasons."""
 
 from __future__ import annotations
 
 import functools
-import json
-import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from components.core.artifacts import write_atomic
 from components.core.errors import ConfigError
 from components.pipeline import running
 from components.pipeline.identity import STAGE as IDENTITY
@@ -72,9 +68,8 @@ class Plan:
     problem: str | None = None
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
-        """Parse the content of the file that `python -m flows.plan` writes."""
-        raw: dict[str, Any] = json.loads(text)
+    def of(cls, raw: dict[str, Any]) -> Plan:
+        """The plan of the dictionary that a process for DVC answers with."""
         stages: list[dict[str, Any]] = [
             {key: tuple(value) if isinstance(value, list) else value for key, value in stage.items()}
             for stage in raw.pop("stages")
@@ -273,7 +268,3 @@ def _data(repo: Any) -> str:
         return "changed"
     (stage,) = repo.stage.load_all(f"{DATA}.dvc")
     return "changed" if stage.status() else "same"
-
-
-if __name__ == "__main__":
-    write_atomic(Path(sys.argv[2]), json.dumps(asdict(compute_plan(Path(sys.argv[1])))))

@@ -4,8 +4,8 @@ stage's process running and writing."""
 import codecs
 import contextlib
 import io
+import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -14,14 +14,17 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from subprocess import Popen
 from typing import IO, Any
 
 import psutil
 
+from components.cli.entry import STAGES
+from flows import warm
 from flows.bound import bound
-from flows.worker import Fork, Worker, can_execute
 
 #: Seconds between SIGTERM and SIGKILL. Ray's driver needs about 3 to shut down.
 GRACE_S = 10.0
@@ -31,13 +34,12 @@ POLL_S = 0.2
 PIPE_BYTES = 2**20
 #: Environment variable that every process of a run inherits: the pid of the run's process, and the repository.
 MARK = "HEADSTART_RUN"
-#: The worker of the run, if there is one. It executes the commands of the main thread.
-WORKERS: list[Worker] = []
+#: DVC of the run, if there is one.
+RUNS: list["Dvc"] = []
 #: Set while the commands of other threads have to end.
 STOPPING = threading.Event()
 
-
-Process = Popen[bytes] | Fork
+Process = Popen[bytes] | BaseProcess
 
 
 class CommandTimeoutError(Exception):
@@ -78,28 +80,34 @@ def run(
             os.close(writing)
         deadline = time.monotonic() + limit_s
         output = _Output(pipe.fileno(), on_line)
+        ending = [process.sentinel] if isinstance(process, BaseProcess) else []
         try:
             # The pipe is read in this thread: a reader thread may get too little time to read everything before the
             # end of the process is noticed.
-            while process.poll() is None:
+            while code_of(process) is None:
                 if time.monotonic() > deadline:
                     raise CommandTimeoutError
                 if STOPPING.is_set() and not in_main_thread():
                     raise CommandStoppedError
-                output.read(wait_s=POLL_S)
+                output.wait(ending)
         finally:
-            end_session(process.pid)
-            process.poll()
+            end_session(process.pid or 0)
+            code = code_of(process)
         output.drain()
-    assert process.returncode is not None
-    return process.returncode
+    assert code is not None
+    return code
+
+
+def code_of(process: Process) -> int | None:
+    """The exit code of a process; None while it runs."""
+    return process.exitcode if isinstance(process, BaseProcess) else process.poll()
 
 
 def _started(command: Sequence[str], *, directory: Path, environment: Mapping[str, str], output: int) -> Process:
-    """A process in a session of its own: a fork of the run's worker, or of this process."""
-    if WORKERS and in_main_thread() and can_execute(command):
-        with contextlib.suppress(OSError):
-            return WORKERS[-1].start(command, directory=directory, environment=environment, output=output)
+    """A process in a session of its own; of the run's server for a command of `headstart`."""
+    if warm.is_serving() and [*command[:3]] == [sys.executable, "-m", warm.CLI]:
+        options: dict[str, Any] = {"directory": directory, "environment": environment}
+        return warm.start(warm.CLI, command[3:], **options, output=output, errors=output)
     return subprocess.Popen(
         command,
         cwd=directory,
@@ -111,21 +119,115 @@ def _started(command: Sequence[str], *, directory: Path, environment: Mapping[st
     )
 
 
+class Dvc:
+    """DVC for a run: a process (`flows.dvc_process`) that does one thing after the other for the thread that has made
+    this object. It is started by the first call, and again after its end."""
+
+    def __init__(self, root: Path, *, environment: Mapping[str, str], stages: warm.Stages | None) -> None:
+        self._root, self._environment, self._stages = root, dict(environment), stages
+        self._thread = threading.get_ident()
+        self._process: Popen[bytes] | None = None
+
+    def is_usable(self) -> bool:
+        return self._thread == threading.get_ident()
+
+    def call(
+        self,
+        action: str,
+        arguments: Mapping[str, Any],
+        *,
+        variables: Mapping[str, str],
+        limit_s: float,
+        on_line: Callable[[str], None],
+    ) -> tuple[int, Any]:
+        """Exit code and result of an action of `flows.dvc_process`; lines of output as of `run`.
+
+        Args:
+            variables: added to the environment of stages.
+
+        Raises:
+            CommandTimeoutError: the action took longer than `limit_s` seconds; all of its processes have ended.
+        """
+        self._start()
+        assert self._process is not None
+        self._output.on_line = on_line
+        given = {**variables}
+        if self._stages is not None and warm.is_serving():
+            given[STAGES] = self._stages.address
+        deadline = time.monotonic() + limit_s
+        try:
+            with contextlib.suppress(OSError):
+                self._socket.sendall(json.dumps([action, arguments, given]).encode() + b"\n")
+            ready: list[Any] = []
+            while self._socket not in ready:
+                if time.monotonic() > deadline:
+                    raise CommandTimeoutError
+                ready = self._output.wait([self._socket, *(self._stages.sources() if self._stages else ())])
+                for session in self._stages.attend(ready) if self._stages else ():
+                    end_session(session)
+            answer = self._answers.readline()
+            # What the command of a stage has left.
+            end(each for each in members(self._process.pid) if each.pid != self._process.pid)
+            self._output.drain()
+        except BaseException:
+            self.close()
+            raise
+        if answer:
+            code, result = json.loads(answer)
+            return code, result
+        code = self._process.wait()
+        self.close()
+        return code, None
+
+    def _start(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        self._socket, there = socket.socketpair()
+        self._answers = self._socket.makefile("rb")
+        reading, writing = os.pipe()
+        self._pipe = os.fdopen(reading, "rb", buffering=0)
+        with there, os.fdopen(writing, "wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "flows.dvc_process", str(there.fileno()), str(os.getpid())],
+                cwd=self._root,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[there.fileno()],
+            )
+        self._output = _Output(reading, lambda line: None)
+
+    def close(self) -> None:
+        """End it, with the stage that it runs."""
+        if self._process is None:
+            return
+        for session in (self._process.pid, *(self._stages.sessions() if self._stages else ())):
+            end_session(session)
+        self._process.wait()
+        if self._stages is not None:
+            self._stages.attend(())
+        for each in (self._answers, self._socket, self._pipe):
+            each.close()
+        self._process = None
+
+
 @contextlib.contextmanager
-def working(root: Path, modules: Sequence[str], *, environment: Mapping[str, str]) -> Iterator[None]:
-    """A block whose commands are executed by a worker, the one of an outer block if there is one; on Linux, if this is
-    the main thread."""
-    if WORKERS or sys.platform != "linux" or not in_main_thread():
-        yield
+def working(root: Path, *, environment: Mapping[str, str]) -> Iterator["Dvc"]:
+    """A block with a process for DVC, the one of an outer block if there is one."""
+    if RUNS and RUNS[-1].is_usable():
+        yield RUNS[-1]
         return
-    worker = Worker(root, environment)
-    worker.prepare(modules)
-    WORKERS.append(worker)
-    try:
-        yield
-    finally:
-        WORKERS.remove(worker)
-        worker.close()
+    with warm.stages() as stages:
+        dvc = Dvc(root, environment=environment, stages=stages)
+        RUNS.append(dvc)
+        try:
+            yield dvc
+        finally:
+            RUNS.remove(dvc)
+            dvc.close()
 
 
 def in_main_thread() -> bool:
@@ -133,26 +235,17 @@ def in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def prepare(modules: Sequence[str]) -> None:
-    """Let the worker import the modules of stages while it has nothing to do."""
-    for worker in WORKERS:
-        # A worker that has ended: its commands are processes of their own.
-        with contextlib.suppress(OSError):
-            worker.prepare(modules)
-
-
-def connect(
-    command: Sequence[str], *, directory: Path, environment: Mapping[str, str]
-) -> tuple[socket.socket, Process]:
+def connect(module: str, *, directory: Path, environment: Mapping[str, str]) -> tuple[socket.socket, Process]:
     """Start a Python module beside the commands of the run; returns a socket, whose other end is its standard output,
-    and the process."""
+    and the process, which goes on for some time if this one is killed."""
     here, there = socket.socketpair()
     with there:
-        options: dict[str, Any] = {"directory": directory, "environment": environment}
-        for worker in WORKERS:
-            with contextlib.suppress(OSError):
-                return here, worker.start(command, **options, output=there.fileno(), background=True)
-        return here, start(command, **options, log=there.fileno(), number=signal.SIGTERM)
+        output = there.fileno()
+        if warm.is_serving():
+            options: dict[str, Any] = {"directory": directory, "environment": environment}
+            return here, warm.start(module, (), **options, output=output, errors=output, bound=False)
+        command = [sys.executable, "-m", module]
+        return here, start(command, directory=directory, environment=environment, log=output, number=signal.SIGTERM)
 
 
 def start(
@@ -198,35 +291,40 @@ class _Output:
     """Reads a pipe without blocking and splits its text into lines."""
 
     def __init__(self, pipe: int, on_line: Callable[[str], None]) -> None:
+        self.on_line = on_line
         self._pipe = pipe
-        self._on_line = on_line
         self._decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
         self._rest = ""
         self._closed = False
-        self._poll = select.poll()
-        self._poll.register(pipe, select.POLLIN)
 
-    def read(self, *, wait_s: float) -> int:
-        """Pass on the lines in the pipe, waiting at most `wait_s` seconds for data; returns the number of bytes."""
-        if self._closed:
+    def wait(self, others: Sequence[Any] = (), *, wait_s: float = POLL_S) -> list[Any]:
+        """Pass on the lines in the pipe, waiting at most `wait_s` seconds for them or one of the others; returns what
+        is ready."""
+        sources = [*others, *([] if self._closed else [self._pipe])]
+        if not sources:
             time.sleep(wait_s)
-            return 0
-        if not self._poll.poll(1000 * wait_s):
-            return 0
+        ready = wait(sources, wait_s)
+        if self._pipe in ready:
+            self._read()
+        return ready
+
+    def _read(self) -> int:
+        """Pass on lines; returns the number of bytes."""
         data = os.read(self._pipe, 2**16)
         self._closed = not data
         *lines, self._rest = (self._rest + self._decoder.decode(data, final=self._closed)).split("\n")
         for line in lines:
-            self._on_line(line)
+            self.on_line(line)
         return len(data)
 
     def drain(self) -> None:
         """Pass on the lines that an ended process has left: at most `PIPE_BYTES`, because a daemon may keep writing."""
         left = PIPE_BYTES
-        while left > 0 and (read := self.read(wait_s=0)):
-            left -= read
+        while left > 0 and not self._closed and wait([self._pipe], 0):
+            left -= self._read()
         if self._rest:
-            self._on_line(self._rest)
+            self.on_line(self._rest)
+            self._rest = ""
 
 
 def members(session: int) -> list[psutil.Process]:

@@ -23,6 +23,8 @@ from flows.processes import end, is_alive, mark, orphans
 
 STATE = ".headstart"
 PARAMS = "params.yaml"
+#: The module of a run's process for DVC.
+DVC = "flows.dvc_process"
 #: Start times of processes are relative to the time of boot, which the kernel reports in whole seconds.
 START_PRECISION_S = 1.0
 
@@ -163,7 +165,7 @@ def _holds(pid: int, written: float) -> bool:
     """Whether the process with this pid is a live DVC process that was running when the table was written."""
     try:
         process = psutil.Process(pid)
-        is_dvc = any("dvc" in Path(argument).parts for argument in process.cmdline())
+        is_dvc = any(argument == DVC or "dvc" in Path(argument).parts for argument in process.cmdline())
         return is_dvc and is_alive(process) and process.create_time() <= written + START_PRECISION_S
     except psutil.Error:
         return False

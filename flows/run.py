@@ -40,8 +40,8 @@ IMPORT_S, DRIFT_S = 6 * 3600.0, 1800.0
 #: MLflow's stores of a local database, and the state of the registry at the end of the last run.
 STORES = "components.registry.tracking.local_stores"
 RECORD = "registry.json"
-#: Modules of every run.
-PLANNING = ("flows.plan", "components.pipeline.identity")
+#: Modules of the commands of every run.
+COMMANDS = ("components.cli.main", "components.pipeline.identity")
 #: Free space that must remain beside the estimate of a run's outputs.
 SPARE_BYTES = 10**9
 
@@ -60,7 +60,7 @@ BEGUN: dict[Path, Begun] = {}
 
 @contextmanager
 def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
-    """Hold the lock of a settings file's repository, start the worker, and compute the plan.
+    """Hold the lock of a settings file's repository, start DVC's process, and compute the plan.
 
     Raises:
         ConfigError: the settings file or dvc.yaml is wrong.
@@ -70,7 +70,7 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
         terminal.say(f"made {made} for the versions of data and models", source="init", stays=True)
     with (
         locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say),
-        working(root, PLANNING, environment=environment(root)),
+        working(root, environment=environment(root)),
     ):
         bring(file, root=root)
         check_drift(file, root=root)
@@ -248,10 +248,10 @@ def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:
 
 
 def modules_of(plan: Plan, *, params: Path) -> list[str]:
-    """The modules of the stages that would run, and MLflow's for a local database, which it would import later."""
+    """The modules of the commands and stages that would run, and MLflow's for a local database."""
     modules = dict.fromkeys(STAGES[stage.group].module for stage in upcoming(plan) if stage.group in STAGES)
     local = modules and load_params(params).registry.address.startswith(SQLITE)
-    return [*modules, *([STORES] if local else [])]
+    return [*COMMANDS, *modules, *([STORES] if local else [])]
 
 
 def wanted(plan: Plan) -> list[Stage]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from components.cluster.session import session
 from components.core.artifacts import changing_data
 from components.core.errors import ConfigError
 from components.core.measurements import FILE
@@ -23,14 +24,15 @@ from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.stages import DISTRIBUTED
 from components.settings.loading import load_params
 from components.settings.params import Params
-from flows import processes, summary
-from flows.execution import DVC, add_folder, read_plan, run_command, run_headstart, say
+from flows import processes, summary, warm
+from flows.execution import DVC, add_folder, read_plan, run_command, run_dvc, run_headstart, say
 from flows.flow_run import log
 from flows.plan import Plan, Stage
-from flows.repository import data_to_pull, find_root, locked, pipeline_of
+from flows.repository import data_to_pull, environment, find_root, locked, pipeline_of
 from flows.run import (
     AFTERWARDS,
     BEGUN,
+    STORES,
     begin,
     check_space,
     conclude,
@@ -177,7 +179,8 @@ def run_pipeline(file: Path, *, engine: Engine, rebuild: bool = False) -> dict[s
         monitored(file, root=run.root) as monitor,
     ):
         plan = run.plan
-        processes.prepare(modules_of(plan, params=file))
+        if upcoming(plan, settled=registry_is_unchanged(file, root=run.root)):
+            warm.serve(modules_of(plan, params=file), environment(run.root))
         if has_changes(plan):
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
             run_headstart("check", "--params", str(file.relative_to(run.root)), source="check", root=run.root)
@@ -195,7 +198,9 @@ def run_pipeline(file: Path, *, engine: Engine, rebuild: bool = False) -> dict[s
         monitor.expect(spending.remaining)
         if ahead:
             terminal.say(str(spending.remaining), source="run", stays=True)
-        done = run_stages(plan, root=run.root, engine=engine, monitor=monitor, settled=settled, spending=spending)
+        # It starts beside the stages before the first training.
+        with session(spending.params.cluster, needed=any(stage.group in DISTRIBUTED for stage in ahead)):
+            done = run_stages(plan, root=run.root, engine=engine, monitor=monitor, settled=settled, spending=spending)
         conclude(done, spending.params, monitor, file=file, root=run.root)
         terminal.say(f"run:     {monitor.name} ({monitor.id})")
         return done
@@ -211,7 +216,11 @@ def act_on_registry(params: Path, *, engine: Engine) -> None:
     file = params.resolve()
     root = find_root(file.parent)
     announce()
-    with locked(root, what=f"promote {params}", say=terminal.say):
+    with (
+        locked(root, what=f"promote {params}", say=terminal.say),
+        processes.working(root, environment=environment(root)),
+    ):
+        warm.serve([STORES], environment(root))
         plan = read_plan(pipeline_of(file, root=root), root=root)
         plan.refuse_problem()
         for stage in plan.stages:
@@ -344,8 +353,6 @@ def reproduce(stage: Stage, root: Path) -> str:
     terminal.begin(stage.name, reasons=stage.reasons, usual_s=usual)
     for reason in stage.reasons[:3]:
         log(f"reason: {reason}")
-    # DVC holds its lock while it hashes the outputs of another stage.
-    command = (*DVC, "--wait-for-lock", "repro", "--single-item", *(["--force"] if stage.force else []), stage.address)
     left = math.inf if stage.budget_until is None else stage.budget_until - time.monotonic()
     stop = BudgetError(
         f"{stage.name}: stopped, because the run has used up its budget (params.yaml: budget); "
@@ -353,7 +360,13 @@ def reproduce(stage: Stage, root: Path) -> str:
     )
     limit_s, beyond = (left, stop) if left < stage.limit_s else (stage.limit_s, None)
     variables = {FILE: stage.measurements} if stage.measurements else {}
-    lines = run_command(command, source=stage.name, root=root, limit_s=limit_s, beyond=beyond, variables=variables)
+    options = {"source": stage.name, "root": root, "limit_s": limit_s, "beyond": beyond, "variables": variables}
+    if processes.in_main_thread():
+        lines, _ = run_dvc("reproduce", {"stage": stage.address, "force": stage.force}, **options)
+    else:
+        # Beside other stages. DVC holds its lock while it hashes their outputs.
+        forced = ["--force"] if stage.force else []
+        lines = run_command((*DVC, "--wait-for-lock", "repro", "--single-item", *forced, stage.address), **options)
     return next((name for text, name in OUTCOMES.items() if any(map(text.match, lines))), "Completed")
 
 

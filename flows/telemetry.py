@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -184,9 +183,8 @@ class Monitor:
             return
         from components.pipeline.telemetry import process_of
 
-        command = [sys.executable, "-m", "components.pipeline.telemetry"]
         self._connection, self._process = processes.connect(
-            command, directory=self.root, environment=environment(self.root)
+            "components.pipeline.telemetry", directory=self.root, environment=environment(self.root)
         )
         self._send(
             "begin",

@@ -3,9 +3,8 @@
 The systems are the same as in a run of the pipeline: words models and, with a start, a head on the frozen encoder and
 the encoder's ways to learn (`method: auto`). All are compared by cross-validation within the labels, whose folds keep
 copies and groups together. The first system is kept that is not worse than the best one by more than one standard
-error: the fine-tuned encoder, then words models and the frozen encoder, the simplest first. A sentence encoder whose
-vocabulary suits the language may be worse by two. The score of the report comes from predictions by systems that were
-chosen without the row's fold.
+error: the fine-tuned encoder, then words models and the frozen encoder, the simplest first. The score of the report
+comes from predictions by systems that were chosen without the row's fold.
 """
 
 import contextlib
@@ -50,9 +49,6 @@ TASK: Final = "task"
 START: Final = "pretrained"
 #: Folder of the chosen model in the working folder.
 CHOSEN: Final = "chosen"
-#: A system replaces a fine-tuned sentence encoder that suits the language only if it is better by this number of
-#: standard errors. In nearly every cell of `benchmarks/few_labels.py` such an encoder is better than words models.
-ENCODER_ERRORS: Final = 2.0
 #: Texts without labels that words models are fitted on.
 FOR_WORDS = 25_000
 #: Seconds below which a limit of time leaves out the start: importing what trains it takes some.
@@ -226,16 +222,13 @@ class _Work:
         collected: list[tuple[_Candidate, Vectors]] = []
         tried: list[Tried] = []
         output = self.folder / "finetuned" / TASK / "baselines"
-        stages, errors = [baseline(BaselineJob(examples=self.examples, output=output, unlabelled=self.free))], 1.0
+        stages = [baseline(BaselineJob(examples=self.examples, output=output, unlabelled=self.free))]
         if start is not None:
             try:
                 if facts.kind in WITH_WORDS and seconds_left() < LEAST_SECONDS:
                     raise OutOfTimeError
                 stages.append(self._finetune(start, minutes=minutes))
-                warnings = self._warnings(start)
-                notes = [*notes, *warnings]
-                if not warnings and is_sentence_encoder(self._encoder(start)[1]):
-                    errors = ENCODER_ERRORS
+                notes = [*notes, *self._warnings(start)]
             except OutOfTimeError:
                 clock().left_out.append(f"the start {Path(start).name}")
         for output in stages:
@@ -246,7 +239,7 @@ class _Work:
                 several = [predicted[(name, *candidate.run[1:])] for name in candidate.systems]
                 collected.append((candidate, choose(scoring, train, several, folds=folds).answers))
         collected.sort(key=lambda entry: entry[0].cost != FINE_TUNED)
-        choice = choose(scoring, train, [answers for _, answers in collected], folds=folds, errors=errors)
+        choice = choose(scoring, train, [answers for _, answers in collected], folds=folds)
         best, _ = collected[choice.index]
         report = Report(
             kind=facts.kind,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from components.cluster import ray_cluster
+from components.cluster import ray_cluster, session
 
 #: On a busy machine a node may not start within the 30 seconds that Ray allows.
 ATTEMPTS = 3
@@ -25,8 +25,7 @@ def connected_nodes(nodes: Sequence[Mapping[str, Any]], *, monkeypatch: pytest.M
             processors and is not among them.
         monkeypatch: of the test.
     """
-    # Ray would start a process per processor that it is told of, many more than there are.
-    for name, value in (ray_cluster.RAY_ENVIRONMENT | {"RAY_prestart_worker_first_driver": "0"}).items():
+    for name, value in session.RAY_ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     if "RAY_AUTH_MODE" not in os.environ:
         # For the rest of the process: Ray reads the mode once.
@@ -34,7 +33,7 @@ def connected_nodes(nodes: Sequence[Mapping[str, Any]], *, monkeypatch: pytest.M
     import ray
     from ray.cluster_utils import Cluster
 
-    store = {"object_store_memory": ray_cluster.OBJECT_STORE_BYTES}
+    store = {"object_store_memory": session.OBJECT_STORE_BYTES}
     for attempt in range(1, ATTEMPTS + 1):
         started = Cluster()
         try:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ import pytest
 import torch
 
 from components.cluster import launcher as cluster
-from components.cluster import ray_cluster, work
+from components.cluster import ray_cluster, session, work
 from components.cluster.distributed import Worker
 from components.core import threads
 from components.core.clock import OutOfTimeError, until
@@ -249,6 +250,54 @@ def one_cluster() -> Iterator[None]:
         yield
 
 
+def test_no_session_starts_that_nobody_needs(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv(session.SESSION, raising=False)
+    monkeypatch.setattr(session.subprocess, "Popen", lambda *_, **__: pytest.fail("a session starts"))
+    with session.session(ClusterSettings(), needed=False), session.session(LOCAL):
+        assert session.SESSION not in os.environ
+    with session.session(ClusterSettings(address="head:6379")):
+        pass
+    monkeypatch.setenv(session.SESSION, "of an outer block")
+    with session.session(ClusterSettings()):
+        assert os.environ[session.SESSION] == "of an outer block"
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("import time; time.sleep(600)", "within 1 seconds"),
+        ("open(FILE, 'w').write('{\"address\": \"\", \"error\": \"no room\"}')", "(no room)"),
+    ],
+)
+def test_a_training_goes_on_here_if_ray_does_not_start(command, reason, tmp_path, monkeypatch, capfd):
+    """With one sentence, and without a traceback; several workers cannot."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv(session.SESSION, raising=False)
+    monkeypatch.setattr(session, "START_S", 1.0)
+    monkeypatch.setattr(session, "END_S", 0.1)
+    popen, started = subprocess.Popen, []
+
+    def start(arguments, **options):
+        code = command.replace("FILE", repr(arguments[-1]))
+        started.append(popen([sys.executable, "-c", code], **options))
+        return started[-1]
+
+    monkeypatch.setattr(session.subprocess, "Popen", start)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=None))
+    settings = ClusterSettings(storage=str(tmp_path / "checkpoints"))
+    cluster.launch(tell, tmp_path, settings=settings)
+    assert (tmp_path / "0").read_text() == "1 cpu"
+    output = capfd.readouterr()
+    assert output.err == ""
+    assert output.out == (
+        f"Ray has not started {reason}; the training runs in the process of the stage, with the same result\n"
+    )
+    assert started[0].poll() is not None
+    with pytest.raises(TrainingError, match="Ray has not started"):
+        cluster.launch(tell, tmp_path, settings=settings.model_copy(update={"workers": 2}))
+
+
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_inputs(tmp_path_factory.mktemp("inputs"))
@@ -388,6 +437,43 @@ def test_an_error_of_one_worker_ends_all(tmp_path):
         cluster.launch(fail_on_the_last, "tokens: damaged; run the stage again", settings=on_ray(tmp_path, workers))
 
 
+CONNECTED = """
+import sys
+from pathlib import Path
+from components.cluster import launcher as cluster, ray_cluster
+from components.settings.cluster import ClusterSettings
+from tests.test_cluster import tell
+for name in sys.argv[1:]:
+    Path(name).mkdir()
+    cluster.launch(tell, Path(name), settings=ClusterSettings())
+with ray_cluster.connected(ClusterSettings()):
+    import ray
+    print(ray.get_runtime_context().gcs_address)
+"""
+
+
+@pytest.mark.slow
+def test_the_processes_of_a_run_share_a_session_that_ends_with_it(tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv(session.SESSION, raising=False)
+    monkeypatch.chdir(tmp_path)
+    addresses = []
+    with session.session(ClusterSettings()):
+        with session.session(ClusterSettings()):
+            for name in ("first", "second"):
+                command = [sys.executable, "-c", CONNECTED, name]
+                environment = os.environ | {"PYTHONPATH": session.python_path()}
+                done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
+                assert (done.returncode, done.stderr) == (0, "")
+                assert (tmp_path / name / "0").read_text() == "1 cpu"
+                addresses.append(done.stdout)
+        head = json.loads(Path(os.environ[session.SESSION]).read_text())["address"]
+    assert addresses == [f"{head}\n"] * 2
+    host, _, port = head.partition(":")
+    with pytest.raises(OSError), socket.create_connection((host, int(port)), timeout=5):
+        pass
+
+
 def trip(_: str, worker: Worker) -> None:
     raise KeyError("a defect")
 
@@ -436,18 +522,15 @@ def test_an_error_on_ray_cancels_pending_items(tmp_path):
     assert not (tmp_path / "999").exists()
 
 
-#: A driver whose raylet ends before `ray.shutdown`.
+#: A driver whose session ends before it.
 ORPHAN = """
 import os, sys, time
 while os.getppid() == int(sys.argv[1]):
     time.sleep(0.01)
-from components.cluster import launcher as cluster, ray_cluster
+from components.cluster import ray_cluster, session
 from components.settings.cluster import ClusterSettings
 with ray_cluster.connected(ClusterSettings()):
-    import ray
-    raylet = ray._private.worker._global_node.all_processes["raylet"][0].process
-    raylet.kill()
-    raylet.wait()
+    pass
 print("ended")
 """
 

@@ -68,7 +68,7 @@ LAYERS = (
 )  # fmt: skip
 #: Libraries that one module or package imports.
 OWNERS = {
-    "ray": "components.cluster.ray_cluster",
+    "ray": "components.cluster",
     "mlflow": "components.registry.tracking",
     "boto3": "components.cluster.storage",
 }

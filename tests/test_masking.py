@@ -2,7 +2,7 @@
 
 import pytest
 
-from components.core.masking import masked, masked_json, masked_values
+from components.core.masking import masked, masked_json, masked_parts, masked_values
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,18 @@ def test_secrets_of_the_environment(monkeypatch):
     assert masked("rejected abcdefgh1234 for a text in /a/working/directory") == (
         "rejected *** for a text in /a/working/directory"
     )
+
+
+def test_a_secret_of_digits_leaves_numbers_and_json_as_they_are(monkeypatch):
+    monkeypatch.setenv("DB_PASSWORD", "12345678")
+    value = {"rows": 12345678, "path": "data/12345678.csv", "list": [12345678, True, None]}
+    assert masked_json(value) == {"rows": 12345678, "path": "data/***.csv", "list": [12345678, True, None]}
+
+
+def test_only_the_free_text_of_a_record_is_masked(monkeypatch):
+    monkeypatch.setenv("DB_PASSWORD", "rollback")
+    record = {"action": "rollback", "facts": {"reasons": ["no rollback", {"note": "rollback"}], "names": ["rollback"]}}
+    assert masked_parts(record, {"reasons"}) == {
+        "action": "rollback",
+        "facts": {"reasons": ["no ***", {"note": "***"}], "names": ["rollback"]},
+    }

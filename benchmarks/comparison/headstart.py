@@ -164,7 +164,6 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     from components.pipeline.jobs import out
     from components.pipeline.stages import STAGES
     from components.settings.loading import load_params
-    from headstart.fitting import ENCODER_ERRORS
 
     imports = processor_seconds()
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[draw % len(os.sched_getaffinity(0))]})
@@ -216,8 +215,7 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     published = params.pretrain[family].source is not None
     values.sort(key=lambda entry: not (published and entry[0] == "finetune"))
     scoring = scoring_for(facts.kind, facts.labels)
-    errors = ENCODER_ERRORS if published and SETS[name].source.get("language", "en") == "en" else 1.0
-    stage, chosen, _ = values[choose(scoring, rows, [answers for *_, answers in values], errors=errors).index]
+    stage, chosen, _ = values[choose(scoring, rows, [answers for *_, answers in values]).index]
     answers = read_answers(cell / stage, "test")[chosen["system"], budget, draw]
     details = {
         "chosen": chosen["system"],

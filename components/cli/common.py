@@ -51,6 +51,7 @@ class DataFlags:
     kind: Annotated[str, typer.Option(help="Kind of task, such as classification or regression.")] = ""
     label_separator: Annotated[str, typer.Option(help="Separator of several labels in one text.")] = ""
     no_label: Annotated[str, typer.Option(help="drop: rows without a label are left out; refuse: an error.")] = ""
+    scheme: Annotated[str, typer.Option(help="Scheme of tags: bio, iob1, iobes or none; guessed by default.")] = ""
     encoding: Annotated[str, typer.Option(help="Encoding of the file, such as cp1252; guessed by default.")] = ""
     delimiter: Annotated[str, typer.Option(help="Separator of the columns of csv; guessed by default.")] = ""
     header: Annotated[bool | None, typer.Option(help="Whether the first line names the columns.")] = None

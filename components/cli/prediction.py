@@ -47,6 +47,7 @@ class PredictFlags:
     source: Path
     output: Path
     task: Task = ""
+    version: Annotated[str, typer.Option(help="Number of a version to try; the champion by default.")] = ""
     column: Columns = field(default_factory=list)
     overwrite: Overwrite = False
     strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False
@@ -88,7 +89,9 @@ def predict(options: PredictFlags) -> None:
             output.parent.mkdir(parents=True, exist_ok=True)
             # Next to the output, where a node of a cluster finds it and the next run removes it after a kill.
             folder = stack.enter_context(partial_path(output.with_name(f"{output.name}.model"), folder=True))
-        version, bundle = stack.enter_context(fetched_champion(settings.registry, name, directory=folder))
+        version, bundle = stack.enter_context(
+            fetched_champion(settings.registry, name, number=options.version, directory=folder)
+        )
         # Workers have another working directory.
         log = partial(logged, task=name, settings=settings.drift, folder=traffic_folder().absolute())
         threshold = None if error is None else threshold_of(bundle, error, what=version.label)

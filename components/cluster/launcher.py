@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from components.cluster import ray_cluster
 from components.cluster.placement import HIDDEN_GPUS, UNKNOWN_GPU, VISIBLE_GPUS, Node, check_gpus, plan_runs
+from components.cluster.session import SessionError, address_of
 from components.core import threads
 from components.core.clock import check_time, clock, seconds_left, until
 from components.core.environment import variables
@@ -58,9 +59,14 @@ def launch(
     TrainingError: workers died more than `RETRIES` times, or the cluster cannot be reached; and what `function` raises.
     """
     if settings.launcher == "ray":
-        ray_cluster.launch(function, job, settings=settings, rows=rows, progress=progress, retries=RETRIES)
-        return
-    if settings.workers not in ("auto", 1):
+        try:
+            ray_cluster.launch(function, job, settings=settings, rows=rows, progress=progress, retries=RETRIES)
+            return
+        except SessionError as error:
+            if settings.workers not in ("auto", 1):
+                raise
+            print(f"{error}; the training runs in the process of the stage, with the same result", flush=True)
+    elif settings.workers not in ("auto", 1):
         raise ConfigError(
             f"cluster.workers: the local launcher runs 1 worker, not {settings.workers}; set cluster.launcher: ray"
         )
@@ -92,7 +98,7 @@ def map_parallel(
     """
     check_time()
     pending, end = dict(enumerate(items)), clock().end
-    if settings.launcher == "ray" and ray_cluster.address_of(settings) != "local":
+    if settings.launcher == "ray" and address_of(settings) != "local":
         yield from ray_cluster.map_parallel(function, pending, settings=settings, gpu_bytes=gpu_bytes, retries=RETRIES)
         return
     gpus = [] if gpu_bytes is None else _visible_gpus()

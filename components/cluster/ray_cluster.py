@@ -1,9 +1,8 @@
-"""Launchers on Ray, the only module that imports ray. Nodes need no checkout and no disk in common: Ray distributes
-this package, and nodes copy the inputs that they lack (`components.cluster.inputs`)."""
+"""Launchers on Ray. Nodes need no checkout and no disk in common: Ray distributes this package, and nodes copy the
+inputs that they lack (`components.cluster.inputs`)."""
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import sys
@@ -20,12 +19,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from components.cluster.inputs import Input, find_inputs, on_this_node, relocated
-from components.cluster.placement import HIDDEN_GPUS, UNKNOWN_GPU, Node, check_gpus, plan_runs, plan_workers
+from components.cluster.placement import (
+    HIDDEN_GPUS,
+    UNKNOWN_GPU,
+    Node,
+    WorkerPlan,
+    check_gpus,
+    plan_runs,
+    plan_workers,
+)
+from components.cluster.session import SessionError, address_of, prepare, python_path, session, session_address
 from components.cluster.work import fetch_input, mark_folder, mark_of, publish_inputs
 from components.core import errors, threads
 from components.core.errors import ClusterUnavailableError, ConfigError, HeadstartError, TrainingError
 from components.core.measurements import run_id
-from components.core.processors import cores
 from components.settings.cluster import ClusterSettings
 
 if TYPE_CHECKING:
@@ -38,8 +45,6 @@ Result = TypeVar("Result")
 PROGRESS_SECONDS = 0.5
 #: Seconds for which a run waits for the GPUs of `cluster.gpus`; a cloud starts a node within minutes.
 GPU_WAIT_S = 900.0
-#: Size of the object store, slightly above Ray's minimum (75 MiB), because it holds no large objects.
-OBJECT_STORE_BYTES = 80 * 2**20
 
 #: Prefix of the resource by which Ray names the type of a node's GPUs, and the memory of the types in gigabytes
 #: (`ray.util.accelerators`); `A100` may be either size.
@@ -58,68 +63,46 @@ GPU_GIGABYTES = {
     "B200": 180,
 }
 
-#: Environment variables, set before ray is imported unless the user has set them. Ray Train's variables save seconds at
-#: every start.
-RAY_ENVIRONMENT = {
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
-    "RAY_TRAIN_ENABLE_STATE_ACTOR_RECONCILIATION": "0",
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-    "RAY_TRAIN_METRICS_ENABLED": "0",
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # With Ray's default of 15, Ray's own processes would have priority over training.
-    "RAY_worker_niceness": "0",
-}
-
 
 @contextmanager
 def connected(settings: ClusterSettings) -> Iterator[None]:
-    """A connection to a Ray cluster: the existing connection, else the cluster at the address, else (`local`) a new
-    cluster on this machine.
+    """A connection to a Ray cluster: the existing connection, else the cluster at the address, else (`local`) the
+    session of the run, or a new one.
 
     Raises:
+        SessionError: no session starts on this machine.
         TrainingError: no cluster can be reached at the address.
     """
-    for name, value in RAY_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
     address = address_of(settings)
     local = address == "local"
-    if local and "RAY_AUTH_MODE" not in os.environ:
-        # A random token: other users of this machine cannot reach the cluster, and no stale cluster is joined.
-        os.environ["RAY_AUTH_MODE"] = "token"
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-    # Otherwise a driver whose parent is process 1 (in a container, or after its shell has ended) takes the end of the
-    # raylet for the end of its parent, and exits with code 1 and without a message during `ray.shutdown`.
-    os.environ.setdefault("RAY_RAYLET_PID", str(os.getpid()))
+    prepare(local=local)
     import ray
 
     if ray.is_initialized():
         yield
         return
-    options: dict[str, Any] = (
-        {"num_cpus": cores(), "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False} if local else {}
-    )
-    try:
-        ray.init(
-            address=address,
-            runtime_env=_code(local=local),
-            job_config=ray.job_config.JobConfig(metadata={"headstart_run": run_id()}),
-            logging_level="WARNING",
-            # Workers print only Ray's own messages; progress and errors have their own channel.
-            log_to_driver=False,
-            **options,
-        )
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        kind = ClusterUnavailableError if isinstance(error, ConnectionError) else TrainingError
-        raise kind(
-            f"cluster.address {address}: no Ray cluster can be reached ({error}); start it, or set "
-            "cluster.address: local"
-        ) from error
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    with session(settings, needed=local):
+        try:
+            ray.init(
+                address=session_address() if local else address,
+                runtime_env=_code(local=local),
+                job_config=ray.job_config.JobConfig(metadata={"headstart_run": run_id()}),
+                logging_level="WARNING",
+                # Workers print only Ray's own messages; progress and errors have their own channel.
+                log_to_driver=False,
+            )
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            if local:
+                raise SessionError(f"Ray does not answer ({_last_line(error)})") from error
+            kind = ClusterUnavailableError if isinstance(error, ConnectionError) else TrainingError
+            raise kind(
+                f"cluster.address {address}: no Ray cluster can be reached ({error}); start it, or set "
+                "cluster.address: local"
+            ) from error
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 @contextmanager
@@ -141,16 +124,9 @@ def _translated(settings: ClusterSettings) -> Iterator[None]:
 def _code(*, local: bool) -> dict[str, Any]:
     """The runtime environment that gives workers this package: its folder on this machine, or a package that Ray
     distributes."""
-    package = Path(__file__).resolve().parents[1]
     if not local:
-        return {"py_modules": [str(package)], "excludes": ["**/__pycache__/"]}
-    path = os.pathsep.join(part for part in (str(package.parent), os.environ.get("PYTHONPATH")) if part)
-    return {"env_vars": {"PYTHONPATH": path}}
-
-
-def address_of(settings: ClusterSettings) -> str:
-    """Address of the Ray cluster. RAY_ADDRESS takes precedence, as in Ray's tools."""
-    return os.environ.get("RAY_ADDRESS", settings.address)
+        return {"py_modules": [str(Path(__file__).resolve().parents[1])], "excludes": ["**/__pycache__/"]}
+    return {"env_vars": {"PYTHONPATH": python_path()}}
 
 
 def nodes() -> list[Node]:
@@ -203,76 +179,164 @@ def launch(
 ) -> None:
     """`components.cluster.launcher.launch` on Ray; `retries` is the number of restarts after the loss of a worker."""
     job = relocated(job, Path.absolute)  # workers have another working directory
-    with connected(settings), _translated(settings), _exchange([job], settings, values=True) as exchange:
-        from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig, TrainingFailedError
-        from ray.train.torch import TorchConfig, TorchTrainer
-
+    with connected(settings), _translated(settings):
         _await_gpus(settings)
         plan = plan_workers(nodes(), workers=settings.workers, rows=rows, wanted=settings.gpus)
-        # The id of the retraining links the training in Ray's pages and logs to its run in Prefect and MLflow.
-        name = "-".join(["headstart", *([run_id()] if run_id() else []), secrets.token_hex(8)])
-        # Only for Ray's own files: the function writes the checkpoints elsewhere.
-        ray_files = tempfile.mkdtemp(prefix="headstart-ray-")
-        resources = {"CPU": float(plan.cpus)} | ({"GPU": 1.0} if plan.gpu else {})
-        trainer = TorchTrainer(
-            _in_worker,
-            train_loop_config={"function": function, "job": job, "exchange": exchange, "threads": plan.cpus},
-            scaling_config=ScalingConfig(
-                num_workers=plan.workers,
-                use_gpu=plan.gpu,
-                resources_per_worker=resources,
-                placement_strategy="STRICT_SPREAD" if plan.spread else "PACK",
-            ),
-            run_config=RunConfig(
-                name=name,
-                storage_path=ray_files,
-                failure_config=FailureConfig(max_failures=retries, controller_failure_limit=retries),
-                worker_runtime_env={"env_vars": threads.environment(plan.cpus)},
-                logging_config=LoggingConfig(log_level="WARNING"),
-            ),
-            torch_config=TorchConfig(backend="nccl" if plan.gpu else "gloo"),
-        )
-        try:
-            with _watching(exchange, progress):
-                outcome = trainer.fit().return_value
-        except TrainingFailedError as error:
-            raise TrainingError(gave_up(f"a worker died ({_last_line(error)})", retries=retries)) from error
-        finally:
-            shutil.rmtree(ray_files, ignore_errors=True)
+        run = _on_one_worker if plan.workers == 1 else _on_workers
+        with _exchange([job], settings, values=plan.workers > 1) as exchange:
+            work = {"function": function, "job": job, "exchange": exchange, "threads": plan.cpus, "gpu": plan.gpu}
+            outcome = run(work, plan, progress=progress, retries=retries)
     if outcome:
         raise getattr(errors, outcome["kind"], RuntimeError)(outcome["message"])
 
 
-def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
-    """Entry point of a Ray worker. Returns the error, as `kind` and `message`, if a restart cannot help; else None."""
+def _on_one_worker(
+    work: dict[str, Any], plan: WorkerPlan, *, progress: Callable[[Mapping[str, float]], None], retries: int
+) -> dict[str, str] | None:
+    """Run the function in an actor, which Ray starts again after its loss; arguments and result as of `_on_workers`."""
+    import ray
+
+    # Two methods at a time: the training, and the wait for its progress.
+    options: dict[str, Any] = {"max_restarts": retries, "max_task_retries": retries, "max_concurrency": 2}
+    options |= {"num_cpus": plan.cpus, "num_gpus": int(plan.gpu)}
+    actor = ray.remote(**options, runtime_env={"env_vars": threads.environment(plan.cpus)})(_Alone).remote()
+
+    def watch() -> None:
+        count = 0
+        # If the actor or the cluster is lost, the other thread raises the error.
+        with suppress(ray.exceptions.RayError):
+            while (latest := ray.get(actor.progress.remote(count))) is not None:
+                count, numbers = latest
+                progress(numbers)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        outcome: dict[str, str] | None = ray.get(actor.train.remote(work))
+        return outcome
+    except ray.exceptions.RayActorError as error:
+        raise TrainingError(gave_up(f"a worker died ({_last_line(error)})", retries=retries)) from error
+    finally:
+        with suppress(ray.exceptions.RayError):
+            ray.kill(actor)
+        thread.join()
+
+
+class _Alone:
+    """Actor that is the only worker of a training."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count, self._numbers, self._ended = 0, dict[str, float](), False
+
+    def train(self, work: dict[str, Any]) -> dict[str, str] | None:
+        """`_attempt` with this worker."""
+        import torch
+
+        from components.cluster.distributed import Worker, World
+
+        device = torch.device("cuda" if work["gpu"] else "cpu")
+        try:
+            return _attempt(work, Worker(World(device=device), _limited(self._publish)))
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def progress(self, count: int) -> tuple[int, dict[str, float]] | None:
+        """The number of reports and the newest one, when there are other than `count`; None after the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._count != count or self._ended)
+            return None if self._ended else (self._count, self._numbers)
+
+    def _publish(self, numbers: dict[str, float]) -> None:
+        with self._changed:
+            self._count, self._numbers = self._count + 1, numbers
+            self._changed.notify_all()
+
+
+def _on_workers(
+    work: dict[str, Any], plan: WorkerPlan, *, progress: Callable[[Mapping[str, float]], None], retries: int
+) -> dict[str, str] | None:
+    """Run the function on workers that compute together; returns the error, as `kind` and `message`, if a restart
+    cannot help.
+
+    Args:
+        work: function, job, exchange, number of threads and whether there is a GPU, of a worker.
+
+    Raises:
+        TrainingError: workers died more than `retries` times.
+    """
+    from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig, TrainingFailedError
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    # The id of the retraining links the training in Ray's pages and logs to its run in Prefect and MLflow.
+    name = "-".join(["headstart", *([run_id()] if run_id() else []), secrets.token_hex(8)])
+    # Only for Ray's own files: the function writes the checkpoints elsewhere.
+    ray_files = tempfile.mkdtemp(prefix="headstart-ray-")
+    resources = {"CPU": float(plan.cpus)} | ({"GPU": 1.0} if plan.gpu else {})
+    trainer = TorchTrainer(
+        _in_worker,
+        train_loop_config=work,
+        scaling_config=ScalingConfig(
+            num_workers=plan.workers,
+            use_gpu=plan.gpu,
+            resources_per_worker=resources,
+            placement_strategy="STRICT_SPREAD" if plan.spread else "PACK",
+        ),
+        run_config=RunConfig(
+            name=name,
+            storage_path=ray_files,
+            failure_config=FailureConfig(max_failures=retries, controller_failure_limit=retries),
+            worker_runtime_env={"env_vars": threads.environment(plan.cpus)},
+            logging_config=LoggingConfig(log_level="WARNING"),
+        ),
+        torch_config=TorchConfig(backend="nccl" if plan.gpu else "gloo"),
+    )
+    try:
+        with _watching(work["exchange"], progress):
+            outcome: dict[str, str] | None = trainer.fit().return_value
+            return outcome
+    except TrainingFailedError as error:
+        raise TrainingError(gave_up(f"a worker died ({_last_line(error)})", retries=retries)) from error
+    finally:
+        shutil.rmtree(ray_files, ignore_errors=True)
+
+
+def _in_worker(work: dict[str, Any]) -> dict[str, str] | None:
+    """Entry point of a worker of Ray Train; returns an error of the previous attempt, as `_attempt` does."""
     import ray.train
     import ray.train.torch
 
     from components.cluster.distributed import Worker, World
 
     context = ray.train.get_context()
-    threads.use(config["threads"])
     world = World(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
-    exchange: _Exchange = config["exchange"]
+    exchange: _Exchange = work["exchange"]
     if failed := exchange.get("failure"):
         # Written by a worker of the previous attempt.
         return dict(failed)
-    try:
-        publish = _limited(exchange) if world.is_main else lambda numbers: None
-        config["function"](exchange.on_this_node(config["job"]), Worker(world, publish))
-    except Exception as error:
-        if isinstance(error, HeadstartError):
-            failure = {"kind": type(error).__name__, "message": str(error)}
-        elif world.size > 1 and isinstance(error, RuntimeError):
-            # Most likely another worker was lost during an exchange: restart.
-            raise
-        else:
-            failure = {"kind": "defect", "message": traceback.format_exc()}
-        if world.size == 1:
-            return failure
+    publish = partial(exchange.put, "progress")
+    failure = _attempt(work, Worker(world, _limited(publish) if world.is_main else lambda numbers: None))
+    if failure is not None:
         # Other workers may wait for this one forever, so it stores the error and fails: Ray then ends all workers.
         exchange.put("failure", failure)
-        raise
+        raise RuntimeError(failure["message"])
+    return None
+
+
+def _attempt(work: dict[str, Any], worker: Worker) -> dict[str, str] | None:
+    """Call the function. Returns the error, as `kind` and `message`, if a restart cannot help; else None."""
+    threads.use(work["threads"])
+    try:
+        work["function"](work["exchange"].on_this_node(work["job"]), worker)
+    except Exception as error:
+        if isinstance(error, HeadstartError):
+            return {"kind": type(error).__name__, "message": str(error)}
+        if worker.world.size > 1 and isinstance(error, RuntimeError):
+            # Most likely another worker was lost during an exchange: restart.
+            raise
+        return {"kind": "defect", "message": traceback.format_exc()}
     return None
 
 
@@ -356,15 +420,15 @@ def _exchange(jobs: Sequence[object], settings: ClusterSettings, *, values: bool
                 ray.kill(hub)
 
 
-def _limited(exchange: _Exchange) -> Callable[[Mapping[str, float]], None]:
-    """Publish progress at most once per `PROGRESS_SECONDS`, the interval at which it is read."""
+def _limited(put: Callable[[dict[str, float]], None]) -> Callable[[Mapping[str, float]], None]:
+    """Publish progress at most once per `PROGRESS_SECONDS`."""
     published = 0.0
 
     def publish(numbers: Mapping[str, float]) -> None:
         nonlocal published
         if time.monotonic() - published >= PROGRESS_SECONDS:
             published = time.monotonic()
-            exchange.put("progress", dict(numbers))
+            put(dict(numbers))
 
     return publish
 

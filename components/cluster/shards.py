@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from components.cluster import ray_cluster
 from components.cluster.launcher import kept_processes, map_parallel
+from components.cluster.session import address_of
 from components.cluster.work import SHARDS, Facts, Work
 from components.core.artifacts import locked, sweep
 from components.core.processors import cores
@@ -110,7 +111,7 @@ class Steps:
 
 def on_cluster(settings: ClusterSettings) -> bool:
     """Whether `cluster.address` names a cluster."""
-    return settings.launcher == "ray" and ray_cluster.address_of(settings) != "local"
+    return settings.launcher == "ray" and address_of(settings) != "local"
 
 
 @contextmanager

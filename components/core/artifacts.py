@@ -306,7 +306,7 @@ def writing(path: Path, *, kind: str, keep: bool = False, replace: bool = True) 
             (partial / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
             sync(partial / MANIFEST)
             sync(partial)
-            _put_in_place(partial, path, unless_complete=None if replace else kind)
+            put_in_place(partial, path, unless_complete=None if replace else kind)
     except OSError as error:
         raise unwritable(path, error) from error
 
@@ -320,8 +320,9 @@ def is_complete(path: Path, *, kind: str) -> bool:
     return True
 
 
-def _put_in_place(partial: Path, path: Path, *, unless_complete: str | None) -> None:
-    """Rename `partial` to `path`; with `unless_complete`, keep an existing complete directory of this kind."""
+def put_in_place(partial: Path, path: Path, *, unless_complete: str | None = None) -> None:
+    """Rename the directory `partial` to `path`; with `unless_complete`, keep an existing complete directory of this
+    kind."""
     # A rename cannot replace a file or a full directory: `sweep` restores the existing one from its interim name.
     while not _renamed(partial, path):
         if unless_complete is not None and is_complete(path, kind=unless_complete):

@@ -1,9 +1,8 @@
 """Passwords and tokens are replaced by *** wherever text leaves the process: messages, logs, records, MLflow, pages."""
 
-import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 MASK: Final = "***"
@@ -63,8 +62,21 @@ def masked_values(value: Any, *, secret: bool = False) -> Any:
 
 
 def masked_json(value: Any) -> Any:
-    """A JSON value with masked strings, whatever its keys: of a value whose keys are names of files or tasks."""
-    return json.loads(masked(json.dumps(value, ensure_ascii=False)))
+    """A JSON value with masked strings, whatever its keys: of a value whose keys are names of files or tasks. Numbers
+    stay as they are."""
+    if isinstance(value, Mapping):
+        return {masked(str(key)): masked_json(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked_json(inner) for inner in value]
+    return masked(value) if isinstance(value, str) else value
+
+
+def masked_parts(value: Any, keys: Collection[str]) -> Any:
+    """A JSON record whose free text, the values of these keys at any depth, is masked. Names, digests and verdicts in
+    it are compared, and one of them may equal a password by chance."""
+    if isinstance(value, Mapping):
+        return {key: masked_json(inner) if key in keys else masked_parts(inner, keys) for key, inner in value.items()}
+    return [masked_parts(inner, keys) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def is_secret(key: str) -> bool:

@@ -1,8 +1,8 @@
 """Outputs that a person names: nothing that Headstart did not write is replaced.
 
-A folder carries its `manifest.json`. The record of a file is `.NAME.manifest.json` beside it, with the SHA-256 of what
-was written. An output that exists is refused. `--overwrite` replaces it if it is as Headstart has written it; what a
-person has changed, or put into the folder, is kept.
+A folder of a kind carries its `manifest.json`. The record of a file or of another folder is `.NAME.manifest.json`
+beside it, with the SHA-256 of what was written. An output that exists is refused. `--overwrite` replaces it if it is as
+Headstart has written it; what a person has changed, or put into the folder, is kept.
 """
 
 import glob
@@ -16,8 +16,9 @@ from typing import Final
 from components.core.artifacts import (
     MANIFEST,
     Draft,
-    digest_file,
+    digest_tree,
     partial_path,
+    put_in_place,
     read_manifest,
     sweep,
     sync,
@@ -32,11 +33,14 @@ MARK: Final = ".headstart-folder"
 
 
 @contextmanager
-def named_output(path: Path, *, kind: str | None = None, overwrite: bool = False) -> Iterator[Draft]:
+def named_output(
+    path: Path, *, kind: str | None = None, folder: bool = False, overwrite: bool = False
+) -> Iterator[Draft]:
     """Write an output that a person names; it is complete or absent, as with `components.core.artifacts.writing`.
 
     Args:
-        kind: of the folder, for its manifest; None: the output is a file, and `path` of the draft too.
+        kind: of the folder, for its manifest; None: the output has its record beside it.
+        folder: whether an output without a kind, and `path` of the draft, is a folder; else it is a file.
         overwrite: whether to replace what Headstart has written.
 
     Raises:
@@ -51,14 +55,14 @@ def named_output(path: Path, *, kind: str | None = None, overwrite: bool = False
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial_path(path) as partial:
+        with partial_path(path, folder=folder) as partial:
             yield Draft(partial)
             check_output(path, overwrite=overwrite)
             sync(partial)
             # First the record, of the old content too: after a kill either content is known.
-            digests = [digest_file(file) for file in (partial, path) if file.exists()]
+            digests = [digest_tree(each) for each in (partial, path) if each.exists()]
             write_atomic(_record(path), json.dumps({"sha256": digests}) + "\n")
-            partial.replace(path)
+            put_in_place(partial, path) if folder else partial.replace(path)
     except OSError as error:
         raise unwritable(path, error) from error
 
@@ -112,14 +116,12 @@ def _foreign(path: Path) -> str:
     other, changed = "was not written by Headstart", "has changed since Headstart has written it"
     if path.is_symlink():
         return "is a link"
-    if not path.is_dir():
+    if not (path / MANIFEST).is_file():
         try:
             digests = json.loads(_record(path).read_text(encoding="utf-8"))["sha256"]
         except (OSError, ValueError, TypeError, KeyError):
             return other
-        return "" if path.is_file() and digest_file(path) in digests else changed
-    if not (path / MANIFEST).is_file():
-        return other
+        return "" if digest_tree(path) in digests else changed
     try:
         files = read_manifest(path, verify=True).files
     except ArtifactError as error:

@@ -11,7 +11,7 @@ import regex
 
 from components.core.errors import DataError
 from components.data.formats.dialect import GROUPS, LABELS, LABELS_TOO, TEXTS
-from components.data.formats.words import UNSPACED
+from components.data.formats.words import UNSPACED, scheme_of
 from components.data.sampling import Rows
 from components.data.tasks.reading.records import (
     are_thousands,
@@ -53,7 +53,7 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     """
     kind = kind or rows.kind
     if rows.format in ("conll", "conllu"):
-        return {"kind": "tagging", "scheme": _scheme(rows.rows, "tags")}
+        return {"kind": "tagging", "scheme": scheme_of(_tags(rows.rows, "tags"))}
     if rows.kind == "tagging" or rows.format == "squad":
         return {"kind": rows.kind}
     columns = {name.casefold(): name for name in rows.columns}
@@ -67,7 +67,7 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     if words is not None and kind in (None, "tagging"):
         tags = label or next((columns[name] for name in TAGS if name in columns and columns[name] != words), None)
         if tags is not None:
-            return {"kind": "tagging", "words": words, "tags": tags, "scheme": _scheme(rows.rows, tags)}
+            return {"kind": "tagging", "words": words, "tags": tags, "scheme": scheme_of(_tags(rows.rows, tags))}
     if kind == "tagging":
         return _tagging(rows, text, label)
     if "choices" in columns and kind in (None, "choice"):
@@ -202,6 +202,9 @@ def columns_in_words(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, An
         flags = zip(*(columns[name] for name in keys["labels"]), strict=True)
         if all(sum(map(bool, map(flag_of, row))) == 1 for row in flags):
             used[-1] += ", one in each row; a single column with its name makes it a classification"
+    if "scheme" in keys:
+        spans = "mark no spans" if keys["scheme"] == "none" else f"mark spans in scheme {keys['scheme']}"
+        return [f"the tags {spans} (--scheme)"]
     if not used:
         return []
     texts, labels = runners_up(columns, keys)
@@ -258,7 +261,7 @@ def _tagging(rows: Rows, text: str | None, label: str | None) -> dict[str, Any]:
         )
     words = text or _text_columns(rows, tags)[0]
     parts = [{tags: str(row.get(tags) or "").split()} for row in rows.rows]
-    return {"kind": "tagging", "words": words, "tags": tags, "scheme": _scheme(parts, tags)}
+    return {"kind": "tagging", "words": words, "tags": tags, "scheme": scheme_of(_tags(parts, tags))}
 
 
 def holds_tags(values: Sequence[Any]) -> bool:
@@ -463,15 +466,8 @@ def separator_of(values: Sequence[Any]) -> str | None:
     return None
 
 
-def _scheme(rows: Sequence[dict[str, Any]], column: str) -> str:
-    """The encoding of spans in tags."""
-    tags = {str(tag) for row in rows for tag in (row.get(column) or [])}
-    prefixes = {tag.partition("-")[0] for tag in tags if "-" in tag}
-    if not prefixes or not tags <= {"O"} | {tag for tag in tags if re.match(r"[BIESLU]-", tag)}:
-        return "none"
-    if prefixes & {"E", "S"}:
-        return "iobes"
-    return "bio" if "B" in prefixes else "iob1"
+def _tags(rows: Sequence[dict[str, Any]], column: str) -> list[list[str]]:
+    return [[str(tag) for tag in row.get(column) or []] for row in rows]
 
 
 def by_column(rows: Rows) -> dict[str, list[Any]]:

@@ -1,10 +1,13 @@
 """What the commands of labelling print."""
 
+import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from components.core.outputs import check_output
+from components.core.steps import step
 from components.labelling.answers import Merged
 from components.labelling.queue import check_format, queue, write_suggestions
 from components.labelling.review import review, write_review
@@ -34,16 +37,24 @@ def suggest(
         yield f"only {len(result.suggestions)} of {count} texts: {why}"
     labels = ", ".join(result.labels[:20]) + (" ..." if len(result.labels) > 20 else "")
     yield f"labels: {labels or 'none yet; new ones need --new-labels'}"
-    yield f"{output}: {len(result.suggestions)} texts; fill in the labels, then run `headstart label {output.name}`"
+    yield f"{output}: {len(result.suggestions)} texts; fill in the labels, then run `{_label(output, name)}`"
 
 
-def merged_lines(merged: Merged, *, empty: int) -> Iterator[str]:
+def _label(output: Path, task: str) -> str:
+    """The command that reads a file of answers, by its path from the working directory of the user."""
+    folder = Path(os.environ.get("PWD", "")).resolve()
+    file = output.resolve()
+    file = file.relative_to(folder) if file.is_relative_to(folder) else file
+    return step("label", file=shlex.quote(str(file)), task=task)
+
+
+def merged_lines(merged: Merged, *, task: str, empty: int) -> Iterator[str]:
     yield from (f"settled: {conflict.message}" for conflict in merged.conflicts[:20])
     parts = [f"{merged.added} rows added", f"{merged.changed} labels changed", f"{merged.unchanged} unchanged"]
     parts += [f"{merged.left_out} left out"] * bool(merged.left_out) + [f"{empty} without a label"] * bool(empty)
     yield f"{merged.file}: {', '.join(parts)}"
     if merged.batch:
-        yield f"merge {merged.batch}; `headstart label --undo` takes it back"
+        yield f"merge {merged.batch}; `{step('undo', task=task)}` takes it back"
 
 
 def label_quality(params: Params, *, task: str, output: Path | None, overwrite: bool = False) -> Iterator[str]:
@@ -69,4 +80,4 @@ def label_quality(params: Params, *, task: str, output: Path | None, overwrite: 
             f"{shown(second.labels or (), source)!r}: {' | '.join(first.fields)[:60]!r}"
         )
     rows = write_review(output, result, source, overwrite=overwrite)
-    yield f"{output}: {rows} rows; fill in labels that should change, then run `headstart label {output.name}`"
+    yield f"{output}: {rows} rows; fill in labels that should change, then run `{_label(output, name)}`"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from components.core.errors import ConfigError, DataError, nearest
+from components.core.steps import LABELLED_KINDS
 from components.data.formats.lines import Reading
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
@@ -24,8 +25,6 @@ from components.settings.detection import exists
 from components.settings.params import Params
 from components.settings.tasks import SPLITS, TaskSource
 
-#: Kinds of task whose rows can be suggested and labelled.
-LABELLED_KINDS: Final = ("classification", "multilabel", "pair")
 #: Label of a text in `multilabel` that has none of the labels; an empty cell means that nobody has labelled it.
 NO_LABELS: Final = "[]"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from components.core.errors import HeadstartError
 from components.core.progress import duration
+from components.core.steps import step
 from components.pages.project import Champion, Project
 from components.pipeline.costs import History
 from components.reporting import evaluations, findings
@@ -93,7 +94,7 @@ def task(project: Project, name: str) -> TaskView:
         steps = [
             Advice(
                 f"Nothing is served yet. Version {number} is the best candidate: choose it if its errors do no harm.",
-                f'headstart promote --task {name} --version {number} --reason "WHY"{project.flags}',
+                f"{step('promote', task=name, version=number)}{project.flags}",
             ),
             *steps,
         ]

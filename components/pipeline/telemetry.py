@@ -36,8 +36,11 @@ if TYPE_CHECKING:
     from components.registry.tracking import Registry
 
 KILLED = "the process of the retraining ended without a result: it was killed, or the machine stopped"
-#: Seconds between two updates, and between two attempts while MLflow gives no answer.
-UPDATE_S, RETRY_S = 2.0, 10.0
+#: Seconds between two updates, at least, and at most while nothing is measured and no message comes; and between two
+#: attempts while MLflow gives no answer.
+UPDATE_S, IDLE_S, RETRY_S = 2.0, 30.0, 10.0
+#: Largest share of a processor that updates take.
+SHARE = 0.05
 #: Time in milliseconds after the end of the retraining at which no more attempts are made.
 GIVE_UP_MS = 120_000
 #: A stage that DVC finds up to date ends within this time, in milliseconds; it has no run.
@@ -197,7 +200,7 @@ class Live:
         self._closed = not telemetry.mlflow
         self._connection: Registry | None = None
         self._machine: Any = None
-        self._ended = threading.Event()
+        self._news, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="telemetry", daemon=True)
         self._thread.start()
 
@@ -209,26 +212,37 @@ class Live:
         attempts."""
         stage = Stage(name, list(reasons), Points(file, history=history))
         self.stages[name] = stage
+        self._news.set()
         return stage
+
+    def end_stage(self, name: str, **facts: Any) -> None:
+        """Record the end of a stage; `facts`: fields of `Stage`, the outcome as the last one."""
+        for field_name, value in facts.items():
+            setattr(self.stages[name], field_name, value)
+        self._news.set()
 
     def attach(self, path: Path, *, folder: str | None = None) -> None:
         """Attach a file to the run of the retraining."""
         self._files.append(lambda client: client.log_artifact(self._run, str(path), folder))
+        self._news.set()
 
     def finish(self, status: str, *, reason: str, summary: Sequence[str], wait_s: float) -> bool:
         """Record the end; whether MLflow has received everything within `wait_s` seconds."""
         self._end = {"status": status, "reason": reason, "summary": summary, "time": now_ms()}
+        self._news.set()
         self._ended.set()
         self._thread.join(wait_s)
         return self._closed
 
     def _watch(self) -> None:
         self._gauges.begin(self._begun / 1000)
-        due = 0.0
+        due, least, pause = 0.0, UPDATE_S, UPDATE_S
         while True:
-            self._ended.wait(UPDATE_S)
-            end = self._end
-            self._measure()
+            self._ended.wait(least)
+            told = self._news.wait(pause - least)
+            self._news.clear()
+            end, began = self._end, time.thread_time()
+            measured = self._measure()
             if not self._closed and (end is not None or time.monotonic() >= due):
                 try:
                     self._send(end)
@@ -238,14 +252,19 @@ class Live:
                     due = time.monotonic() + RETRY_S
             if end is not None and (self._closed or now_ms() > end["time"] + GIVE_UP_MS):
                 return
+            least = min(max(UPDATE_S, (time.thread_time() - began) / SHARE), IDLE_S)
+            pause = least if told or measured else min(max(least, 2 * pause), IDLE_S)
             if end is not None:
                 time.sleep(UPDATE_S)
 
-    def _measure(self) -> None:
+    def _measure(self) -> bool:
+        """Read the new measurements and update the gauges; whether there are any."""
+        count = 0
         for stage in list(self.stages.values()):
             if not stage.closed:
                 stage.ended = stage.outcome
                 points = stage.points.read(ended=stage.ended == "Completed")
+                count += len(points)
                 stage.unsent += points
                 self._gauges.measure(stage.name, points)
                 self._gauges.set("stage_running", not stage.ended, stage.name)
@@ -255,6 +274,7 @@ class Live:
         if self._end is not None:
             self._gauges.end(self._end["status"], begun=self._begun / 1000, time=self._end["time"] / 1000)
         self._gauges.publish()
+        return count > 0
 
     def _send(self, end: Mapping[str, Any] | None) -> None:
         """Send what MLflow has not received; raises its errors."""
@@ -416,9 +436,9 @@ def main() -> None:
         if what == "stage":
             live.begin_stage(values.pop("name"), file=Path(values.pop("file")), **values)
         elif what == "ended":
-            stage = live.stages[values["name"]]
-            for name in ("time", "error", "metrics", "output", "outcome"):  # the thread reads the rest after the last
-                setattr(stage, name, values[name])
+            # The thread reads the rest after the outcome.
+            facts = {name: values[name] for name in ("time", "error", "metrics", "output", "outcome")}
+            live.end_stage(values["name"], **facts)
         elif what == "attach":
             live.attach(Path(values["path"]), folder=values["folder"])
         else:

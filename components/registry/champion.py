@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from components.core.artifacts import SCHEMA, read_manifest
 from components.core.errors import ArtifactError, RegistryError, SchemaError
+from components.core.steps import step
 from components.learners.abstention import abstaining
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
@@ -32,21 +33,27 @@ SELECT version, source, run_id, storage_location
 FROM model_versions NATURAL JOIN (SELECT workspace, name, version FROM registered_model_aliases WHERE alias = ?)
 WHERE workspace = 'default' AND name = ? AND current_stage <> 'Deleted_Internal'
 """
+NUMBERED: Final = """
+SELECT version, source, run_id, storage_location FROM model_versions
+WHERE version = ? AND workspace = 'default' AND name = ? AND current_stage <> 'Deleted_Internal'
+"""
 TAGS: Final = "SELECT key, value FROM model_version_tags WHERE workspace = 'default' AND name = ? AND version = ?"
 
 
-def local_champion(settings: RegistrySettings, task: str) -> tuple[Version, Path] | None:
-    """The version that the alias of a task points to, and its bundle; None if MLflow has to be asked."""
+def local_champion(settings: RegistrySettings, task: str, number: str = "") -> tuple[Version, Path] | None:
+    """The version that the alias of a task points to, or the one with a number, and its bundle; None if MLflow has to
+    be asked."""
     address = located(settings.address)
     file = Path(address.removeprefix(SQLITE))
     if not address.startswith(SQLITE) or not file.is_file():
         return None
     name = settings.model_name(task)
+    asked = (NUMBERED, (number, name)) if number else (QUERY, (settings.alias, name))
     try:
         with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
             if {revision for (revision,) in database.execute("SELECT version_num FROM alembic_version")} - REVISIONS:
                 return None
-            if (row := database.execute(QUERY, (settings.alias, name)).fetchone()) is None:
+            if (row := database.execute(*asked).fetchone()) is None:
                 return None
             number, source, run, location = row
             tags = {
@@ -78,25 +85,35 @@ def find_champion(registry: Registry, task: str) -> Version:
             raise RegistryError(reason)
         where = f"{name}@{alias} at {registry.address}"
         if versions := registry.versions(name):
+            last = {"task": task, "version": versions[-1].number}
             raise RegistryError(
                 f"{where}: {len(versions)} version(s), none promoted; registry/decision.json in the run's folder has "
-                "the reasons, and `headstart promote --version NUMBER --reason WHY` chooses one"
+                f"the reasons. Try the last one: {step('try', **last)}; choose it: {step('promote', **last)}"
             )
         raise RegistryError(f"{where}: no version; run the stages register and promote first")
     return version
 
 
+def _numbered(registry: Registry, task: str, number: str) -> Version:
+    """A version of a task; raises RegistryError, with the numbers that exist, if there is no such version."""
+    name = registry.settings.model_name(task)
+    if (version := registry.find_number(name, number)) is None:
+        numbers = ", ".join(each.number for each in registry.versions(name)) or "none"
+        raise RegistryError(f"--version: {name} has no version {number}; versions: {numbers}")
+    return version
+
+
 @contextmanager
 def fetched_champion(
-    settings: RegistrySettings, task: str, *, directory: Path | None = None
+    settings: RegistrySettings, task: str, *, number: str = "", directory: Path | None = None
 ) -> Iterator[tuple[Version, Path]]:
-    """The champion of a task and its bundle, as `find_champion` and `fetched`; MLflow is imported only if the registry
-    is not a local database."""
-    if (local := local_champion(settings, task)) is None:
+    """The champion of a task, or its version with a number, and its bundle, as `find_champion` and `fetched`; MLflow is
+    imported only if the registry is not a local database."""
+    if (local := local_champion(settings, task, number)) is None:
         from components.registry.tracking import connect
 
         registry = connect(settings)
-        version = find_champion(registry, task)
+        version = _numbered(registry, task, number) if number else find_champion(registry, task)
         with fetched(registry, version, directory=directory) as bundle:
             yield version, bundle
         return

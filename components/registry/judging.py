@@ -1,20 +1,19 @@
 """Score challenger and champion with the same code on the same rows, in one process, and decide."""
 
 import json
+import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from components.core import threads
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, HeadstartError, TransientError
-from components.core.processors import cores, processor_name
+from components.core.processors import processor_name
 from components.data.scoring import Scoring
 from components.data.tasks.data import Fields, Split, spaced
 from components.data.tasks.examples import TaskFacts, read_facts, read_split
@@ -26,6 +25,7 @@ from components.registry.ledger import Ledger, State
 from components.registry.promotion import Latency, Scored, TestRows, decide
 from components.registry.runs import read_leakage, results_of
 from components.registry.tracking import Registry, Version
+from components.registry.uses import sketch_of, use_of
 from components.settings.registry import PromotionRule
 from components.settings.section import BASELINES
 
@@ -114,7 +114,8 @@ def judge(
     split = Split([], [], []) if settled else read_split(contest.examples, "test")
     versions = {version.label: version for version in (candidate, champion) if version is not None}
     models, problems = _load(registry, {} if settled else versions)
-    latencies = {label: latency_of(registry, versions[label], each, split.fields) for label, each in models.items()}
+    timed = models if rule.latency_ms is not None or rule.mode == "latency" else {}
+    latencies = {label: latency_of(registry, versions[label], each, split.fields) for label, each in timed.items()}
     rows, statistics = scored_rows(facts, split, models)
     scored = {
         label: Scored(
@@ -136,8 +137,11 @@ def judge(
     other = served or baseline
     against = rows.scoring.constant_name if other is None else other.digest or other.name
     identity = (candidate.digest, against, metric, rule.mode if champion is not None else "superiority")
-    uses = test_uses(earlier, test=rows.digest, comparison=identity)
-    decision = decide(scored[candidate.label], served, rule, rows=rows, test_uses=uses, baseline=baseline)
+    sketch = sketch_of(split.fields)
+    use = use_of(earlier, digest=rows.digest, sketch=sketch, comparison=identity)
+    decision = decide(
+        scored[candidate.label], served, rule, rows=rows, test_uses=use.number, budget=use.budget, baseline=baseline
+    )
 
     def described(version: Version) -> dict[str, Any]:
         latency = latencies.get(version.label)
@@ -148,7 +152,7 @@ def judge(
         "reasons": list(decision.reasons),
         "candidate": described(candidate),
         "champion": described(champion) if champion is not None else None,
-        "test": {"digest": rows.digest, "rows": len(split) if not settled else None},
+        "test": {"digest": rows.digest, "rows": len(split) if not settled else None, "sketch": sketch},
     }
 
 
@@ -166,23 +170,6 @@ def _load(registry: Registry, versions: Mapping[str, Version]) -> tuple[dict[str
     return models, problems
 
 
-def test_uses(earlier: Sequence[Mapping[str, Any]], *, test: str, comparison: tuple[str, str, str, str]) -> int:
-    """Which distinct comparison on a version of the test rows this is, from 1. A comparison is identified by (digest of
-    the candidate, digest of the champion or name of the baseline, metric, mode). A repeated one has the number of its
-    first occurrence: nothing new is learned from the test rows."""
-    seen: dict[tuple[str, str, str, str], int] = {}
-    for decision in earlier:
-        if decision.get("gain") is not None and (decision.get("test") or {}).get("digest") == test:
-            identity = (
-                str((decision.get("candidate") or {}).get("digest")),
-                str((decision.get("champion") or {}).get("digest") or decision.get("against")),
-                str(decision.get("metric")),
-                str(decision.get("mode", "superiority")),
-            )
-            seen.setdefault(identity, len(seen) + 1)
-    return seen.get(comparison, len(seen) + 1)
-
-
 def scored_rows(
     facts: TaskFacts, split: Split, models: Mapping[str, Classifier]
 ) -> tuple[TestRows, dict[str, sparse.csr_array]]:
@@ -198,7 +185,8 @@ def scored_rows(
     stand_in = sparse.csr_array((0, scoring.width))
     if len(split):
         stand_in = scoring.statistics(split.fields, split.targets, scoring.constant(split.targets))
-    return TestRows(facts.digests["test"], scoring, stand_in, slices, split.groups or None), statistics
+    groups = None if (clusters := split.clusters) is None else [str(number) for number in clusters]
+    return TestRows(facts.digests["test"], scoring, stand_in, slices, groups), statistics
 
 
 def rival_of(
@@ -235,11 +223,10 @@ def rival_of(
 
 
 TAG = "latency"
-#: Number of rows whose latency is measured, after WARM_UP rows that are not counted.
-LATENCY_ROWS = 50
-WARM_UP = 5
-#: Passes over these rows. The variation between passes is the error of a comparison.
-ROUNDS = 3
+#: Number of rows of a pass, one text at a time, and number of passes after the first one, which is not counted. The
+#: variation between passes is the error of a comparison.
+LATENCY_ROWS = 8
+ROUNDS = 5
 #: Measurements (one per machine) that a tag holds.
 MOST_CONDITIONS = 10
 
@@ -248,41 +235,29 @@ def latency_of(registry: Registry, version: Version, classifier: Classifier, row
     """The latency under the present conditions, None without rows. It is measured once per artifact and machine: a
     candidate cannot be measured again until it is below the limit."""
     chosen = [rows[index] for index in spaced(len(rows), LATENCY_ROWS)]
-    conditions = (
-        f"{len(chosen)} rows, {cores()} threads, {processor_name(Path('/proc/cpuinfo')) or 'unknown processor'}"
-    )
+    conditions = f"{len(chosen)} rows, {processor_name(Path('/proc/cpuinfo')) or 'unknown processor'}"
     try:
         stored = dict(json.loads(version.tags.get(TAG, "{}")))
         if (values := stored.get(conditions)) is not None:
-            return Latency(values["p50"], values["p99"], tuple(values["rounds"]), conditions)
+            return Latency(values["median"], tuple(values["rounds"]), conditions)
     except (ValueError, KeyError, TypeError):
         stored = {}
     if not chosen:
         return None
     measured = measure_latency(classifier, chosen, conditions=conditions)
-    stored[conditions] = {key: value for key, value in asdict(measured).items() if key != "conditions"}
+    stored[conditions] = {"median": measured.median, "rounds": measured.rounds}
     registry.set_tag(version, TAG, json.dumps(dict(list(stored.items())[-MOST_CONDITIONS:])))
     return measured
 
 
 def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, conditions: str = "") -> Latency:
-    """Latency of single rows in `ROUNDS` passes over all. The time of a row is the smaller of its wall time with all
-    threads and its processor time with one, so other programs do not raise it; the median is of the fastest pass."""
-
-    def seconds(clock: Callable[[], float]) -> NDArray[np.float64]:
-        marks = [clock()]
-        for row in rows:
-            predict_rows(classifier, [row], batch_size=1)
-            marks.append(clock())
-        return np.diff(marks)
-
-    for row in rows[:WARM_UP]:
-        predict_rows(classifier, [row], batch_size=1)
+    """Processor time of single rows: the median of `ROUNDS` passes over all, on one thread, so that neither other
+    programs nor the number of processors count."""
     passes = []
-    for _ in range(ROUNDS):
-        whole = seconds(time.perf_counter)
-        with threads.limited(1):
-            passes.append(np.minimum(whole, seconds(time.process_time)))
-    milliseconds = 1000 * np.stack(passes)
-    rounds = tuple(round(float(value), 4) for value in np.median(milliseconds, axis=1))
-    return Latency(min(rounds), round(float(np.percentile(milliseconds, 99)), 4), rounds, conditions)
+    with threads.limited(1):
+        for _ in range(1 + ROUNDS):
+            began = time.process_time()
+            predict_rows(classifier, rows, batch_size=1)
+            passes.append(1000 * (time.process_time() - began) / len(rows))
+    rounds = tuple(round(milliseconds, 4) for milliseconds in passes[1:])
+    return Latency(round(statistics.median(rounds), 4), rounds, conditions)

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from components.core.environment import who
 from components.core.errors import RegistryError
-from components.core.masking import masked
+from components.core.masking import masked_parts
 from components.core.measurements import run_id
 from components.registry.tracking import PREFIX, Log, Registry, Version
 
@@ -35,6 +35,9 @@ SCHEMA = 2
 OWN, RECOVERED, ABANDONED = "own", "recovered", "abandoned"
 #: Tags of versions, for people: the time of a rollback, and the certificate of documents that were removed since.
 ROLLED_BACK, TAINTED = "rolled_back", "tainted"
+
+#: Keys of an entry whose values are free text, in which passwords are masked.
+FREE_TEXT = frozenset({"reasons", "reason", "warnings", "recipe", "story"})
 
 Action = Literal["promote", "rollback", "assign", "hand"]
 #: `rollback` and `assign` are the commands of a person, `hand` is a move in MLflow.
@@ -180,14 +183,15 @@ class Ledger:
     def append(
         self, event: str, *, model: str, alias: str, facts: Mapping[str, Any], seen: State | None = None
     ) -> Entry:
-        """Write an entry.
+        """Write an entry, and read it back.
 
         Raises:
             OvertakenError: the alias has changes that `seen` has not.
+            RegistryError: the entry was stored with another content.
         """
         content = {"schema": SCHEMA, "event": event, "model": model, "alias": alias, "by": who(), "run": run_id()}
         content |= {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "facts": dict(facts)}
-        text, identifier = masked(json.dumps(content)), uuid.uuid4().hex
+        text, identifier = json.dumps(masked_parts(content, FREE_TEXT)), uuid.uuid4().hex
         while True:
             entries = self.entries()
             state = replay(entries, model=model, alias=alias)
@@ -200,7 +204,13 @@ class Ledger:
                 )
             position = entries[-1].position + 1 if entries else 1
             if self._log.append(position, text, identifier=identifier):
-                return _entry(position, text, {})
+                stored = self._log.read()[0].get(position)
+                if stored != text:
+                    raise RegistryError(
+                        f"{LEDGER}, {position}: was stored as another text, so nothing was changed; check the database "
+                        "of MLflow, then run this again"
+                    )
+                return _entry(position, stored, {})
 
     def mark(self, change: Entry, value: str) -> None:
         """Mark a change as OWN, RECOVERED or ABANDONED."""
@@ -284,7 +294,7 @@ def in_words(entry: Entry, *, reasons: bool = True) -> str:
         "rollback": f"version {after} restored, version {before} rolled back",
         "assign": f"version {after} chosen {over}",
         "hand": f"version {after} set by hand in MLflow {over}, found",
-    }[entry["action"]]
+    }.get(entry["action"], f"version {after} set {over}")
     lost = "a change was not applied: " if entry.mark == ABANDONED else ""
     because = "; ".join(entry["reasons"]) if reasons else ""
     return ": ".join(filter(None, [subject, f"{lost}{what} {by}", because]))

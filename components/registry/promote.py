@@ -6,9 +6,9 @@ split and rule as an earlier one is read from the ledger.
 decision.json holds `schema`, `tracking`, `recovered` (one sentence per change that was interrupted, or made by hand)
 and `decisions`: task -> the fields of `components.registry.promotion.Decision`, and {candidate, champion, test,
 warnings, recipe (`recipe_difference`), story, alias_before, alias_after, served, last_change}. candidate and champion
-are {name, version, digest, latency_ms: {p50, p99, rounds, conditions}}, `served` is {version, system} or null, and
-`story` says in one sentence which model is served and why. `first`: the decision is about a candidate that is served
-because no model is shown to be better.
+are {name, version, digest, latency_ms: {median, rounds, conditions} or null}, `test` is {digest, rows, sketch}
+(`components.registry.uses`), `served` is {version, system} or null, and `story` says in one sentence which model is
+served and why. `first`: the decision is about a candidate that is served because no model is shown to be better.
 """
 
 import hashlib
@@ -193,7 +193,7 @@ def first_champion(contest: Contest, decision: Mapping[str, Any]) -> tuple[Versi
     - it is not shown to be better than the constant prediction.
 
     The comparisons with the constant prediction have an error budget of their own, because they replace no champion.
-    The j-th comparison on one version of the test rows has the error `rule.error_of(j)`. The probability that a model
+    The j-th comparison on the test rows has the error `rule.error_of(j)` (`uses.use_of`). The probability that a model
     no better than chance becomes the first champion is therefore at most 1 - confidence.
 
     Returns:

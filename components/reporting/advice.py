@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from components.core.steps import LABELLED_KINDS, step
 from components.data.tasks.budgets import budget_name
 from components.settings.section import BASELINE
 
@@ -53,7 +54,7 @@ def summary(task: str, evaluation: Mapping[str, Any], decision: Mapping[str, Any
 def advice(task: str, evaluation: Mapping[str, Any], *, flags: str = "") -> list[Advice]:
     """The next steps for a task, the most useful first."""
     steps = [_labels(task, evaluation, flags), _transfer(evaluation, flags), _confusion(task, evaluation, flags)]
-    steps += [Advice(sentence, f"headstart check --settings{flags}") for sentence in cut_texts(evaluation)]
+    steps += [Advice(sentence, f"{step('settings')}{flags}") for sentence in cut_texts(evaluation)]
     return [step for step in steps if step is not None]
 
 
@@ -75,9 +76,10 @@ def _labels(task: str, evaluation: Mapping[str, Any], flags: str) -> Advice | No
     step, title = f"from {before} to {after} {evaluation['unit']}", evaluation["titles"][evaluation["main"]]
     if last - first >= GAIN:
         text = f"Label more texts: {step}, {title} rose from {first:.3f} to {last:.3f}."
-        return Advice(text, f"headstart suggest --task {task} --count 50{flags}")
+        suggested = evaluation.get("kind", LABELLED_KINDS[0]) in LABELLED_KINDS
+        return Advice(text, f"{step('suggest', task=task)}{flags}" if suggested else f"{step('ui')}{flags}")
     text = f"Look at the errors before labelling more: {step}, {title} did not rise ({first:.3f} to {last:.3f})."
-    return Advice(text, f"headstart ui{flags}", f"/errors?{urlencode({'task': task})}")
+    return Advice(text, f"{step('ui')}{flags}", f"/errors?{urlencode({'task': task})}")
 
 
 def _transfer(evaluation: Mapping[str, Any], flags: str) -> Advice | None:
@@ -90,7 +92,7 @@ def _transfer(evaluation: Mapping[str, Any], flags: str) -> Advice | None:
         text += "Another encoder, or more text of the domain, may help."
         return Advice(text, f"headstart study which-source{flags}")
     text += "A published encoder may help: headstart init FILE --start NAME --overwrite, then headstart fit."
-    return Advice(text, "headstart starts")
+    return Advice(text, step("starts"))
 
 
 def _confusion(task: str, evaluation: Mapping[str, Any], flags: str) -> Advice | None:
@@ -112,7 +114,7 @@ def _confusion(task: str, evaluation: Mapping[str, Any], flags: str) -> Advice |
     return Advice(
         f"Look at {names['true']}: {int(count)} of {int(rows)} predictions for its rows are {names['predicted']}. More "
         "labels of both classes, or a clearer definition, may help.",
-        f"headstart ui{flags}",
+        f"{step('ui')}{flags}",
         f"/errors?{urlencode({'task': task} | names)}#rows",
     )
 

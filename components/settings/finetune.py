@@ -93,9 +93,10 @@ class FinetuneSettings(ReadingSettings):
     #: training with and without names when the penalty is chosen; it uses no names if one of them is not a word, or if
     #: the head is not linear.
     label_names: Literal["none", "always", "auto"] = "none"
-    #: Weights of the classes in the loss of a linear head on frozen features, and of the last head of contrastive
-    #: training: `none`; `balanced`, with which all classes have the same sum, as of scikit-learn; or `auto`, by the
-    #: primary metric when the penalty is chosen. Classification, pair and multilabel, unless the metric is accuracy.
+    #: Of a linear head on frozen features, and of the last head of contrastive training: `balanced` subtracts the log
+    #: frequency of each class from its logit, so that classes are decided as if they were equally frequent (Menon et
+    #: al. 2021, logit adjustment); `none` does not; `auto`: chosen by the primary metric together with the penalty.
+    #: Classification, pair and multilabel, unless the metric is accuracy or the classes are equally frequent.
     class_weight: Literal["none", "balanced", "auto"] = "auto"
     #: Width of the head's hidden layer; 0 for none.
     head_hidden: Annotated[int, Field(ge=0)] = 0

@@ -100,8 +100,8 @@ class PromotionRule(Section):
     least_gain: Loss = 0.0
     #: Maximum loss against the champion, in modes `non_inferiority` and `latency`.
     margin: Annotated[float, Field(gt=0)] = 0.01
-    #: 1 - confidence is the probability of a false promotion by any of the comparisons on one version of the test rows,
-    #: however many there are: the k-th one is made at the one-sided error (1 - confidence) / (k (k + 1)).
+    #: 1 - confidence is the probability of a false promotion by any of the comparisons on test rows that grow or change
+    #: in part, however many there are: the k-th one is made at the one-sided error (1 - confidence) / (k (k + 1)).
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     #: Named slices: name -> maximum loss. A challenger is promoted only if a larger loss is excluded.
     slices: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
@@ -109,7 +109,8 @@ class PromotionRule(Section):
     largest_slice_loss: Loss = 0.05
     #: Minimum number of test rows of a slice for the check of `largest_slice_loss`.
     slice_rows: Positive = 50
-    #: Maximum median latency of one text in milliseconds; null: no limit.
+    #: Maximum processor time of one text in milliseconds (median of several passes), which may be exceeded by a half
+    #: with a warning; null: no limit.
     latency_ms: Annotated[float, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
@@ -125,8 +126,8 @@ class PromotionRule(Section):
         """The gain that the lower bound has to exceed."""
         return self.least_gain if self.mode == "superiority" else -self.margin
 
-    def error_of(self, use: int) -> float:
-        """One-sided error of the k-th comparison on one version of the test rows: alpha / (k (k + 1)). The errors of
-        all comparisons sum to alpha = 1 - confidence (alpha spending; the union bound needs no assumption on the
-        dependence between comparisons)."""
-        return (1 - self.confidence) / (use * (use + 1))
+    def error_of(self, use: int, budget: float = 1.0) -> float:
+        """One-sided error of the k-th comparison on the same test rows: alpha * budget / (k (k + 1)). The errors of all
+        comparisons sum to alpha * budget, alpha = 1 - confidence (alpha spending; the union bound needs no assumption
+        on the dependence between comparisons). `budget`: what comparisons on earlier rows have left of alpha."""
+        return (1 - self.confidence) * budget / (use * (use + 1))

@@ -16,13 +16,12 @@ from flows.processes import descendants, having, is_alive
 ROLES = (
     ("Ray worker", ("RayTrainWorker",)),
     ("Ray", ("ray::", "default_worker.py", "gcs_server", "raylet", "/ray/", "ray_")),
-    ("plan", ("flows.plan",)),
     ("flow", ("flows.retrain",)),
-    ("stage", ("headstart stage", "components.cli check")),
+    ("command", ("headstart stage", "components.cli check")),
     ("pool", ("multiprocessing",)),
-    ("dvc", ("-m dvc",)),
+    ("dvc", ("-m dvc", "flows.dvc_process")),
 )
-WORKER = "flows.worker"
+WARM = "multiprocessing.forkserver"
 #: Number of attempts of a run after the last kill: retries of a stage are used up by kills, so a run may end.
 ATTEMPTS = 4
 #: Largest file in bytes that a stage may write while its disk is full.
@@ -33,10 +32,10 @@ def role(process: psutil.Process) -> str:
     """What a process of a run is: flow, dvc, stage, Ray worker ...; empty if it has ended."""
     try:
         command = " ".join(process.cmdline())
-        if WORKER in command:
-            # The worker, its fork that runs DVC, and the fork of that.
-            above = sum(WORKER in " ".join(parent.cmdline()) for parent in process.parents())
-            return ("worker", "dvc", "stage")[min(above, 2)]
+        if WARM in command:
+            # The server, and its processes.
+            above = sum(WARM in " ".join(parent.cmdline()) for parent in process.parents())
+            return ("server", "stage")[min(above, 1)]
     except psutil.Error:
         return ""
     return next((name for name, parts in ROLES if any(part in command for part in parts)), "other")

@@ -165,7 +165,7 @@ def test_the_answer_to_a_row_does_not_depend_on_its_own_label(task):
     data = Data(train, np.arange(len(train)), train.take([]), train, facts.labels, scoring, folds)
     actual = predict(system, data)
     rest = train.take(np.flatnonzero(folds != 1))
-    alone = system(Training(rest, train.fields, facts.labels, scoring, rest))
+    alone = system(Data(rest, np.arange(len(rest)), rest, rest, facts.labels, scoring).training())
     chosen = next(candidate for candidate in alone if candidate.details["c"] == actual.details["c"])
     inside = np.flatnonzero(folds == 1)
     # They differ by the temperature, which is that of the other folds.

@@ -29,6 +29,7 @@ def test_seeds_with_the_same_rows_are_learned_once(task, tmp_path, monkeypatch):
     rows = read_split(task, "train").fields
     calls: list[int] = []
     monkeypatch.setattr(stage, "sample_rows", lambda *_, **__: (np.arange(len(rows)), {}))
+    monkeypatch.setattr(stage, "largest_draw", lambda *_, **__: np.arange(len(rows)))
     run = stage._run
     monkeypatch.setattr(stage, "_run", lambda *arguments: calls.append(1) or run(*arguments))
     output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -182,3 +183,36 @@ def test_baselines_by_language_and_setting():
     assert list(baselines_of("classification", language="th", which="auto")) == more
     assert list(baselines_of("classification", language="en", which="all")) == more
     assert list(baselines_of("pair", language="en", which="all")) == ["tfidf-cosine", "tfidf-both", "most-frequent"]
+
+
+PRINTER = ["paper jam", "toner is empty", "prints blank pages", "out of ink", "jam in tray two", "streaks on the page"]
+PASSWORD = ["forgot my password", "password has expired"]
+
+
+def skewed(kind: str = "classification") -> Data:
+    texts = [*PRINTER, "the printer is offline", "printer does not answer", *PASSWORD]
+    rows: list[tuple[Fields, list[float]]] = [((text,), [float(text in PASSWORD)]) for text in texts]
+    given = data(kind, rows, ["printer", "password"])
+    return replace(given, folds=np.asarray([0, 1, 0, 1, 0, 1, 0, 1, 0, 1]))
+
+
+@pytest.mark.parametrize("system", ["tfidf-words-characters", "tfidf-words", "tfidf-words-pairs"])
+def test_a_training_text_of_a_rare_label_is_answered_with_it(system):
+    given = skewed()
+    predictions = predict(systems_of("classification")[system], given)
+    actual = [int(answer.argmax()) for answer in predictions.model.answers(given.whole.fields)]
+    assert actual == given.whole.labels.tolist() and predictions.details["balanced"]
+
+
+def test_labels_are_balanced_where_macro_f1_counts_and_numbers_differ():
+    system = systems_of("classification")["tfidf-words"]
+    given = skewed()
+    details = [candidate.details for candidate in system(given.training())]
+    assert [entry["balanced"] for entry in details] == [True] * 4 + [False] * 4
+    assert [entry["c"] for entry in details] == [1.0, 10.0, 100.0, 1000.0] * 2
+    by_accuracy = type("Accuracy", (type(given.scoring),), {"names": ("accuracy", "macro_f1")})(given.labels)
+    equal = replace(given, rows=np.asarray([0, 1, 8, 9]), folds=np.asarray([0, 1, 0, 1]))
+    for plain in (replace(given, scoring=by_accuracy), equal):
+        # Also in folds with other numbers.
+        for training in (plain.training(), plain.training(np.asarray([0]))):
+            assert [candidate.details.get("balanced") for candidate in system(training)] == [None] * 4

@@ -1,6 +1,7 @@
 """Intervals of an evaluation on clustered test rows: agreement with the gate, coverage of clusters, pooling."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import Cell, Run, TestSplit, make_cells
 from components.evaluation.benefits import family_benefits, worth
 from components.evaluation.compare import comparisons, recipes, transfer
+from components.registry.judging import scored_rows
 from components.registry.promotion import Scored, TestRows, decide
 from components.settings.evaluate import EvaluateSettings
 from components.settings.registry import PromotionRule
@@ -120,3 +122,56 @@ def test_systems_without_common_seeds_are_not_compared_as_recipes():
     alone = [replace(run, seed=7) if run.system == "ulmfit-adapted" else run for run in runs(1)]
     cells = make_cells(alone, rows_of(), SETTINGS, scoring=SCORING)
     assert recipes(cells, confidence=0.95) == {"ulmfit-scratch": {}, "ulmfit-adapted": {}}
+
+
+@pytest.mark.parametrize(
+    ("texts", "groups", "units", "clusters"),
+    [
+        ("abc", None, None, None),
+        ("aba", None, None, [0, 1, 0]),
+        ("abcd", ["x", None, "x", None], None, [0, 1, 0, 2]),
+        # The copy of a text in another group joins both.
+        ("abcadefgh", ["x", "x", "y", "y", None, None, None, None, None], None, [0, 0, 0, 0, 1, 2, 3, 4, 5]),
+        # Documents, or contexts of one document.
+        ("abcde", None, [0, 0, 1, 2, 3], [0, 0, 1, 2, 3]),
+        # Groups that are no units, because train has them too.
+        ("abcde", ["x", "x", "y", None, "z"], [0, 1, 2, 3, 4], [0, 0, 1, 2, 3]),
+        # A text in every group joins none of them.
+        ("abacadae", ["x", "x", "y", "y", "z", "z", "w", "w"], None, [0, 0, 1, 1, 2, 2, 3, 3]),
+    ],
+)
+def test_copies_groups_and_documents_are_clusters(texts, groups, units, clusters):
+    split = Split(
+        [(text,) for text in texts],
+        [np.zeros(1)] * len(texts),
+        [None] * len(texts),
+        groups=groups or [],
+        known_units=None if units is None else np.asarray(units),
+    )
+    actual = split.clusters
+    assert (actual if actual is None else actual.tolist()) == clusters
+
+
+def test_copies_in_test_change_neither_the_interval_nor_the_verdict():
+    """Read three times, every row would count as three."""
+
+    def test_of(copies: int) -> tuple[Split, TestSplit]:
+        rows = np.repeat(np.arange(len(LABELS)), copies)
+        targets = [np.array([LABELS[row]], dtype=np.float64) for row in rows]
+        split = Split([(f"text {row}",) for row in rows], targets, [None] * len(rows))
+        facts: Any = None
+        return split, TestSplit(facts, split)
+
+    halves, verdicts = [], []
+    for copies in (1, 3):
+        split, test = test_of(copies)
+        cells = make_cells(runs(1, copies), test, SETTINGS, scoring=SCORING)
+        (compared,) = [each for each in comparisons(cells, SYSTEMS, confidence=0.95) if each.budget == 20]
+        halves.append(compared.difference.high - compared.difference.low)
+        facts: Any = SimpleNamespace(labels=["no", "yes"], kind="classification", digests={"test": "t"})
+        rows, _ = scored_rows(facts, split, {})
+        better, worse = (cells[system, 20].rows[0] for system in ("ulmfit-adapted", "ulmfit-scratch"))
+        decision = decide(Scored("new", "a", better), Scored("old", "b", worse), PromotionRule(), rows=rows)
+        verdicts.append((decision.verdict, decision.low, decision.count))
+    assert halves[1] == pytest.approx(halves[0])
+    assert verdicts[1] == (verdicts[0][0], pytest.approx(verdicts[0][1]), len(LABELS))

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from components.data.formats.words import PREFIXES, TagError, convert, decode, encode, inventory
+from components.data.formats.words import PREFIXES, TagError, convert, decode, encode, inventory, scheme_of
 
 CASES = {
     "bio": "B-x I-x B-x O B-y I-y B-x",
@@ -90,3 +90,20 @@ def test_inventory_of_tags():
     assert decode(["B-x-1", "I-x-1"], "bio") == [(0, 2, "x-1")]
     assert decode([], "iobes") == []
     assert set(PREFIXES) == set(CASES)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "scheme"),
+    [
+        (["O B-x I-x O", "B-y"], "bio"),
+        (["I-x I-x O I-y", "I-x B-x O"], "iob1"),
+        (["O I-x O", "O"], "iob1"),
+        (["B-x I-x", "B-x O B-y", "O I-x"], "bio"),
+        (["O S-x", "B-y E-y"], "iobes"),
+        (["NOUN VERB"], "none"),
+        (["O O"], "none"),
+        (["B-x", "B-"], "none"),
+    ],
+)
+def test_the_scheme_of_a_file_is_what_most_of_its_spans_begin_with(sentences, scheme):
+    assert scheme_of([tags.split() for tags in sentences]) == scheme

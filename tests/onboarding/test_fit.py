@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import shlex
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from components.cli import main as cli
 from components.cli.common import InitOptions
 from components.cli.onboarding.command import init
 from components.core.errors import ConfigError
+from components.core.steps import LABELLED_KINDS, step
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
 from flows import fit, retrain_command
 from flows.fit import served
-from tests.onboarding.test_init import write
+from tests.onboarding.test_init import SERVED, write
+
+SLOW = pytest.mark.slow
+KINDS = [kind if kind == "classification" else pytest.param(kind, marks=SLOW) for kind in SERVED]
 
 
-def test_labels_alone_end_as_a_champion(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_alone_end_as_a_champion_and_the_printed_commands_run(kind, tmp_path, monkeypatch):
     root = tmp_path / "empty"
     root.mkdir()
     monkeypatch.chdir(root)
-    init(InitOptions(write(tmp_path / "files", "classification", count=20)), root=root)
+    init(InitOptions(write(tmp_path / "files", kind, count=20)), root=root)
     file = root / "params.yaml"
     text = file.read_text().replace("folds: 5", "folds: 2\n      seeds: [0]")
     file.write_text(f"{text}")
@@ -30,7 +41,34 @@ def test_labels_alone_end_as_a_champion(tmp_path, monkeypatch):
     of_words = {"examples", "checks", "baseline", "evaluate", "leakage", "report", "register", "promote"}
     assert set(ran) == {"identity", "unlabelled"} | of_words
     lines = served(file)
-    assert lines[1].startswith("classification: tfidf-words") and "is served (version 1)" in lines[1]
+    if kind == "classification":
+        assert lines[1].startswith("classification: tfidf-words") and "is served (version 1)" in lines[1]
+    # A file of texts without labels, as a user has it: some of the labelled texts with another end.
+    rows = [json.loads(line) for line in (tmp_path / "files" / f"{kind}.jsonl").read_text().splitlines()]
+    texts = [{name: f"{value} and more" for name, value in row.items() if isinstance(value, str)} for row in rows[:20]]
+    Path("FILE").with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
+    ran = [_run(command) for command in _commands(lines)]
+    assert {"predict", "suggest"} <= {*ran} if kind in LABELLED_KINDS else "predict" in ran
+    # Any version can be tried, also where none is served.
+    assert _run(step("try", task=kind, version=1).replace("predictions", "tried")) == "predict"
+    assert len(Path("tried.csv").read_text().splitlines()) == 21
+    # What `suggest` prints, with labels filled in.
+    if "suggest" in ran:
+        answered = csv.DictReader(io.StringIO(Path(f"{kind}-to-label.csv").read_text("utf-8-sig")))
+        assert len([*answered]) > 0
+
+
+def _commands(lines: list[str]) -> list[str]:
+    return [line.strip().partition("    #")[0] for line in lines if line.strip().startswith("headstart ")]
+
+
+def _run(command: str) -> str:
+    """Run a printed command, those that end: `serve` and `ui` run until they are stopped. Returns its name."""
+    _, verb, *arguments = shlex.split(command.replace("FILE", "FILE.jsonl"))
+    if verb in ("predict", "suggest"):
+        done = CliRunner().invoke(cli.app, [verb, *arguments])
+        assert done.exit_code == 0, f"{command}: {done.output} {done.exception!r}"
+    return verb
 
 
 @pytest.mark.parametrize("flag", [{"minutes": 3.0}, {"kind": "pair"}, {"start": ["mini"]}, {"unlabelled": [Path("a")]}])
@@ -42,15 +80,22 @@ def test_flags_without_effect_are_refused(flag, tmp_path, monkeypatch):
 
 
 def test_without_a_served_model_fit_says_what_to_do_and_not_how_to_predict():
-    decision = {"test": {"rows": 200}, "labels_needed": 60, "count": 20}
-    evaluation = {"systems": [{"artifact": {"labels": 90}}, {}]}
-    assert fit.to_be_served("reviews", decision, evaluation) == [
+    decision = {"test": {"rows": 200}, "labels_needed": 60, "count": 20, "candidate": {"version": "4"}}
+    evaluation = {"systems": [{"family": "baseline", "artifact": {"labels": 90}}, {}]}
+    first, *steps, last = fit.to_be_served("reviews", decision, evaluation)
+    assert first.startswith("headstart predict FILE predictions.csv --task reviews --version 4 ")
+    assert steps == [
         "label about 400 more test rows, which would show this gain",
         "label more rows to learn from than 90",
+        "start from a published encoder: headstart starts; then headstart init FILE --start NAME --overwrite",
         "check the labels: headstart check; headstart ui shows the errors",
-        "or serve a version against the rule: headstart promote --task reviews --version NUMBER --reason WHY",
     ]
+    assert last == 'or choose it against the rule: headstart promote --task reviews --version 4 --reason "WHY"'
     assert fit.to_be_served("reviews", {}, {})[:2] == ["label more test rows", "label more rows to learn from"]
+    # More test rows do not change a verdict that is certain.
+    evaluation["systems"][0]["family"] = "mini"
+    certain = fit.to_be_served("reviews", decision | {"verdict": "reject"}, evaluation)
+    assert not any("test rows" in each for each in certain) and "finetune.*.auto.minutes" in certain[2]
 
 
 def test_the_flags_of_fit_are_those_of_init(tmp_path, monkeypatch, capsys):

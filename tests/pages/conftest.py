@@ -125,6 +125,7 @@ def running(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr(live, "SKIP_MS", 0)
     monkeypatch.setattr(live, "UPDATE_S", 0.1)
+    monkeypatch.setattr(live, "IDLE_S", 0.2)
     expected = {"ingest@domain": 60.0, "adapt@ulmfit": 36000.0, "finetune@things-ulmfit-adapted": None}
     registry = RegistrySettings(tracking=f"sqlite:///{finished}/mlflow.db")
     run = live.Live(

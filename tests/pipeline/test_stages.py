@@ -43,6 +43,8 @@ def raw() -> dict[str, Any]:
 def test_every_item_is_a_valid_job(path):
     params = load_params(path)
     unused = [] if "adapted" in params.run.starts else ["adapt"]
+    if not {"scratch", "vectors"} & {*params.run.starts}:
+        unused.append("scratch")
     if not params.data.parallel:
         unused += ["ingest-parallel", "tokenizer-parallel", "tokenize-parallel"]
     if not params.collects_texts:

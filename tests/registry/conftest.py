@@ -216,8 +216,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
 
 
 @pytest.fixture
-def pipeline(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
-    """A copy of `finished` for one test, with fewer rows for the latency."""
-    monkeypatch.setattr("components.registry.judging.LATENCY_ROWS", 10)
+def pipeline(finished: Path, tmp_path: Path) -> Pipeline:
+    """A copy of `finished` for one test."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     return Pipeline(tmp_path)

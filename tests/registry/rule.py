@@ -14,7 +14,7 @@ from components.settings.registry import PromotionRule
 ROWS = 400
 LABELS = np.arange(ROWS) % 4
 RULE = PromotionRule(metric="accuracy", confidence=0.95, latency_ms=50, slice_rows=50)
-FAST = Latency(10.0, 20.0, (10.0, 10.1, 9.9, 10.0, 10.0), "100 rows, 2 threads, a processor")
+FAST = Latency(10.0, (10.0, 10.1, 9.9, 10.0, 10.0), "100 rows, a processor")
 SCORING = Classification(list("abcd"), bins=1)
 
 

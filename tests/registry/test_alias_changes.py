@@ -12,7 +12,7 @@ import pytest
 
 from components.core.errors import RegistryError
 from components.registry.aliases import move, observe, rollback
-from components.registry.ledger import Ledger, OvertakenError
+from components.registry.ledger import Ledger, OvertakenError, in_words
 from components.registry.tracking import Log, Registry, Version, connect
 from tests.registry.aliases import A, M, add, contend, number, promote, set_by_hand
 
@@ -253,3 +253,33 @@ def test_a_deleted_champion_is_an_error(registry, what):
     )
     with pytest.raises(RegistryError, match=message):
         observe(registry, Ledger(registry), model=M, alias=A)
+
+
+@pytest.mark.parametrize(
+    "secret", ["headstart", "rollback", "promote1", "12345678", "headstart-letters", "after_digest"]
+)
+def test_a_password_that_equals_a_word_of_an_entry_changes_no_alias_and_no_history(secret, registry, monkeypatch):
+    monkeypatch.setenv("POSTGRES_PASSWORD", secret)
+    first, second = add(registry, f"{secret}-a"), add(registry, f"{secret}-b")
+    promote(registry, first)
+    promote(registry, second)
+    ledger = Ledger(registry)
+    state, _, _ = observe(registry, ledger, model=M, alias=A)
+    reasons = [f"bad answers, see {secret}"]
+    move(registry, ledger, state, action="rollback", after=first, reasons=reasons, vetoes=[second.digest])
+    assert number(registry) == first.number
+    last = Ledger(registry).state(M, A).last
+    assert last is not None
+    assert (last["action"], last["after"], last["after_digest"]) == ("rollback", first.number, f"{secret}-a")
+    assert last["reasons"] == ["bad answers, see ***"]
+    assert [in_words(entry) for entry in ledger.entries()][-1].count("restored") == 1
+
+
+def test_an_entry_that_is_stored_as_another_text_sets_no_alias(registry, monkeypatch):
+    first, second = add(registry, "a"), add(registry, "b")
+    promote(registry, first)
+    append = Log.append
+    monkeypatch.setattr(Log, "append", lambda self, at, text, **more: append(self, at, text.replace("b", "*"), **more))
+    with pytest.raises(RegistryError, match="was stored as another text, so nothing was changed; check the database"):
+        promote(registry, second)
+    assert number(registry) == first.number

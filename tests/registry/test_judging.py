@@ -27,39 +27,51 @@ from tests.registry.promoting import NAME, champion, events, must_not_be_called,
 
 def test_latency_is_measured_once_per_artifact(pipeline, monkeypatch):
     def slow(*_, conditions):
-        return Latency(99_999.0, 99_999.0, (99_999.0,) * ROUNDS, conditions)
+        return Latency(99_999.0, (99_999.0,) * ROUNDS, conditions)
 
     with monkeypatch.context() as patch:
         patch.setattr("components.registry.judging.measure_latency", slow)
         decision = run(pipeline)
     assert decision["verdict"] == "reject"
     reason = decision["reasons"][0]
-    assert reason.startswith(f"{NAME}/1 takes 99999.0 ms per text, more than promote.latency_ms: 10000 (10 rows, ")
+    assert reason.startswith(
+        f"{NAME}/1 takes 99999.0 ms of a processor per text, more than promote.latency_ms: 10000 (8 rows, "
+    )
 
     # A second attempt finds the stored value and does not measure until it passes.
     monkeypatch.setattr("components.registry.judging.measure_latency", must_not_be_called)
     assert run(pipeline)["reasons"] == decision["reasons"]
     stored = json.loads(connect(pipeline.settings).get(NAME, "1").tags["latency"])
     ((conditions, latency),) = stored.items()
-    assert (latency["p50"], conditions in decision["reasons"][0]) == (99_999.0, True)
+    assert (latency["median"], conditions in decision["reasons"][0]) == (99_999.0, True)
 
 
-@pytest.mark.parametrize("waiting", ["for other programs", "for each other"])
-def test_the_time_that_programs_or_threads_wait_is_no_latency(waiting, monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    threads = [2]
-    monkeypatch.setattr(torch, "set_num_threads", lambda number: threads.append(number))
+def test_latency_is_the_processor_time_of_one_text_in_the_median_pass(monkeypatch):
+    """However long other programs keep the processor."""
+    clock, passes = [0.0], iter([99.0, 0.001, 0.003, 0.002, 50.0, 0.002])
+    monkeypatch.setattr(time, "process_time", lambda: clock[0])
+    cost, calls = [0.0], [0]
 
     def answer(rows, batch_size):
-        end = time.perf_counter() + 0.02
-        if waiting == "for other programs":
-            time.sleep(0.02)
-        while threads[-1] > 1 and time.perf_counter() < end:
-            pass
-        return [np.array([1.0, 0.0, 0.0], dtype=np.float32)]
+        for _ in rows:
+            if calls[0] % 3 == 0:
+                cost[0] = next(passes)
+            calls[0] += 1
+            clock[0] += cost[0]
+        time.sleep(0.001)
+        assert (batch_size, torch.get_num_threads()) == (1, 1)
+        return [np.array([1.0, 0.0, 0.0], dtype=np.float32)] * len(rows)
 
     classifier = SimpleNamespace(kind="classification", labels=LABELS, answer=answer)
-    assert 0 < measure_latency(classifier, [("a",)] * 3).p50 < 10
+    measured = measure_latency(classifier, [("a",)] * 3)
+    assert measured.rounds == pytest.approx((1.0, 3.0, 2.0, 50_000.0, 2.0))
+    assert (measured.median, calls[0]) == (2.0, 3 * (1 + ROUNDS))
+
+
+def test_a_rule_without_latency_measures_none(pipeline, monkeypatch):
+    monkeypatch.setattr("components.registry.judging.measure_latency", must_not_be_called)
+    decision = run(pipeline, latency_ms=None)
+    assert (decision["verdict"], decision["candidate"]["latency_ms"]) == ("promote", None)
 
 
 def test_nothing_is_decided_while_the_files_cannot_be_downloaded(pipeline, monkeypatch):

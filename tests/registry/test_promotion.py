@@ -11,7 +11,7 @@ from components.settings.registry import PromotionRule
 from tests.registry.rule import CHAMPION, FAST, LABELS, ROWS, RULE, TEST, predictions, scored, statistics_of
 
 OTHER = statistics_of(predictions(284, first=40))
-TOO_SLOW = "per text, more than promote.latency_ms: 50"
+TOO_SLOW = "of a processor per text, more than promote.latency_ms: 50"
 NOT_INFERIOR = {"mode": "non_inferiority", "margin": 0.5}
 
 
@@ -28,22 +28,29 @@ NOT_INFERIOR = {"mode": "non_inferiority", "margin": 0.5}
         (scored("by about the least", 340), CHAMPION, {"least_gain": 0.14}, "inconclusive", "would decide it"),
         (scored("by the least", 340), CHAMPION, {"least_gain": 0.15}, "inconclusive", "detect with 80% power is +0."),
         # Latency and slices stop a better one.
-        (scored("slow", 340, latency=replace(FAST, p50=50.1)), CHAMPION, {}, "reject", f"takes 50.1 ms {TOO_SLOW}"),
-        (scored("at the bound", 340, latency=replace(FAST, p50=50.0)), CHAMPION, {}, "promote", "gain +0.1500"),
+        (scored("slow", 340, latency=replace(FAST, median=75.1)), CHAMPION, {}, "reject", f"takes 75.1 ms {TOO_SLOW}"),
+        (scored("warned", 340, latency=replace(FAST, median=75.0)), CHAMPION, {}, "promote", "warning: m/warned takes"),
+        (scored("at the bound", 340, latency=replace(FAST, median=50.0)), CHAMPION, {}, "promote", "gain +0.1500"),
         (scored("unmeasured", 340, latency=None), CHAMPION, {}, "reject", "latency was not measured"),
         (scored("no bound", 340, latency=None), CHAMPION, {"latency_ms": None}, "promote", "gain +0.1500"),
         # Without a champion and a baseline, the most frequent class (0.25 here) is compared with.
         (scored("first", 280), None, {}, "promote", "most frequent class: gain +0.4500"),
         (scored("first, poor", 60), None, {}, "reject", "gain -0.1000"),
         (scored("first, doubtful", 104), None, {}, "inconclusive", "test labels would decide it"),
-        (scored("first, slow", 280, latency=replace(FAST, p50=80.0)), None, {}, "reject", "takes 80.0 ms"),
+        (scored("first, slow", 280, latency=replace(FAST, median=80.0)), None, {}, "reject", "takes 80.0 ms"),
         (scored("first, below the least gain", 280), None, {"least_gain": 0.9}, "promote", "gain +0.4500"),
         (scored("first, other mode", 60), None, NOT_INFERIOR, "reject", "not better by more"),
         # Missing or incomparable predictions.
         (scored("unscored", None, problem="file gone"), CHAMPION, {}, "reject", "has no accuracy: file gone"),
         (scored("unscored", None, problem="file gone"), None, {}, "reject", "has no accuracy: file gone"),
         (scored("good", 340), scored("champion", None, problem="no weights"), {}, "inconclusive", "no weights"),
-        (scored("slow", 340, latency=replace(FAST, p50=90.0)), scored("champion", None), {}, "reject", "takes 90.0 ms"),
+        (
+            scored("slow", 340, latency=replace(FAST, median=90.0)),
+            scored("champion", None),
+            {},
+            "reject",
+            "takes 90.0 ms",
+        ),
         # The same model, and a rolled-back one.
         *(
             (scored("twin", right, digest="digest-champion"), CHAMPION, {}, "unchanged", "twin has the content of m/ch")
@@ -62,6 +69,7 @@ def test_truth_table(candidate, champion, rule, verdict, reason):
 
     assert decision.verdict == verdict
     assert any(reason in line for line in decision.reasons), decision.reasons
+    assert any("warning" in line for line in decision.reasons) == reason.startswith("warning")
 
 
 def test_a_rule_without_a_metric_uses_the_primary_metric():
@@ -98,7 +106,7 @@ def test_non_inferiority_promotes_an_equal_model():
 def test_latency_promotes_an_equal_model_that_is_faster():
     rule = RULE.model_copy(update={"mode": "latency", "margin": 0.03})
     statistics = statistics_of(predictions(280, first=4))
-    fast = replace(FAST, p50=7.0, rounds=(7.0, 7.1, 6.9, 7.0, 7.2))
+    fast = replace(FAST, median=7.0, rounds=(7.0, 7.1, 6.9, 7.0, 7.2))
 
     def of(latency, **changes):
         decision = decide(
@@ -109,12 +117,15 @@ def test_latency_promotes_an_equal_model_that_is_faster():
         )
         return decision.verdict, decision.reasons[0]
 
-    assert of(fast) == ("promote", "7.00 ms per text against 10.00 ms: at least 28% faster")
-    assert of(replace(FAST, p50=9.9, rounds=(9.8, 10.0, 9.9, 9.9, 10.1)))[0] == "reject"
-    assert of(FAST) == ("reject", "10.00 ms per text against 10.00 ms: not significantly faster by at least 5%")
-    verdict, reason = of(replace(fast, conditions="100 rows, 8 threads, another"))
+    assert of(fast) == ("promote", "7.00 ms of a processor per text against 10.00 ms: at least 28% faster")
+    assert of(replace(FAST, median=9.9, rounds=(9.8, 10.0, 9.9, 9.9, 10.1)))[0] == "reject"
+    assert of(FAST) == (
+        "reject",
+        "10.00 ms of a processor per text against 10.00 ms: not significantly faster by at least 5%",
+    )
+    verdict, reason = of(replace(fast, conditions="100 rows, another"))
     assert verdict == "inconclusive"
-    assert "measured under different conditions (100 rows, 8 threads, another; 100 rows, 2 threads" in reason
+    assert "measured under different conditions (100 rows, another; 100 rows, a processor" in reason
     assert of(None) == ("inconclusive", "the latencies of m/c and m/champion were not both measured")
     # A faster model that is worse is not promoted.
     worse = decide(scored("worse", 200, latency=fast), CHAMPION, rule, rows=TEST)

@@ -83,7 +83,7 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline):
 
     decision = decided(pipeline)
     assert (decision["verdict"], decision["alias_before"], decision["alias_after"]) == ("promote", "1", "2")
-    assert decision["candidate"]["latency_ms"]["p50"] > 0
+    assert decision["candidate"]["latency_ms"]["median"] > 0
 
     champion = load_champion(pipeline.settings, "letters")
     assert isinstance(champion, WordsClassifier)

@@ -1,4 +1,5 @@
-"""The answer to a row has the same bits in every batch: alone, among others, in any order, with any threads."""
+"""The answer to a row has the same bits in every batch: among others, in any order, with any threads; alone, the same
+label and probabilities within 1e-6."""
 
 import numpy as np
 import pytest
@@ -56,9 +57,13 @@ def make_classifier(folder, settings: FinetuneSettings, kind: str, precision: st
 
 
 def check(classifier: TextClassifier, rows: list[tuple[str, ...]]) -> None:
-    """Compare the bits of all rows in several batches."""
+    """Compare the bits of all rows in several batches; of a row alone, the label and six digits."""
     with threads.limited(1):
-        alone = [classifier.answer([row])[0] for row in rows]
+        single = [classifier.answer([row])[0] for row in rows]
+        alone = [classifier.answer([row, other])[0] for row, other in zip(rows, reversed(rows), strict=True)]
+    for index, (one, of_two) in enumerate(zip(single, alone, strict=True)):
+        np.testing.assert_allclose(one, of_two, rtol=1e-6, atol=1e-6, err_msg=f"row {index}")
+        assert np.argmax(one, axis=-1).tolist() == np.argmax(of_two, axis=-1).tolist()
     rng = np.random.default_rng(0)
     batches = [np.arange(len(rows)), rng.permutation(len(rows)), rng.permutation(len(rows))[:3], rng.permutation(5)]
     for count, batch in enumerate(batches):
@@ -93,6 +98,21 @@ def test_a_tagger_of_a_frozen_encoder_computes_in_float32(make_encoder, settings
     classifier = make_classifier(make_encoder("flair"), changed, "tagging", "bf16")
     rows = fields_of("tagging", 5)
     check(TextClassifier(classifier.model, classifier.tokenizer, "bf16", head_precision="float32"), rows)
+
+
+def test_one_text_is_computed_as_one_row(make_encoder, settings, monkeypatch):
+    classifier = make_classifier(make_encoder("ulmfit"), settings, "classification", "float32")
+    counts: list[int] = []
+    encode = module.FixedBatches._encode
+
+    def counting(self, length, sequences):
+        counts.append(len(sequences))
+        return encode(self, length, sequences)
+
+    monkeypatch.setattr(module.FixedBatches, "_encode", counting)
+    classifier.answer([("plum cat",)])
+    classifier.answer([("plum cat",), ("cat plum",)])
+    assert counts == [1, 16]
 
 
 def test_a_batch_has_the_rows_of_its_length(make_encoder, settings):

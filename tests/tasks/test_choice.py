@@ -32,13 +32,6 @@ def test_the_first_candidate_that_is_not_clearly_worse_is_chosen():
     assert choose(SCORING, rows(), [best, best]).index == 0, "a tie"
 
 
-def test_a_preferred_candidate_may_be_worse_by_more_standard_errors():
-    three_of_forty, eight_of_forty, best = with_errors(range(3)), with_errors(range(8)), with_errors()
-    assert choose(SCORING, rows(), [three_of_forty, best]).index == 1
-    assert choose(SCORING, rows(), [three_of_forty, best], errors=2).index == 0
-    assert choose(SCORING, rows(), [eight_of_forty, best], errors=2).index == 1
-
-
 def test_errors_in_one_unit_are_one_error():
     # Eight more errors: eight independent ones are clear, all in one group are not.
     candidates = [with_errors(range(8)), with_errors([20])]

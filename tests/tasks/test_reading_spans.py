@@ -26,12 +26,17 @@ def test_spans_are_converted_to_the_scheme_of_the_model(tmp_path):
     assert actual.labels == ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
     assert actual.train.fields == [("New", "York", "Bonn", "sleeps"), ("Ada",)]
     assert targets(actual.train) == [[0, 2, 0, 4], [1]]
-    with pytest.raises(DataError) as caught:
-        read("tagging", tmp_path, **names)
-    assert str(caught.value) == (
-        f"{tmp_path}/train.conll, line 1: word 'New', scheme bio: tag 'I-LOC' at the start continues no span of its "
-        "type; correct it, or set the file's scheme (iob1, iobes)"
-    )
+
+
+def test_spans_that_begin_with_the_letter_of_another_scheme_are_repaired_and_counted(tmp_path):
+    names = conll(tmp_path, "New I-LOC\nYork I-LOC\nBonn B-LOC\nsleeps O\nAda I-PER\n\nAda B-PER\nin O\nRome I-LOC\n")
+    # The strays of bio begin a span; a B of iob1 that follows no span of its type is its I.
+    for scheme in ("bio", "iob1"):
+        actual = read("tagging", tmp_path, scheme=scheme, **names)
+        tags = [[actual.labels[int(number)] for number in target] for target in targets(actual.train)]
+        assert tags == [["B-LOC", "I-LOC", "B-LOC", "O", "B-PER"], ["B-PER", "O", "B-LOC"]]
+    assert actual.counts["train_tags_repaired"] == 1
+    assert read("tagging", tmp_path, **names).counts["train_tags_repaired"] == 3
 
 
 def test_an_inner_tag_missing_in_train_is_a_label_of_its_type(tmp_path):
@@ -91,8 +96,8 @@ def test_words_and_tags_in_parallel_files_and_in_lists(tmp_path):
     (tmp_path / "train" / "seq.out").write_text("O O B-genre\nO O\n")
     with pytest.raises(DataError, match=r"train, line 2: 1 words, 2 tags; each word needs one tag"):
         read("tagging", tmp_path, train="train", dev="dev.parquet", test="test")
-    (tmp_path / "train" / "seq.out").write_text("O I-genre O\nO\n")
-    with pytest.raises(DataError, match=r"train, line 1, word 2: word 'some', scheme bio: tag 'I-genre' after 'O'"):
+    (tmp_path / "train" / "seq.out").write_text("O E-genre O\nO\n")
+    with pytest.raises(DataError, match=r"train, line 1, word 2: word 'some', scheme bio: tag 'E-genre' is not a tag"):
         read("tagging", tmp_path, train="train", dev="dev.parquet", test="test")
     jsonl(tmp_path / "dev.jsonl", {"words": ["a", " "], "tags": ["O", "O"]})
     with pytest.raises(DataError, match=r"dev\.jsonl, line 1: 'words' holds an empty word; remove it, and its tag"):

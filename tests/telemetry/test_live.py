@@ -5,9 +5,11 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,7 +94,40 @@ def project(
     tmp_path: Path, database: Registry, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Project:
     monkeypatch.setattr(live, "UPDATE_S", 0.05)
+    monkeypatch.setattr(live, "IDLE_S", 0.2)
     return Project(tmp_path, database, request.node.name, TelemetrySettings())
+
+
+def test_updates_become_rare_while_nothing_happens_and_cost_little(tmp_path, monkeypatch):
+    """The waits of the thread, as it asks for them."""
+    now, waits, spent = [0.0], list[tuple[str, float]](), iter([0.0, 0.0, 0.0, 0.0, 0.3, 0.0, 0.0])
+
+    class Waited(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            waits.append(("least" if self is watched._ended else "more", round(timeout, 6)))
+            now[0] += timeout
+            if len(waits) == 7:  # a message comes
+                watched._news.set()
+            return self.is_set()
+
+    class Watched(live.Live):
+        def __init__(self) -> None:
+            self._news, self._ended, self._closed, self._begun = Waited(), Waited(), True, 0
+            self._end, self._gauges, self.stages, self.problem = None, SimpleNamespace(begin=lambda _: None), {}, ""
+
+        def _measure(self) -> bool:
+            now[0] += next(spent)
+            if len(waits) == 12:
+                self._end = {"time": live.now_ms()}
+            return False
+
+    watched = Watched()
+    monkeypatch.setattr(live.time, "thread_time", lambda: now[0])
+    watched._watch()
+    assert [pause for kind, pause in waits if kind == "least"] == [2, 2, 2, 2, 2, 6, 2]
+    # After a message, and after 0.3 seconds of work, which may be a twentieth.
+    assert [pause for kind, pause in waits if kind == "more"] == [0, 2, 6, 14, 0, 0, 10]
 
 
 def test_a_retraining_and_its_stages_are_runs(project, monkeypatch):

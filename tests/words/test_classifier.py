@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,12 @@ from components.core.errors import ArtifactError, ConfigError
 from components.data.formats.words import words
 from components.data.tasks.data import Fields, Split
 from components.data.tasks.kinds import scoring_for
-from components.data.tasks.selection import Training
+from components.data.tasks.selection import Data, Training
 from components.learners.loading import load_model
 from components.learners.words.classifier import WordsClassifier, WordsModel, load_words, save_words
 from components.learners.words.features import WordFeatures
 from components.learners.words.systems import SYSTEMS as TABLE
-from components.learners.words.text import Tfidf, spaced
+from components.learners.words.text import Counted, spaced
 from components.registry.drift.measurements import SKETCH, measure, projection
 from components.registry.exports.champion import export_encoder
 
@@ -52,7 +53,7 @@ def training(kind: str) -> Training:
     ]
     count = len(fields)
     rows = Split(fields, [np.asarray([number % 3], dtype=np.float64) for number in range(count)], [None] * count)
-    return Training(rows, rows.fields, LABELS, scoring_for(kind, LABELS), rows)
+    return Data(rows, np.arange(count), rows, rows, LABELS, scoring_for(kind, LABELS)).training()
 
 
 def saved(system: str, directory: Path) -> tuple[WordsModel, list[Fields]]:
@@ -91,6 +92,7 @@ def test_served_is_trained_to_the_last_bit_in_every_batch(system, tmp_path):
     ],
 )
 def test_tfidf_is_the_one_of_scikit_learn(settings, dtype):
+    settings = dict(settings)
     texts = ["An old apple, an OLD pear", "a", ":-) :-)", "", "old iron, old irons", "ขอโทษครับ apple", "straße  x\ty"]
     names = {"ngrams": "ngram_range", "least": "min_df", "most": "max_features", "analyzer": "analyzer"}
     reference = TfidfVectorizer(
@@ -102,8 +104,11 @@ def test_tfidf_is_the_one_of_scikit_learn(settings, dtype):
         **{names[name]: value for name, value in settings.items()},
     )
     expected = reference.fit_transform(texts)
-    actual, fitted = Tfidf.fit_matrix(texts, **settings, dtype=dtype)
-    assert (fitted != actual.matrix(texts)).nnz == 0
+    form = {name: settings.pop(name) for name in ("analyzer", "ngrams") if name in settings}
+    # Counted beside texts that are not fitted.
+    actual, fitted = Counted(["old unseen", *texts], **form).fit(texts, **settings, dtype=dtype)
+    stored = replace(actual, counted=None)
+    assert (fitted != actual.matrix(texts)).nnz == (fitted != stored.matrix(texts)).nnz == 0
     assert actual.vocabulary == reference.vocabulary_
     np.testing.assert_allclose(actual.idf, reference.idf_, rtol=1e-6)
     unseen = ["an unseen irons apple", ""]
@@ -114,7 +119,7 @@ def test_tfidf_is_the_one_of_scikit_learn(settings, dtype):
 
 
 def test_features_of_a_pair_by_hand():
-    vectorizer = Tfidf.fit(["a b", "b c"])
+    vectorizer, _ = Counted(["a b", "b c"]).fit(["a b", "b c"])
     u, v = (vectorizer.matrix([text]).toarray()[0] for text in ("a b", "b c"))
     rows: Sequence[Fields] = [("a b", "b c")]
     expected = np.concatenate([u, v, abs(u - v), u * v, [u @ v]])
@@ -196,7 +201,7 @@ def test_the_files_of_a_words_model(tmp_path):
 
 
 def test_tfidf_of_a_row_by_hand():
-    features = WordFeatures("text", (Tfidf.fit(["a b", "b c"]),))
+    features = WordFeatures("text", (Counted(["a b", "b c"]).fit(["a b", "b c"])[0],))
     # idf = ln((1 + N) / (1 + n)) + 1 with N = 2 texts, of which n have the word; tf = 1 + ln(count).
     once, twice = np.log(3 / 2) + 1, np.log(3 / 3) + 1
     result = np.asarray([(1 + np.log(2)) * once, twice, 0.0])

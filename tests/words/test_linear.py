@@ -129,3 +129,20 @@ def test_probabilities_by_hand():
     expected = np.exp([1.0, 4.0, 1.0]) / np.exp([1.0, 4.0, 1.0]).sum()
     actual = model.probabilities(sparse.csr_matrix([[1.0, 2.0]]))
     np.testing.assert_allclose(actual, [[expected[0], expected[1], 0, expected[2]]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [[0, 2], [0, 1, 3]])
+def test_a_balanced_model_is_the_one_without_the_prior_by_hand(classes):
+    rng = np.random.default_rng(0)
+    features, counts = rng.normal(size=(5, 3)), np.asarray([8, 4, 2, 1])
+    functions = 1 if len(classes) == 2 else len(classes)
+    model = LinearModel(
+        rng.normal(size=(functions, 3)), rng.normal(size=functions), np.asarray(classes), np.zeros(4, np.float32), True
+    )
+    expected = model.probabilities(features).astype(np.float64)
+    expected[:, classes] /= counts[classes]
+    expected /= expected.sum(1, keepdims=True)
+    np.testing.assert_allclose(model.balanced(counts).probabilities(features), expected, atol=1e-6)
+    # Equal numbers change nothing, to the last bit.
+    equal = model.balanced(np.full(4, 7)).probabilities(features)
+    np.testing.assert_array_equal(equal, model.probabilities(features))

@@ -9,7 +9,7 @@ import pytest
 from components.core.errors import ArtifactError
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
-from components.data.tasks.selection import Training
+from components.data.tasks.selection import Data, Training
 from components.learners.unlabelled.self_training import probabilities
 from components.learners.words import transductive
 from components.learners.words.classifier import DESCRIPTION, WordsModel, load_words, save_words
@@ -41,7 +41,8 @@ def training(kind: str, *, topics: int = 3, several: bool = False) -> tuple[Trai
     rows, labels = split(1, seed=1, topics=topics, several=several), list(TOPICS)[:topics]
     free = split(40, seed=2, topics=topics, several=several)
     scoring = scoring_for(kind, labels)
-    return Training(rows, [*rows.fields, *free.fields], labels, scoring, rows), split(20, seed=3, topics=topics)
+    data = Data(rows, np.arange(len(rows)), rows, rows, labels, scoring, further=free.fields)
+    return data.training(), split(20, seed=3, topics=topics)
 
 
 @pytest.mark.parametrize("topics", [2, 3])

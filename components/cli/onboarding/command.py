@@ -123,6 +123,7 @@ def _keys(rows: Rows, file: Path, options: InitOptions) -> dict[str, Any]:
     if options.group and options.group not in rows.columns:
         raise DataError(f"{file}: no column {options.group!r}; the columns are {', '.join(rows.columns)}")
     keys |= {"label_separator": options.label_separator} if options.label_separator else {}
+    keys |= {"scheme": options.scheme} if options.scheme else {}
     try:
         by_suffix = TaskSource(path=".").format_of(file.name)
     except ValueError:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from components.cli.onboarding.splits import split_files
-from components.core.artifacts import changing_data, write_atomic
+from components.core.artifacts import changing_data, digest_tree, write_atomic
 from components.core.errors import ConfigError
 from components.core.outputs import named_output
 from components.core.resources import PIPELINE
@@ -119,12 +119,14 @@ def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str
         for file in files.values():
             # A member of a JSON document is in its file; folders and patterns name parallel files or classes.
             given = Path(str(file).partition("#")[0])
-            for each in files_at(given):
-                copy = target / each.relative_to(given.parent)
-                if not copy.is_file() or copy.read_bytes() != each.read_bytes():
-                    copy.parent.mkdir(parents=True, exist_ok=True)
-                    with named_output(copy, overwrite=True) as draft:
-                        shutil.copyfile(each, draft.path)
+            for each in [given] if given.is_dir() else files_at(given):
+                copy = target / each.name
+                if not copy.exists() or digest_tree(copy) != digest_tree(each):
+                    with named_output(copy, folder=each.is_dir(), overwrite=True) as draft:
+                        if each.is_dir():
+                            shutil.copytree(each, draft.path, copy_function=shutil.copyfile, dirs_exist_ok=True)
+                        else:
+                            shutil.copyfile(each, draft.path)
     return target.relative_to(root).as_posix(), {split: file.name for split, file in files.items()}
 
 

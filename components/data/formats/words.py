@@ -83,6 +83,42 @@ def _other(scheme: str) -> str:
     return f"correct it, or set the file's scheme ({', '.join(name for name in PREFIXES if name != scheme)})"
 
 
+def repaired(tags: Sequence[str], scheme: str) -> tuple[list[str], int]:
+    """The tags of `bio` or `iob1` in which each span begins as its scheme says, and how many began otherwise.
+
+    In `bio` an I without its span before it begins one, as conlleval reads it; in `iob1` a B does. Other tags
+    are as given."""
+    result, before = list(tags), OUTSIDE
+    for index, tag in enumerate(tags):
+        prefix, _, kind = tag.partition("-")
+        if before.partition("-")[2] != kind and (scheme, prefix) in (("bio", "I"), ("iob1", "B")):
+            result[index] = f"{'B' if scheme == 'bio' else 'I'}-{kind}"
+        before = tag
+    return result, sum(new != old for new, old in zip(result, tags, strict=True))
+
+
+def scheme_of(sentences: Iterable[Sequence[str]]) -> str:
+    """The scheme of the tags of sentences; `none` if they mark no spans.
+
+    Between `bio` and `iob1`, the letter decides with which most spans begin that follow no span of their type."""
+    begins: Counter[str] = Counter()
+    prefixes: set[str] = set()
+    for tags in sentences:
+        before = ""
+        for tag in tags:
+            prefix, separator, kind = tag.partition("-")
+            if tag != OUTSIDE and not (separator and kind and prefix in (*"BIESLU",)):
+                return "none"
+            prefixes.add(prefix)
+            begins[prefix] += kind != before
+            before = kind
+    if not prefixes - {OUTSIDE}:
+        return "none"
+    if prefixes & {"E", "S"}:
+        return "iobes"
+    return "bio" if begins["B"] >= begins["I"] and "B" in prefixes else "iob1"
+
+
 def encode(spans: Iterable[Span], words: int, scheme: str) -> list[str]:
     """The tags of a sentence of `words` words; spans are in order and do not overlap."""
     tags = [OUTSIDE] * words

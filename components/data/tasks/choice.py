@@ -44,30 +44,28 @@ def choose(
     candidates: Sequence[Vectors],
     *,
     folds: NDArray[np.int64] | None = None,
-    errors: float = 1.0,
 ) -> Choice:
-    """The first candidate that is not worse than the best one by more than `errors` standard errors.
+    """The first candidate that is not worse than the best one by more than one standard error.
 
     Args:
         candidates: for each candidate N answers of models that have not learned from the rows; the simplest first.
         folds: (N,) fold of each row; None: one choice on all rows.
-        errors: number of standard errors; more than 1 if the first candidate is usually the best one on other data.
     """
     by_fold: dict[int, int] = {}
     if len(candidates) == 1:
         index, by_fold = 0, dict.fromkeys([] if folds is None else np.unique(folds).tolist(), 0)
     else:
         statistics = [scoring.statistics(rows.fields, rows.targets, answers) for answers in candidates]
-        index = _first(scoring, statistics, rows.units, errors)
+        index = _first(scoring, statistics, rows.units)
         for fold in [] if folds is None else np.unique(folds).tolist():
             others = np.flatnonzero(folds != fold)
-            by_fold[fold] = _first(scoring, [matrix[others] for matrix in statistics], rows.units[others], errors)
+            by_fold[fold] = _first(scoring, [matrix[others] for matrix in statistics], rows.units[others])
     of_row = [index] * len(rows) if folds is None else [by_fold[fold] for fold in folds.tolist()]
     return Choice(index, by_fold, [np.asarray(candidates[number][row]) for row, number in enumerate(of_row)])
 
 
-def _first(scoring: Scoring, statistics: Sequence[Any], units: Labels, errors: float) -> int:
-    """Index of the first candidate within so many standard errors of the best."""
+def _first(scoring: Scoring, statistics: Sequence[Any], units: Labels) -> int:
+    """Index of the first candidate within one standard error of the best."""
     _, numbers = np.unique(units, return_inverse=True)
     numbers %= MOST_PARTS
     parts = coo_array((np.ones(len(units)), (numbers, np.arange(len(units))))).tocsr()
@@ -78,6 +76,6 @@ def _first(scoring: Scoring, statistics: Sequence[Any], units: Labels, errors: f
     for index, each in enumerate(sums[:best]):
         differences = without - scoring.scores(each.sum(0) - each)[scoring.main]
         error = np.sqrt((parts.shape[0] - 1) * differences.var())
-        if scores[best] - scores[index] <= errors * error:
+        if scores[best] - scores[index] <= error:
             return index
     return best

@@ -13,7 +13,6 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from components.data.formats.textkey import digest_of
-from components.data.scoring.intervals import clusters_of
 
 #: Largest share of the rows that copies may join in one unit where rows have groups or documents.
 MOST_JOINED: Final = 0.5
@@ -124,8 +123,12 @@ class Split:
 
     @property
     def clusters(self) -> Labels | None:
-        """(N,) number of each row's cluster, from 0; None if rows are independent."""
-        return clusters_of(self.groups)
+        """(N,) number of each row's cluster, from 0: copies, the rows of a group and those of a document are in one;
+        None if rows are independent."""
+        # The groups of `group: auto` are no units if train has them too.
+        none: list[str | None] = [None] * len(self)
+        numbers = units_of(self.units.tolist(), self.groups or none, none)
+        return None if len(np.unique(numbers)) == len(self) else numbers
 
     @property
     def texts(self) -> list[str]:

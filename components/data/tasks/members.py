@@ -1,6 +1,6 @@
 """Several classifiers of one recipe, which differ in their seeds, in one directory; the classifier is their average.
 
-config.json     kind, form and `members`: their number
+config.json     kind, form, `members`: their number, and `temperature`: of the average's probabilities (default 1)
 labels.json     names of the labels, by index
 domain.safetensors   vectors of training texts (components.learners.domain); not of every kind of task
 members/<n>/    a classifier each, without a manifest
@@ -30,6 +30,7 @@ def save_members(
     *,
     facts: dict[str, Any],
     beside: Callable[[Path], None] = lambda folder: None,
+    temperature: float = 1.0,
 ) -> None:
     """Write a classifier directory, which may be part of another draft.
 
@@ -37,6 +38,7 @@ def save_members(
         members: each writes the files of one classifier into a folder.
         facts: of the manifest.
         beside: writes what belongs to all members into the directory.
+        temperature: of the average; 1 for a single member.
     """
     with writing(directory, kind=KIND) as draft:
         draft.facts |= facts
@@ -48,7 +50,7 @@ def save_members(
         for folder, write in zip(folders, members, strict=True):
             folder.mkdir(parents=True)
             write(folder)
-        if len(set(map(digest_tree, folders))) == 1:
+        if temperature == 1 and len(set(map(digest_tree, folders))) == 1:
             shutil.copytree(folders[0], draft.path, dirs_exist_ok=True)
             shutil.rmtree(draft.path / MEMBERS)
             return
@@ -59,6 +61,7 @@ def save_members(
                 shutil.rmtree(encoder)
         config = json.loads((folders[0] / "config.json").read_text(encoding="utf-8"))
         config = {name: config[name] for name in ("form", "kind") if name in config} | {"members": len(members)}
+        config |= {"temperature": temperature} if temperature != 1 else {}
         (draft.path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
         shutil.copyfile(folders[0] / "labels.json", draft.path / "labels.json")
 

@@ -29,7 +29,8 @@ KIND = "finetuned"
 #: their indices (`components.data.tasks.budgets.sample_rows`), each predicted by a model that has not learned from it.
 OUT_OF_FOLD = "oof"
 #: Split of the predictions of the test rows by the stored average of a system's seeds, where that is not the mean of
-#: their predictions (`Scoring.averages`): under the largest label budget and its first seed.
+#: their predictions (`Scoring.averages`, or a temperature of the average): under the largest label budget and its first
+#: seed.
 SERVED = "served"
 SCHEMA = pa.schema(
     [
@@ -158,10 +159,10 @@ def read_averages(directory: Path, *, averages: bool) -> dict[str, Average]:
         budget = max((size for name, size, _ in runs if name == system), key=lambda size: (size == ALL, size))
         seeds = sorted(seed for name, size, seed in runs if (name, size) == (system, budget))
         answers = [runs[system, budget, seed] for seed in seeds]
-        if averages:
-            got[system] = Average(budget, seeds, mean_answers(answers))
-        elif (system, budget, seeds[0]) in served:
+        if (system, budget, seeds[0]) in served:
             got[system] = Average(budget, seeds, served[system, budget, seeds[0]])
+        elif averages:
+            got[system] = Average(budget, seeds, mean_answers(answers))
         else:
             got[system] = Average(budget, seeds[:1], answers[0])
     return got

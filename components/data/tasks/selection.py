@@ -80,12 +80,12 @@ class Shared:
     """What the folds and systems of a run compute once.
 
     Attributes:
-        labelled: inputs of all labelled rows of the run.
+        rows: all labelled rows of the run.
         inputs: all inputs, with labels or without.
     """
 
-    def __init__(self, labelled: Sequence[Fields], inputs: Sequence[Fields]) -> None:
-        self.labelled, self.inputs = labelled, inputs
+    def __init__(self, rows: Split, inputs: Sequence[Fields]) -> None:
+        self.rows, self.inputs = rows, inputs
         self._made: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -164,7 +164,7 @@ class Data:
 
     @cached_property
     def _shared(self) -> Shared:
-        return Shared(self.train.fields, [parts for parts, _ in self._inputs])
+        return Shared(self.train, [parts for parts, _ in self._inputs])
 
     def training(self, held: NDArray[np.integer] | None = None) -> Training:
         """The input of a system: all training rows and inputs, without everything that belongs to held-out rows

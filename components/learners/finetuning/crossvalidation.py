@@ -7,13 +7,14 @@ best one by more than one standard error (`components.data.tasks.choice`):
 
 1. The L2 penalty of a head that is solved on frozen features, the largest first. With `head_norm: auto` also the
    normalisation of its inputs, with `label_names: auto` whether the names of the labels are training texts, and with
-   `class_weight: auto` the weights of the classes, balanced ones first. The run of a fold has the candidate that is
+   `class_weight: auto` the weight of the classes, `balanced` first. The run of a fold has the candidate that is
    chosen on the other folds.
 2. The evaluation at which the run ends: the points of the schedule in order. Point 0 is the head on the frozen encoder.
    Some ways to learn prefer the end of their schedule (`Way.prefers_end`).
 
 For the score (`selected`), each fold is predicted at the point that is chosen on the other folds. The final run learns
-from all rows with the same schedule and ends at the chosen point.
+from all rows with the same schedule and ends at the chosen point; of contrastive training, a fold takes half of the
+steps (`Way.fold_share`).
 """
 
 import math

@@ -171,7 +171,7 @@ class Member:
 
     @property
     def _weights(self) -> Sequence[ClassWeight | None]:
-        """Candidates of the weights of the classes (`weights_of`), one if it is chosen."""
+        """Candidates of the weight of the classes (`weights_of`), one if it is chosen."""
         chosen = self.spec.chosen
         recorded = self.record.get("class_weight", None if chosen is None else chosen.weight)
         if recorded is not None:

@@ -36,7 +36,7 @@ MOST_ROWS = 20_000
 
 class HeadCandidate(NamedTuple):
     """A candidate of the search: normalisation of the head's inputs (None: `head_norm`), L2 penalty, whether the names
-    of the labels are training texts (None: not used), and the weights of the classes (None: all are 1)."""
+    of the labels are training texts (None: not used), and the weight of the classes (None: `none`)."""
 
     norm: Statistics | None
     penalty: float
@@ -77,7 +77,7 @@ def search_head(
     dropout.
 
     Args:
-        head: its normalisation, output layer, penalty and class weights are set.
+        head: its normalisation, output layer, penalty and prior are set.
         rows: `HeadCandidate.names` -> the training rows.
         dev: features of dev; None with one candidate.
         score: answers on dev -> metric, higher is better.
@@ -126,7 +126,7 @@ def _regression(head: ClassificationHead, rows: HeadRows, penalty: float, steps:
         with warnings.catch_warnings():
             # Reaching the maximum number of iterations is not an error.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            regression.fit(x, labels, sample_weight=None if head.weights is None else head.weights.numpy()[labels])
+            regression.fit(x, labels)
         weight, bias = regression.coef_, regression.intercept_
     if len(present) == 2:
         # For two classes scikit-learn returns the log-odds of the second.
@@ -135,6 +135,8 @@ def _regression(head: ClassificationHead, rows: HeadRows, penalty: float, steps:
         # Classes without rows get a low bias.
         head.output.weight.zero_()[present] = torch.from_numpy(weight).float()
         head.output.bias.fill_(float(bias.min()) - 1)[present] = torch.from_numpy(bias).float()
+        if head.prior is not None:
+            head.output.bias.sub_(head.prior.float())
 
 
 def _descent(head: TextHead, rows: HeadRows, penalty: float, steps: int) -> None:

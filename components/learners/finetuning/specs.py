@@ -40,7 +40,7 @@ class Chosen:
         penalty: L2 penalty of a head that is solved on frozen features; None: the head has none.
         norm: normalisation of its inputs, with `head_norm: auto`; else None.
         names: whether the names of the labels are training texts; None: the run does not use them.
-        weight: weights of the classes in the head's loss; None: all are 1.
+        weight: whether the classes are decided as if they were equally frequent; None: they are not.
         stop: evaluation after which the run ends; 0: before training, with the head on the frozen encoder.
         calibration: of the head (`CalibratedHead.calibration`); None: the head has none.
     """
@@ -166,17 +166,17 @@ def names_of(spec: RunSpec) -> Sequence[bool | None]:
 
 
 def weights_of(spec: RunSpec, head: Head, main: str) -> Sequence[ClassWeight | None]:
-    """Candidates of the weights of the classes (`class_weight`), the preferred first; [None] if there is no choice:
-    another kind of head, `accuracy` as the primary metric `main`, or labels that are equally frequent.
+    """Candidates of `class_weight`, the preferred first; [None] if there is no choice: another kind of head, `accuracy`
+    as the primary metric `main`, or labels that are equally frequent.
 
-    Macro averages count all classes alike, as balanced weights do; one standard error would keep what is first.
+    Macro averages count all classes alike, as `balanced` does; one standard error would keep what is first.
     """
     asked = spec.settings.class_weight
     if not isinstance(head, LabelHead) or asked == "none" or main == "accuracy":
         return [None]
     train = read_split(spec.examples, "train")
     targets = train.take(rows_of(replace(spec, fold=None), train).learned).targets
-    if torch.allclose(weights := head.balanced_weights(targets), torch.ones_like(weights)):
+    if not head.log_prior(targets).any():
         return [None]
     if asked == "balanced":
         return ["balanced"]

@@ -9,10 +9,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from components.core.artifacts import read_manifest, writing
 from components.data.tasks.budgets import ALL
 from components.data.tasks.calibration import calibrated, labels_of, tempered
-from components.data.tasks.data import Answer, Labels, Split, Target
+from components.data.tasks.data import Answer, Labels, Split, Target, mean_answers
 from components.data.tasks.examples import read_facts, read_split, run_folds
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import save_members
@@ -20,15 +23,19 @@ from components.data.tasks.results import KIND, OUT_OF_FOLD, SERVED, RunResult, 
 from components.learners.abstention import abstention_facts, write_domain
 from components.learners.finetuning.attempts import ways_of
 from components.learners.finetuning.execution import TrainedRun, clear, train_all
+from components.learners.finetuning.features import head_answers, read_by_head
+from components.learners.finetuning.frozen import features
 from components.learners.finetuning.packing import MODEL, ON_FROZEN
 from components.learners.finetuning.runs import GroupSpec, below
 from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
-from components.learners.finetuning.specs import Distillation, RunSpec, build, rows_of
+from components.learners.finetuning.specs import Distillation, RunSpec, all_training_rows, build, encode, rows_of
 from components.learners.finetuning.words import at_chosen, with_words
 from components.learners.task_models.classifier import load_classifier, write_files
 from components.learners.task_models.inputs import share_cut
 from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel, answers
 from components.learners.ways import way_of
+from components.learners.ways.base import Way as LearningWay
 from components.models import family as family_named
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import TOKENIZER, architecture_of, family_of
@@ -36,7 +43,7 @@ from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings, ReadingSettings, Way
 from components.settings.section import Section, Start
 from components.settings.systems import FROZEN
-from components.tokenization import load_tokenizer
+from components.tokenization import Tokenizer, load_tokenizer
 from components.training.checkpoint import fingerprint
 from components.training.precision import choose, first_device, product_size
 
@@ -131,15 +138,25 @@ def write_member(
     # Fine-tuning that brought nothing has left the same models.
     if any(output.record["best_step"] or output.words.part for output in largest):
         parts |= {name: "classifier-frozen" for name in parts if name.endswith(FROZEN)}
-    for part in dict.fromkeys(parts.values()):
-        _write_classifier(directory / part, largest, job=job, start=start)
-    if len(largest) > 1 and not scoring_for(facts.kind, facts.labels).averages:
-        for number, result in enumerate(results):
-            if (result.record["budget"], result.record["seed"]) == (spec.budget, spec.seed):
-                # The answers of the stored average.
-                stored = load_classifier(directory / parts[result.system]).on(first_device())
-                answers = {**result.answers, SERVED: stored.answer(splits["test"].fields)}
-                results[number] = replace(result, answers=answers)
+    scoring = scoring_for(facts.kind, facts.labels)
+    temperatures = {
+        part: _write_classifier(directory / part, largest, job=job, start=start)
+        for part in dict.fromkeys(parts.values())
+    }
+    for number, result in enumerate(results):
+        part, of_seeds = parts[result.system], [each for each in results if each.system == result.system]
+        if len(largest) == 1 or (result.record["budget"], result.record["seed"]) != (spec.budget, spec.seed):
+            continue
+        if not scoring.averages:
+            # The answers of the stored average.
+            stored = load_classifier(directory / part).on(first_device())
+            served = stored.answer(splits["test"].fields)
+        elif temperatures[part] != 1:
+            means = mean_answers([each.answers["test"] for each in of_seeds if each.record["budget"] == spec.budget])
+            served = tempered(means, temperatures[part], exclusive=labels_of(scoring) == "exclusive")
+        else:
+            continue
+        results[number] = replace(result, answers={**result.answers, SERVED: served})
     records = write_results(directory, results, splits=splits, labels=facts.labels)
     train, model = read_split(job.examples, "train").fields, architecture_of(job.encoder)
     tokenizer = load_tokenizer(job.encoder / TOKENIZER)
@@ -157,8 +174,10 @@ def write_member(
     }
 
 
-def _write_classifier(directory: Path, outputs: Sequence[_Output], *, job: FinetuneJob, start: str) -> None:
+def _write_classifier(directory: Path, outputs: Sequence[_Output], *, job: FinetuneJob, start: str) -> float:
+    """Write the average of the runs; returns its temperature."""
     kind, spec, frozen = read_facts(job.examples).kind, outputs[0].spec, directory.name.endswith(FROZEN)
+    temperature, held_out = _averaged(outputs, frozen=frozen)
     save_members(
         directory,
         [partial(output.write, frozen=frozen) for output in outputs],
@@ -168,10 +187,41 @@ def _write_classifier(directory: Path, outputs: Sequence[_Output], *, job: Finet
             "budget": spec.budget,
             "seeds": [output.spec.seed for output in outputs],
             "precision": spec.precision,
-            **abstention_facts(kind, [output.held_out(frozen=frozen) for output in outputs]),
+            **abstention_facts(kind, held_out),
         },
         beside=partial(write_domain, kind=kind, rows=read_split(job.examples, "train").fields),
+        temperature=temperature,
     )
+    return temperature
+
+
+def _averaged(
+    outputs: Sequence[_Output], *, frozen: bool
+) -> tuple[float, list[tuple[Sequence[Target], Sequence[Answer]]]]:
+    """The temperature of the average of runs, and the rows that it has not learned from with its answers: each member's
+    own answer out of fold, or, where it has read nothing that belongs to the row, of its final model. The answers to
+    the rows of a fold are at the temperature of the other folds. Kinds without probabilities of labels have each
+    member's rows and answers."""
+    spec = outputs[0].spec
+    facts = read_facts(spec.examples)
+    scoring = scoring_for(facts.kind, facts.labels)
+    if len(outputs) == 1 or not labels_of(scoring):
+        return 1.0, [output.held_out(frozen=frozen) for output in outputs]
+    folds = None
+    if facts.selection == "dev":
+        rows = read_split(spec.examples, "dev")
+        of_members = [list(output.held_out(frozen=frozen)[1]) for output in outputs]
+    else:
+        whole = read_split(spec.examples, "train")
+        union = np.unique(np.concatenate([output.learned for output in outputs]))
+        by_row = [output.answers_to(union, frozen=frozen) for output in outputs]
+        kept = np.asarray([row for row in union.tolist() if all(row in each for each in by_row)], dtype=np.int64)
+        if len(kept) < 2:
+            return 1.0, [output.held_out(frozen=frozen) for output in outputs]
+        rows, folds = whole.take(kept), run_folds(facts, whole, kept, seed=spec.seed)
+        of_members = [[each[row] for row in kept.tolist()] for each in by_row]
+    temperature, held_out = calibrated(scoring, rows.targets, mean_answers(of_members), folds=folds)
+    return temperature, [(rows.targets, held_out)]
 
 
 class _Output:
@@ -188,13 +238,58 @@ class _Output:
         self.frozen_temperature, self.frozen = self._calibrated(self.frozen)
 
     @cached_property
+    def learned(self) -> NDArray[np.int64]:
+        """Indices, ascending, of the rows of the run's budget in the train split."""
+        return rows_of(replace(self.spec, fold=None), read_split(self.spec.examples, "train")).learned
+
+    def answers_to(self, rows: NDArray[np.int64], *, frozen: bool) -> dict[int, Answer]:
+        """Row of train -> an answer that has not learned from it: of the run's own rows those out of fold, of others
+        those of the final model. Rows of which it has read a copy, or another row of the group, have none."""
+        whole, held = read_split(self.spec.examples, "train"), self.held_out(frozen=frozen)[1]
+        result = dict(zip(self.learned.tolist(), held, strict=True))
+        read = whole.belonging(self.learned)
+        others = [row for row in rows.tolist() if row not in result and whole.digests[row] not in read]
+        if not others:
+            return result
+        spec, (classifier, tokenizer), fields = self.spec, self._classifier(frozen=frozen), whole.take(others).fields
+        if spec.trained and self._reads_frozen(frozen=frozen):
+            numbers = all_training_rows(spec, whole, read_facts(spec.examples))
+            table = features(spec, "train").take(np.searchsorted(numbers, np.asarray(others)))
+            raw = head_answers(classifier.head, read_by_head(classifier, table))
+        else:
+            encoded = encode(spec, classifier, tokenizer, fields)
+            raw = answers(classifier.to(first_device()), encoded, precision=spec.precision)
+        raw = tempered(raw, self._stored_temperature(frozen=frozen), exclusive=classifier.task.kind != "multilabel")
+        part = None if frozen else self.words.part
+        return result | dict(zip(others, raw if part is None else part.combined(fields, raw), strict=True))
+
+    def _reads_frozen(self, *, frozen: bool) -> bool:
+        """Whether the encoder is as it was before training."""
+        return frozen or (self.record | self.words.record)["best_step"] == 0 or not self._way.trains_encoder
+
+    def _stored_temperature(self, *, frozen: bool) -> float:
+        return self.frozen_temperature if frozen else 1.0 if self.words.weights else self.temperature
+
+    @property
+    def _way(self) -> LearningWay:
+        return way_of(self.spec.settings)
+
+    def _classifier(self, *, frozen: bool) -> tuple[TaskModel, Tokenizer]:
+        """The model of the run, or its head on the frozen encoder."""
+        # The weights of all runs together may exceed memory.
+        tensors = self.run.result(self.member)[0]
+        tensors = below(ON_FROZEN, tensors) if frozen else self.words.weights or tensors
+        classifier, tokenizer = build(self.spec)
+        classifier.load_state_dict(classifier.state_dict() | below(MODEL, tensors))
+        return classifier.eval(), tokenizer
+
+    @cached_property
     def _judged(self) -> tuple[str, Split, Labels | None]:
         facts = read_facts(self.spec.examples)
         if facts.selection == "dev":
             return "dev", read_split(self.spec.examples, "dev"), None
         whole = read_split(self.spec.examples, "train")
-        learned = rows_of(replace(self.spec, fold=None), whole).learned
-        return OUT_OF_FOLD, whole.take(learned), run_folds(facts, whole, learned, seed=self.spec.seed)
+        return OUT_OF_FOLD, whole.take(self.learned), run_folds(facts, whole, self.learned, seed=self.spec.seed)
 
     def _scores(self, answers: Mapping[str, list[Answer]]) -> dict[str, Any]:
         """Entries of the record: the scores of calibrated answers."""
@@ -229,22 +324,16 @@ class _Output:
 
     def write(self, directory: Path, *, frozen: bool) -> None:
         """Write the files of the model, or of its head on the frozen encoder."""
-        # The weights of all runs together may exceed memory.
-        tensors, record = self.run.result(self.member)[0], self.record | self.words.record
-        tensors = below(ON_FROZEN, tensors) if frozen else self.words.weights or tensors
-        classifier, _ = build(self.spec)
-        classifier.load_state_dict(classifier.state_dict() | below(MODEL, tensors))
         # The head of the best weights may have been fitted to features, in float32.
-        way = way_of(self.spec.settings)
-        fitted = frozen or record["best_step"] == 0 or way.refits_head or not way.trains_encoder
+        fitted = self._reads_frozen(frozen=frozen) or self._way.refits_head
         write_files(
             directory,
-            classifier,
+            self._classifier(frozen=frozen)[0],
             family=family_of(self.spec.encoder),
             tokenizer=self.spec.encoder / "tokenizer",
             precision=self.spec.precision,
             head_precision="float32" if fitted else None,
-            temperature=self.frozen_temperature if frozen else 1.0 if self.words.weights else self.temperature,
+            temperature=self._stored_temperature(frozen=frozen),
             words=None if frozen else self.words.part,
         )
 

@@ -250,7 +250,10 @@ def write_files(
 def load_classifier(directory: Path) -> TextClassifier | AveragedClassifier:
     """Load the task model of a directory, or the average of its members; see `load_members`."""
     members = load_members(directory)
-    return members[0] if len(members) == 1 else AveragedClassifier(members)
+    if len(members) == 1:
+        return members[0]
+    config = json.loads((Path(directory) / "config.json").read_text(encoding="utf-8"))
+    return AveragedClassifier(members, float(config.get("temperature", 1.0)))
 
 
 def load_members(directory: Path) -> list[TextClassifier]:
@@ -300,9 +303,14 @@ def _read(directory: Path, encoder: Encoder) -> TextClassifier:
 
 @dataclass(frozen=True)
 class AveragedClassifier:
-    """The average of several task models, with the interface of one."""
+    """The average of several task models, with the interface of one.
+
+    Attributes:
+        temperature: by which the logits of the mean probabilities are divided.
+    """
 
     members: Sequence[TextClassifier]
+    temperature: float = 1.0
 
     @property
     def kind(self) -> str:
@@ -336,7 +344,7 @@ class AveragedClassifier:
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
         if not self._decodes and not self.is_shared:
-            return mean_answers([member.answer(rows, batch_size) for member in self.members])
+            return self._mean([member.answer(rows, batch_size) for member in self.members])
         return self._answers(rows)[0]
 
     def answer_measured(
@@ -383,13 +391,16 @@ class AveragedClassifier:
                 means = [torch.stack(of_row).mean(0) for of_row in zip(*outputs, strict=True)]
                 answers += self.members[0].batches.decoded(features[0], means, self._decoder)
             else:
-                answers += mean_answers(
+                answers += self._mean(
                     [
                         member.with_words(part, [answer for answer, _ in result])
                         for member, result in zip(self.members, of_members, strict=True)
                     ]
                 )
         return answers, observed
+
+    def _mean(self, answers: Sequence[Sequence[Answer]]) -> list[Answer]:
+        return tempered(mean_answers(answers), self.temperature, exclusive=self.kind != "multilabel")
 
     def _features(self, member: TextClassifier, rows: Sequence[Fields]) -> list[RowFeatures]:
         result = dict(member.batches.features(member.encode(rows)))

@@ -18,7 +18,7 @@ from components.settings.finetune import FinetuneSettings
 
 #: `finetune.<name>.head_norm`.
 Norm = Literal["fixed", "block", "length", "auto", "batch", "none"]
-#: Weights of the classes in the loss of a head.
+#: `balanced`: classes are decided as if they were equally frequent.
 ClassWeight = Literal["none", "balanced"]
 #: Normalisations with the statistics of the training features.
 Statistics = Literal["fixed", "block", "length"]
@@ -288,22 +288,26 @@ class LabelHead(ImitatingHead):
     """A head with one probability per label, which can learn soft targets; `exclusive`: they add up to 1.
 
     Attributes:
-        weights: factors of the loss of each label (`balanced_weights`), set when the head is fitted on frozen features;
-            None: all are 1.
+        prior: (C,) `log_prior` that the loss adds to the outputs, so that they are decided as if all labels were
+            equally frequent (logit adjustment: Menon et al. 2021); None: nothing is added. Set when the head is fitted
+            on frozen features.
     """
 
     exclusive: ClassVar[bool]
-    weights: Tensor | None = None
+    prior: Tensor | None = None
 
     @abstractmethod
-    def balanced_weights(self, targets: Sequence[NDArray[np.float64]]) -> Tensor:
-        """Factors with which all labels of N targets have the same sum: N / (labels x rows), as `balanced` of
-        scikit-learn; (C,) of exclusive labels, (2, C) of independent ones, of rows without and with the label. 1 where
-        there are no rows."""
+    def log_prior(self, targets: Sequence[NDArray[np.float64]]) -> Tensor:
+        """(C,) logits of the frequencies of the labels in N targets; 0 for labels that are equally frequent, and for a
+        label of no row."""
 
     def weigh(self, weight: ClassWeight | None, targets: Sequence[NDArray[np.float64]]) -> None:
-        """Set the factors for the loss on N targets; None: as `none`."""
-        self.weights = self.balanced_weights(targets) if weight == "balanced" else None
+        """Set the prior for the loss on N targets; None: as `none`."""
+        self.prior = self.log_prior(targets) if weight == "balanced" else None
+
+    def with_prior(self, outputs: Tensor) -> Tensor:
+        """(B, C) outputs as the loss reads them."""
+        return outputs if self.prior is None else outputs + self.prior.to(outputs)
 
 
 class ClassificationHead(LabelHead):
@@ -315,16 +319,13 @@ class ClassificationHead(LabelHead):
         """Doubled for two labels: the square of w, their difference, is twice the sum of their squares."""
         return super().penalty_of(strength, targets) * (2 if len(np.unique(np.concatenate(targets))) == 2 else 1)
 
-    def balanced_weights(self, targets: Sequence[NDArray[np.float64]]) -> Tensor:
+    def log_prior(self, targets: Sequence[NDArray[np.float64]]) -> Tensor:
         counts = np.bincount(np.concatenate(targets).astype(np.int64), minlength=self.output.out_features)
-        return torch.from_numpy(np.where(counts > 0, len(targets) / ((counts > 0).sum() * np.maximum(counts, 1)), 1.0))
+        return torch.from_numpy(np.log(np.where(counts > 0, counts * (counts > 0).sum() / len(targets), 1.0)))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         labels = batch["targets"][:, 0].long()
-        if self.weights is None:
-            return self.penalised(nn.functional.cross_entropy(outputs.float(), labels))
-        losses = nn.functional.cross_entropy(outputs.float(), labels, reduction="none")
-        return self.penalised((losses * self.weights.to(losses)[labels]).mean())
+        return self.penalised(nn.functional.cross_entropy(self.with_prior(outputs.float()), labels))
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
         result = precise(outputs)

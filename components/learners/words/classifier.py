@@ -52,6 +52,11 @@ class WordsModel:
         assert isinstance(self.linear, LinearModel)
         return replace(self, linear=self.linear.tempered(temperature))
 
+    def balanced(self, counts: NDArray[Any]) -> WordsModel:
+        """The model of exclusive labels as if all (C,) numbers of training rows were equal."""
+        assert isinstance(self.linear, LinearModel)
+        return replace(self, linear=self.linear.balanced(counts))
+
     def write(self, directory: Path) -> None:
         described, arrays = self.features.dump()
         # ASCII, because a term may contain half of a surrogate pair, which UTF-8 cannot express.

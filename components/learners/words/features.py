@@ -5,8 +5,9 @@ Shapes: N rows, F features.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -140,10 +141,19 @@ class LatentFeatures:
 RowFeatures = WordFeatures | LatentFeatures
 
 
-def fit_text(rows: Sequence[Fields], counted: Sequence[Counted]) -> tuple[WordFeatures, Any]:
-    """Features of one text with the vocabulary of `rows`, whose texts were counted, and (N, F)."""
+def fit_text(
+    rows: Sequence[Fields],
+    *,
+    ngrams: tuple[int, int],
+    characters: tuple[int, int] | None = None,
+    count: Callable[..., Counted] | None = None,
+) -> tuple[WordFeatures, Any]:
+    """Features of one text with the vocabulary of `rows`, and (N, F); `ngrams` of words, and of `characters`. `count`:
+    analyzer, n-grams -> counts of these texts and others."""
     texts = [row[0] for row in rows]
-    vectorizers, matrices = zip(*(each.fit(texts) for each in counted), strict=True)
+    count = count or partial(Counted, texts)
+    forms = [("word", ngrams), *([] if characters is None else [("char_wb", characters)])]
+    vectorizers, matrices = zip(*(count(*form).fit(texts) for form in forms), strict=True)
     return WordFeatures("text", vectorizers), sparse.hstack(matrices, format="csr")
 
 

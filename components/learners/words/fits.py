@@ -5,7 +5,7 @@ Shapes: N rows, F features, C labels.
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -71,12 +71,13 @@ def fit_exclusive(features: Any, labels: Labels, count: int, *, c: float) -> Lin
     """Fit a multinomial logistic regression.
 
     Args:
-        features: (N, F).
+        features: (N, F), or `Rows` of them, which several fits share.
         labels: (N,) indices; labels without rows have probability 0.
         count: C.
         c: inverse strength of the L2 penalty.
     """
-    return _fitted(partial(_regression, c=c), features, labels, count)
+    rows = rows_of(features)
+    return _fitted(lambda _, labels: rows.regression(labels, c=c), rows, labels, count)
 
 
 def fit_margin(features: Any, labels: Labels, count: int, *, c: float) -> LinearModel:
@@ -89,7 +90,8 @@ def fit_independent(features: Any, targets: Sequence[Target], count: int, *, c: 
     """One logistic regression per label, with the same penalty; `targets`: N vectors of label indices."""
     given = one_hot(targets, labels=count) > 0
     varies = np.flatnonzero(given.any(0) & ~given.all(0))
-    models = [_regression(features, given[:, label], c=c) for label in varies]
+    rows = rows_of(features)
+    models = [rows.regression(given[:, label], c=c) for label in varies]
     return LinearModel(
         weights=np.concatenate([model.coef_ for model in models] or [np.zeros((0, features.shape[1]))]),
         intercepts=np.concatenate([model.intercept_ for model in models] or [np.zeros(0)]),
@@ -115,20 +117,40 @@ def _fitted(fit: Callable[..., Any], features: Any, labels: Labels, count: int) 
     )
 
 
-def _regression(features: Any, labels: Any, *, c: float) -> Any:
-    """Logistic regression; with few rows in an orthonormal basis of their span, equal up to rounding."""
-    estimator, count = LogisticRegression(C=c, max_iter=ITERATIONS), len(labels)
-    if count > MOST_ROTATED or features.shape[1] < 3 * count:
-        return _fit(estimator, features, labels)
-    products = features @ features.T
-    eigenvalues, vectors = np.linalg.eigh(products.toarray() if sparse.issparse(products) else products)
-    spanned = eigenvalues > max(EIGENVALUE * eigenvalues[-1], 0)
-    if not spanned.any():  # no row has a word
-        return _fit(estimator, features, labels)
-    lengths, vectors = np.sqrt(eigenvalues[spanned]), vectors[:, spanned]
-    _fit(estimator, vectors * lengths, labels)
-    estimator.coef_ = np.asarray((estimator.coef_ / lengths @ vectors.T) @ features)
-    return estimator
+class Rows:
+    """The (N, F) features of rows, to which logistic regressions are fitted that differ in penalty and weights.
+
+    With few rows they are fitted in an orthonormal basis of the rows' span, equal up to rounding.
+    """
+
+    def __init__(self, features: Any) -> None:
+        self.features, self.shape = features, features.shape
+
+    @cached_property
+    def _spanned(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """(N, R) eigenvectors of the rows' products, and the roots of their (R,) eigenvalues; None: as it is."""
+        count, width = self.shape
+        if count > MOST_ROTATED or width < 3 * count:
+            return None
+        products = self.features @ self.features.T
+        eigenvalues, vectors = np.linalg.eigh(products.toarray() if sparse.issparse(products) else products)
+        spanned = eigenvalues > max(EIGENVALUE * eigenvalues[-1], 0)
+        # Without any, no row has a word.
+        return (vectors[:, spanned], np.sqrt(eigenvalues[spanned])) if spanned.any() else None
+
+    def regression(self, labels: Any, *, c: float) -> Any:
+        """The fitted LogisticRegression, with `coef_` for the F features."""
+        estimator = LogisticRegression(C=c, max_iter=ITERATIONS)
+        if self._spanned is None:
+            return _fit(estimator, self.features, labels)
+        vectors, lengths = self._spanned
+        _fit(estimator, vectors * lengths, labels)
+        estimator.coef_ = np.asarray((estimator.coef_ / lengths @ vectors.T) @ self.features)
+        return estimator
+
+
+def rows_of(features: Any) -> Rows:
+    return features if isinstance(features, Rows) else Rows(features)
 
 
 def _fit(estimator: Any, features: Any, labels: Any) -> Any:

@@ -60,6 +60,14 @@ class LinearModel:
     def tempered(self, temperature: float) -> LinearModel:
         return replace(self, weights=self.weights / temperature, intercepts=self.intercepts / temperature)
 
+    def balanced(self, counts: NDArray[Any]) -> LinearModel:
+        """The model of exclusive labels as if all were equally frequent: the logarithms of their (C,) numbers of
+        training rows are subtracted from the logits (Menon et al. 2021, "Long-tail learning via logit adjustment").
+        Weights of the rows would not do it: with few rows every fit separates them, whatever they weigh."""
+        logs = np.log(counts[self.classes] / counts.max())
+        logs = logs[1:] - logs[:1] if len(logs) == 2 else logs
+        return replace(self, intercepts=self.intercepts - logs)
+
     def dump(self) -> dict[str, NDArray[Any]]:
         exclusive = np.asarray([self.exclusive], dtype=np.uint8)
         return {

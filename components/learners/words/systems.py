@@ -1,15 +1,18 @@
 """Words models that are fitted with every candidate of their penalty, on TF-IDF features."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+
+import numpy as np
 
 from components.data.tasks.data import Fields
 from components.data.tasks.selection import Candidate, Data, System, Training
 from components.learners.words import UNSPACED, transductive
 from components.learners.words.classifier import WordsModel
 from components.learners.words.features import WordFeatures, fit_text
-from components.learners.words.fits import fit_exclusive, fit_independent, fit_margin, fit_ridge
+from components.learners.words.fits import Rows, fit_exclusive, fit_independent, fit_margin, fit_ridge
 from components.learners.words.linear import LinearModel
 from components.learners.words.text import Analyzer, Counted, Tfidf
 
@@ -30,11 +33,12 @@ LATENT: Final = "latent-words"
 Reading = Callable[[Training], tuple[WordFeatures, Any]]
 
 
-def words(training: Training, *, ngrams: tuple[int, int], characters: bool = False) -> tuple[WordFeatures, Any]:
-    """N-grams of words, and of 2 to 4 characters; the vocabulary comes from the training rows."""
-    forms: list[tuple[Analyzer, tuple[int, int]]] = [("word", ngrams)]
-    forms += [("char_wb", (2, 4))] if characters else []
-    return fit_text(training.rows.fields, [_counted(training, training.shared.labelled, *form) for form in forms])
+def words(
+    training: Training, *, ngrams: tuple[int, int], characters: tuple[int, int] | None = None
+) -> tuple[WordFeatures, Any]:
+    """N-grams of words, and of characters; the vocabulary comes from the training rows."""
+    count = partial(_counted, training, training.shared.rows.fields)
+    return fit_text(training.rows.fields, ngrams=ngrams, characters=characters, count=count)
 
 
 def _counted(
@@ -42,7 +46,7 @@ def _counted(
 ) -> Counted:
     """The counts of all texts of rows that the folds share."""
     texts = (text for parts in rows for text in parts)
-    return training.shared.once((id(rows), analyzer, ngrams), lambda: Counted(texts, analyzer=analyzer, ngrams=ngrams))
+    return training.shared.once((id(rows), analyzer, ngrams), lambda: Counted(texts, analyzer, ngrams))
 
 
 def cosine(training: Training) -> tuple[WordFeatures, Any]:
@@ -53,7 +57,7 @@ def cosine(training: Training) -> tuple[WordFeatures, Any]:
 def both(training: Training) -> tuple[WordFeatures, Any]:
     """The vectors u and v of both texts, |u - v|, u v and their cosine; the vocabulary comes from the training rows."""
     texts = [text for parts in training.rows.fields for text in parts]
-    features = WordFeatures("pair", (_counted(training, training.shared.labelled).fit(texts)[0],))
+    features = WordFeatures("pair", (_counted(training, training.shared.rows.fields).fit(texts)[0],))
     return features, features.matrix(training.rows.fields)
 
 
@@ -73,12 +77,35 @@ def linear(
     """A linear model of labels on some features, fitted, when needed, for each inverse strength of the penalty."""
     features, x = read(training)
     targets: Any = training.rows.targets if fit is fit_independent else training.rows.labels
+    rows = x if fit is fit_margin else Rows(x)
     details = {} if features.form == "cosine" else {"vocabulary": features.vocabulary}
 
     def model(c: float) -> WordsModel:
-        return WordsModel(features, fit(x, targets, len(training.labels), c=c))
+        return WordsModel(features, fit(rows, targets, len(training.labels), c=c))
 
     return [Candidate(partial(model, c), {"c": c, **details}) for c in grid]
+
+
+def either(system: System) -> System:
+    """The candidates of a system of exclusive labels, before them the same as if all labels were equally frequent
+    (`LinearModel.balanced`). With few rows in natural proportions the plain ones answer the most frequent label, and
+    no difference between candidates is larger than a standard error. Nothing is added where all labels have the same
+    number of rows, or where accuracy counts."""
+
+    def candidates(training: Training) -> list[Candidate]:
+        plain, given = list(system(training)), np.bincount(training.shared.rows.labels)
+        if training.scoring.main == "accuracy" or np.ptp(given[given > 0]) == 0:
+            return plain
+        counts = np.bincount(training.rows.labels, minlength=len(training.labels))
+
+        def model(of: Candidate) -> WordsModel:
+            assert isinstance(of.model, WordsModel)
+            return of.model.balanced(counts)
+
+        balanced = [Candidate(partial(model, each), {**each.details, "balanced": True}) for each in plain]
+        return balanced + [replace(each, details={**each.details, "balanced": False}) for each in plain]
+
+    return candidates
 
 
 def ridge(training: Training, *, read: Reading) -> list[Candidate]:
@@ -100,8 +127,8 @@ def ridge(training: Training, *, read: Reading) -> list[Candidate]:
 
 
 _SINGLE, _PAIRS = partial(words, ngrams=(1, 1)), partial(words, ngrams=(1, 2))
-_BOTH = partial(words, ngrams=(1, 2), characters=True)
-_CHARACTERS = partial(linear, read=_BOTH)
+_BOTH = partial(words, ngrams=(1, 2), characters=(2, 4))
+_CHARACTERS = either(partial(linear, read=_BOTH))
 #: Kind of task -> its words models by name: the usual ones; and those that are tried first, slower ones among them, in
 #: languages without spaces between words and with `baselines: all`.
 SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
@@ -110,9 +137,9 @@ SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
             # The first of similar scores is chosen. With few labels scores are similar, and this one was better on most
             # data sets.
             "tfidf-words-characters": _CHARACTERS,
-            "tfidf-words": partial(linear, read=_SINGLE),
-            "tfidf-words-pairs": partial(linear, read=_PAIRS),
-            LATENT: transductive.exclusive,
+            "tfidf-words": either(partial(linear, read=_SINGLE)),
+            "tfidf-words-pairs": either(partial(linear, read=_PAIRS)),
+            LATENT: either(transductive.exclusive),
         },
         {"tfidf-words-characters": _CHARACTERS, MARGIN: partial(linear, read=_BOTH, fit=fit_margin, grid=MARGINS)},
     ),
@@ -124,7 +151,10 @@ SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
         },
         {},
     ),
-    "pair": ({"tfidf-cosine": partial(linear, read=cosine), "tfidf-both": partial(linear, read=both)}, {}),
+    "pair": (
+        {"tfidf-cosine": either(partial(linear, read=cosine)), "tfidf-both": either(partial(linear, read=both))},
+        {},
+    ),
     "regression": (
         {"ridge-words": partial(ridge, read=_SINGLE), "ridge-words-pairs": partial(ridge, read=_PAIRS)},
         {"ridge-words-characters": partial(ridge, read=_BOTH)},

@@ -77,7 +77,7 @@ class Counted:
         terms: (V,) in alphabetical order.
     """
 
-    def __init__(self, texts: Iterable[str], *, analyzer: Analyzer = "word", ngrams: tuple[int, int] = (1, 1)) -> None:
+    def __init__(self, texts: Iterable[str], analyzer: Analyzer = "word", ngrams: tuple[int, int] = (1, 1)) -> None:
         self.analyzer, self.ngrams = analyzer, ngrams
         self._row = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         numbers: defaultdict[str, int] = defaultdict()

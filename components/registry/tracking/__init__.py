@@ -6,17 +6,10 @@ that the registry is searched by.
 """
 
 import logging
-import os
 
-# MLflow reads these variables at import. Existing values take precedence, except that unpickling stays off.
-os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
-for _name, _value in {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
-}.items():
-    os.environ.setdefault(_name, _value)
+from components.core.environment import protect
+
+protect()
 
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor  # noqa: E402
 

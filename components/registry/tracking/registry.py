@@ -125,6 +125,13 @@ def connect(settings: RegistrySettings, folder: Path = Path()) -> Registry:
     return Registry(client, uri=uri, address=masked(settings.address), settings=settings)
 
 
+#: Tags whose values are names, digests and ids, which other code compares; one may equal a password by chance.
+STRUCTURE = frozenset({
+    "digest", "kind", "family", "start", "task", "system", "parent", "parent_digest", "teacher", "teacher_system",
+    "teacher_digest", "stage", "run", "outcome", "dvc_output", "git_commit", "latency", "rolled_back", "tainted",
+})  # fmt: skip
+
+
 class Registry:
     """Registered models, versions, aliases and runs at one tracking URI. Created by `connect`. Every method raises
     `RegistryError` if the server rejects the request; its subclass `RegistryUnavailableError` if it gives no answer."""
@@ -269,7 +276,7 @@ class Registry:
 
     def set_tag(self, version: Version, key: str, value: str) -> None:
         with translated(version.label):
-            self.client.set_model_version_tag(version.name, version.number, PREFIX + key, masked(value)[:VALUE_LENGTH])
+            self.client.set_model_version_tag(version.name, version.number, PREFIX + key, _shown(key, value))
 
     def description(self, version: Version) -> str:
         with translated(version.label):
@@ -396,8 +403,15 @@ class Registry:
     @staticmethod
     def tags(ours: Mapping[str, str], others: Mapping[str, str] | None = None) -> dict[str, str]:
         """Tags as MLflow stores them: `ours` with the prefix of Headstart, `others` without; without secrets."""
-        tags = {**{PREFIX + key: value for key, value in ours.items()}, **(others or {})}
-        return {key: masked(value)[:VALUE_LENGTH] for key, value in tags.items()}
+        return {
+            **{PREFIX + key: _shown(key, value) for key, value in ours.items()},
+            **{key: _shown("", value) for key, value in (others or {}).items()},
+        }
+
+
+def _shown(key: str, value: str) -> str:
+    """The value of a tag; masked, unless it is compared with others."""
+    return (value if key in STRUCTURE else masked(value))[:VALUE_LENGTH]
 
 
 def metric_key(name: str) -> str:

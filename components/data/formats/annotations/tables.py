@@ -36,6 +36,7 @@ REASONS: Final = {
     "spans_without_word": "span(s) without a word are left out",
     "rows_malformed": "row(s) are not well formed and are left out",
     "files_not_text": "file(s) are no text and are left out",
+    "tags_repaired": "span(s) begin with the letter of another scheme, which is corrected",
     "rows_repeat_header": "row(s) repeat the header and are left out",
 }
 

@@ -15,7 +15,7 @@ from components.data.formats.conll import Sentence, read_conll, read_conllu
 from components.data.formats.lines import Reading
 from components.data.formats.tables import as_text
 from components.data.formats.textkey import text_key
-from components.data.formats.words import OUTSIDE, TagError, convert, covered, inventory, words_of
+from components.data.formats.words import OUTSIDE, TagError, convert, covered, inventory, repaired, words_of
 from components.data.scoring.spans import read_tags
 from components.data.scoring.tagging import Tagging
 from components.data.tasks.data import Answer, Examples, Fields
@@ -54,8 +54,8 @@ class _Tagged:
 def read_tagging(name: str, source: TaskSource) -> Examples:
     """Fields are the words; a target holds the index of each word's tag.
 
-    Spans are validated against `scheme` and converted to BIO; the labels are all tags of the span types of
-    train. With `scheme: none` the labels are the tags of train.
+    Spans are validated against `scheme`, repaired where only their first letter is wrong, and converted to BIO; the
+    labels are all tags of the span types of train. With `scheme: none` the labels are the tags of train.
 
     Raises:
         DataError: a file is missing or damaged, a tag violates the scheme (file and line), the numbers of words and
@@ -71,7 +71,8 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
             origin, words = sentence.origin, tuple(sentence.words)
             if source.document == WHOLE_FILE:
                 origin = replace(origin, document=WHOLE_FILE)
-            rows[file.split].append(Row(words, _learned(sentence, source), origin, text_key(" ".join(words))))
+            tags = _learned(sentence, source, counts, file.split)
+            rows[file.split].append(Row(words, tags, origin, text_key(" ".join(words))))
         if len(rows[file.split]) == before:
             raise DataError(f"{file.path}: holds no sentences")
     seen = {_kind(tag, source) for row in rows["train"] for tag in row.target} - {None}
@@ -111,11 +112,14 @@ def _kind(tag: str, source: TaskSource) -> str | None:
     return None if tag == OUTSIDE else tag.partition("-")[2]
 
 
-def _learned(sentence: _Tagged, source: TaskSource) -> tuple[str, ...]:
+def _learned(sentence: _Tagged, source: TaskSource, counts: Counter[str], split: str) -> tuple[str, ...]:
     if source.scheme == "none":
         return tuple(sentence.tags)
+    tags, changed = repaired(sentence.tags, source.scheme)
+    if changed:
+        counts[f"{split}_tags_repaired"] += changed
     try:
-        return tuple(convert(sentence.tags, source.scheme, "bio"))
+        return tuple(convert(tags, source.scheme, "bio"))
     except TagError as error:
         word = sentence.words[error.index]
         raise DataError(

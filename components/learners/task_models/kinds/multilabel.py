@@ -21,11 +21,11 @@ class MultilabelHead(LabelHead):
         """The penalty of any head, divided by the number of labels, because the loss is a mean over the labels too."""
         return super().penalty_of(strength, targets) / self.output.out_features
 
-    def balanced_weights(self, targets: Sequence[NDArray[np.float64]]) -> Tensor:
+    def log_prior(self, targets: Sequence[NDArray[np.float64]]) -> Tensor:
         given = [label for target in targets for label in target.astype(np.int64)]
         counts = np.bincount(given, minlength=self.output.out_features)
-        both = np.stack([len(targets) - counts, counts])
-        return torch.from_numpy(np.where(both > 0, len(targets) / ((both > 0).sum(0) * np.maximum(both, 1)), 1.0))
+        varies = (counts > 0) & (counts < len(targets))
+        return torch.from_numpy(np.log(np.where(varies, counts / np.maximum(1, len(targets) - counts), 1.0)))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Binary cross entropy, averaged over rows and labels, plus the penalty."""
@@ -33,13 +33,9 @@ class MultilabelHead(LabelHead):
         given = targets.new_zeros(len(targets), outputs.shape[1] + 1)
         # Padding is mapped to an extra label, which is dropped.
         given.scatter_(1, targets.nan_to_num(outputs.shape[1]).long(), 1.0)
-        result = precise(outputs)
+        result = self.with_prior(precise(outputs))
         wanted = given[:, :-1].to(result.dtype)
-        weights = None
-        if self.weights is not None:
-            without, with_label = self.weights.to(result)
-            weights = torch.where(wanted > 0, with_label, without)
-        return self.penalised(nn.functional.binary_cross_entropy_with_logits(result, wanted, weight=weights))
+        return self.penalised(nn.functional.binary_cross_entropy_with_logits(result, wanted))
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
         """T^2 KL of each label's Bernoulli distribution at temperature T, averaged over rows and labels."""

@@ -1,0 +1,46 @@
+"""The command `headstart` as an installed program.
+
+Within a run, the flow names a socket (`flows.warm`), on which it is asked for a process that has imported the libraries
+of the stage already. The command of the stage, as DVC starts it, then only waits for the exit code of that process.
+"""
+
+import json
+import os
+import socket
+import sys
+
+#: Environment variable with the path of the socket. Without it a stage is executed by its own process.
+STAGES = "HEADSTART_STAGES"
+
+
+def main() -> None:
+    """Entry point of the command `headstart`."""
+    address = os.environ.pop(STAGES, "")
+    if address and sys.argv[1:2] == ["stage"] and (code := _passed_on(address)) is not None:
+        if code < 0:
+            os.kill(os.getpid(), -code)
+        sys.exit(code)
+    from components.cli.main import main as command
+
+    command()
+
+
+def _passed_on(address: str) -> int | None:
+    """The exit code of the process that has executed this command, negative after a signal; None if the run is
+    gone."""
+    request = {"arguments": sys.argv[1:], "directory": os.getcwd(), "environment": dict(os.environ)}
+    message = json.dumps(request).encode()
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(address)
+        except OSError:
+            return None
+        socket.send_fds(connection, [len(message).to_bytes(8, "big")], [1, 2])
+        connection.sendall(message)
+        answer = connection.recv(16)
+    # Without an answer the run has been killed, and the process with it.
+    return int(answer or 1)
+
+
+if __name__ == "__main__":
+    main()
