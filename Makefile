@@ -1,6 +1,6 @@
 # make run    the whole pipeline on the data below data/ (the built-in data if there is none); again: only what has changed
 # make full   three families at five label budgets (experiments/full)
-# make test   a test of every contract, in ten minutes on two cores
+# make test   a test of every contract
 # make test-all  make test, then the slow tests: kills on nodes, whole fits, drills
 # make check  lint, format, types and make test
 # make bench  speed and memory beside other libraries (after make run, on a machine with nothing else to do)

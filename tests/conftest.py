@@ -21,11 +21,14 @@ FIRST = ("pretraining", "training", "test_cluster.py", "models/layers/test_paral
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(
-        key=lambda item: next(
-            (rank for rank, name in enumerate(FIRST) if item.path.is_relative_to(FOLDER / name)), len(FIRST)
-        )
-    )
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> tuple[int, bool]:
+    """The rank of the folder, and whether the test needs the Prefect server: parallel test processes receive tests in
+    sequences, and the server is started in as few of them as possible."""
+    folders = (rank for rank, name in enumerate(FIRST) if item.path.is_relative_to(FOLDER / name))
+    return next(folders, len(FIRST)), "prefect_server" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(autouse=True)

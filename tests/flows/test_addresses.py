@@ -102,6 +102,7 @@ def test_addresses_stand_for_local_copies():
     ]
 
 
+@pytest.mark.slow
 def test_files_of_a_web_server_are_imported_and_updated(repository, web, capsys):
     web.files = {"/reviews/train.csv": b"text,label\na,x\nb,y\n"}
     params = write(repository, tasks={"reviews": {"path": f"{web.address}/reviews", "train": "train.csv"}})

@@ -31,6 +31,7 @@ def limit(project: Path, hours: str) -> None:
     change(project / "params.yaml", "  hours: null", f"  hours: {hours}")
 
 
+@pytest.mark.slow
 def test_a_run_is_stopped_at_its_budget_and_the_next_one_resumes(project, run, monkeypatch, capsys):
     (project / "trouble").write_text("pretrain hang")
     limit(project, "0.5")

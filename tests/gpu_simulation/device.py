@@ -304,6 +304,9 @@ def _replace_attention() -> None:
             return on_host
         mask = "none" if attn_mask is None else f"{attn_mask.dtype}".removeprefix("torch.")
         RECORD.operators[f"attention.{str(q.dtype).removeprefix('torch.')}.{mask}"] += 1
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            # The formula adds its mask.
+            attn_mask = torch.zeros_like(attn_mask, dtype=q.dtype).masked_fill(~attn_mask, float("-inf"))
         actual: Tensor
         actual, _ = torch.ops.aten._scaled_dot_product_attention_math(q, k, v, attn_mask, **options)
         return actual

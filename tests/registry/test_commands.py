@@ -1,15 +1,14 @@
 """What a person asks and decides: champion, history, choice of a version, and that no lock is waited for."""
 
-import os
 import re
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from components.cli import main as cli
 from components.core.errors import ConfigError, RegistryError
 from components.registry.aliases import assign, describe_champion, history, observe, parse_time, rollback
 from components.registry.ledger import Ledger
@@ -114,7 +113,7 @@ def test_a_chosen_version_must_exist_and_differ(registry):
     assert number(registry) == "2"
 
 
-def test_the_commands_do_not_wait_for_a_run_that_holds_the_repository(registry, tmp_path):
+def test_the_commands_do_not_wait_for_a_run_that_holds_the_repository(registry, tmp_path, monkeypatch):
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
     raw["registry"] = {"tracking": "sqlite:///mlflow.db"}
     raw["run"]["tasks"] = ["letters"]
@@ -124,15 +123,11 @@ def test_the_commands_do_not_wait_for_a_run_that_holds_the_repository(registry, 
     (tmp_path / "docs").mkdir()
     for digest in "ab":
         promote(registry, add(registry, digest))
-    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
-    environment["PYTHONPATH"] = str(ROOT)
+    monkeypatch.chdir(tmp_path / "docs")
 
     def headstart(*arguments):
-        command = [sys.executable, "-m", "components.cli", *arguments, "--params", "../params.yaml"]
-        done = subprocess.run(
-            command, cwd=tmp_path / "docs", env=environment, capture_output=True, text=True, timeout=90
-        )
-        assert done.returncode == 0, done.stderr
+        done = CliRunner().invoke(cli.app, [*arguments, "--params", "../params.yaml"], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
         return done.stdout
 
     with locked(tmp_path, what="a retraining", say=print):
