@@ -279,6 +279,7 @@ class _Work:
                 examples=self.examples,
                 encoder=encoder,
                 words=self.free,
+                baselines=self.folder / "finetuned" / TASK / "baselines",
                 output=self.folder / "finetuned" / TASK / f"{name}-{START}",
                 settings=settings,
                 cluster=ClusterSettings(launcher="local", storage=str(self.folder / "checkpoints")),
