@@ -30,7 +30,7 @@ from components.serving.challenger import Challenger
 from components.serving.http import TOKEN, Guard, address_of, configure, listen, names_of, token_for
 from components.serving.metrics import SHARED, Metrics
 from components.serving.models import ChampionFollower, FixedModel, Load, Served, load
-from components.settings.registry import DriftSettings, RegistrySettings
+from components.settings.registry import DriftSettings, RegistrySettings, with_models
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _champion(
     load: Load,
     poll_seconds: float,
 ) -> tuple[ChampionFollower, Challenger | None]:
-    registry = connect(settings)
+    registry = connect(with_models(settings))
 
     def changed(served: Served) -> None:
         metrics.serve(served)
