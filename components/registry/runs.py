@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from components.core.artifacts import read_json
 from components.core.errors import ArtifactError, ConfigError, nearest
+from components.data.scoring.base import title
 from components.data.tasks.budgets import ALL
 from components.data.tasks.results import best_point
 from components.settings.section import BASELINE, BASELINES
@@ -172,7 +173,7 @@ def story(
 
 def figures(decision: Mapping[str, Any]) -> str:
     """Both scores, and the gain with its bounds."""
-    text = f"{decision['metric']} {decision['candidate_score']:.4f} against {decision['champion_score']:.4f} of "
+    text = f"{title(decision['metric'])} {decision['candidate_score']:.4f} against {decision['champion_score']:.4f} of "
     text += f"{decision['against']}, gain {decision['gain']:+.4f}"
     if decision["low"] is None:
         return text

@@ -8,7 +8,7 @@ import pytest
 
 from components.registry.runs import story
 
-FIGURES = "macro_f1 0.6609 against 0.6105 of baseline latent-words, gain +0.0504, between {low} and +0.1183"
+FIGURES = "macro F1 0.6609 against 0.6105 of baseline latent-words, gain +0.0504, between {low} and +0.1183"
 
 
 UNSURE, SURE = FIGURES.format(low="-0.0175"), FIGURES.format(low="+0.0100")
