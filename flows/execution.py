@@ -18,6 +18,8 @@ from flows.repository import environment
 from flows.terminal import BudgetError, StageError, terminal
 
 DVC = (sys.executable, "-m", "dvc")
+#: Last lines of a crashed command that are shown.
+TAIL = 20
 #: DVC's message about a stage whose command failed.
 _FAILED = re.compile(r"^ERROR: failed to reproduce .*, exited with (-?\d+)$")
 #: DVC's message about a stage that it could not run.
@@ -135,7 +137,11 @@ def _attend(
             code, result = execute({**(variables or {}), ERROR_FILE: str(message)}, relay)
             if not code:
                 return lines, result
-            error = failure(source, code, lines, message=message.read_text("utf-8") if message.is_file() else "")
+            written = message.read_text("utf-8") if message.is_file() else ""
+            error = failure(source, code, lines, message=written)
+            if show and not written and not isinstance(error, BudgetError):
+                for line in lines[-TAIL:]:
+                    terminal.trace(line, source=source)
         except processes.CommandTimeoutError:
             minutes = f"{limit_s / 60:g} minutes"
             limit = f"{source}: exceeded its time limit of {minutes} (dvc.yaml: meta.minutes)"

@@ -28,7 +28,9 @@ def main() -> None:
 def _passed_on(address: str) -> int | None:
     """The exit code of the process that has executed this command, negative after a signal; None if the run is
     gone."""
-    request = {"arguments": sys.argv[1:], "directory": os.getcwd(), "environment": dict(os.environ)}
+    # The import of pathlib would take as long as all others.
+    directory = os.getcwd()  # noqa: PTH109
+    request = {"arguments": sys.argv[1:], "directory": directory, "environment": dict(os.environ)}
     message = json.dumps(request).encode()
     with socket.socket(socket.AF_UNIX) as connection:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from components.core.errors import ConfigError
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
-from flows import fit, retrain_command
+from flows import fit, retrain_command, summary
 from flows.fit import served
 from tests.onboarding.test_init import write
 
@@ -30,7 +31,9 @@ def test_labels_alone_end_as_a_champion(tmp_path, monkeypatch):
     of_words = {"examples", "checks", "baseline", "evaluate", "leakage", "report", "register", "promote"}
     assert set(ran) == {"identity", "unlabelled"} | of_words
     lines = served(file)
-    assert lines[1].startswith("classification: tfidf-words") and "is served (version 1)" in lines[1]
+    assert lines[0] == "  headstart predict new.csv predictions.csv --task classification"
+    (score,) = summary.score(root / "artifacts", "classification")
+    assert re.match(r"classification: macro F1 0\.\d+ \[.*\], accuracy 0\.\d+ \[.*\] of tfidf-words", score)
 
 
 @pytest.mark.parametrize("flag", [{"minutes": 3.0}, {"kind": "pair"}, {"start": ["mini"]}, {"unlabelled": [Path("a")]}])
@@ -56,7 +59,7 @@ def test_without_a_served_model_fit_says_what_to_do_and_not_how_to_predict():
 def test_the_flags_of_fit_are_those_of_init(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     ran: list[Path] = []
-    monkeypatch.setattr(retrain_command, "command", lambda *, params: ran.append(params))
+    monkeypatch.setattr(retrain_command, "command", lambda *, params, verbose, brief: ran.append(params))
     monkeypatch.setattr(fit, "served", lambda _: [])
     Path("-rows.csv").write_text("said,also,what\n" + "".join(f"row {n} of {n % 2},x {n},{n % 2}\n" for n in range(40)))
     fit.command(labelled=Path("-rows.csv"), text="said", label="what", kind="classification")
