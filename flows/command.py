@@ -11,6 +11,8 @@ from typing import Any
 
 import typer
 
+from components.core import threads
+from components.core.environment import protect
 from components.core.errors import ConfigError, HeadstartError, TransientError
 from flows.processes import mark
 from flows.repository import find_root
@@ -32,6 +34,8 @@ def main(function: Callable[..., Any], *, interrupted: str = "interrupted") -> N
             terminal.error(interrupted)
             sys.exit(INTERRUPTED)
 
+    threads.prepare()
+    protect()
     with contextlib.suppress(ConfigError):
         # Marks the children of this process: the next run ends them if this process is killed.
         os.environ.update(mark(find_root(Path())))

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from components.data.tasks.budgets import budget_name
 from components.settings.section import BASELINE
+from components.settings.tasks import budget_name
 
 #: Gain of the primary metric between the two largest label budgets from which more labels are advised.
 GAIN = 0.01

@@ -79,7 +79,7 @@ def test_scores_decision_report_and_registry(params, monkeypatch):
         "aws-type: Transfer was worth 4 times the labels.",
         "aws-type: ulmfit-adapted (version 3) is the current model: better by 0.05",
         "aws-type: warning: the limit of latency is almost reached",
-        "aws-type: next: Label more texts: from 100 to all labels a class, macro F1 rose from 0.500 to 0.600. "
+        "aws-type: next: Label more texts: from 20 to all labels a class, macro F1 rose from 0.500 to 0.600. "
         "`headstart suggest --task aws-type --count 50`",
         f"report: {params.parent}/artifacts/report/report.html",
     ]
