@@ -150,17 +150,17 @@ def story(
     evaluation: Mapping[str, Any],
     candidates: Sequence[Mapping[str, Any]],
 ) -> str:
-    """Which model is served and why, in one sentence with the figures of the decision."""
+    """Which model is the current one and why, in one sentence with the figures of the decision."""
     system, verdict, reasons = decision["system"], decision["verdict"], decision["reasons"]
     if served is None:
-        return f"no model is served: {reasons[0]}"
+        return f"there is no current model: {reasons[0]}"
     name = f"{served['system'] or 'a model'} (version {served['version']})"
     named = {system, served["system"]}
     if decision.get("first"):
         text = reasons[0]
         named |= {max(candidates, key=lambda entry: float(entry["dev_score"]))["system"]}
     elif verdict == "promote":
-        text = f"{name} is served: {figures(decision)}"
+        text = f"{name} is the current model: {figures(decision)}"
     elif verdict == "reject":
         text = f"{name} stays: {system} is rejected, {reasons[0]}"
         text += f" ({figures(decision)})" if decision.get("gain") is not None else ""

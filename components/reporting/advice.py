@@ -6,8 +6,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from components.core.steps import LABELLED_KINDS, step
-from components.data.tasks.budgets import budget_name
 from components.settings.section import BASELINE
+from components.settings.tasks import budget_name
 
 #: Gain of the primary metric between the two largest label budgets from which more labels are advised.
 GAIN = 0.01

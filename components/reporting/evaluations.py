@@ -30,7 +30,7 @@ def scores(task: str, evaluation: dict[str, Any], *, champion: str = "") -> Chap
     if differences := _differences(evaluation):
         chapter.text.append(
             "In the tables of differences, row minus column, paired by seed and test row, * marks those whose "
-            f"{evaluation['confidence']:.0%} interval excludes 0, each pair alone, without a correction for their number."
+            f"{evaluation['confidence']:.0%} interval excludes 0, each pair alone, not corrected for their number."
         )
     chapter.tables += [_by_system(evaluation, champion), *differences]
     curves = label_curves(evaluation)

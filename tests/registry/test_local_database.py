@@ -19,6 +19,7 @@ from components.registry.promote import promote
 from components.registry.stage import register
 from components.registry.tracking import connect
 from components.registry.tracking.new_database import DUMP, create_database, dump_database
+from components.settings.registry import RegistrySettings
 from headstart import load
 from tests.registry.conftest import Pipeline
 
