@@ -30,7 +30,6 @@ from components.data.tasks.data import Fields
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
-from components.interchange.published import OUTPUT_BIASES
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER
 from components.settings.cluster import ClusterSettings
@@ -358,6 +357,8 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
 
 def is_sentence_encoder(encoder: Path) -> bool:
     """Whether an encoder directory holds a model of sentence embeddings: it has no output layer over the vocabulary."""
+    from components.interchange.published import OUTPUT_BIASES  # imports torch
+
     return any(name.endswith(OUTPUT_BIASES) for name in read_manifest(encoder).facts.get("fresh", []))
 
 

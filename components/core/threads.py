@@ -12,7 +12,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, suppress, suppress
 
 from components.core.processors import cores
 
@@ -80,9 +80,11 @@ def limited(threads: int) -> Iterator[None]:
 
 def use(threads: int) -> None:
     """Set torch's number of threads (at most OMP_NUM_THREADS) and keep freed memory in this process, from now on."""
-    import torch
+    # Words models do without torch; the libraries of numpy have read OMP_NUM_THREADS.
+    with suppress(ModuleNotFoundError):
+        import torch
 
-    torch.set_num_threads(_allowed(threads))
+        torch.set_num_threads(_allowed(threads))
     with suppress(OSError, AttributeError):
         # Without mallopt (another C library) training is slower, not wrong.
         libc = ctypes.CDLL("libc.so.6")
