@@ -1,6 +1,7 @@
 """Run a flow as a program: command-line flags, signals, exit code, error message."""
 
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -10,22 +11,38 @@ from typing import Any
 
 import typer
 
+from components.core import threads
+from components.core.environment import protect
 from components.core.errors import ConfigError, HeadstartError, TransientError, of_machine
 from flows.processes import mark
 from flows.repository import find_root
-from flows.terminal import BudgetError, StageError
+from flows.terminal import BudgetError, StageError, terminal
+
+#: Exit code after Ctrl-C.
+INTERRUPTED = 130
 
 
-def main(function: Callable[..., Any]) -> None:
+def main(function: Callable[..., Any], *, interrupted: str = "interrupted") -> None:
     """Run `function` with the flags of its signature. SIGTERM and SIGHUP act like Ctrl-C: the processes of the stage
-    end before this process. A `HeadstartError` is one message and exit code 2."""
+    end before this process. A `HeadstartError` is one message and exit code 2. `interrupted`: what Ctrl-C prints."""
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except KeyboardInterrupt:
+            terminal.error(interrupted)
+            sys.exit(INTERRUPTED)
+
+    threads.prepare()
+    protect()
     with contextlib.suppress(ConfigError):
         # Marks the children of this process: the next run ends them if this process is killed.
         os.environ.update(mark(find_root(Path())))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(function)
+    app.command()(run)
     try:
         app()
     except BudgetError as error:

@@ -18,6 +18,8 @@ from flows.repository import environment
 from flows.terminal import BudgetError, StageError, terminal
 
 DVC = (sys.executable, "-m", "dvc")
+#: Last lines of a crashed command that are shown.
+TAIL = 20
 #: DVC's message about a stage whose command failed.
 _FAILED = re.compile(r"^ERROR: failed to reproduce .*, exited with (-?\d+)$")
 #: DVC's message about a stage that it could not run.
@@ -70,7 +72,7 @@ def run_command(
 
     Args:
         source: name of the stage, in front of each line and in the error message.
-        options: `beyond` and `variables` of `_attend`.
+        options: `beyond`, `variables` and `stays` of `_attend`.
 
     Returns:
         The lines of its output.
@@ -114,6 +116,7 @@ def _attend(
     show: bool,
     beyond: StageError | None = None,
     variables: Mapping[str, str] | None = None,
+    stays: bool = False,
 ) -> tuple[list[str], Any]:
     """The lines of output of what `execute` runs, and its result.
 
@@ -121,13 +124,14 @@ def _attend(
         execute: variables and a function for each line -> exit code and result.
         beyond: error if the time limit is exceeded; default: one that names the limit of dvc.yaml.
         variables: added to the environment.
+        stays: whether the lines stay on a terminal.
     """
     lines: list[str] = []
 
     def relay(line: str) -> None:
         lines.append(line)
         if show and not _NOISE.match(line) and not line.startswith("ERROR: failed to reproduce"):
-            say(line, source=source)
+            say(line, source=source, stays=stays)
 
     with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
         message = Path(folder) / "error"
@@ -135,7 +139,11 @@ def _attend(
             code, result = execute({**(variables or {}), ERROR_FILE: str(message)}, relay)
             if not code:
                 return lines, result
-            error = failure(source, code, lines, message=message.read_text("utf-8") if message.is_file() else "")
+            written = message.read_text("utf-8") if message.is_file() else ""
+            error = failure(source, code, lines, message=written)
+            if show and not written and not isinstance(error, BudgetError):
+                for line in lines[-TAIL:]:
+                    terminal.trace(line, source=source)
         except processes.CommandTimeoutError:
             minutes = f"{limit_s / 60:g} minutes"
             limit = f"{source}: exceeded its time limit of {minutes} (dvc.yaml: meta.minutes)"
@@ -147,9 +155,9 @@ def _attend(
     raise error
 
 
-def say(line: str, *, source: str) -> None:
+def say(line: str, *, source: str, stays: bool = False) -> None:
     """Print a line and write it to Prefect's log."""
-    terminal.say(line, source=source)
+    terminal.say(line, source=source, stays=stays)
     log(line)
 
 

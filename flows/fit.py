@@ -2,6 +2,7 @@
 then `retrain`."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,11 @@ from components.settings.section import BASELINE
 from flows import retrain_command
 from flows.command import main
 from flows.execution import run_headstart
+from flows.retrain_command import Verbose
 from flows.terminal import terminal
+
+#: Lines of `init` that are always shown: the rows, and what was guessed.
+SHOWN = re.compile(r"rows to learn from|classes in train|\bcolumn |--|warning", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +35,8 @@ class FitFlags(DataFlags):
     minutes: Annotated[
         float | None, typer.Option(help=f"Limit of training in minutes; {FIRST_MINUTES:g} by default.")
     ] = None
+
+    verbose: Verbose = False
 
     @property
     def arguments(self) -> list[str]:
@@ -44,7 +51,8 @@ class FitFlags(DataFlags):
 
 @flags
 def command(options: FitFlags) -> None:
-    """Train, score, register and promote; then print what is served and the next commands."""
+    """Train, score, register and promote; then print the current model and the next commands."""
+    terminal.style = "verbose" if options.verbose else "text"
     params = Path.cwd() / PARAMS
     labelled, root = options.labelled, params.parent
     if not params.exists():
@@ -55,7 +63,7 @@ def command(options: FitFlags) -> None:
             "init", *options.arguments, "--", str(labelled), source="init", root=root, show=False
         ):
             if not line.startswith(NEXT):
-                terminal.say(line, source="init", stays=True)
+                terminal.say(line, source="init", stays=SHOWN.search(line) is not None)
     else:
         if options.arguments:
             raise ConfigError(
@@ -65,30 +73,25 @@ def command(options: FitFlags) -> None:
             from components.cli.onboarding.project import renew
 
             terminal.say(f"{labelled}: the data of {renew(labelled, root=root)}", source="init", stays=True)
-    retrain_command.command(params=params)
+    retrain_command.command(params=params, verbose=options.verbose, brief=True)
     for line in served(params):
         terminal.say(line)
 
 
 def served(params: Path) -> list[str]:
-    """Which model is served and what to do next, or what to do for a model to be served; the summary of the run says
-    why."""
+    """The next commands, or what to do for a model to be better than the baseline; the summary of the run says which
+    model is the current one and why."""
     settings = load_params(params)
     out = params.parent / settings.run.out
     decisions = read_json(out / "registry" / "decision.json", made_by="the stage promote").get("decisions", {})
-    lines = [""]
+    lines = list[str]()
     for task, decision in decisions.items():
         model, labelled = decision.get("served"), settings.data.tasks[task].kind in LABELLED_KINDS
         if model is None:
             evaluation = read_json(out / "evaluation" / task / "evaluation.json", made_by="evaluate", missing_ok=True)
-            lines += [
-                f"{task}: {decision['story']}",
-                *(f"  {step}" for step in to_be_served(task, decision, evaluation)),
-            ]
+            lines += [f"  {step}" for step in to_be_served(task, decision, evaluation)]
             continue
-        still = "still " if decision["alias_before"] == decision["alias_after"] else ""
         lines += [
-            f"{task}: {model['system'] or 'a model'} is {still}served (version {model['version']})",
             f"  {step('predict', task=task)}    # FILE: texts, as in the labelled data",
             f"  {step('serve', task=task)}",
             *[f"  {step('suggest', task=task)}    # which texts of FILE to label next"] * labelled,
@@ -125,4 +128,4 @@ def to_be_served(task: str, decision: Mapping[str, Any], evaluation: Mapping[str
 
 
 if __name__ == "__main__":
-    main(command)
+    main(command, interrupted=retrain_command.INTERRUPTED)

@@ -14,6 +14,12 @@ from flows.terminal import terminal
 Rebuild = Annotated[
     bool, typer.Option("--rebuild", help="Start corpora, vocabularies and adapted models anew, as in an empty folder.")
 ]
+#: What Ctrl-C prints.
+INTERRUPTED = (
+    "stopped by Ctrl-C; the outputs of the stages that have ended and the checkpoints of the one that was stopped are "
+    "kept: `headstart retrain` goes on there"
+)
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print every line of the stages, as in a log.")]
 
 
 def command(
@@ -22,7 +28,8 @@ def command(
     rebuild: Rebuild = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings, decisions and errors only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every event as a JSON object on a line.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print every line of the stages, as in a log.")] = False,
+    verbose: Verbose = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Print one score for a task in place of the table.")] = False,
 ) -> None:
     """Run every stage that is not up to date, from raw data to the promoted classifier."""
     if quiet + as_json + verbose > 1:
@@ -31,7 +38,7 @@ def command(
     file = params.resolve()
     # A configured server shows every run.
     shown = has_server()
-    with begin(file, rebuild=rebuild) as begun:
+    with begin(file, rebuild=rebuild, brief=brief and not verbose) as begun:
         if not shown and is_up_to_date(begun, file):
             skip_all(begun, file)
             return
@@ -47,4 +54,4 @@ def command(
 
 
 if __name__ == "__main__":
-    main(command)
+    main(command, interrupted=INTERRUPTED)

@@ -48,10 +48,11 @@ SPARE_BYTES = 10**9
 
 @dataclass(frozen=True)
 class Begun:
-    """A run that holds the repository's lock."""
+    """A run that holds the repository's lock; `brief`: whether its summary has one score for a task and no table."""
 
     root: Path
     plan: Plan
+    brief: bool = False
 
 
 #: Settings file -> the run that `headstart retrain` has begun before the flow starts.
@@ -59,7 +60,7 @@ BEGUN: dict[Path, Begun] = {}
 
 
 @contextmanager
-def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
+def begin(file: Path, *, rebuild: bool = False, brief: bool = False) -> Iterator[Begun]:
     """Hold the lock of a settings file's repository, start DVC's process, and compute the plan.
 
     Raises:
@@ -82,7 +83,7 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
             plan = read_plan(pipeline, root=root)
         except StageError as error:  # recorded as the end of the run
             plan = Plan(stages=(), problem=str(error))
-        yield Begun(root, plan)
+        yield Begun(root, plan, brief)
 
 
 def bring(file: Path, *, root: Path) -> list[Path]:
@@ -161,8 +162,9 @@ def check_space(plan: Plan, *, params: Path, root: Path) -> None:
     disk.check_space(estimate, spare=SPARE_BYTES)
 
 
-def conclude(done: dict[str, list[str]], params: Params, monitor: Monitor, *, file: Path, root: Path) -> None:
+def conclude(done: dict[str, list[str]], params: Params, monitor: Monitor, *, file: Path, run: Begun) -> None:
     """Record the end of a run and print its summary."""
+    root = run.root
     decided = "promote" not in done["Skipped"]
     decisions = summary.decisions(root=root, params=file, decided=decided)
     monitor.summarise(decisions)
@@ -171,8 +173,7 @@ def conclude(done: dict[str, list[str]], params: Params, monitor: Monitor, *, fi
     # Before the state of the registry is recorded, which the monitor changes.
     monitor.finish("FINISHED")
     record_registry(file, root=root)
-    terminal.say("")
-    for line in summary.lines(root=root, params=file, decided=decided):
+    for line in summary.lines(root=root, params=file, decided=decided, brief=run.brief):
         terminal.say(line, important=line in decisions)
 
 
@@ -225,7 +226,7 @@ def skip_all(run: Begun, file: Path) -> None:
         for name in names:
             terminal.done(name, "up to date")
         done = {"Completed": [], "Cached": [], "Skipped": names}
-        conclude(done, load_params(file), monitor, file=file, root=run.root)
+        conclude(done, load_params(file), monitor, file=file, run=run)
 
 
 def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:

@@ -196,13 +196,14 @@ def run_pipeline(file: Path, *, engine: Engine, rebuild: bool = False) -> dict[s
         spending.refuse(ahead)
         spending.expect(ahead)
         monitor.expect(spending.remaining)
+        terminal.expect(spending.remaining.seconds)
         if ahead:
-            terminal.say(str(spending.remaining), source="run", stays=True)
+            terminal.say(str(spending.remaining), source="run")
         # It starts beside the stages before the first training.
         with session(spending.params.cluster, needed=any(stage.group in DISTRIBUTED for stage in ahead)):
             done = run_stages(plan, root=run.root, engine=engine, monitor=monitor, settled=settled, spending=spending)
-        conclude(done, spending.params, monitor, file=file, root=run.root)
-        terminal.say(f"run:     {monitor.name} ({monitor.id})")
+        conclude(done, spending.params, monitor, file=file, run=run)
+        terminal.say(f"{monitor.name} ({monitor.id})", source="run")
         return done
 
 

@@ -10,26 +10,36 @@ from rich.table import Table
 
 from components.core.artifacts import read_json
 from components.core.errors import ConfigError
-from components.reporting.advice import cut_texts
+from components.reporting.advice import advice, answer, champion_of
 from components.reporting.findings import FOLDER, read
 from components.settings.loading import load_params
 
 
-def lines(*, root: Path, params: Path, decided: bool = True) -> list[str]:
+def lines(*, root: Path, params: Path, decided: bool = True, brief: bool = False) -> list[str]:
     """The summary of a run.
 
     Args:
         decided: whether the stage `promote` has run; otherwise its decision comes from an earlier run.
+        brief: whether there is one score for a task in place of the table, and no next step.
     """
     settings = load_params(params)
     out = root / settings.run.out
-    content = [line for task in settings.run.tasks for line in scores(out, task)]
-    content += checks(out)
+    shown = score if brief else scores
+    content = [line for task in settings.run.tasks for line in shown(out, task)]
+    content += [line for line in checks(out) if "warning" in line]
     content += drift(out)
     content += decisions(root=root, params=params, decided=decided)
-    content += [f"report:  {report}" for report in reports(root=root, params=params) if report.suffix == ".html"]
-    content.append(f"pages:   headstart ui{page(settings.registry.address)}")
+    content += [f"{task}: next: {step}" for task in settings.run.tasks if not brief and (step := next_step(out, task))]
+    content += [f"report: {report}" for report in reports(root=root, params=params) if report.suffix == ".html"]
     return content
+
+
+def next_step(out: Path, task: str) -> str:
+    """What to do next for a task, with the command; empty without an evaluation."""
+    evaluation = read_json(out / "evaluation" / task / "evaluation.json", made_by="evaluate", missing_ok=True)
+    decision = read_json(out / "registry" / "decision.json", made_by="promote", missing_ok=True).get("decisions", {})
+    steps = advice(task, evaluation, system=champion_of(decision.get(task, {}))) if evaluation else []
+    return next((f"{step.text} `{step.command}`" for step in steps), "")
 
 
 def drift(out: Path) -> list[str]:
@@ -60,7 +70,7 @@ def reports(*, root: Path, params: Path) -> list[Path]:
 def scores(out: Path, task: str) -> list[str]:
     """The primary metric on the test split with its interval: one row per system, one column per label budget with the
     mean over the seeds, and one for the model that can be registered: the average of the seeds of the largest budget.
-    The statements of the evaluation follow."""
+    One sentence follows, what transfer was worth; the report has the differences of all pairs."""
     path = out / "evaluation" / task / "evaluation.json"
     content = read_json(path, made_by=f"the stage evaluate@{task}", missing_ok=True)
     if not content:
@@ -85,10 +95,23 @@ def scores(out: Path, task: str) -> list[str]:
         # Wide enough for all intervals, so that no cell is wrapped.
         Console(file=text, width=66 + 24 * len(content["budgets"])).print(table)
         rows = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
-    sentences = [content["headline"], *(statement["text"] for statement in content["statements"])]
-    sentences += [content["challenger"]["text"]] if content.get("challenger") else []
-    sentences += cut_texts(content)
-    return [*rows, "", *(f"- {task}: {sentence}" for sentence in sentences if sentence), ""]
+    sentence = answer(content)
+    return [*rows, *([f"{task}: {sentence}"] if sentence else [])]
+
+
+def score(out: Path, task: str) -> list[str]:
+    """The scores of the current model, or of the best one if there is none: the primary metric, and accuracy."""
+    content = read_json(out / "evaluation" / task / "evaluation.json", made_by="evaluate", missing_ok=True)
+    decision = read_json(out / "registry" / "decision.json", made_by="promote", missing_ok=True).get("decisions", {})
+    stored = [system for system in content.get("systems", []) if "artifact" in system]
+    if not stored:
+        return []
+    current = champion_of(decision.get(task, {}))
+    best = max(stored, key=lambda system: system["artifact"]["scores"][content["main"]]["mean"])
+    system = next((each for each in stored if each["system"] == current), best)
+    given, names = system["artifact"]["scores"], dict.fromkeys((content["main"], "accuracy"))
+    values = [f"{content['titles'].get(name, name)} {_interval(given[name])}" for name in names if name in given]
+    return [f"{task}: {', '.join(values)} of {system['system']}, {content['confidence']:.0%} intervals"]
 
 
 def _interval(score: dict[str, float] | None) -> str:
@@ -108,8 +131,10 @@ def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
         ]
     lines = []
     for task, decision in content.items():
-        lines.append(f"{task}: {decision['verdict']}: {decision.get('story') or decision['reasons'][0]}")
-        lines += [f"{task}: warning: {warning}" for warning in decision.get("warnings", [])]
+        lines.append(f"{task}: {decision.get('story') or decision['reasons'][0]}")
+        # The sentence says why a better baseline is not chosen.
+        warnings = [each for each in decision.get("warnings", []) if not each.startswith("a baseline does better")]
+        lines += [f"{task}: warning: {warning}" for warning in warnings]
     return lines
 
 
@@ -123,10 +148,3 @@ def decided_at(*, root: Path, params: Path) -> int:
     with suppress(ConfigError, OSError):
         return decision_file(root=root, params=params).stat().st_mtime_ns
     return 0
-
-
-def page(uri: str) -> str:
-    """Where MLflow's page is, in words: its address, or the option that serves it."""
-    if uri.startswith(("http://", "https://")):
-        return f"; MLflow: {uri}"
-    return "; headstart ui --servers: MLflow's page too"

@@ -93,14 +93,14 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
     with locked(root, what=f"sync {params}", say=terminal.say):
         report = pull(root)
     before = summary.decided_at(root=root, params=file)
-    run_command(retrain, source="retrain", root=root, limit_s=RETRAIN_S)
+    run_command(retrain, source="retrain", root=root, limit_s=RETRAIN_S, stays=True)
     with locked(root, what=f"sync {params}", say=terminal.say):
         decided = summary.decided_at(root=root, params=file) != before
         decisions = summary.decisions(root=root, params=file, decided=decided)
         report += [*decisions, *publish(root, decisions=decisions, push=push)]
     terminal.say("")
     for line in report:
-        terminal.say(line, source=SOURCE)
+        terminal.say(line, source=SOURCE, stays=True)
 
 
 def pull(root: Path) -> list[str]:
@@ -146,7 +146,7 @@ def pull(root: Path) -> list[str]:
         (entry,) = (read_yaml(root / "data.dvc") or {})["outs"]
         report.append(f"data: new version, {entry.get('nfiles', 1)} files, {entry['size'] / 1e6:.1f} MB")
     for line in report:
-        terminal.say(line, source=SOURCE)
+        terminal.say(line, source=SOURCE, stays=True)
     return report
 
 

@@ -2,9 +2,9 @@
 
 | style   | prints                                                                                                  |
 |---------|---------------------------------------------------------------------------------------------------------|
-| text    | a log: every line with the stage that it comes from. A terminal: one line a stage; while it runs, its    |
-|         | last line, with the present speed and the remaining time; warnings stay                                  |
-| verbose | every line, on a terminal too                                                                            |
+| text    | a terminal: one line that is overwritten, with the progress of the whole run; elsewhere, such a line at   |
+|         | most once a minute; warnings, and lines without a stage                                                  |
+| verbose | every line, with the stage that it comes from                                                            |
 | quiet   | warnings, decisions and errors                                                                           |
 | json    | every event as a JSON object on a line: {event, time, stage, ...}                                        |
 
@@ -20,7 +20,8 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -28,8 +29,16 @@ from components.core.errors import HeadstartError
 from components.core.masking import masked, masked_values
 from components.core.progress import duration
 
-#: A line of components.core.progress that the next one overwrites: percentage and remaining time.
-PROGRESS = re.compile(r"\s\d+%\s.*\bleft$")
+#: A line of components.core.progress: percentage, count, speed, remaining time.
+PROGRESS = re.compile(r"\s(?P<percent>\d+)%\s+(?P<count>\S+ ?\S+)\s.*\bleft$")
+#: Seconds between two lines about the progress of a run that is not shown on a terminal.
+LINE_S = 60.0
+#: Weights of stages of which no earlier run says how long they take, relative to one that is not named.
+WEIGHTS = {"pretrain": 10, "adapt": 40, "finetune": 30, "baseline": 15}
+#: Part of a run and seconds from which on the time left is estimated by what has passed.
+LEAST_PART, LEAST_S = 0.1, 10.0
+#: Stages whose lines the summary repeats.
+SUMMARISED = ("promote", "evaluate", "checks")
 
 
 class StageError(HeadstartError):
@@ -59,40 +68,85 @@ WARNING = re.compile(r"(?:^|\b)warning\b", re.IGNORECASE)
 Style = Literal["text", "verbose", "quiet", "json"]
 
 
+class Run:
+    """How far a run is.
+
+    Args:
+        expected: stage -> seconds that it takes by earlier runs, None if there are none.
+    """
+
+    def __init__(self, expected: Mapping[str, float | None]) -> None:
+        self._timed = all(seconds is not None for seconds in expected.values())
+        self._weights = {
+            name: float(WEIGHTS.get(name.partition("@")[0], 1) if seconds is None or not self._timed else seconds)
+            for name, seconds in expected.items()
+        }
+        self._parts = dict.fromkeys(expected, 0.0)
+        self._began = time.monotonic()
+
+    def note(self, stage: str, part: float) -> None:
+        """A stage is done by this part; a stage with several progress lines begins each at 0."""
+        if stage in self._parts:
+            self._parts[stage] = max(self._parts[stage], part)
+
+    def __str__(self) -> str:
+        """Percentage, bar and time left."""
+        total = sum(self._weights.values())
+        part = sum(self._weights[name] * done for name, done in self._parts.items()) / total if total else 1.0
+        passed = time.monotonic() - self._began
+        left = ""
+        if self._timed:
+            left = f"  {duration(total * (1 - part))} left"
+        elif part >= LEAST_PART and passed >= LEAST_S:
+            left = f"  about {duration(passed * (1 - part) / part)} left"
+        filled = int(10 * part)
+        return f"{100 * part:3.0f}% {chr(0x2501) * filled}{chr(0x2500) * (10 - filled)}{left}"
+
+
 class Terminal:
-    """Prints the lines and the events of a run; on a terminal, a line that does not stay is overwritten by the next."""
+    """Prints the lines and the events of a run."""
 
     def __init__(self, stream: TextIO | None = None, *, style: Style = "text") -> None:
         self._stream = stream
         self._in_progress = False
+        self._run = Run({})
+        self._due = time.monotonic() + LINE_S
         self.style: Style = style
 
     @property
     def _out(self) -> TextIO:
         return self._stream or sys.stdout
 
+    def expect(self, stages: Mapping[str, float | None]) -> None:
+        """Set the stages of the run, with the seconds that they took before, None if unknown."""
+        self._run = Run(stages)
+
     def begin(self, stage: str, *, reasons: Sequence[str] = (), usual_s: float | None = None) -> None:
         if self.style == "json":
             self._emit("begin", stage=stage, reasons=list(reasons), usual_s=usual_s)
-            return
-        usual = f" (the last time: {duration(usual_s)})" if usual_s is not None and self._out.isatty() else ""
-        for number, reason in enumerate(reasons[:3]):
-            self.say(f"reason: {reason}{'' if number else usual}", source=stage)
+        elif self.style == "text":
+            self._progress(stage)
+        for number, reason in enumerate(reasons[:3] if self.style == "verbose" else ()):
+            usual = f" (the last time: {duration(usual_s)})" if usual_s is not None and not number else ""
+            self.say(f"reason: {reason}{usual}", source=stage)
 
     def done(self, stage: str, outcome: str, seconds: float | None = None, *, left: str = "") -> None:
         """A stage has ended, or had nothing to do."""
+        self._run.note(stage, 1.0)
         if self.style == "json":
             taken = None if seconds is None else round(seconds, 1)
             self._emit("done", stage=stage, outcome=outcome, seconds=taken, left=left)
-            return
-        took = f" in {seconds:.1f} s" if seconds is not None else ""
-        self.say(f"{outcome}{took}{f' ({left})' if left else ''}", source=stage, stays=True)
+        elif self.style == "verbose":
+            took = f" in {seconds:.1f} s" if seconds is not None else ""
+            self.say(f"{outcome}{took}{f' ({left})' if left else ''}", source=stage)
+        elif self.style == "text" and seconds is not None:
+            self._progress(stage)
 
     def say(self, line: str, *, source: str = "", stays: bool = False, important: bool = False) -> None:
         """Print a line.
 
         Args:
-            stays: whether it is not overwritten on a terminal; lines without a stage stay.
+            source: stage that it comes from; such a line is only shown if it `stays` or is a warning.
             important: whether it is printed with the style `quiet`.
         """
         line = masked(line)
@@ -100,41 +154,55 @@ class Terminal:
             if line:
                 self._emit("line", stage=source or None, text=line)
             return
-        warns = WARNING.search(line) is not None
+        warns = WARNING.search(line) is not None and (not source or source not in SUMMARISED)
         if self.style == "quiet" and not (important or warns):
             return
-        stream, live = self._out, self._out.isatty()
-        text = f"{source} | {line}" if source else line
-        passing = live and (
-            PROGRESS.search(line) is not None
-            or (self.style == "text" and bool(source) and not (stays or important or warns))
-        )
-        if passing:
+        if self.style == "text" and source and not (stays or important or warns):
+            if (progress := PROGRESS.search(line)) is not None:
+                self._run.note(source, int(progress["percent"]) / 100)
+                self._progress(source, progress["count"])
+            return
+        self._clear()
+        self._out.write(f"{source} | {line}\n" if source else f"{line}\n")
+        self._out.flush()
+
+    def trace(self, line: str, *, source: str) -> None:
+        """Print a line of a crashed command, unless every line has been printed."""
+        if self.style in ("text", "quiet"):
+            self.say(line, source=source, stays=True, important=True)
+
+    def _progress(self, stage: str, count: str = "") -> None:
+        """Show how far the run is, and which stage runs: the numbers first, because a narrow terminal cuts the end."""
+        out, now = self._out, time.monotonic()
+        text = f"{self._run}  {stage.replace('@', ' ')}{f'  {count}' if count else ''}"
+        if out.isatty():
             # A longer line would be wrapped, and its first part would remain.
-            text = text[: shutil.get_terminal_size().columns - 1]
-        # On a terminal with one line a stage, what stays takes the place of the passing line.
-        over = self._in_progress and (passing or (self.style == "text" and bool(source)))
-        stream.write(("\r\x1b[K" if over else "\n" if self._in_progress else "") + text)
-        self._in_progress = passing
-        if not passing:
-            stream.write("\n")
-        stream.flush()
+            out.write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
+            self._in_progress = True
+        elif now >= self._due:
+            self._due = now + LINE_S
+            out.write(f"{text}\n")
+        out.flush()
+
+    def _clear(self) -> None:
+        """Remove the line about the progress; what stays takes its place."""
+        if self._in_progress:
+            self._out.write("\r\x1b[K")
+        self._in_progress = False
 
     def error(self, message: str) -> None:
-        """Print `error: message` to standard error, below an unfinished progress line."""
+        """Print `error: message` to standard error."""
         message = masked(message)
         if self.style == "json":
             self._emit("error", message=message)
             return
-        if self._in_progress:
-            self._in_progress = False
-            self._out.write("\n")
-            self._out.flush()
+        self._clear()
+        self._out.flush()
         print(f"error: {message}", file=sys.stderr, flush=True)
 
     def _emit(self, event: str, **facts: Any) -> None:
-        time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._out.write(json.dumps(masked_values({"event": event, "time": time, **facts}), ensure_ascii=False) + "\n")
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._out.write(json.dumps(masked_values({"event": event, "time": now, **facts}), ensure_ascii=False) + "\n")
         self._out.flush()
 
 

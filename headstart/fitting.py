@@ -21,6 +21,7 @@ import numpy as np
 
 from components.core.artifacts import MANIFEST, read_manifest, write_atomic
 from components.core.clock import OutOfTimeError, clock, end_of, seconds_left, until
+from components.core.errors import extras
 from components.core.outputs import claim_folder
 from components.data.ingestion.unlabelled import write_texts
 from components.data.scoring.base import Vectors
@@ -56,6 +57,7 @@ LEAST_SECONDS = 15
 Kind = Literal["classification", "multilabel", "regression", "pair", "similarity", "tagging"]
 
 
+@extras()
 def fit(
     data: Data,
     *,
@@ -277,6 +279,7 @@ class _Work:
                 examples=self.examples,
                 encoder=encoder,
                 words=self.free,
+                baselines=self.folder / "finetuned" / TASK / "baselines",
                 output=self.folder / "finetuned" / TASK / f"{name}-{START}",
                 settings=settings,
                 cluster=ClusterSettings(launcher="local", storage=str(self.folder / "checkpoints")),

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from components.core.artifacts import MANIFEST, read_json, read_manifest
-from components.core.errors import ArtifactError, RegistryError, nearest
+from components.core.errors import ArtifactError, RegistryError, extras, nearest
 from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER, results_of
 from components.settings.systems import System
 from headstart.fitting import CHOSEN, candidates_of
@@ -15,6 +15,7 @@ from headstart.tables import InputError
 REGISTERED = "registered.json"
 
 
+@extras()
 def load(source: str | Path, *, task: str | None = None, params: str | Path = "params.yaml") -> Model:
     """Load a model.
 

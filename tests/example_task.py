@@ -16,6 +16,7 @@ from components.core.artifacts import writing
 from components.data.segmenters import Segmentation
 from components.data.tasks.examples import ExamplesJob, examples
 from components.data.tasks.members import save_members
+from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.finetuning.stage import FinetuneJob
 from components.learners.task_models.classifier import write_files
 from components.learners.task_models.model import TaskModel
@@ -228,11 +229,15 @@ def make_job(
         **changes: object,
     ) -> FinetuneJob:
         small = {"epochs": 1, "evaluations": 1, "head_steps": 3, "head_penalties": [10.0], "max_length": 24}
+        made, baselines = make_task(kind, **source), None
+        if changes.get("words") == "auto":
+            baselines = baseline(BaselineJob(examples=made, output=tmp_path / f"baselines-{name}"))
         return FinetuneJob(
             task="things",
             family=family,
             start="adapted",
-            examples=make_task(kind, **source),
+            examples=made,
+            baselines=baselines,
             encoder=make_encoder(family),
             output=tmp_path / name,
             settings=settings.model_copy(update=small | {"pooling": "mean", "layers": "last"} | changes),

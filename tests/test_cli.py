@@ -93,7 +93,5 @@ def test_a_model_goes_in_and_out_and_is_tried(tmp_path):
 
 def test_commands_of_runs_say_what_is_not_installed(monkeypatch):
     monkeypatch.setattr(common, "find_spec", lambda name: None)
-    with pytest.raises(
-        ConfigError, match=r"prefect is not installed; install what runs need: pip install 'headstart\[pipeline\]'"
-    ):
+    with pytest.raises(ConfigError, match=r"prefect is not installed; install it: pip install 'headstart\[pipeline\]'"):
         CliRunner().invoke(cli.app, ["retrain"], catch_exceptions=False)

@@ -267,7 +267,7 @@ def test_no_session_starts_that_nobody_needs(monkeypatch):
     ("command", "reason"),
     [
         ("import time; time.sleep(600)", "within 1 seconds"),
-        ("open(FILE, 'w').write('{\"address\": \"\", \"error\": \"no room\"}')", "(no room)"),
+        ('open(FILE, \'w\').write(\'{"address": "", "error": "no room"}\')', "(no room)"),
     ],
 )
 def test_a_training_goes_on_here_if_ray_does_not_start(command, reason, tmp_path, monkeypatch, capfd):

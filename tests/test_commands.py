@@ -44,7 +44,7 @@ QUICK: dict[str, dict[str, str]] = {
     "headstart stage identity": {},
     "headstart starts": {},
     "headstart study": {},
-    "headstart suggest --count 50": {},
+    "headstart suggest FILE --count 50": {"FILE": "text.txt"},
     'headstart try DIR "The function returns"': {"DIR": "encoder"},
     "headstart why": {},
     "headstart why finetune": {},

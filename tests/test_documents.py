@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from components.cli import main as cli
-from components.cli.runs import FLOWS, PROGRAMS
+from components.cli.programs import FLOWS, program_of
 from components.reporting import results
 from components.settings.params import Params
 from components.settings.section import Section
@@ -90,7 +90,7 @@ def programs() -> Mapping[str, Any]:
     result = dict(group.commands)
     for verb in FLOWS:
         app = typer.Typer(add_completion=False)
-        app.command()(importlib.import_module(f"flows.{PROGRAMS.get(verb, verb)}").command)
+        app.command()(importlib.import_module(f"flows.{program_of(verb)}").command)
         result[verb] = typer.main.get_command(app)
     result["study"] = typer.main.get_command(studies.application())
     return result

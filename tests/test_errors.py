@@ -138,7 +138,8 @@ def test_a_stage_is_retried_after_a_transient_error(code, final):
 
 def test_a_package_of_the_pipeline_that_is_not_installed():
     absent = ModuleNotFoundError("No module named 'mlflow.tracking'", name="mlflow.tracking")
-    assert str(missing_module(absent)).startswith("the package mlflow is not installed; install what")
+    message = "the package mlflow is not installed; install it: pip install 'headstart[pipeline]'"
+    assert str(missing_module(absent)) == message
     assert missing_module(ModuleNotFoundError("No module named 'components.x'", name="components.x")) is None
     assert missing_module(ValueError("mlflow")) is None
 

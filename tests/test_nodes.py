@@ -46,7 +46,7 @@ def trains(node: subprocess.Popen[bytes]) -> bool:
     """Whether a training worker runs on a node."""
     for process in psutil.Process(node.pid).children(recursive=True):
         try:
-            if any("RayTrainWorker" in part for part in process.cmdline()):
+            if any(word in part for part in process.cmdline() for word in ("TrainingWorker", "RayTrainWorker")):
                 return True
         except psutil.NoSuchProcess:
             continue

@@ -29,10 +29,13 @@ import numpy as np
 import yaml
 
 from benchmarks.comparison.sets import SETS, Key, Prepared
+from components.data.tasks.budgets import ALL
 from components.settings.params import Params
 
+#: The system of words models alone.
+WORDS = "headstart-words"
 #: System -> way to learn (`finetune.<name>.method`).
-HEADSTART = {"headstart": "auto", "headstart-contrastive": "contrastive", "headstart-own": "auto"}
+HEADSTART = {"headstart": "auto", "headstart-contrastive": "contrastive", "headstart-own": "auto"} | {WORDS: "auto"}
 ROOT = Path(__file__).resolve().parents[2]
 #: Stages of general text and the item of each; sets with the same general text share their outputs.
 GENERAL = {"ingest": "general", "tokenizer": "general-wordpiece", "tokenize": "general-wordpiece", "pretrain": "ulmfit"}
@@ -95,12 +98,19 @@ def learn(key: Key, prepared: Prepared, arguments: argparse.Namespace) -> dict[s
     result.unlink(missing_ok=True)
     log = arguments.work / "logs" / f"{key.system}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "benchmarks.comparison.headstart", "params.yaml", str(key.budget), str(key.draw)]
+    budget, rows = str(key.budget), ""
+    if prepared.shares is not None:
+        # The product samples each class alike; so it has a folder with these rows alone, and learns from all.
+        budget, rows = str(ALL), str(folder / f"rows-{key.budget}-{key.draw}")
+        prepared.write_rows(key.budget, key.draw, Path(rows))
+    command = [sys.executable, "-m", "benchmarks.comparison.headstart", "params.yaml", budget, str(key.draw)]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     environment = os.environ | threads | {"PYTHONPATH": str(ROOT)}
     began = time.perf_counter()
     with log.open("a") as file:
-        process = subprocess.Popen([*command, result], stdout=file, stderr=file, env=environment, cwd=folder)
+        process = subprocess.Popen(
+            [*command, result, key.system, rows], stdout=file, stderr=file, env=environment, cwd=folder
+        )
         _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode or not result.is_file():
@@ -152,7 +162,7 @@ def processor_seconds() -> float:
     return sum(part.ru_utime + part.ru_stime for part in parts)
 
 
-def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
+def _cell(path: Path, budget: int, draw: int, result: Path, system: str, rows_of: str) -> None:
     """Run the stages of one cell and write its answer; the process has one core."""
     # The stages are imported here, so that their seconds are known.
     from components.data.tasks.budgets import sample_rows
@@ -173,7 +183,9 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     (start,) = params.run.starts
     shared = processor_seconds()
     encoder = out(params, "encoder", family, start)
-    if params.pretrain[family].source is not None:
+    if system == WORDS:
+        pass  # It has no encoder.
+    elif params.pretrain[family].source is not None:
         if not (encoder / "manifest.json").is_file():
             import_encoder(Path(str(params.pretrain[family].source)), output=encoder)
     else:
@@ -184,8 +196,10 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
                 _run_once(stage, arguments)
     shared = processor_seconds() - shared
     # One budget and seed, in a folder of its own: no features are shared with other cells.
-    source = params.data.tasks[name].model_copy(update={"budgets": [budget], "seeds": [draw]})
-    cell = out(params, "cells", f"{budget}-{draw}")
+    chosen_rows: dict[str, Any] = {"budgets": ["all" if budget == ALL else budget], "seeds": [draw]}
+    chosen_rows |= {"path": rows_of} if rows_of else {}
+    source = params.data.tasks[name].model_copy(update=chosen_rows)
+    cell = out(params, "cells", Path(rows_of).name if rows_of else f"{budget}-{draw}")
     cluster = params.cluster.model_copy(
         update={"storage": str(cell / "checkpoints"), "features": str(cell / "features")}
     )
@@ -193,13 +207,15 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     items = {"examples": name, "baseline": name, "finetune": f"{name}-{family}-{start}"}
     if params.finetune[family].method != "auto":
         del items["baseline"]
+    if system == WORDS:
+        del items["finetune"]
     for stage, item in items.items():
         arguments = dict(STAGES[stage].items(params)[item])
         arguments |= {"output": cell / stage}
         arguments |= {"source": source} if stage == "examples" else {"examples": cell / "examples"}
         arguments |= {"cluster": cluster} if "cluster" in arguments else {}
         # The cells have no text without labels.
-        arguments |= {key: None for key in ("unlabelled", "words") if key in arguments}
+        arguments |= {key: None for key in ("unlabelled", "words", "baselines") if key in arguments}
         STAGES[stage].run(arguments)
         if stage != "examples":
             # Systems without predictions of held-out rows were not selected within the labels, and are no candidates.
@@ -229,4 +245,4 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
 
 
 if __name__ == "__main__":
-    _cell(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    _cell(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), *sys.argv[5:7])

@@ -84,17 +84,21 @@ def folds(labels: Sequence[int]) -> int:
     return min(5, least) if least > 1 else 0
 
 
-def regression(features: Any, labels: Sequence[int], *, search: bool) -> tuple[Any, dict[str, Any]]:
-    """Logistic regression with scikit-learn's C = 1, or with C of 10^-1 ... 10^3 by cross-validation (accuracy)."""
+def regression(
+    features: Any, labels: Sequence[int], *, search: bool, weights: str | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """Logistic regression with scikit-learn's C = 1, or with C of 10^-1 ... 10^3 by cross-validation (accuracy, with
+    `weights: balanced` macro F1)."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
     count = folds(labels)
+    model, metric = LogisticRegression(max_iter=1000, class_weight=weights), "f1_macro" if weights else "accuracy"
     if not search or not count:
-        return LogisticRegression(max_iter=1000).fit(features, labels), {"c": 1.0}
+        return model.fit(features, labels), {"c": 1.0}
     split = StratifiedKFold(count, shuffle=True, random_state=0)
     grid = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0]}
-    result = GridSearchCV(LogisticRegression(max_iter=1000), grid, cv=split).fit(features, labels)
+    result = GridSearchCV(model, grid, cv=split, scoring=metric).fit(features, labels)
     return result.best_estimator_, {"c": result.best_params_["C"]}
 
 
@@ -109,7 +113,7 @@ def combined(first: Any, second: Any) -> Any:
     return np.hstack([first, second, np.abs(first - second), first * second])
 
 
-def tfidf(cell: Cell, *, characters: bool) -> tuple[Predict, dict[str, Any]]:
+def tfidf(cell: Cell, *, characters: bool, weights: str | None = None) -> tuple[Predict, dict[str, Any]]:
     """TF-IDF of words and word pairs, or also of character n-grams; C by cross-validation. Thai is segmented."""
     from scipy import sparse
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -135,7 +139,7 @@ def tfidf(cell: Cell, *, characters: bool) -> tuple[Predict, dict[str, Any]]:
         ]
         return parts[0].tocsr() if len(parts) == 1 else combined(*(part.tocsr() for part in parts))
 
-    model, details = regression(features(cell.train), cell.labels, search=True)
+    model, details = regression(features(cell.train), cell.labels, search=True, weights=weights)
     return lambda: model.predict(features(cell.test)), details
 
 
@@ -163,7 +167,7 @@ def stored(cell: Cell, kind: str, make: Callable[[list[str]], Any]) -> tuple[Any
     return of(cell.train), test
 
 
-def embeddings(cell: Cell, *, search: bool) -> tuple[Predict, dict[str, Any]]:
+def embeddings(cell: Cell, *, search: bool, weights: str | None = None) -> tuple[Predict, dict[str, Any]]:
     """sentence-transformers' frozen encoder and logistic regression."""
     from sentence_transformers import SentenceTransformer
 
@@ -171,7 +175,7 @@ def embeddings(cell: Cell, *, search: bool) -> tuple[Predict, dict[str, Any]]:
     train, test = stored(
         cell, "embeddings", lambda texts: encoder.encode(texts, batch_size=32, show_progress_bar=False)
     )
-    model, details = regression(train, cell.labels, search=search)
+    model, details = regression(train, cell.labels, search=search, weights=weights)
     return lambda: model.predict(test(details)), details
 
 
@@ -331,6 +335,11 @@ def fastai(cell: Cell) -> tuple[Predict, dict[str, Any]]:
 SYSTEMS: dict[str, tuple[Learn, tuple[str, ...]]] = {
     "tfidf": (lambda cell: tfidf(cell, characters=False), ("sklearn.linear_model",)),
     "tfidf-characters": (lambda cell: tfidf(cell, characters=True), ("sklearn.linear_model",)),
+    "tfidf-balanced": (lambda cell: tfidf(cell, characters=False, weights="balanced"), ("sklearn.linear_model",)),
+    "embeddings-balanced": (
+        lambda cell: embeddings(cell, search=False, weights="balanced"),
+        ("sentence_transformers", "sklearn.linear_model"),
+    ),
     "embeddings": (lambda cell: embeddings(cell, search=False), ("sentence_transformers", "sklearn.linear_model")),
     "embeddings-cv": (lambda cell: embeddings(cell, search=True), ("sentence_transformers", "sklearn.linear_model")),
     "model2vec": (model2vec, ("model2vec", "sklearn.linear_model")),

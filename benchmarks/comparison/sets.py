@@ -12,9 +12,9 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,9 @@ class DataSet:
     Attributes:
         title: name in tables.
         source: keys of `data.tasks.<name>`; `path` is relative to the folder of the data.
-        budgets: label budgets per class.
+        budgets: label budgets per class; with `shares`, rows in all.
+        shares: of the classes in train and test, in the order of their names; `natural`: as they come; None: train has
+            the same number of rows of each class.
         general: folder and text column of general text in the same language, for pretraining.
         unlabelled: file of unlabelled texts of the domain, and the most rows of it; None: the texts of train.
         max_length: pieces per text that Headstart reads.
@@ -45,8 +47,13 @@ class DataSet:
     general: str = "enwiki2015-slice"
     unlabelled: tuple[str, int] | None = None
     max_length: int = 64
+    shares: tuple[float, ...] | Literal["natural"] | None = None
 
 
+_SST: dict[str, Any] = {"path": "sst2", "train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv", "text": 0}
+_SST |= {"label": 1, "header": False, "test_rows": 2000}
+_TREC: dict[str, Any] = {"path": "trec", "format": "label-first", "encoding": "latin-1", "train": "TREC.train.all"}
+_TREC |= {"dev": None, "test": "TREC.test.all", "test_rows": 2000}
 _TRUEVOICE: dict[str, Any] = {
     "path": "truevoice-intent",
     "train": "mari_train.csv",
@@ -57,16 +64,10 @@ _TRUEVOICE: dict[str, Any] = {
     "test_rows": 1000,
 }
 SETS: dict[str, DataSet] = {
-    "sst2": DataSet(
-        "SST-2",
-        {"path": "sst2", "train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv", "text": 0, "label": 1}
-        | {"header": False, "test_rows": 2000},
-    ),
-    "trec": DataSet(
-        "TREC",
-        {"path": "trec", "format": "label-first", "encoding": "latin-1", "train": "TREC.train.all", "dev": None}
-        | {"test": "TREC.test.all", "test_rows": 2000},
-    ),
+    "sst2": DataSet("SST-2", _SST),
+    "sst2-skewed": DataSet("SST-2, 4:1", _SST, budgets=(60, 150), shares=(0.8, 0.2)),
+    "trec": DataSet("TREC", _TREC),
+    "trec-natural": DataSet("TREC, natural", _TREC, budgets=(60, 150), shares="natural"),
     "clinc150": DataSet(
         "CLINC150",
         {"path": "clinc150", "format": "json", "train": "data_full.json#train", "dev": "data_full.json#val"}
@@ -104,6 +105,7 @@ class Prepared:
         labels: (N,) label indices of train.
         truth: (M,) label indices of test.
         digest: SHA-256 of the prepared rows.
+        shares: as of `DataSet`.
     """
 
     folder: Path
@@ -111,10 +113,33 @@ class Prepared:
     labels: np.ndarray
     truth: np.ndarray
     digest: str
+    shares: tuple[float, ...] | Literal["natural"] | None = None
 
     def rows(self, budget: int, draw: int) -> np.ndarray:
-        """Indices of the training rows of a budget and draw: those that Headstart samples with this seed."""
-        return sample_rows(self.labels, budget, seed=draw)[0]
+        """Indices of the training rows of a budget and draw: those that Headstart samples with this seed; with shares,
+        those of a random order until each class has its number."""
+        if self.shares is None:
+            return sample_rows(self.labels, budget, seed=draw)[0]
+        order = np.random.default_rng([draw, len(self.labels)]).permutation(len(self.labels))
+        if self.shares == "natural":
+            return np.sort(order[:budget])
+        return np.sort(_in_shares(self.labels, self.shares, order, most=budget))
+
+    def write_rows(self, budget: int, draw: int, folder: Path) -> None:
+        """Write train.jsonl with the rows of a budget and draw alone, beside dev and test."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for split in ("dev", "test"):
+            write_atomic(folder / f"{split}.jsonl", (self.folder / f"{split}.jsonl").read_text(encoding="utf-8"))
+        lines = (self.folder / "train.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        write_atomic(folder / "train.jsonl", "".join(lines[row] for row in self.rows(budget, draw)))
+
+
+def _in_shares(labels: np.ndarray, shares: Sequence[float], order: np.ndarray, *, most: int) -> np.ndarray:
+    """Indices of at most `most` rows in which the classes have these shares, the first ones of an order."""
+    counts = [int((labels == label).sum()) for label in range(len(shares))]
+    size = min(most, *(count / share for count, share in zip(counts, shares, strict=True)))
+    parts = [order[labels[order] == label][: round(size * share)] for label, share in enumerate(shares)]
+    return np.concatenate(parts)
 
 
 def prepare(name: str, *, data: Path, folder: Path) -> Prepared:
@@ -136,6 +161,7 @@ def prepare(name: str, *, data: Path, folder: Path) -> Prepared:
         labels=np.array(content["labels"]),
         truth=np.array(content["truth"]),
         digest=content["digest"],
+        shares=SETS[name].shares,
     )
 
 
@@ -143,6 +169,10 @@ def _write(name: str, data: Path, target: Path) -> None:
     chosen = SETS[name]
     source = TaskSource.model_validate(chosen.source | {"path": str(data / chosen.source["path"]), "dev_rows": 500})
     result = find_kind(source.kind).read(name, source)
+    if isinstance(chosen.shares, tuple):
+        order = np.random.default_rng(0).permutation(len(result.test))
+        kept = np.sort(_in_shares(result.test.labels, chosen.shares, order, most=len(order)))
+        result = replace(result, test=result.test.take(kept))
     target.mkdir(parents=True, exist_ok=True)
     for split, rows in (("train", result.train), ("dev", result.dev), ("test", result.test)):
         given = np.random.default_rng(0).permutation(rows.labels) if split == "dev" else rows.labels

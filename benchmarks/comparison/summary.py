@@ -40,6 +40,9 @@ TITLES = {
     "fastai": "fastai, no pretraining",
     "tfidf": "TF-IDF",
     "tfidf-characters": "TF-IDF, characters",
+    "tfidf-balanced": "TF-IDF, balanced",
+    "embeddings-balanced": "frozen, balanced",
+    "headstart-words": "Headstart, words",
 }
 #: Minuend and subtrahends of the differences.
 COMPARED = (
@@ -51,6 +54,8 @@ COMPARED = (
     ("headstart-own", "tfidf"),
     ("headstart-own", "tfidf-characters"),
     ("setfit", "embeddings"),
+    ("headstart-words", "tfidf"),
+    ("headstart-words", "tfidf-balanced"),
 )
 #: Systems that determine the draws of a row.
 MAIN = ("headstart", "headstart-own", "setfit", "embeddings", "tfidf")
@@ -116,7 +121,7 @@ def scored(
 
 
 def label(name: str, budget: int) -> str:
-    return f"{SETS[name].title}, {budget} a class"
+    return f"{SETS[name].title}, {budget} {'rows' if SETS[name].shares else 'a class'}"
 
 
 def seconds(cell: Mapping[str, Any], imports: float) -> float:

@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Sequence
 
 #: Environment variable with the path of the socket. Without it a stage is executed by its own process.
 STAGES = "HEADSTART_STAGES"
@@ -20,15 +21,30 @@ def main() -> None:
         if code < 0:
             os.kill(os.getpid(), -code)
         sys.exit(code)
+    if sys.argv[1:]:
+        _hand_over(sys.argv[1], sys.argv[2:])
     from components.cli.main import main as command
 
     command()
 
 
+def _hand_over(verb: str, arguments: Sequence[str]) -> None:
+    """Become the program of `flows` that a subcommand stands for, without the imports of all subcommands."""
+    from importlib.util import find_spec
+
+    from components.cli.programs import FLOWS, program_of
+
+    # Otherwise the command says what is missing.
+    if verb in FLOWS and find_spec("prefect") is not None and find_spec("fcntl") is not None:
+        os.execv(sys.executable, [sys.executable, "-m", f"flows.{program_of(verb)}", *arguments])
+
+
 def _passed_on(address: str) -> int | None:
     """The exit code of the process that has executed this command, negative after a signal; None if the run is
     gone."""
-    request = {"arguments": sys.argv[1:], "directory": os.getcwd(), "environment": dict(os.environ)}
+    # The import of pathlib would take as long as all others.
+    directory = os.getcwd()  # noqa: PTH109
+    request = {"arguments": sys.argv[1:], "directory": directory, "environment": dict(os.environ)}
     message = json.dumps(request).encode()
     with socket.socket(socket.AF_UNIX) as connection:
         try:

@@ -12,6 +12,7 @@ import typer
 
 from components.cli import encoders, labelling, prediction, project, runs
 from components.core import threads
+from components.core.environment import protect
 from components.core.errors import ConfigError, HeadstartError, of_machine, report
 
 #: Panel of the help -> its commands.
@@ -49,6 +50,7 @@ def main() -> None:
         if find_spec("fcntl") is None:
             raise ConfigError("Headstart needs Linux or macOS; on Windows, install and run it in WSL: wsl --install")
         threads.prepare()
+        protect()
         app()
     except HeadstartError as error:
         report(error)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from components.registry.drift.comparison import Comparison
 
 app = typer.Typer()
+#: Maximum characters of the row in the example request of `serve`.
+SAMPLE = 300
 Error = Annotated[
     float | None,
     typer.Option(
@@ -160,16 +162,30 @@ def serve(options: ServeFlags) -> None:
     from components.settings.loading import load_params
 
     params = load_params(options.params)
+    task = options.task or params.run.tasks[0]
     mode: Literal["shadow", "canary"] = "canary" if options.canary else "shadow"
     serve_champion(
         params.registry,
-        options.task or params.run.tasks[0],
+        task,
         drift=params.drift,
         address=address,
         trial=Trial(options.challenger, mode, options.share) if options.challenger else None,
         load=partial(load, int8=options.int8, error=options.error),
         replicas=options.replicas,
+        sample=_sample(Path(params.run.out) / "examples" / task),
     )
+
+
+def _sample(examples: Path) -> tuple[str, ...]:
+    """A short row of test; empty if the stage `examples` has not run here."""
+    from components.core.errors import HeadstartError
+    from components.data.tasks.examples import read_split
+
+    try:
+        rows = read_split(examples, "test").fields
+    except (HeadstartError, OSError):
+        return ()
+    return next((row for row in rows if sum(map(len, row)) <= SAMPLE), ())
 
 
 @app.command()

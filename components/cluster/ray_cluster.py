@@ -199,7 +199,7 @@ def _on_one_worker(
     # Two methods at a time: the training, and the wait for its progress.
     options: dict[str, Any] = {"max_restarts": retries, "max_task_retries": retries, "max_concurrency": 2}
     options |= {"num_cpus": plan.cpus, "num_gpus": int(plan.gpu)}
-    actor = ray.remote(**options, runtime_env={"env_vars": threads.environment(plan.cpus)})(_Alone).remote()
+    actor = ray.remote(**options, runtime_env={"env_vars": threads.environment(plan.cpus)})(TrainingWorker).remote()
 
     def watch() -> None:
         count = 0
@@ -222,7 +222,7 @@ def _on_one_worker(
         thread.join()
 
 
-class _Alone:
+class TrainingWorker:
     """Actor that is the only worker of a training."""
 
     def __init__(self) -> None:

@@ -16,7 +16,15 @@ import pyarrow as pa
 import pyarrow.fs
 
 from components.cluster.inputs import Input, cache_bytes, node_cache
-from components.core.artifacts import MANIFEST, partial_path, private_folder, read_manifest, sync, write_atomic
+from components.core.artifacts import (
+    MANIFEST,
+    link_or_copy,
+    partial_path,
+    private_folder,
+    read_manifest,
+    sync,
+    write_atomic,
+)
 from components.core.errors import StorageError
 
 Facts = dict[str, Any]
@@ -200,10 +208,7 @@ def mark_of(folder: Path) -> str:
 def _link(source: Path, target: Path) -> None:
     with partial_path(target) as partial:
         partial.unlink()
-        try:
-            os.link(source, partial)
-        except OSError:  # another file system, or one without links
-            shutil.copyfile(source, partial)
+        link_or_copy(source, partial)
         partial.replace(target)
 
 

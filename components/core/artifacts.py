@@ -415,6 +415,15 @@ def unwritable(path: Path, error: OSError) -> ArtifactError:
     )
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make a file, which is not written in place, also available at a path where there is none: as a hard link, or as a
+    copy on another file system or one without links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def sync(path: Path) -> None:
     """Synchronise a file or the entries of a directory to disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)

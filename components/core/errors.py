@@ -9,7 +9,8 @@ import difflib
 import errno
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from components.core.masking import masked
@@ -84,23 +85,43 @@ class ClusterUnavailableError(TrainingError, TransientError):
     """The Ray cluster does not answer."""
 
 
-#: Packages of the extra `pipeline` (pyproject.toml) that code imports.
-PIPELINE_PACKAGES = frozenset(
-    ("prefect", "dvc", "ray", "mlflow", "boto3", "botocore", "networkx", "tzlocal", "sacrebleu")
-)
+#: Extra of pyproject.toml -> packages that code imports and that this extra installs.
+EXTRAS = {
+    "encoders": ("torch",),
+    "thai": ("pythainlp",),
+    "report": ("matplotlib", "jinja2"),
+    "server": ("fastapi", "starlette", "uvicorn", "httptools", "uvloop", "prometheus_client"),
+    "pipeline": (
+        *("prefect", "dvc", "dvc_data", "ray", "mlflow", "boto3", "botocore", "sqlalchemy"),
+        *("networkx", "tzlocal", "sacrebleu", "psutil", "httpx"),
+    ),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "drills": ("moto", "werkzeug"),
+}
 
 
 def missing_package(name: str) -> ConfigError:
-    """The error for a package of the extra `pipeline` that is not installed."""
-    return ConfigError(
-        f"the package {name} is not installed; install what runs need: pip install 'headstart[pipeline]'"
-    )
+    """The error for a package of an extra that is not installed."""
+    (extra,) = (extra for extra, packages in EXTRAS.items() if name in packages)
+    return ConfigError(f"the package {name} is not installed; install it: pip install 'headstart[{extra}]'")
 
 
 def missing_module(error: BaseException) -> ConfigError | None:
     """The error for a failed import of such a package; None for any other exception."""
     name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    return missing_package(name) if name in PIPELINE_PACKAGES else None
+    return missing_package(name) if any(name in packages for packages in EXTRAS.values()) else None
+
+
+@contextmanager
+def extras() -> Iterator[None]:
+    """For calls from Python: an import of a package of an extra that fails becomes a `ConfigError`, which names the
+    extra. The command line does the same for every command."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (missing := missing_module(error)) is None:
+            raise
+        raise missing from error
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

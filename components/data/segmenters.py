@@ -11,6 +11,8 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Final
 
+from components.core.errors import extras
+
 #: Longer runs are split at this length first, because a dictionary search over a run of megabytes takes too long.
 #: Sentences are far shorter.
 LONGEST_RUN: Final = 2000
@@ -53,7 +55,8 @@ def _word_starts(split: Callable[[str], list[str]], run: str) -> tuple[int, ...]
 def _thai_words(run: str) -> list[str]:
     """Dictionary words by maximal matching on Thai character clusters (pythainlp's newmm)."""
     # Imported on demand: loading the dictionary takes half a second.
-    from pythainlp.tokenize.newmm import segment
+    with extras():
+        from pythainlp.tokenize.newmm import segment
 
     words: list[str] = segment(run)
     return words

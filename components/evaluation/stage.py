@@ -87,6 +87,8 @@ KIND = "evaluation"
 SCHEMA = 1
 #: Number of wrong answers that are kept.
 MISTAKES = 10
+#: Rows of test of a class below which a statement names it.
+FEW = 5
 
 
 class EvaluateJob(Section):
@@ -204,13 +206,30 @@ def _content(
 
 
 def _missing(cells: dict[tuple[str, int], Cell], scoring: Scoring) -> list[dict[str, Any]]:
-    """A statement of the kind `missing` that names the classes without rows in test; empty if there are none."""
-    classes = scoring.classes(next(iter(cells.values())).sums[0])
-    names = [name for name, counted in classes.items() if not counted["rows"]]
-    if not names:
-        return []
-    text = f"Without rows in test, and not in macro F1: {', '.join(names)} ({len(names)} of {len(classes)} classes)."
-    return [{"kind": "missing", "budget": budgets_of(cells)[0], "holds": True, "apart": False, "text": text}]
+    """Statements of the kinds `missing` and `few`, which name the classes without rows in test, and those with fewer
+    than `FEW`, with the score without them. Such a class enters the score when rows are added; the score without it
+    compares with that of a run before."""
+    budget, best = budgets_of(cells)[-1], best_by_budget(cells)[budgets_of(cells)[-1]]
+    cell = cells[best, budget]
+    classes = scoring.classes(cell.sums[0])
+    texts, names = {}, [name for name, counted in classes.items() if not counted["rows"]]
+    if names:
+        texts["missing"] = (
+            f"Without rows in test, and not in macro F1: {', '.join(names)} ({len(names)} of {len(classes)} classes)."
+        )
+    few = {name: counted for name, counted in classes.items() if 0 < counted["rows"] < FEW}
+    if few and len(few) + len(names) < len(classes) and scoring.main == "macro_f1":
+        of_seeds = map(scoring.classes, cell.sums)
+        others = [counted["f1"] for each in of_seeds for counted in each.values() if counted["rows"] >= FEW]
+        listed = ", ".join(f"{name} ({counted['rows']:.0f})" for name, counted in few.items())
+        texts["few"] = (
+            f"Few rows of test decide the score of {listed}: without {'it' if len(few) == 1 else 'them'}, macro F1 of "
+            f"{best} is {sum(others) / len(others):.3f}."
+        )
+    return [
+        {"kind": kind, "budget": budgets_of(cells)[0], "holds": True, "apart": False, "text": text}
+        for kind, text in texts.items()
+    ]
 
 
 def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSplit) -> dict[str, Any]:

@@ -68,6 +68,13 @@ def label_quality(params: Params, *, task: str, output: Path | None, overwrite: 
     yield f"probabilities: {result.sources}"
     for split, size in sizes.items():
         yield f"{split}: {counts[split]} of {size:,} labels look wrong"
+    if (test := result.test) is not None:
+        yield f"test: of {test.planted} labels changed on purpose, {test.detected} are in a list of {test.listed} rows"
+        if not test.tells:
+            yield (
+                "these models cannot tell wrong labels well; most listed rows may be right. An encoder tells more: "
+                + (f"{step('starts')}, then {step('init')} --start NAME --overwrite")
+            )
     for suspect in result.suspects[:SHOWN]:
         row = result.rows[suspect.row]
         labels = f"{shown(row.labels or (), source)!r}, rather {shown(suspect.proposed, source)!r}"

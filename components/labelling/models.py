@@ -24,6 +24,8 @@ from components.settings.registry import SQLITE
 WIDTH: Final = 384
 #: Inverse strength of the penalty of the regression on features with norm 1.
 STRENGTH: Final = 10.0
+#: Name of features without an encoder.
+WORDS: Final = "words"
 Floats = NDArray[np.float32]
 
 
@@ -136,7 +138,7 @@ def frozen(params: Params, texts: Sequence[Fields], *, kind: str, labels: Sequen
             model = TaskModel(encoder.model, task=task, settings=settings, labels=list(labels) or ["a", "b"]).eval()
             classifier = TextClassifier(model, encoder.tokenizer)
             return _unit(classifier.answer_measured(texts, projection)[2]), f"{family}-{start}"
-    return word_features(texts, labels=len(labels)), "words"
+    return word_features(texts, labels=len(labels)), WORDS
 
 
 def _unit(features: NDArray[np.floating[Any]]) -> Floats:

@@ -11,9 +11,8 @@ from components.core.steps import step
 from components.pages.project import Champion, Project
 from components.pipeline.costs import History
 from components.reporting import evaluations, findings
-from components.reporting.advice import Advice, advice
+from components.reporting.advice import Advice, advice, answer
 from components.reporting.findings import Chapter
-from components.settings.section import BASELINE
 
 #: Prefix of the findings of `headstart drift` (`components.pipeline.monitoring.drift_check`).
 DRIFT = "drift-"
@@ -58,18 +57,9 @@ class TaskView:
         return () if list(reasons) == list(self.decision.get("reasons", ())) else reasons
 
     @property
-    def transfers(self) -> bool:
-        """Whether a system of the run has a language model."""
-        return any(system["family"] != BASELINE for system in self.evaluation["systems"]) if self.evaluation else False
-
-    @property
-    def scores(self) -> list[tuple[str, Mapping[str, float]]]:
-        """(system, score of its stored model), best first."""
-        if not self.evaluation:
-            return []
-        main, systems = self.evaluation["main"], self.evaluation["systems"]
-        scores = [(item["system"], item["artifact"]["scores"][main]) for item in systems if "artifact" in item]
-        return sorted(scores, key=lambda entry: -entry[1]["mean"])
+    def answer(self) -> str:
+        """What transfer was worth, in one sentence."""
+        return answer(self.evaluation)
 
 
 @dataclass(frozen=True)
@@ -86,8 +76,9 @@ class Cost:
 
 def task(project: Project, name: str) -> TaskView:
     evaluation, champion, decision = project.evaluation(name), project.champion(name), project.decision(name)
-    chapter = evaluations.scores(name, evaluation) if evaluation else None
-    steps = advice(name, evaluation, flags=project.flags) if evaluation else []
+    system = champion.system if champion.version else ""
+    chapter = evaluations.scores(name, evaluation, champion=system) if evaluation else None
+    steps = advice(name, evaluation, system=system, flags=project.flags) if evaluation else []
     candidate = decision.get("candidate") or {}
     if champion.version is None and candidate.get("version"):
         number = candidate["version"]

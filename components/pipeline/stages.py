@@ -99,6 +99,8 @@ STAGES: dict[str, Stage] = {
         )
         for start in ("pretrained", "adapted", "scratch")
     },
+    # Before fine-tuned models, which read its words models.
+    "baseline": Stage("learners.baselines.stage:baseline", tasks.baseline, 120),
     "finetune": _trains("learners.finetuning.stage:finetune", tasks.finetune),
     "task-tokens": Stage("tokenization.tokenize:task_tokens", encoders.task_tokens, 60, retries=1),
     "adapt-task": _trains("training.pretraining.adapt:adapt", encoders.adapt_task, curve=_LOSS),
@@ -110,7 +112,6 @@ STAGES: dict[str, Stage] = {
     "distil": _trains("learners.finetuning.distil:distil", tasks.distil, metrics=False),
     "together": _trains("learners.finetuning.together:together", tasks.together),
     "share": Stage("learners.finetuning.together:share", tasks.share, 30, metrics=False),
-    "baseline": Stage("learners.baselines.stage:baseline", tasks.baseline, 120),
     "evaluate": Stage("evaluation.stage:evaluate", tasks.evaluate, 120, curve=("labels", "score")),
     "leakage": Stage("data.leakage.stage:leakage", tasks.leakage, 1440),
     "leakage-together": Stage("data.leakage.stage:leakage", tasks.leakage_together, 1440),

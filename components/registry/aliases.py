@@ -23,7 +23,7 @@ from components.registry.ledger import (
     taint_in_words,
 )
 from components.registry.tracking import Registry, Version, connect
-from components.settings.registry import RegistrySettings
+from components.settings.registry import RegistrySettings, with_models
 
 #: Upper limit of the time between the record of a change and its writer's last request to set the alias.
 LATE = timedelta(minutes=10)
@@ -159,7 +159,7 @@ def rollback(settings: RegistrySettings, task: str, *, to: str = "", reason: str
     they are not promoted automatically any more, even if they are registered again. `to`: version number; by default
     the previous champion that exists and is not vetoed. Raises RegistryError: there is no champion, no previous one, or
     `to` was not a champion, was deleted or is tainted."""
-    registry = connect(settings)
+    registry = connect(with_models(settings))
     ledger, model, alias = Ledger(registry), settings.model_name(task), settings.alias
     state, _, _ = observe(registry, ledger, model=model, alias=alias, missing_ok=True)
     if state.last is None:
@@ -195,7 +195,7 @@ def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, 
     is better. `force`: whether a version that has learned from removed documents is accepted."""
     if not reason.strip():
         raise ConfigError("--reason: is empty; say why this version becomes the champion")
-    registry = connect(settings)
+    registry = connect(with_models(settings))
     model, alias = settings.model_name(task), settings.alias
     chosen = registry.find_number(model, version)
     if chosen is None:
@@ -217,7 +217,7 @@ def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, 
 def describe_champion(settings: RegistrySettings, task: str, *, at: str = "") -> list[str]:
     """Which version is or was the champion, since when, by whom and why; lines for the user. `at`: date or time in ISO
     8601, UTC unless it has an offset; a date stands for its end. By default now."""
-    registry = connect(settings)
+    registry = connect(with_models(settings))
     model, alias = settings.model_name(task), settings.alias
     state, present = Ledger(registry).state(model, alias), registry.alias(model, alias)
     moment = parse_time(at) if at else datetime.now(UTC)
@@ -252,7 +252,7 @@ def _described(registry: Registry, state: State, change: Entry) -> list[str]:
 
 def history(settings: RegistrySettings, task: str = "") -> list[str]:
     """The ledger in words, oldest first: of a task, or of all models in the registry; empty without entries."""
-    entries = Ledger(connect(settings)).entries(settings.model_name(task) if task else None)
+    entries = Ledger(connect(with_models(settings))).entries(settings.model_name(task) if task else None)
     return [f"{_time(entry)}  {in_words(entry)}" for entry in entries]
 
 

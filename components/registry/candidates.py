@@ -1,7 +1,6 @@
 """The models of a run: names in the registry, parents, files, descriptions. A registered model is a bundle: a complete
 directory of data, without timings or curves, so that its digest identifies the model."""
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from components.core.artifacts import MANIFEST, SCHEMA, Manifest, read_json, read_manifest, writing
+from components.core.artifacts import MANIFEST, SCHEMA, Manifest, link_or_copy, read_json, read_manifest, writing
 from components.core.errors import ArtifactError
 from components.data.tasks.budgets import budget_name
 from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER, artifact_of
@@ -202,13 +201,15 @@ def model_content(directory: Path, *, kind: str) -> Content:
 
 
 def write_bundle(content: Content, path: Path) -> Path:
-    """Copy a model's files to the bundle `path` and verify the copies against the digests in the manifest."""
+    """Make the bundle `path` of a model's files, by links where that is possible, and verify their content against the
+    digests in the manifest."""
     with writing(path, kind=content.kind) as draft:
         draft.facts.update(content.facts)
         for name in content.files:
             target = draft.path / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(content.directory / name, target)
+            # The file itself, not a link to a cache.
+            link_or_copy((content.directory / name).resolve(), target)
     written = read_manifest(path)
     for name, entry in content.files.items():
         if written.files[name]["sha256"] != entry["sha256"]:

@@ -21,7 +21,7 @@ from components.learners.abstention import abstaining
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
 from components.registry.version import PREFIX, Version
-from components.settings.registry import SQLITE, RegistrySettings, located
+from components.settings.registry import SQLITE, RegistrySettings, located, with_models
 
 if TYPE_CHECKING:
     from components.registry.tracking import Registry
@@ -112,7 +112,7 @@ def fetched_champion(
     if (local := local_champion(settings, task, number)) is None:
         from components.registry.tracking import connect
 
-        registry = connect(settings)
+        registry = connect(with_models(settings))
         version = _numbered(registry, task, number) if number else find_champion(registry, task)
         with fetched(registry, version, directory=directory) as bundle:
             yield version, bundle

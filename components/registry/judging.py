@@ -4,7 +4,7 @@ import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,10 +15,12 @@ from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, HeadstartError, TransientError
 from components.core.processors import processor_name
 from components.data.scoring import Scoring
+from components.data.scoring.base import title
 from components.data.tasks.data import Fields, Split, spaced
 from components.data.tasks.examples import TaskFacts, read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, read_averages
+from components.learners.baselines import MOST_FREQUENT
 from components.learners.prediction import Classifier, predict_rows
 from components.registry.champion import load_version
 from components.registry.ledger import Ledger, State
@@ -27,7 +29,7 @@ from components.registry.runs import read_leakage, results_of
 from components.registry.tracking import Registry, Version
 from components.registry.uses import sketch_of, use_of
 from components.settings.registry import PromotionRule
-from components.settings.section import BASELINES
+from components.settings.section import BASELINES, WITH_WORDS
 
 #: In place of the name of a system: the baseline with the highest score on test. Choosing it on test favours the
 #: baselines.
@@ -87,7 +89,7 @@ class Contest:
         gain = ""
         if decision.get("gain") is not None:
             interval = "" if decision.get("low") is None else f" [{decision['low']:+.4f}, {decision['high']:+.4f}]"
-            gain = f"Gain over {decision['against']}: {decision['gain']:+.4f}{interval} ({decision['metric']}). "
+            gain = f"Gain over {decision['against']}: {decision['gain']:+.4f}{interval} ({title(decision['metric'])}). "
         made = f"{DECIDED} {decision['verdict']}. {gain}{'; '.join(decision['reasons'])}"
         registry.describe(candidate, f"{text.rstrip()}\n\n{made}".strip())
 
@@ -128,6 +130,14 @@ def judge(
         )
         for label, version in versions.items()
     }
+    if not settled and facts.kind in WITH_WORDS:
+        usual = rival_of(
+            contest.finetuned, facts=facts, split=split, scoring=rows.scoring, metric=rows.scoring.main, system=system,
+            rival=MOST_FREQUENT,
+        )  # fmt: skip
+        if usual is not None and usual.statistics is not None:
+            # The constant prediction of the table of scores, which was learned on train.
+            rows = replace(rows, stand_in=usual.statistics)
     served = scored[champion.label] if champion is not None else None
     metric, baseline = rule.metric or rows.scoring.main, None
     if not settled and champion is None and rival is not None:

@@ -37,7 +37,7 @@ ATTEMPTS = 3
 #: In mode `superiority`: maximum loss of a challenger against a champion that has learned from removed documents.
 TAINTED_MARGIN = 0.02
 #: Version of the statistical method. Decisions of another version are made again.
-METHOD = 3
+METHOD = 4
 
 
 class PromoteJob(Section):

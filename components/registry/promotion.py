@@ -24,7 +24,7 @@ the alias. Both systems are artifacts: the only variance of the gain is that bet
 
 The threshold is `least_gain`, or `-margin` in modes `non_inferiority` and `latency`. Without a champion the candidate
 has to be better than the best baseline, with a threshold of 0 and without slices; without a baseline, better than the
-best constant prediction (in classification the most frequent class).
+constant prediction of the table of scores (in classification the most frequent class of train).
 
 Bounds are one-sided at the error `rule.error_of(test_uses, budget)`. Of many small slices some decline by chance: with
 16 slices of 50 to 200 rows, a challenger that is 3 points better on every slice would be rejected about half the time.
@@ -43,6 +43,7 @@ import numpy as np
 from scipy import sparse
 
 from components.data.scoring import Scoring
+from components.data.scoring.base import title
 from components.data.scoring.intervals import (
     MIN_GROUPS,
     Ints,
@@ -324,7 +325,8 @@ def decide(
     # No comparison with NaN is true, so that such a gain would pass the checks below.
     for scored, score in ((candidate, gain.candidate), (other, gain.other)):
         if not math.isfinite(score):
-            reason = f"{scored.name}: {metric} is {score}, because its answers are not all finite; train a new one"
+            what = f"{title(metric)} is {score}, because its answers are not all finite"
+            reason = f"{scored.name}: {what}; train a new one"
             return replace(decision, verdict="reject" if scored is candidate else "inconclusive", reasons=(reason,))
     decision = replace(
         decision,
@@ -336,7 +338,7 @@ def decide(
         units="rows" if clusters is None else "clusters",
         count=gain.units,
     )
-    scores = f"{metric} {gain.candidate:.4f} against {gain.other:.4f} of {other.name}: gain {gain.value:+.4f}"
+    scores = f"{title(metric)} {gain.candidate:.4f} against {gain.other:.4f} of {other.name}: gain {gain.value:+.4f}"
     if few := _too_few(rows, clusters):
         return replace(decision, reasons=(few, scores))
     assert decision.alpha is not None
@@ -357,8 +359,8 @@ def _settled(
     if candidate.rolled_back:
         return "reject", f"{candidate.name} was rolled back; train a new one, or move the alias by hand"
     if candidate.statistics is None or not rows:
-        return "reject", f"{candidate.name} has no {metric}: {candidate.problem or 'no test rows'}"
-    limit, latency = rule.latency_ms, candidate.latency
+        return "reject", f"{candidate.name} has no {title(metric)}: {candidate.problem or 'no test rows'}"
+    latency, limit = candidate.latency, rule.latency_ms
     if limit is not None and latency is None:
         return "reject", f"{candidate.name}: latency was not measured, and the rule limits it to {limit:g} ms"
     if limit is not None and latency is not None and latency.median > (1 + LATENCY_MARGIN) * limit:

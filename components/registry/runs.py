@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from components.core.artifacts import read_json
 from components.core.errors import ArtifactError, ConfigError, nearest
+from components.data.scoring.base import title
 from components.data.tasks.budgets import ALL
 from components.data.tasks.results import best_point
 from components.settings.section import BASELINE, BASELINES
@@ -149,17 +150,17 @@ def story(
     evaluation: Mapping[str, Any],
     candidates: Sequence[Mapping[str, Any]],
 ) -> str:
-    """Which model is served and why, in one sentence with the figures of the decision."""
+    """Which model is the current one and why, in one sentence with the figures of the decision."""
     system, verdict, reasons = decision["system"], decision["verdict"], decision["reasons"]
     if served is None:
-        return f"no model is served: {reasons[0]}"
+        return f"there is no current model: {reasons[0]}"
     name = f"{served['system'] or 'a model'} (version {served['version']})"
     named = {system, served["system"]}
     if decision.get("first"):
         text = reasons[0]
         named |= {max(candidates, key=lambda entry: float(entry["dev_score"]))["system"]}
     elif verdict == "promote":
-        text = f"{name} is served: {figures(decision)}"
+        text = f"{name} is the current model: {figures(decision)}"
     elif verdict == "reject":
         text = f"{name} stays: {system} is rejected, {reasons[0]}"
         text += f" ({figures(decision)})" if decision.get("gain") is not None else ""
@@ -172,7 +173,7 @@ def story(
 
 def figures(decision: Mapping[str, Any]) -> str:
     """Both scores, and the gain with its bounds."""
-    text = f"{decision['metric']} {decision['candidate_score']:.4f} against {decision['champion_score']:.4f} of "
+    text = f"{title(decision['metric'])} {decision['candidate_score']:.4f} against {decision['champion_score']:.4f} of "
     text += f"{decision['against']}, gain {decision['gain']:+.4f}"
     if decision["low"] is None:
         return text

@@ -66,7 +66,8 @@ def register(job: RegisterJob) -> Path:
         if candidate.kind == "classifier":
             config = read_json(content.directory / "config.json", made_by="the stage finetune")
             form = find_kind(config["kind"]).io
-        with tempfile.TemporaryDirectory(prefix="headstart-register-") as draft:
+        # On the disk of the outputs, so that the bundle is made of links.
+        with tempfile.TemporaryDirectory(prefix=".register-", dir=job.out) as draft:
             versions[key] = registry.record(candidate.name, write_bundle(content, Path(draft) / "bundle"), form, record)
         print(f"{versions[key].label}: registered", flush=True)
     ranked = {task: _ranked(job, task, models, versions) for task in job.tasks}

@@ -1,13 +1,13 @@
 """What a person wants to know first, and what to do next: whether transfer helped, what is served, what is wrong."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from components.core.steps import LABELLED_KINDS, step
-from components.data.tasks.budgets import budget_name
 from components.settings.section import BASELINE
+from components.settings.tasks import budget_name
 
 #: Gain of the primary metric between the two largest label budgets from which more labels are advised.
 GAIN = 0.01
@@ -30,55 +30,66 @@ class Advice:
 
 
 def summary(task: str, evaluation: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, Any]:
-    """The answers for one task: {task, transfer (sentences), served (a sentence), reasons (of the decision), mistakes
+    """The answers for one task: {task, transfer (a sentence), served (a sentence), reasons (of the decision), mistakes
     (as in evaluation.json), steps}."""
-    last, challenger = evaluation["budgets"][-1], evaluation.get("challenger")
-    # The recipes' comparison with the best baseline is about the same question as the stored models' comparison.
-    kinds = ("transfer",) if challenger else ("transfer", "baseline")
-    transfer = [evaluation["headline"]] if evaluation["headline"] else []
-    transfer += [of["text"] for of in evaluation["statements"] if of["budget"] == last and of["kind"] in kinds]
-    transfer += [challenger["text"]] if challenger else []
     # The report of a run is written before its decision, so the decision may be one of an earlier version.
     served = decision.get("story", decision["verdict"]) if decision else "nothing was decided yet"
     served = served[0].upper() + served[1:] if served.split()[0].isalpha() else served
     return {
         "task": task,
-        "transfer": transfer or ["No system was initialised from a language model, so there is nothing to compare."],
+        "transfer": answer(evaluation),
         "served": f"{served}.",
         "reasons": list(decision.get("reasons", [])),
         "mistakes": evaluation.get("mistakes", {}),
-        "steps": [asdict(step) for step in advice(task, evaluation)],
+        "steps": [asdict(each) for each in advice(task, evaluation, system=champion_of(decision))],
     }
 
 
-def advice(task: str, evaluation: Mapping[str, Any], *, flags: str = "") -> list[Advice]:
-    """The next steps for a task, the most useful first."""
-    steps = [_labels(task, evaluation, flags), _transfer(evaluation, flags), _confusion(task, evaluation, flags)]
-    steps += [Advice(sentence, f"{step('settings')}{flags}") for sentence in cut_texts(evaluation)]
-    return [step for step in steps if step is not None]
+def answer(evaluation: Mapping[str, Any]) -> str:
+    """What transfer was worth, in one sentence; empty if no system was initialised from a language model."""
+    return str(evaluation["headline"] or (evaluation.get("challenger") or {}).get("text", ""))
 
 
-def cut_texts(evaluation: Mapping[str, Any]) -> list[str]:
-    """One sentence for each system that does not read all texts to their end."""
-    return [
-        f"{system} does not read {share:.1%} of the texts to their end: raise max_length and set chunk in finetune."
-        for system, share in evaluation.get("cut", {}).items()
+def champion_of(decision: Mapping[str, Any]) -> str:
+    """The system of the current model; empty if there is none."""
+    return str((decision.get("served") or {}).get("system") or "")
+
+
+def advice(task: str, evaluation: Mapping[str, Any], *, system: str = "", flags: str = "") -> list[Advice]:
+    """The next steps for a task, the most useful first. `system`: of the current model; by default the best one."""
+    cells = best_cells(evaluation)
+    system = system or evaluation["best"].get(str(evaluation["budgets"][-1]), "")
+    steps = [
+        _labels(task, evaluation, cells, flags),
+        _transfer(evaluation, flags),
+        _confusion(task, evaluation, cells, flags),
+        _cut(evaluation, system),
     ]
+    return [each for each in steps if each is not None]
 
 
-def _labels(task: str, evaluation: Mapping[str, Any], flags: str) -> Advice | None:
+def _cut(evaluation: Mapping[str, Any], system: str) -> Advice | None:
+    """Whether a system reads the texts to their end."""
+    if not (share := evaluation.get("cut", {}).get(system)):
+        return None
+    family = next((each["family"] for each in evaluation["systems"] if each["system"] == system), "FAMILY")
+    text = f"{system} does not read {share:.1%} of the texts to their end. In params.yaml, raise finetune.{family}."
+    return Advice(f"{text}max_length, and read them in parts with finetune.{family}.chunk: 64.", step("settings"))
+
+
+def _labels(task: str, evaluation: Mapping[str, Any], cells: Sequence[Mapping[str, Any]], flags: str) -> Advice | None:
     """Whether more labels help, by the last step of the label curve of the best system."""
-    cells = best_cells(evaluation)[-2:]
+    cells = cells[-2:]
     if len(cells) < 2:
         return None
     first, last = (cell["scores"][evaluation["main"]]["mean"] for cell in cells)
     before, after = (budget_name(cell["budget"]) for cell in cells)
-    step, title = f"from {before} to {after} {evaluation['unit']}", evaluation["titles"][evaluation["main"]]
+    more, title = f"from {before} to {after} {evaluation['unit']}", evaluation["titles"][evaluation["main"]]
     if last - first >= GAIN:
-        text = f"Label more texts: {step}, {title} rose from {first:.3f} to {last:.3f}."
+        text = f"Label more texts: {more}, {title} rose from {first:.3f} to {last:.3f}."
         suggested = evaluation.get("kind", LABELLED_KINDS[0]) in LABELLED_KINDS
         return Advice(text, f"{step('suggest', task=task)}{flags}" if suggested else f"{step('ui')}{flags}")
-    text = f"Look at the errors before labelling more: {step}, {title} did not rise ({first:.3f} to {last:.3f})."
+    text = f"Look at the errors before labelling more: {more}, {title} did not rise ({first:.3f} to {last:.3f})."
     return Advice(text, f"{step('ui')}{flags}", f"/errors?{urlencode({'task': task})}")
 
 
@@ -95,9 +106,10 @@ def _transfer(evaluation: Mapping[str, Any], flags: str) -> Advice | None:
     return Advice(text, step("starts"))
 
 
-def _confusion(task: str, evaluation: Mapping[str, Any], flags: str) -> Advice | None:
+def _confusion(
+    task: str, evaluation: Mapping[str, Any], cells: Sequence[Mapping[str, Any]], flags: str
+) -> Advice | None:
     """The most frequent confusion of the best system with the most labels, over all seeds, if it is frequent."""
-    cells = best_cells(evaluation)
     matrix = cells[-1].get("confusion") if cells else None
     if not matrix:
         return None

@@ -17,20 +17,22 @@ RUNS = {
 }
 
 
-def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
-    """Scores of all systems by label budget, learning curves and the benefits of transfer."""
+def scores(task: str, evaluation: dict[str, Any], *, champion: str = "") -> Chapter:
+    """Scores of all systems by label budget, their differences and the benefits of transfer: the first figure shows
+    the scores, the first table lists them and marks `champion`, the system of the current model."""
     budgets, main, unit = evaluation["budgets"], evaluation["main"], evaluation["unit"]
     title = evaluation["titles"][main]
-    chapter = Chapter(f"{task}: scores" + (" by label budget" if len(budgets) > 1 else ""))
-    important = [of for of in evaluation["statements"] if of["kind"] != "adaptation"]
-    chapter.lead = [of["text"] for of in important if of["budget"] == budgets[0]]
-    chapter.text = [of["text"] for of in evaluation["statements"] if of["text"] not in chapter.lead]
-    if evaluation.get("challenger"):
-        chapter.text.append(evaluation["challenger"]["text"])
+    chapter = Chapter(f"{task}: comparison of the systems")
+    chapter.text = [of["text"] for of in evaluation["statements"] if of["kind"] == "missing"]
     for count, text in RUNS.items():
         if runs := _runs(evaluation, count):
             chapter.text.append(f"{text}: {runs}.")
-    chapter.tables.append(_by_system(evaluation))
+    if differences := _differences(evaluation):
+        chapter.text.append(
+            "In the tables of differences, row minus column, paired by seed and test row, * marks those whose "
+            f"{evaluation['confidence']:.0%} interval excludes 0, each pair alone, not corrected for their number."
+        )
+    chapter.tables += [_by_system(evaluation, champion), *differences]
     curves = label_curves(evaluation)
     chapter.figures.append(_comparison(evaluation, curves))
     if training := training_curves(evaluation):
@@ -67,7 +69,35 @@ def training_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
     }
 
 
-def _by_system(evaluation: dict[str, Any]) -> Table:
+def _differences(evaluation: dict[str, Any]) -> list[Table]:
+    """Matrices of the paired differences of the systems, row minus column, of each label budget."""
+    tables = []
+    last = evaluation["budgets"][-1]
+    for budget in evaluation["budgets"]:
+        pairs = [
+            (of["better"], of["worse"], of["difference"])
+            for of in evaluation.get("comparisons", [])
+            if of["budget"] == budget
+        ]
+        if budget == last:
+            listed = evaluation.get("recipes", {}).items()
+            pairs = [(name, other, of) for name, others in listed for other, of in others.items()]
+        cells = {(name, other): _signed(of["mean"], of["low"], of["high"]) for name, other, of in pairs}
+        cells |= {(other, name): _signed(-of["mean"], -of["high"], -of["low"]) for name, other, of in pairs}
+        names = [each["system"] for each in evaluation["systems"] if any(each["system"] in pair for pair in cells)]
+        if names:
+            rows = [[name, *(cells.get((name, other), "") for other in names)] for name in names]
+            labels = "all labels" if budget < 0 else f"{budget_name(budget)} {evaluation['unit']}"
+            title = f"Differences of {evaluation['titles'][evaluation['main']]}, {labels}"
+            tables.append(Table(["system", *names], rows, title))
+    return tables
+
+
+def _signed(mean: float, low: float, high: float) -> str:
+    return f"{mean:+.3f}{'*' if low > 0 or high < 0 else ''}"
+
+
+def _by_system(evaluation: dict[str, Any], champion: str) -> Table:
     budgets, main, unit = evaluation["budgets"], evaluation["main"], evaluation["unit"]
     rows = []
     for system in evaluation["systems"]:
@@ -75,7 +105,8 @@ def _by_system(evaluation: dict[str, Any]) -> Table:
         # Ensembles are not stored.
         stored = system.get("artifact")
         registered = (_interval(stored["scores"][main]), f"{stored['labels']:,}") if stored else ("", "")
-        rows.append([system["system"], *(cells[budget] for budget in budgets), *registered])
+        name = f"{system['system']} (current model)" if system["system"] == champion else system["system"]
+        rows.append([name, *(cells[budget] for budget in budgets), *registered])
     selection, title = evaluation["selection"], evaluation["titles"][main]
     how = f"choices on {selection['rows']:,} labels of dev, in addition to each budget"
     if selection["by"] == "budget":

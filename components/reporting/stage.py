@@ -14,7 +14,7 @@ from components.core.artifacts import read_json, writing
 from components.core.data_version import data_versions
 from components.reporting import evaluations as chapter_of
 from components.reporting import figures, findings
-from components.reporting.advice import summary
+from components.reporting.advice import champion_of, summary
 from components.reporting.figures import Line
 from components.reporting.findings import Chapter, Drawing, Table
 from components.settings.section import Section, Start
@@ -68,8 +68,14 @@ def report(job: ReportJob) -> Path:
     leaks = {path.parent.name: _json(path) for path in sorted((job.out / "leakage").glob("[!.]*/leakage.json"))}
     curves = _curves(job)
     trained = [start for start, _ in job.trained]
+    scores = [
+        chapter_of.scores(task, evaluation, champion=champion_of(decisions.get(task, {})))
+        for task, evaluation in evaluations.items()
+    ]
+    # The first screen of a task: the answer, its figure and its table.
+    first = [(chapter.figures.pop(0), chapter.tables.pop(0)) for chapter in scores]
     chapters = [
-        *(chapter_of.scores(task, evaluation) for task, evaluation in evaluations.items()),
+        *scores,
         *([_language_models(models, curves, trained)] if models else []),
         *(chapter_of.details(task, evaluation) for task, evaluation in evaluations.items()),
         *(study.chapter for study in studies.values()),
@@ -91,10 +97,13 @@ def report(job: ReportJob) -> Path:
     loader = jinja2.PackageLoader("components.reporting", "")
     page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     metrics = ", ".join(f"{task}: {of['titles'][of['main']]}" for task, of in evaluations.items())
-    digests = ", ".join(f"{path} {digest}" for path, digest in data.items()) or "not recorded"
+    # The whole digest stands in report.json.
+    digests = ", ".join(f"{path} (version {digest[:7]})" for path, digest in data.items()) or "not recorded"
     setting = f"Data: {digests}. Scores on the test split, mean over seeds with confidence interval ({metrics})."
     with writing(job.output, kind=KIND) as draft:
-        html = page.get_template("report.html.j2").render(chapters=chapters, summaries=summaries, setting=setting)
+        html = page.get_template("report.html.j2").render(
+            chapters=chapters, summaries=list(zip(summaries, first, strict=True)), setting=setting
+        )
         (draft.path / "report.html").write_text(html, encoding="utf-8")
         text = json.dumps(numbers, indent=1, ensure_ascii=False) + "\n"
         (draft.path / "report.json").write_text(text, encoding="utf-8")

@@ -14,13 +14,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import uvicorn
 
 from components.core import threads
 from components.core.errors import ConfigError, RegistryError
 from components.core.processors import cores
+from components.data.tasks.data import Fields
+from components.data.tasks.task_io import TaskIO
 from components.registry.drift.traffic import logged
 from components.registry.tracking import connect
 from components.serving.app import App, Limits, Service
@@ -28,7 +30,7 @@ from components.serving.challenger import Challenger
 from components.serving.http import TOKEN, Guard, address_of, configure, listen, names_of, token_for
 from components.serving.metrics import SHARED, Metrics
 from components.serving.models import ChampionFollower, FixedModel, Load, Served, load
-from components.settings.registry import DriftSettings, RegistrySettings
+from components.settings.registry import DriftSettings, RegistrySettings, with_models
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,12 @@ def serve(
     load: Load = load,
     limits: Limits | None = None,
     replicas: int = 1,
+    sample: Fields = (),
 ) -> None:
     """Serve a task's champion until SIGTERM or Ctrl-C. The port is free again within `Limits.shutdown_seconds`; running
     requests are answered first. Every replica is a process with the whole model, which follows the alias, writes to the
-    same log of rows, and has its share of the cores and of the connections. `load` loads a version."""
+    same log of rows, and has its share of the cores and of the connections. `load` loads a version.
+    `sample`: a row of the task, which the example request has."""
     if trial is not None and not 0 < trial.share <= 1:
         raise ConfigError(f"--share must be above 0 and at most 1; found {trial.share:g}")
     if trial is not None and replicas > 1:
@@ -76,7 +80,7 @@ def serve(
     limits = limits or Limits()
     poll = limits.poll_seconds
     build = partial(_champion, registry_settings, task, drift=drift, trial=trial, load=load, poll_seconds=poll)
-    _run(build, address, limits, replicas)
+    _run(build, address, limits, replicas, sample)
 
 
 def serve_directory(
@@ -96,7 +100,7 @@ def _champion(
     load: Load,
     poll_seconds: float,
 ) -> tuple[ChampionFollower, Challenger | None]:
-    registry = connect(settings)
+    registry = connect(with_models(settings))
 
     def changed(served: Served) -> None:
         metrics.serve(served)
@@ -130,14 +134,14 @@ def _directory(read: Callable[[], FixedModel], metrics: Metrics) -> tuple[FixedM
     return fixed, None
 
 
-def _run(build: Build, address: Address, limits: Limits, replicas: int) -> None:
+def _run(build: Build, address: Address, limits: Limits, replicas: int, sample: Fields = ()) -> None:
     if replicas < 1:
         raise ConfigError(f"--replicas must be at least 1; found {replicas}")
     listener = listen(address.host, address.port)
     names = names_of(listener, address.host, address.names)
     guard = Guard.of(listener.getsockname()[0], names=names, token=token_for(listener))
     if replicas == 1:
-        _serve(build, listener, address.host, guard, limits)
+        _serve(build, listener, address.host, guard, limits, sample=sample)
         return
     port = listener.getsockname()[1]
     # The port was free; from here on the replicas share it.
@@ -204,6 +208,7 @@ def _serve(
     *,
     usable: int | None = None,
     speaks: bool = True,
+    sample: Fields = (),
 ) -> None:
     threads.use(usable or cores())
     metrics = Metrics()
@@ -212,7 +217,7 @@ def _serve(
     follower.start()
     listener.listen()
     if speaks:
-        _introduce(service, address_of(listener, host))
+        _introduce(service, address_of(listener, host), sample)
     else:
         say(f"replica {os.getpid()} listens")
     try:
@@ -222,11 +227,20 @@ def _serve(
         listener.close()
 
 
-def _introduce(service: Service, address: str) -> None:
+def example_of(io: TaskIO, sample: Fields) -> dict[str, Any]:
+    """An input as JSON: a row of the task, or the example of its kind if there is no row."""
+    names = list(io.inputs)
+    if len(names) == 1 and io.inputs[names[0]] == "texts" and sample:
+        return {names[0]: list(sample)}
+    fits = len(names) == len(sample) and set(io.inputs.values()) == {"text"}
+    return dict(zip(names, sample, strict=True)) if fits else dict(io.examples[0])
+
+
+def _introduce(service: Service, address: str, sample: Fields) -> None:
     """Print the address, and a command with an example request."""
     address, header = f"{address}/invocations", ""
     say(address)
-    example = json.dumps({"inputs": [dict(service.follower.current.io.examples[0])]}, ensure_ascii=False)
+    example = json.dumps({"inputs": [example_of(service.follower.current.io, sample)]}, ensure_ascii=False)
     if service.guard.token:
         # A token that a person has set is not written into logs.
         token = "TOKEN" if os.environ.get(TOKEN, "").strip() else service.guard.token

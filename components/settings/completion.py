@@ -21,7 +21,7 @@ MODEL_TYPES: Final = {
 }  # fmt: skip
 #: Kinds of tokenizers that an imported model can have.
 _PUBLISHED: Final = ("wordpiece", "bpe", "unigram")
-#: The model that is trained if text is given and no model: the model of `make run`.
+#: The model that is trained if text is given and no model: the larger model of `make full`.
 OWN: Final = "ulmfit"
 _OWN_MODEL: Final = {"embedding": 320, "hidden": 640, "layers": 2, "static": 320}
 #: Budget of a training in tokens.
@@ -220,8 +220,8 @@ def _complete_models(done: Completed, root: Path) -> None:
     for name, block in done.blocks("pretrain").items():
         if block is None or block == {}:
             if name == OWN:
-                done.fill(("pretrain", name, "model"), _OWN_MODEL, "the size of make run")
-                done.fill(("pretrain", name, "training"), {"vectors": True}, "the recipe of make run")
+                done.fill(("pretrain", name, "model"), _OWN_MODEL, "the size of make full")
+                done.fill(("pretrain", name, "training"), {"vectors": True}, "the recipe of make full")
             else:
                 done.raw["pretrain"][name] = {}
             block = done.raw["pretrain"][name]

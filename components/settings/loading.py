@@ -66,8 +66,32 @@ def resolve(path: Path) -> tuple[Params, Completed]:
     except ValidationError as error:
         problems = _describe_all(error, raw) + problems
     if problems:
+        problems = _placed(problems, Path(path), completed)
         raise ConfigError(f"{path}: {len(problems)} problem(s)\n" + "\n".join(f"  {line}" for line in problems))
     return params, completed
+
+
+def _placed(problems: list[str], path: Path, completed: Completed) -> list[str]:
+    """The problems with the line of their key. One of a key that was computed is left out: it has its cause in a key of
+    the file, which has a problem too."""
+    lines = dict(_places(yaml.compose(path.read_text(encoding="utf-8")), ""))
+    placed = []
+    for problem in problems:
+        key = problem.partition(":")[0].partition(" ")[0]
+        if key in lines or _nearest(completed.reasons, key) is None:
+            line = _nearest(lines, key)
+            placed.append(problem + (f" (line {line})" if line else ""))
+    # All of them, if no key of the file is to blame.
+    return placed or problems
+
+
+def _places(node: Any, key: str) -> Iterator[tuple[str, int]]:
+    """Dotted key -> line of every key of the file, sections and blocks included."""
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            inner = f"{key}.{name.value}" if key else str(name.value)
+            yield inner, name.start_mark.line + 1
+            yield from _places(value, inner)
 
 
 def read_file(path: Path) -> dict[str, Any]:

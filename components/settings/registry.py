@@ -9,6 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from components.core.errors import RegistryError
+from components.core.masking import masked
+from components.core.steps import step
 from components.settings.section import NO_EFFECT, FileName, Positive, Section
 
 #: Alias of the version that production serves, and of the best version of any other settings file.
@@ -69,6 +72,20 @@ def located(uri: str, folder: Path = Path()) -> str:
     if path == uri or Path(path).is_absolute():
         return uri
     return f"{SQLITE}{(find_repository(folder) or folder).resolve() / path}"
+
+
+def with_models(settings: RegistrySettings, folder: Path = Path()) -> RegistrySettings:
+    """The settings, if their registry can hold a model: a command that only reads makes no database.
+
+    Raises:
+        RegistryError: a local database does not exist; nothing was registered.
+    """
+    address = located(settings.address, folder)
+    if address.startswith(SQLITE) and not Path(address.removeprefix(SQLITE)).is_file():
+        raise RegistryError(
+            f"{masked(settings.address)}: no model is registered yet; `{step('fit')}` trains the first one"
+        )
+    return settings
 
 
 class DriftSettings(Section):

@@ -14,6 +14,8 @@ from components.core.errors import nearest
 from components.settings.detection import detected, files_of_split, holds_tables
 from components.settings.section import Positive, Section
 
+#: Number that represents the budget `all`.
+ALL = -1
 #: Kinds of task whose rows are one text, as documents are.
 OF_ONE_TEXT = frozenset(("classification", "multilabel", "regression"))
 #: `task`: the texts of the train split, without their labels; `domain`: the documents of `data.domain`; or `both`.
@@ -375,3 +377,8 @@ class TaskSource(Section):
         if self.labels is not None and "label" in self.model_fields_set:
             problems.append("set either label (one column) or labels (one column of 0 and 1 each)")
         return problems
+
+
+def budget_name(budget: int) -> str:
+    """A budget as in params.yaml."""
+    return "all" if budget == ALL else str(budget)

@@ -62,6 +62,9 @@ class LanguageModelTraining(Training):
     #: Whether embeddings without pretrained values are initialised with co-occurrence vectors of the same text. Not for
     #: character models.
     vectors: bool = False
+    #: Held-out tokens of one measurement of perplexity: of the domain before and after training, and in adaptation of
+    #: general text before and after. With fewer than 16,384, the curve has fewer held-out losses too.
+    heldout: Positive = 32_768
     #: Factor on the model's dropout rates during pretraining (ULMFiT's drop multiplier); 0 suits one pass over much
     #: text. Fine-tuning has its own factor.
     dropout: Annotated[float, Field(ge=0)] = 1.0

@@ -37,9 +37,10 @@ from components.settings.training import LanguageModelTraining, PretrainSettings
 from components.studies.frame import Outputs, Study
 from components.tokenization.special import END, MASK, PAD, START, UNK
 from components.tokenization.store import TokenStore
-from components.training.pretraining.language_model import FINAL_PIECES
 from components.training.pretraining.perplexity import heldout_sampler, measured_steps, perplexity_of
 
+#: Held-out pieces that are predicted; a language model predicts as many by default (`training.heldout`).
+MEASURED_PIECES: Final = 32_768
 #: Discounts of a length whose n_1 to n_4 give none, as on a tiny corpus (the fallback of KenLM).
 FALLBACK: Final = (0.5, 1.0, 1.5)
 
@@ -251,7 +252,7 @@ def measured_positions(
     )
     if sampler is None:
         return None
-    steps = measured_steps(sampler, min(FINAL_PIECES, store.tokens))
+    steps = measured_steps(sampler, min(MEASURED_PIECES, store.tokens))
     return np.concatenate([sampler.batch(step)["targets"].numpy().ravel() for step in range(steps)])
 
 

@@ -14,7 +14,7 @@ from flows.processes import descendants, having, is_alive
 
 #: What identifies a process of a run by its command line, the first that applies.
 ROLES = (
-    ("Ray worker", ("RayTrainWorker",)),
+    ("Ray worker", ("TrainingWorker", "RayTrainWorker")),
     ("Ray", ("ray::", "default_worker.py", "gcs_server", "raylet", "/ray/", "ray_")),
     ("flow", ("flows.retrain",)),
     ("command", ("headstart stage", "components.cli check")),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from components.core.errors import TransientError
+from components.core.errors import TransientError, extras
 from flows.drills.kills import kill
 from flows.drills.project import Project, Running, Session, differences, expect
 from flows.processes import answers, descendants, end, free_port
@@ -105,8 +105,9 @@ class Store:
     """An S3 test server (moto) in this process, whose credentials can expire."""
 
     def __init__(self) -> None:
-        from moto.server import DomainDispatcherApplication, create_backend_app
-        from werkzeug.serving import make_server
+        with extras():
+            from moto.server import DomainDispatcherApplication, create_backend_app
+            from werkzeug.serving import make_server
 
         # Otherwise a line for each request.
         logging.getLogger("werkzeug").setLevel(logging.ERROR)

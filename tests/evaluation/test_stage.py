@@ -155,6 +155,24 @@ def test_a_class_without_rows_in_test_is_named_and_has_no_score(task, job):
     assert texts["missing"] == "Without rows in test, and not in macro F1: c (1 of 3 classes)."
 
 
+def test_a_class_with_few_rows_in_test_is_named_with_the_score_without_it(task, job):
+    shutil.rmtree(task)
+    shutil.rmtree(job.finetuned)
+    examples = letters()
+    test = examples.splits["test"]
+    rare = [row for row in test if row[1] == [2]]
+    examples.splits["test"] = [row for row in test if row[1] != [2]] + rare[:2]
+    write_examples(task, examples)
+    write_system(task, job.finetuned / "baselines", ["most-frequent"])
+    write_system(task, job.finetuned / "ulmfit-adapted", ["ulmfit-adapted"])
+    content = json.loads((evaluate(job.model_copy(update={"starts": ["adapted"]})) / "evaluation.json").read_text())
+    (text,) = [statement["text"] for statement in content["statements"] if statement["kind"] == "few"]
+    actual = cell(content, "ulmfit-adapted", 8)
+    mean = np.mean([actual["per_class"][name]["f1"] for name in "ab"])
+    assert text.startswith("Few rows of test decide the score of c (2): without it, macro F1 of ulmfit-adapted is ")
+    assert float(text.split(" is ")[1].rstrip(".")) == pytest.approx(mean, abs=6e-4)
+
+
 def test_statements_about_transfer_and_baselines(content):
     assert content["best"] == {"2": "tfidf-words", "8": "ulmfit-adapted"}
     actual = {(entry["kind"], entry["budget"]): entry for entry in content["statements"]}

@@ -15,11 +15,11 @@ import pytest
 
 from components.core.artifacts import read_manifest
 from components.data.scoring import Scoring
-from components.data.tasks.data import Fields, mean_answers
+from components.data.tasks.data import Fields
 from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import extract_member, members_of
-from components.data.tasks.results import SERVED, best_score, read_answers
+from components.data.tasks.results import best_score, read_answers, read_averages
 from components.learners.finetuning.stage import finetune
 from components.learners.loading import load_model
 from components.learners.task_models.classifier import load_classifier
@@ -79,7 +79,7 @@ def check_average(output: Path, part: str, system: str, scoring: Scoring, rows: 
     runs = [read_answers(output, "test")[system, -1, seed] for seed in (0, 1)]
     for member, run in zip(members, runs, strict=False):
         np.testing.assert_equal(member.answer(rows), list(run))
-    expected = mean_answers(runs) if scoring.averages else read_answers(output, SERVED)[system, -1, 0]
+    expected = read_averages(output, averages=scoring.averages)[system].answers
     np.testing.assert_equal(answers, list(expected))
     np.testing.assert_equal([served.answer([row])[0] for row in rows], answers)
     np.testing.assert_equal(served.answer(rows, batch_size=5), answers)

@@ -25,6 +25,7 @@ from components.learners.finetuning.specs import RunSpec, load_initial_encoder, 
 from components.learners.finetuning.stage import FinetuneJob, specs_of
 from components.learners.finetuning.words import JointRegression, WordsRows
 from components.learners.task_models.model import cloned_state
+from components.learners.words.systems import READINGS
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl
 
@@ -156,9 +157,9 @@ def test_a_joint_regression(tmp_path, make_job, in_process):
         assert {*map(digest_of, work.data.further)} <= {*work.data.whole.digests}
         held = np.flatnonzero(work.data.folds == 0)
         head, vectors = run.model.head, run.rows.head_inputs("train").matrix()
-        for name, system in work.systems.items():
+        for name in work.systems:
             if name.startswith("tfidf"):
-                fit = JointRegression(work, system, head, vectors, held, penalty=1.0)
+                fit = JointRegression(work, READINGS[name], head, vectors, held, penalty=1.0)
                 actual.append(fit(1.0).weights)
     half = len(actual) // 2
     assert all(np.array_equal(single, other) for single, other in zip(actual[:half], actual[half:], strict=True))

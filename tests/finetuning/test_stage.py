@@ -20,9 +20,8 @@ import torch
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError
 from components.core.measurements import FILE, Points
-from components.data.tasks.data import mean_answers
 from components.data.tasks.examples import ExamplesJob, examples, read_split
-from components.data.tasks.results import read_answers
+from components.data.tasks.results import read_averages
 from components.learners.finetuning import frozen, member, runs
 from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.task_models.classifier import load_classifier, load_members
@@ -45,7 +44,7 @@ def test_every_family_is_fine_tuned_and_writes_all_files(family, method, make_jo
     output = finetune(job)
     table = pq.read_table(output / "runs.parquet")
     assert set(table.column("system").to_pylist()) == {f"{family}-adapted"}
-    assert table.num_rows == 2 * 2 * (18 + 24), "budgets x seeds x (dev + test rows)"
+    assert table.num_rows == 2 * 2 * (18 + 24) + 24, "budgets x seeds x (dev + test rows), and the average on test"
     probabilities = np.asarray(table.column("answer").to_pylist())
     np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
     test = table.filter((np.asarray(table.column("split")) == "test") & (np.asarray(table.column("seed")) == 0))
@@ -71,8 +70,7 @@ def test_every_family_is_fine_tuned_and_writes_all_files(family, method, make_jo
     assert facts["budget"] == 4
     assert facts["seeds"] == [0, 1]
     served = classifier.answer(read_split(job.examples, "test").fields)
-    runs = read_answers(output, "test")
-    expected = mean_answers([runs[f"{family}-adapted", 4, seed] for seed in (0, 1)])
+    expected = read_averages(output, averages=True)[f"{family}-adapted"].answers
     np.testing.assert_array_equal(np.stack(served), np.stack(expected))
 
 
@@ -348,8 +346,7 @@ def test_the_frozen_model_is_a_classifier_of_its_own(make_job, in_process, monke
     output = finetune(job := make_job(frozen=True, epochs=1))
     facts = read_manifest(output / "classifier-frozen").facts
     assert facts["start"] == "adapted-frozen" and facts["budget"] == 4
-    runs = read_answers(output, "test")
-    stored = mean_answers([runs["ulmfit-adapted-frozen", 4, seed] for seed in (0, 1)])
+    stored = read_averages(output, averages=True)["ulmfit-adapted-frozen"].answers
     classifier = load_classifier(output / "classifier-frozen")
     np.testing.assert_array_equal(classifier.answer(read_split(job.examples, "test").fields), stored)
     assert [path.name for path in (output / "classifier-frozen").rglob("model.safetensors")] == ["model.safetensors"]

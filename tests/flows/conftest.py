@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from flows import stages  # before Prefect is imported: sets its defaults
+from flows.terminal import terminal
 
 ROOT = Path(__file__).parents[2]
 
@@ -126,6 +127,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     # Its stages import nothing of Headstart.
     monkeypatch.setattr(stages, "modules_of", lambda plan, params: [])
+    monkeypatch.setattr(terminal, "style", "verbose")
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

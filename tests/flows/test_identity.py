@@ -53,7 +53,7 @@ def plan(root: Path) -> Plan:
         "import json; from dataclasses import asdict; from pathlib import Path; from flows.plan import compute_plan\n"
         "print(json.dumps(asdict(compute_plan(Path('dvc.yaml'), files=True))))"
     )
-    return Plan.from_json(run(root, sys.executable, "-c", script))
+    return Plan.of(json.loads(run(root, sys.executable, "-c", script)))
 
 
 def reasons(root: Path) -> dict[str, tuple[str, ...]]:

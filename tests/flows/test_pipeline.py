@@ -16,8 +16,8 @@ from components.pipeline.dvc_yaml import dvc_yaml, write_dvc_yaml
 from components.pipeline.identity import PLACES, file_name
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
-from flows.execution import add_folder
-from flows.plan import Plan, Stage
+from flows.execution import add_folder, read_plan
+from flows.plan import Stage
 from flows.run import wanted
 from flows.terminal import StageError
 
@@ -197,10 +197,8 @@ def test_only_outputs_that_the_next_run_continues_persist_between_runs(resolved)
     }
 
 
-def test_the_order_of_the_graph(clone, tmp_path):
-    command = [sys.executable, "-m", "flows.plan", "dvc.yaml", str(tmp_path / "plan.json")]
-    subprocess.run(command, cwd=clone, check=True)
-    plan = Plan.from_json((tmp_path / "plan.json").read_text())
+def test_the_order_of_the_graph(clone):
+    plan = read_plan(clone / "dvc.yaml", root=clone)
     assert [stage.name for stage in wanted(plan)] == [
         "identity",
         # Errors in the labels are reported before training.

@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ def cell(budget: int, mean: float) -> dict[str, Any]:
     return {"budget": budget, "scores": {"macro_f1": {"mean": mean, "low": mean - 0.01, "high": mean + 0.01}}}
 
 
+ACCURACY = {"mean": 0.7, "low": 0.65, "high": 0.75}
 EVALUATION = {
+    "best": {"-1": "ulmfit-adapted"},
+    "labels": ["a", "b"],
     "confidence": 0.95,
     "main": "macro_f1",
     "titles": {"macro_f1": "macro F1"},
@@ -29,7 +33,7 @@ EVALUATION = {
         {
             "system": "ulmfit-adapted",
             "budgets": [cell(5, 0.4), cell(20, 0.5), cell(-1, 0.6)],
-            "artifact": cell(-1, 0.62) | {"labels": 300},
+            "artifact": {"labels": 300, "scores": cell(-1, 0.62)["scores"] | {"accuracy": ACCURACY}},
         },
         {"system": "tfidf-words", "budgets": [cell(20, 0.45)]},
     ],
@@ -42,8 +46,9 @@ DECISION = {
         "aws-type": {
             "verdict": "promote",
             "reasons": ["better by 0.05 (0.03 to 0.07)", "fast"],
-            "story": "ulmfit-adapted (version 3) is served: better by 0.05",
-            "warnings": ["a baseline does better: tfidf-words"],
+            "story": "ulmfit-adapted (version 3) is the current model: better by 0.05",
+            "warnings": ["a baseline does better on test: tfidf-words", "the limit of latency is almost reached"],
+            "served": {"version": "3", "system": "ulmfit-adapted"},
             "alias_after": "3",
         }
     }
@@ -71,17 +76,22 @@ def test_scores_decision_report_and_registry(params, monkeypatch):
         "labels a class 5 20 all registered its labels",
         "ulmfit-adapted 0.400 [0.390, 0.410] 0.500 [0.490, 0.510] 0.600 [0.590, 0.610] 0.620 [0.610, 0.630] 300",
         "tfidf-words 0.450 [0.440, 0.460]",
-        "",
-        "- aws-type: Transfer was worth 4 times the labels.",
-        "- aws-type: ulmfit-adapted beats tfidf-words at 20 labels a class",
-        "- aws-type: Of the models that can be registered, ulmfit-adapted is better.",
-        "- aws-type: ulmfit-adapted does not read 12.3% of the texts to their end: raise max_length and set chunk in "
-        "finetune.",
-        "",
-        "aws-type: promote: ulmfit-adapted (version 3) is served: better by 0.05",
-        "aws-type: warning: a baseline does better: tfidf-words",
+        "aws-type: Transfer was worth 4 times the labels.",
+        "aws-type: ulmfit-adapted (version 3) is the current model: better by 0.05",
+        "aws-type: warning: the limit of latency is almost reached",
+        "aws-type: next: Label more texts: from 20 to all labels a class, macro F1 rose from 0.500 to 0.600. "
+        "`headstart suggest FILE --task aws-type --count 50`",
         f"report: {params.parent}/artifacts/report/report.html",
-        "pages: headstart ui; headstart ui --servers: MLflow's page too",
+    ]
+
+
+def test_a_fit_has_one_score_and_one_decision_for_a_task(params):
+    lines = summary.lines(root=params.parent, params=params, brief=True)
+    assert lines == [
+        "aws-type: macro F1 0.620 [0.610, 0.630], accuracy 0.700 [0.650, 0.750] of ulmfit-adapted, 95% intervals",
+        "aws-type: ulmfit-adapted (version 3) is the current model: better by 0.05",
+        "aws-type: warning: the limit of latency is almost reached",
+        f"report: {params.parent}/artifacts/report/report.html",
     ]
 
 
@@ -94,41 +104,64 @@ BAR = "pretrain ulmfit   34%  1.20M/3.50M tok  10.4k tok/s, loss=4.21  03:40 lef
 
 
 def play(terminal: Terminal) -> None:
+    terminal.expect({"a": 6.0, "b": 2.0})
     terminal.begin("a", reasons=["new text"], usual_s=200)
     terminal.say(BAR, source="a")
     terminal.say("2 files", source="a")
     terminal.say("warning: an empty file", source="a")
     terminal.done("a", "completed", 3.25, left="1 stage left, about 5 s")
     terminal.done("b", "up to date")
-    terminal.say("")
     terminal.say("t: promote; champion: version 2", important=True)
 
 
-WHOLE = (
-    f"a | reason: new text\na | {BAR}\na | 2 files\na | warning: an empty file\n"
-    "a | completed in 3.2 s (1 stage left, about 5 s)\nb | up to date\n\nt: promote; champion: version 2\n"
+VERBOSE = (
+    f"a | reason: new text (the last time: 3 min)\na | {BAR}\na | 2 files\na | warning: an empty file\n"
+    "a | completed in 3.2 s (1 stage left, about 5 s)\nb | up to date\nt: promote; champion: version 2\n"
 )
+SHORT = "a | warning: an empty file\nt: promote; champion: version 2\n"
 
 
-@pytest.mark.parametrize(
-    ("style", "expected"),
-    [("text", WHOLE), ("quiet", "a | warning: an empty file\nt: promote; champion: version 2\n")],
-)
-def test_a_log_has_every_line_and_quiet_has_warnings_and_decisions(style, expected):
+@pytest.mark.parametrize(("style", "expected"), [("verbose", VERBOSE), ("text", SHORT), ("quiet", SHORT)])
+def test_a_log_has_warnings_and_decisions_and_with_verbose_every_line(style, expected):
     log = io.StringIO()
     play(Terminal(log, style=style))
     assert log.getvalue() == expected
 
 
-def test_a_terminal_shows_one_line_a_stage(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "50")
+def test_a_log_has_a_line_about_the_progress_once_a_minute(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    log = io.StringIO()
+    terminal = Terminal(log)
+    terminal.expect({"a@x": None, "b": None})
+    for second in range(0, 200, 5):
+        now[0] = second
+        terminal.say(f"a x  {second // 4}%  {second}/400 run  1 run/s  99:99 left", source="a@x")
+    # Half of the first of two stages: nothing is known of the second, and a quarter took 200 s.
+    assert log.getvalue().splitlines() == [
+        "  8% ──────────  a x  60/400 run",
+        " 15% ━─────────  about 11 min left  a x  120/400 run",
+        " 22% ━━────────  about 10 min left  a x  180/400 run",
+    ]
+
+
+def test_a_terminal_shows_one_line_about_the_run_and_what_stays(monkeypatch):
+    """The numbers come first, so that a narrow terminal does not cut them."""
+    monkeypatch.setenv("COLUMNS", "38")
     screen = Screen()
     play(Terminal(screen))
     shown = [line.rpartition("\r\x1b[K")[2] for line in screen.getvalue().split("\n")]
-    expected = ["a | warning: an empty file", "a | completed in 3.2 s (1 stage left, about 5 s)", "b | up to date", ""]
-    assert shown == [*expected, "t: promote; champion: version 2", ""]
-    assert screen.getvalue().startswith("a | reason: new text (the last time: 3 min)\r")
-    assert f"\r\x1b[Ka | {BAR}"[:53] in screen.getvalue(), "cut to the width, and overwritten"
+    assert shown == ["a | warning: an empty file", "t: promote; champion: version 2", ""]
+    written = screen.getvalue().replace("\n", "").split("\r\x1b[K")
+    assert written[1:4] == ["  0% ──────────  8 s left  a", " 26% ━━────────  6 s left  a  1.20M/3", ""]
+    assert written[5] == " 75% ━━━━━━━───  2 s left  a"
+
+
+@pytest.mark.parametrize("style", ["text", "quiet"])
+def test_the_last_lines_of_a_crash_are_shown(style):
+    log = io.StringIO()
+    Terminal(log, style=style).trace("ValueError: a defect", source="a")
+    assert log.getvalue() == "a | ValueError: a defect\n"
 
 
 def test_json_prints_an_object_a_line():

@@ -127,7 +127,7 @@ def test_an_earlier_decision_is_not_reported_as_a_new_one(decides, tmp_path, mon
     monkeypatch.setattr(sync, "run_command", retrain)
     monkeypatch.setattr(sync, "publish", lambda root, *, decisions, push: [f"commit: {decisions[0]}"])
     sync.sync.fn(str(tmp_path / "params.yaml"))
-    line = "promote: version 3 is served" if decides else "nothing new to compare; champion: version 3"
+    line = "version 3 is served" if decides else "nothing new to compare; champion: version 3"
     assert capsys.readouterr().out.splitlines()[-2:] == [
         f"sync | aws-type: {line}",
         f"sync | commit: aws-type: {line}",

@@ -65,6 +65,6 @@ def test_a_failed_retraining_and_its_repetition_are_runs(project, prefect_server
     prefect = asyncio.run(names())
     for parent in parents:
         assert prefect[parent.data.tags["headstart.run"]] == parent.info.run_name
-    assert f"run:     {parents[1].info.run_name} ({parents[1].data.tags['headstart.run']})" in shown
+    assert f"run | {parents[1].info.run_name} ({parents[1].data.tags['headstart.run']})" in shown
     assert not list((project / ".headstart/telemetry").glob("*.jsonl"))
     assert (project / ".headstart/metrics/params.prom").is_file()

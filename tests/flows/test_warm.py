@@ -81,17 +81,67 @@ def test_an_environment_of_any_size(root):
     assert run(command, directory=root, environment=variables, limit_s=60, on_line=lines.append) == 0 and lines
 
 
-def test_nothing_of_the_servers_environment_is_lost_and_a_pickle_stays_refused(root):
-    """Also if the environment of the command allows it."""
-    script = (
-        "import os; print(*map(os.environ.get, ('MLFLOW_ALLOW_PICKLE_DESERIALIZATION', 'MLFLOW_DISABLE_TELEMETRY')))"
-    )
-    (root / "given.py").write_text(script)
-    lines: list[str] = []
-    variables = {"PATH": os.environ["PATH"], "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "true"}
-    command = [sys.executable, "-m", "given"]
-    assert run(command, directory=root, environment=variables, limit_s=60, on_line=lines.append) == 0
-    assert lines == ["false true"]
+#: Loads a model that was pickled, as MLflow does; it creates a file if it is unpickled.
+LOAD = """
+def load():
+    import mlflow.pyfunc
+    try:
+        mlflow.pyfunc.load_model(MODEL)
+    except Exception as error:
+        print("refused:", error)
+
+"""
+PICKLED = """
+import sys
+import mlflow.pyfunc
+
+class Unpickled:
+    def __reduce__(self):
+        return open, (sys.argv[1] + "/unpickled", "w")
+
+class Model(mlflow.pyfunc.PythonModel):
+    def __init__(self):
+        self.trap = Unpickled()
+
+    def predict(self, context, model_input):
+        return model_input
+
+mlflow.pyfunc.save_model(sys.argv[1] + "/pickled", python_model=Model(), pip_requirements=[])
+"""
+PROCESSES = {
+    "stage": None,
+    "command": "import sys; sys.path.insert(0, sys.argv[1]); import given\n"
+    "from components.cli import main\nmain.app = lambda: given.load()\nmain.main()",
+    "flow": "import sys; folder = sys.argv.pop(1); sys.path.insert(0, folder); import given\n"
+    "from flows.command import main\ndef command() -> None:\n    given.load()\nmain(command)",
+    "registry": "import sys; sys.path.insert(0, sys.argv[1]); import given\n"
+    "import components.registry.tracking\ngiven.load()",
+}
+
+
+@pytest.fixture(scope="module")
+def pickled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model that a user has pickled with MLflow."""
+    folder = tmp_path_factory.mktemp("models")
+    subprocess.run([sys.executable, "-c", PICKLED, str(folder)], check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
+def test_a_pickled_model_is_refused_in_every_process(kind, pickled, root):
+    """Also if the user's environment allows it. `serve` and `predict` are commands."""
+    script, lines = PROCESSES[kind], list[str]()
+    (root / "given.py").write_text(LOAD.replace("MODEL", repr(str(pickled / "pickled"))) + "load()" * (script is None))
+    command = [sys.executable, *(["-c", script, str(root)] if script else ["-m", "given"])]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "true"}
+    assert run(command, directory=root, environment=variables, limit_s=200, on_line=lines.append) == 0, lines
+    assert any(line.startswith("refused:") and "PICKLE" in line for line in lines), lines
+    assert not (pickled / "unpickled").exists()
+
+
+def test_nothing_of_the_environment_of_the_server_is_lost(root):
+    (root / "given.py").write_text("import os; print(*map(os.environ.get, ('MLFLOW_DISABLE_TELEMETRY', 'GIVEN')))")
+    assert execute(root) == (0, ["true value"])
 
 
 #: A stage of the project below, which records how it is executed.

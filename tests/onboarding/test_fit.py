@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from components.core.steps import LABELLED_KINDS, step
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
-from flows import fit, retrain_command
+from flows import fit, retrain_command, summary
 from flows.fit import served
 from tests.onboarding.test_init import SERVED, write
 
@@ -42,7 +43,8 @@ def test_labels_alone_end_as_a_champion_and_the_printed_commands_run(kind, tmp_p
     assert set(ran) == {"identity", "unlabelled"} | of_words
     lines = served(file)
     if kind == "classification":
-        assert lines[1].startswith("classification: tfidf-words") and "is served (version 1)" in lines[1]
+        (score,) = summary.score(root / "artifacts", "classification")
+        assert re.match(r"classification: macro F1 0\.\d+ \[.*\], accuracy 0\.\d+ \[.*\] of tfidf-words", score)
     # A file of texts without labels, as a user has it: some of the labelled texts with another end.
     rows = [json.loads(line) for line in (tmp_path / "files" / f"{kind}.jsonl").read_text().splitlines()]
     texts = [{name: f"{value} and more" for name, value in row.items() if isinstance(value, str)} for row in rows[:20]]
@@ -101,7 +103,7 @@ def test_without_a_served_model_fit_says_what_to_do_and_not_how_to_predict():
 def test_the_flags_of_fit_are_those_of_init(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     ran: list[Path] = []
-    monkeypatch.setattr(retrain_command, "command", lambda *, params: ran.append(params))
+    monkeypatch.setattr(retrain_command, "command", lambda *, params, verbose, brief: ran.append(params))
     monkeypatch.setattr(fit, "served", lambda _: [])
     Path("-rows.csv").write_text("said,also,what\n" + "".join(f"row {n} of {n % 2},x {n},{n % 2}\n" for n in range(40)))
     fit.command(labelled=Path("-rows.csv"), text="said", label="what", kind="classification")

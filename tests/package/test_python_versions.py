@@ -20,7 +20,8 @@ def text(name: str) -> str:
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-REQUIREMENTS = [Requirement(line) for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()]
+LOCKS = {name: text(name).splitlines() for name in ("requirements.lock", "requirements-test.lock")}
+REQUIREMENTS = [Requirement(line) for lines in LOCKS.values() for line in lines]
 
 
 def test_the_package_declares_the_versions():
@@ -52,6 +53,8 @@ def test_the_lock_holds_the_package_on_every_version(version):
         *(line for group in project["optional-dependencies"].values() for line in group),
     ]:
         required = Requirement(line)
+        if required.name == PYPROJECT["project"]["name"]:
+            continue
         (pin,) = pinned[normal(required.name)].specifier
         assert pin.operator == "=="
         assert required.specifier.contains(pin.version), line
@@ -63,6 +66,16 @@ def test_the_lock_fits_every_machine():
     assert len(set(names)) == len(names)
     assert [name for name in names if name.startswith(("nvidia-", "cuda-")) or name == "triton"] == []
     assert all(each.url is None and "+" not in str(each.specifier) for each in REQUIREMENTS)
+
+
+def test_the_second_lock_adds_what_its_file_names():
+    """Packages of a run stand in the first lock, those of tests, lint and export in the second, and none in both."""
+    run, test = ({normal(Requirement(line).name) for line in lines} for lines in LOCKS.values())
+    assert run & test == set()
+    lines = [line.partition("#")[0].strip() for line in text("requirements-test.in").splitlines()]
+    named = {normal(Requirement(line).name) for line in lines if line}
+    assert named <= test
+    assert {"playwright", "mypy", "moto", "kubernetes-validate", "cfn-lint", "transformers", "onnxruntime"} <= test
 
 
 def test_make_and_the_readme_name_the_versions():

@@ -24,7 +24,7 @@ def form(client: TestClient, path: str, **fields: str) -> str:
 
 def test_the_overview_says_what_is_served_and_why(client, finished):
     shown = text_of(client.get("/").text)
-    assert f"Served model tfidf-words-characters Version 1 of headstart-{TASK}, since 20" in shown
+    assert f"Current model tfidf-words-characters Version 1 of headstart-{TASK}, since 20" in shown
     assert "Last decision promoted" in shown
     decided = read_json(finished / "artifacts" / "registry" / "decision.json", made_by="the stage promote")
     (reason, *_) = decided["decisions"][TASK]["reasons"]
@@ -33,8 +33,10 @@ def test_the_overview_says_what_is_served_and_why(client, finished):
     assert reason in ledger
     assert "of baseline" in shown or "most frequent class" in shown
     assert "What to do next" in shown and "headstart drift --task things" in shown
-    assert "Test split, 24 rows, 2 seeds, 95% intervals." in shown
-    assert re.search(r"tfidf-words 0\.\d{3} \[", shown)
+    assert "95% intervals, mean over 2 seeds, 24 test rows" in shown
+    assert re.search(r"tfidf-words 0\.\d{3} \[", shown) and shown.count("(current model)") == 1
+    assert shown.index("tfidf-words-characters (current model)") < shown.index("Last decision")
+    assert shown.count("beats") <= 1
 
 
 def test_reasons_of_another_change_than_the_last_decision_are_shown():

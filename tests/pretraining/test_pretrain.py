@@ -452,3 +452,17 @@ def test_the_interval_of_checkpoints_does_not_change_the_key(inputs):
     run = LanguageModelRun(name="run", family="ulmfit", training=lm_settings(), **folders)
     other = run.model_copy(update={"checkpoint_seconds": 1e-9})
     assert launch._key(run) == launch._key(other)
+
+
+def test_perplexity_is_measured_on_as_much_held_out_text_as_the_settings_say(inputs, tmp_path):
+    """With little text, in fewer rows of the curve."""
+    numbers = {}
+    for heldout in (64, 32_768):
+        training = lm_settings(tokens=4 * 8 * 60, rate=0.01, heldout=heldout)
+        output = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / str(heldout), training=training))
+        metrics = json.loads((output / "metrics.json").read_text())
+        with (output / "curve.csv").open() as file:
+            measured = [row["heldout"] != "" for row in csv.DictReader(file)]
+        numbers[heldout] = metrics["pieces"], len(measured), sum(measured)
+    assert numbers[64] == (64, 20, 0), "the curve would take more text than both measurements"
+    assert numbers[32_768][0] > 64 and numbers[32_768][1:] == (20, 20)

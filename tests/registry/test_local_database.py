@@ -19,6 +19,7 @@ from components.registry.promote import promote
 from components.registry.stage import register
 from components.registry.tracking import connect
 from components.registry.tracking.new_database import DUMP, create_database, dump_database
+from components.settings.registry import RegistrySettings
 from headstart import load
 from tests.registry.conftest import Pipeline
 
@@ -131,3 +132,27 @@ def test_the_champion_and_a_version(pipeline, tmp_path):
         load("letters/7", params=tmp_path / "params.yaml")
     with pytest.raises(RegistryError, match="no version"):
         load("others", params=tmp_path / "params.yaml")
+
+
+def test_commands_that_read_make_no_database(tmp_path, monkeypatch):
+    from components.registry.aliases import describe_champion, history
+
+    monkeypatch.chdir(tmp_path)
+    settings = RegistrySettings()
+    for ask in (lambda: describe_champion(settings, "letters"), lambda: history(settings)):
+        with pytest.raises(RegistryError, match="no model is registered yet; `headstart fit` trains the first one"):
+            ask()
+    with (
+        pytest.raises(RegistryError, match="no model is registered yet"),
+        fetched_champion(settings, "letters", directory=tmp_path / "model"),
+    ):
+        pass
+    assert not [*tmp_path.glob("*.db*")]
+
+
+def test_a_version_is_fetched_by_its_number(stored):
+    """Also while nothing is promoted."""
+    settings, number = stored
+    version, _ = local_champion(settings, "letters", number)
+    assert version.number == number
+    assert local_champion(settings, "letters", "99") is None

@@ -76,7 +76,7 @@ def test_a_rule_without_a_metric_uses_the_primary_metric():
     decision = decide(scored("better", 340), CHAMPION, RULE.model_copy(update={"metric": None}), rows=TEST)
 
     assert (decision.verdict, decision.metric) == ("promote", "macro_f1")
-    assert decision.reasons[0].startswith("macro_f1 0.85")
+    assert decision.reasons[0].startswith("macro F1 0.85")
 
 
 def test_different_numbers_of_rows_are_a_defect():

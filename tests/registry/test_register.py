@@ -370,3 +370,30 @@ def test_a_teacher_is_registered_before_the_vectors_that_are_computed_from_it():
     ]
     assert actual[3].parent == ("minilm", "adapted", None)
     assert actual[5].parent == ("minilm-static", "adapted", None)
+
+
+def test_the_files_of_a_model_are_stored_without_a_copy(pipeline, monkeypatch):
+    """The registry holds the files of the outputs themselves; a model is not loaded to be registered."""
+    copied: list[str] = []
+    copy = shutil.copyfile
+
+    def counting(source, target, **options):
+        copied.append(Path(source).name)
+        return copy(source, target, **options)
+
+    def loaded(*_, **__):
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr(shutil, "copyfile", counting)
+    monkeypatch.setattr("components.registry.stage.record_reference", lambda *_, **__: None)
+    monkeypatch.setattr("components.registry.stage.load_model", lambda *_: None)
+    monkeypatch.setattr("components.registry.pyfunc.load_model", loaded)
+    register(pipeline.register_job(starts=["adapted"]))
+    (head,) = pipeline.root.glob("mlruns/**/head.safetensors")
+    made = pipeline.out / "finetuned" / "letters" / "ulmfit-adapted" / "classifier" / "head.safetensors"
+    assert head.samefile(made)
+    weights = sum(path.stat().st_size for path in made.parent.rglob("*.safetensors"))
+    assert [name for name in copied if name.endswith(".safetensors")] == []
+    registry = connect(pipeline.settings)
+    assert registry.size(registry.get("headstart-letters", "1")) > weights
+    assert not list(pipeline.out.glob(".register-*"))

@@ -8,7 +8,7 @@ import pytest
 
 from components.registry.runs import story
 
-FIGURES = "macro_f1 0.6609 against 0.6105 of baseline latent-words, gain +0.0504, between {low} and +0.1183"
+FIGURES = "macro F1 0.6609 against 0.6105 of baseline latent-words, gain +0.0504, between {low} and +0.1183"
 
 
 UNSURE, SURE = FIGURES.format(low="-0.0175"), FIGURES.format(low="+0.0100")
@@ -69,7 +69,7 @@ FIRST = (
 WORDS, TUNED = "latent-words", "ulmfit-adapted"
 
 
-SERVED = f"{TUNED} (version 2) is served: {SURE}"
+SERVED = f"{TUNED} (version 2) is the current model: {SURE}"
 
 
 UNSHOWN = f"(version 2) stays: {TUNED} is not shown to be better, "
@@ -81,7 +81,7 @@ STAYS = f"{WORDS} (version 2) stays: "
 @pytest.mark.parametrize(
     ("decision", "served", "evaluation", "expected"),
     [
-        (decided("inconclusive", "worse than chance"), None, USUAL, "no model is served: worse than chance"),
+        (decided("inconclusive", "worse than chance"), None, USUAL, "there is no current model: worse than chance"),
         (decided("promote", low=0.01), TUNED, USUAL, SERVED),
         (decided("promote", low=0.01), TUNED, LUCKY, SERVED + HIGHER.format("0.6609")),
         (decided("promote", FIRST, first=True, system=WORDS), WORDS, USUAL, FIRST),

@@ -74,10 +74,15 @@ def job(tmp_path: Path) -> ReportJob:
         "best": {"5": "ulmfit-adapted", "20": "ulmfit-adapted"},
         "benefits": {"ulmfit": {"adapted": {"labels": {"start": benefit}}}},
         "mistakes": {"system": "ulmfit-adapted", "seed": 1, "wrong": 8, "rows": wrong},
-        "statements": [
-            {"kind": "transfer", "budget": 5, "holds": True, "apart": True, "text": "With 5, adapted beats scratch."},
-            {"kind": "baseline", "budget": 20, "holds": False, "apart": False, "text": "With 20, TF-IDF wins."},
+        "statements": [{"kind": "missing", "budget": 5, "holds": True, "apart": False, "text": "Without rows: map."}],
+        "comparisons": [
+            {"better": "ulmfit-adapted", "worse": "ulmfit-scratch", "budget": 5, "difference": interval(0.24)},
         ],
+        "recipes": {
+            "tfidf": {"ulmfit-scratch": interval(0.18), "ulmfit-adapted": {"mean": -0.03, "low": -0.07, "high": 0.01}},
+            "ulmfit-scratch": {"ulmfit-adapted": interval(-0.21)},
+        },
+        "cut": {"ulmfit-adapted": 0.04, "ulmfit-scratch": 0.04},
     }
     metrics = {"parameters": 1234567, "tokens": 2000000, "seconds": 120.0, "tokens_per_second": 16666.0}
     metrics |= {"precision": "bf16", "perplexity_per_word": 41.5}
@@ -118,16 +123,31 @@ def test_the_page_is_self_contained_and_compares_the_systems(job):
     assert not re.search(r"""(?:src|href)=["'](?!#|data:)|@import|url\((?!#)""", page)
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
     for expected in [
-        "With 5, adapted beats scratch.",
-        "With 20, TF-IDF wins.",
+        "With 5 labels a class, transfer was worth 4 times the labels.",
         "0.610 [0.590, 0.630]",
         "90.0, 250.0",
-        "0123456789abcdef.dir",
+        "data (version 0123456)",
         "12,000",
     ]:
         assert expected in page
     assert "map &lt;b&gt;" in page
     assert "<b>" not in page
+
+
+def test_pairs_are_matrices_of_differences(job):
+    page = (report(job) / "report.html").read_text()
+    tables = re.findall(r"<h3>(Differences[^<]*)</h3>.*?<tbody>(.*?)</tbody>", page, re.DOTALL)
+    rows = [[re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL)]
+            for _, body in tables]  # fmt: skip
+    assert [title.partition(",")[0] for title, _ in tables] == [
+        "Differences of macro F1", "Differences of macro F1"]  # fmt: skip
+    assert rows[0] == [["ulmfit-scratch", "", "-0.240*"], ["ulmfit-adapted", "+0.240*", ""]]
+    assert rows[1] == [
+        ["tfidf", "", "+0.180*", "-0.030"],
+        ["ulmfit-scratch", "-0.180*", "", "-0.210*"],
+        ["ulmfit-adapted", "+0.030", "+0.210*", ""],
+    ]
+    assert page.count("beats") <= 1
 
 
 def test_a_task_without_classes_has_no_class_tables(job):
@@ -188,15 +208,19 @@ def test_the_page_begins_with_what_a_person_wants_to_know(job):
     job.decision.write_text(json.dumps({"decisions": {"demo": decision}}))
     directory = report(job)
     page = (directory / "report.html").read_text()
-    begins = page[page.index("<h1>") : page.index("demo: scores by label budget")]
+    begins = page[page.index("<h1>") : page.index("demo: comparison of the systems")]
     text = " ".join(re.sub(r"<[^>]+>", " ", begins).split())
-    assert "Which model is served? ulmfit-adapted (version 2) is served: gain +0.03. gain +0.03" in text
+    assert text.startswith("Headstart report With 5 labels a class, transfer was worth 4 times the labels.")
+    assert begins.index("<svg") < begins.index("<table>") < begins.index("The current model")
+    assert "The current model ulmfit-adapted (version 2) is served: gain +0.03." in text
+    assert text.count("(current model)") == 1 and text.count("to their end") == 1
+    assert "In params.yaml, raise finetune.ulmfit.max_length, and read them in parts with finetune.ulmfit.chunk" in text
     assert "8 test rows are wrong (ulmfit-adapted, the best system with the most labels, seed 1)." in text
     assert text.count("a &lt;i&gt;text&lt;/i&gt; list map &lt;b&gt; 0.") == 5
     assert "Label more texts: from 5 to 20 labels a class, macro F1 rose from 0.500 to 0.610. headstart suggest" in text
     summary = json.loads((directory / "report.json").read_text())["summary"]["demo"]
     assert len(summary["mistakes"]["rows"]) == 6 and summary["reasons"] == ["gain +0.03"]
-    assert summary["steps"][0]["command"] == "headstart suggest --task demo --count 50"
+    assert summary["steps"][0]["command"] == "headstart suggest FILE --task demo --count 50"
 
 
 def test_translation_models_have_a_column_for_bleu():

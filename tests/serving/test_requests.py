@@ -163,3 +163,19 @@ def test_no_body_fails_and_every_reason_can_be_sent(content, kind):
     for fields, problem in zip(rows.fields, rows.problems, strict=True):
         assert (fields is None) == bool(problem)
         "".join([problem, *(fields or ())]).encode()
+
+
+def test_the_example_request_is_a_row_of_the_task():
+    from components.data.tasks.kinds import find_kind
+    from components.serving.server import example_of
+
+    def io(kind):
+        return find_kind(kind).io
+
+    assert example_of(io("classification"), ("my printer is on fire",)) == {"text": "my printer is on fire"}
+    assert example_of(io("pair"), ("a", "b")) == {"first": "a", "second": "b"}
+    assert example_of(io("questions"), ("who", "they")) == {"question": "who", "context": "they"}
+    assert example_of(io("tagging"), ("Anna", "sleeps")) == {"words": ["Anna", "sleeps"]}
+    # Without a row, or for inputs of another form, the example of the kind.
+    assert example_of(io("classification"), ()) == dict(io("classification").examples[0])
+    assert example_of(io("choice"), ("a", "b", "c")) == dict(io("choice").examples[0])

@@ -1,5 +1,6 @@
 """params.yaml: all problems are reported at once, by key."""
 
+import re
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ def problems(raw: dict[str, Any], tmp_path: Path) -> list[str]:
     path.write_text(yaml.safe_dump(raw))
     with pytest.raises(ConfigError) as caught:
         load_params(path)
-    return [line.strip() for line in str(caught.value).splitlines()[1:]]
+    # The lines of keys: test_problems_have_the_line_of_their_key_and_a_computed_key_has_none.
+    return [re.sub(r" \(line \d+\)$", "", line.strip()) for line in str(caught.value).splitlines()[1:]]
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
@@ -209,3 +211,22 @@ def test_a_missing_file_and_invalid_yaml(tmp_path):
     (tmp_path / "broken.yaml").write_text("run: {out: [\n")
     with pytest.raises(ConfigError, match=r"(?s)not readable as YAML: .*in \"[^\"]*broken.yaml\", line 2, column 1"):
         load_params(tmp_path / "broken.yaml")
+
+
+def test_problems_have_the_line_of_their_key_and_a_computed_key_has_none(tmp_path):
+    """`adapt.ulmfit` is a copy of `pretrain.ulmfit` that nobody wrote."""
+    file = tmp_path / "params.yaml"
+    file.write_text(
+        "run:\n  seed: abc\ndata:\n  general: {path: g}\n  domain: {path: d}\n  tasks:\n"
+        "    mood: {path: data, train: t.csv, text: text, label: label}\n"
+        "pretrain:\n  ulmfit:\n    training: {token: 100}\nfinetune:\n  ulmfit: {max_lenght: 3}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_params(file)
+    first, *problems = str(caught.value).splitlines()
+    assert first == f"{file}: 3 problem(s)"
+    assert [problem.strip() for problem in problems] == [
+        "run.seed: must be a valid integer, unable to parse string as an integer (found 'abc') (line 2)",
+        "pretrain.ulmfit.training.token: unknown key; did you mean 'tokens'? (line 10)",
+        "finetune.ulmfit.max_lenght: unknown key; did you mean 'max_length'? (line 12)",
+    ]

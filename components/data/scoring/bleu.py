@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from components.core.errors import missing_package
+from components.core.errors import extras
 from components.data.scoring.base import Floats
 
 if TYPE_CHECKING:
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 
 def metric() -> BLEU:
-    try:
+    with extras():
         from sacrebleu.metrics import BLEU
-    except ImportError as error:
-        raise missing_package("sacrebleu") from error
     return BLEU()
 
 

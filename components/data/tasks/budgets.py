@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from components.core.errors import ConfigError, DataError
 from components.data.tasks.data import Labels
-
-#: Number that represents the budget `all`.
-ALL = -1
+from components.settings.tasks import ALL as ALL
+from components.settings.tasks import budget_name as budget_name
 
 
 def sample_rows(strata: Labels, budget: int, *, seed: int) -> tuple[NDArray[np.int64], dict[int, int]]:
@@ -41,11 +40,6 @@ def numbered(budgets: Sequence[int | str]) -> list[int]:
     """Distinct budgets as numbers, ascending; `all` (ALL) is the last."""
     numbers = {ALL if budget == "all" else int(budget) for budget in budgets}
     return sorted(numbers, key=lambda budget: (budget == ALL, budget))
-
-
-def budget_name(budget: int) -> str:
-    """A budget as in params.yaml."""
-    return "all" if budget == ALL else str(budget)
 
 
 def refuse_unpaired(group: str, *, budgets: Mapping[str, Sequence[int]], seeds: Mapping[str, Sequence[int]]) -> None:

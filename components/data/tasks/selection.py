@@ -237,7 +237,7 @@ def predict(system: System, data: Data) -> Predictions:
     model, details = result[best].model, dict(result[best].details)
     if isinstance(model, Tempering) and labels_of(data.scoring):
         temperature, answers = calibrated(data.scoring, judged.targets, answers, folds=data.folds)
-        model, details = model.tempered(temperature), details | {"temperature": round(temperature, 4)}
+        model, details = model.tempered(temperature), details | {"temperature": temperature}
     scores = data.scoring.score(judged.fields, judged.targets, answers)
     return Predictions({name: answers, "test": model.answers(data.test.fields)}, scores, details, model)
 

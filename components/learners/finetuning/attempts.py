@@ -114,9 +114,8 @@ def cost_of(spec: GroupSpec) -> Cost:
         # Each row is in one fold: all folds together have the steps of `folds - 1` final runs, unless the number of
         # steps does not depend on the number of rows (`min_steps`, the pairs of contrastive training).
         constant = schedule_of(spec, epoch=2 * epoch)[0] == steps
-        runs = 1 + way.fold_share * (folds if constant else max(0, folds - 1))
         fixed += 2 * unit * evaluations
-        step += unit * way.operations(spec.settings) / epoch * runs
+        step += unit * way.operations(spec.settings) / epoch * (1 + folds if constant else max(1, folds))
     return Cost(fixed, step, steps)
 
 

@@ -13,8 +13,7 @@ best one by more than one standard error (`components.data.tasks.choice`):
    Some ways to learn prefer the end of their schedule (`Way.prefers_end`).
 
 For the score (`selected`), each fold is predicted at the point that is chosen on the other folds. The final run learns
-from all rows with the same schedule and ends at the chosen point; of contrastive training, a fold takes half of the
-steps (`Way.fold_share`).
+from all rows with the same schedule and ends at the chosen point.
 """
 
 import math

@@ -344,15 +344,12 @@ def dev_scores(records: Sequence[Mapping[str, Any]], tasks: Sequence[str], *, po
 
 
 def schedule_of(spec: GroupSpec, *, epoch: int) -> tuple[int, int]:
-    """Number of steps of a run, and of its evaluations; `epoch`: steps per epoch, over all members. The run of a fold
-    takes the way's `fold_share` of the steps."""
+    """Number of steps of a run, and of its evaluations; `epoch`: steps per epoch, over all members."""
     taught = 0
     if (distillation := spec.members[0].distillation) is not None:
         taught = int(read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"])
     way = way_of(spec.settings)
-    steps = way.steps(spec.settings, epoch=epoch, taught=taught)
-    share = 1.0 if spec.members[0].fold is None else way.fold_share
-    return math.ceil(share * steps), way.evaluations(spec.settings)
+    return way.steps(spec.settings, epoch=epoch, taught=taught), way.evaluations(spec.settings)
 
 
 def evaluations_at(steps: int, *, count: int) -> dict[int, list[int]]:

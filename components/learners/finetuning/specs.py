@@ -81,6 +81,7 @@ class RunSpec:
         labels: texts that the finished run labels for students, in place of dev and test.
         left_out: digests of inputs that the run does not read, because another task of the run is scored on them.
         words: output of the stage `unlabelled`, whose texts words models read beside the train split.
+        baselines: output of the stage `baseline`, whose words models are combined with the encoder; None: none are.
         rounds: number of runs of the same length, one after another and this one included, for which a limit of time
             has to suffice (`components.core.clock`).
     """
@@ -104,6 +105,7 @@ class RunSpec:
     labels: Path | None = None
     left_out: frozenset[bytes] = frozenset()
     words: Path | None = None
+    baselines: Path | None = None
     rounds: int = 1
 
 

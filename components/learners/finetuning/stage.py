@@ -57,6 +57,7 @@ class FinetuneJob(Section):
         examples: output directory of the stage `examples`.
         settings: `finetune.<family>`.
         words: output of the stage `unlabelled`, whose texts words models read, as in the stage `baseline`.
+        baselines: output of the stage `baseline`, whose words models are combined with the encoder; None: none are.
         code: digest of the code and libraries that the stage can reach; part of the keys of checkpoints and features.
     """
 
@@ -68,6 +69,7 @@ class FinetuneJob(Section):
     output: Path
     settings: FinetuneSettings
     words: Path | None = None
+    baselines: Path | None = None
     code: str = ""
     cluster: ClusterSettings = ClusterSettings()
 
@@ -411,6 +413,7 @@ def spec_maker(
             features=features,
             distillation=distillation,
             words=None if job.words is None else job.words.absolute(),
+            baselines=None if job.baselines is None else job.baselines.absolute(),
         )
 
     return spec

@@ -38,6 +38,7 @@ class TogetherJob(Section):
     start: Start
     examples: dict[str, Path] = Field(min_length=2)
     words: dict[str, Path] = Field(default={})
+    baselines: dict[str, Path] = Field(default={})
     encoder: Path
     output: Path
     settings: FinetuneSettings
@@ -89,7 +90,11 @@ def together(job: TogetherJob) -> Path:
         raise ConfigError(f"together.{job.group}: its tasks must have the same selection, found {named}")
     shared = {name: value for name, value in job if name in FinetuneJob.model_fields}
     singles = [
-        FinetuneJob(**shared | {"task": task, "examples": examples, "words": job.words.get(task)})
+        FinetuneJob(
+            **shared
+            | {"task": task, "examples": examples}
+            | {"words": job.words.get(task), "baselines": job.baselines.get(task)}
+        )
         for task, examples in job.examples.items()
     ]
     runs = train_all(

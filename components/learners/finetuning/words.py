@@ -7,6 +7,7 @@ Shapes: N rows, F features of the encoder, V of the words, C labels."""
 from __future__ import annotations
 
 import copy
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,11 +22,13 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from components.core.clock import OutOfTimeError, check_time, clock
+from components.data.tasks.calibration import labels_of
 from components.data.tasks.choice import Choice, choose
 from components.data.tasks.data import Answer, Split
 from components.data.tasks.examples import largest_draw, read_facts, read_split, run_folds
 from components.data.tasks.kinds import scoring_for
-from components.data.tasks.selection import Data, Predictions, System, predict
+from components.data.tasks.results import read_answers
+from components.data.tasks.selection import Data
 from components.data.unlabelled_texts import read_unlabelled
 from components.learners.finetuning.member import Member
 from components.learners.finetuning.specs import RunSpec, load_initial_encoder, rows_of
@@ -34,7 +37,7 @@ from components.learners.task_models.words_part import WordsPart, mean
 from components.learners.words.classifier import WordsModel
 from components.learners.words.fits import fit_exclusive, fit_independent
 from components.learners.words.linear import LinearModel
-from components.learners.words.systems import probable_systems, suited
+from components.learners.words.systems import READINGS, Reading, probable_systems
 
 #: Candidates for the weight of the words in a mean, beside 0.
 WEIGHTS: Final = tuple(number / 10 for number in range(1, 11))
@@ -76,7 +79,7 @@ def with_words(spec: RunSpec, answers: Mapping[str, list[Answer]], record: Mappi
         answers: split -> its answers: `test`, and `dev` or `oof`.
         record: of the run.
     """
-    work = None if spec.settings.words == "none" else WordsRows(spec)
+    work = None if spec.settings.words == "none" or spec.baselines is None else WordsRows(spec)
     if work is None or not work.systems:
         return Mixed(dict(answers), {})
     try:
@@ -89,10 +92,10 @@ def with_words(spec: RunSpec, answers: Mapping[str, list[Answer]], record: Mappi
 def _combined(work: WordsRows, answers: Mapping[str, list[Answer]], record: Mapping[str, Any]) -> Mixed:
     name, judged = work.data.judged
     with threadpool_limits(1, user_api="blas"):
-        system, words = work.best_words()
+        words = work.best_words()
         ways: list[Combination] = [(answers[name], lambda _: Mixed(dict(answers), {"words": {"how": "none"}}))]
-        ways += [_mean(weight, system, words, answers, judged=name) for weight in WEIGHTS]
-        ways += _joint(work, system, record=record)
+        ways += [_mean(weight, work, words, answers) for weight in WEIGHTS]
+        ways += _joint(work, words.system, record=record)
         choice = work.choose([of_judged for of_judged, _ in ways])
         mixed = ways[choice.index][1](choice.answers)
     if name == "dev" and mixed.part is None:
@@ -100,6 +103,21 @@ def _combined(work: WordsRows, answers: Mapping[str, list[Answer]], record: Mapp
     scores = work.data.scoring.score(judged.fields, judged.targets, choice.answers)
     chosen = at_chosen(record, scores) if name == "dev" else {"selected": scores}
     return replace(mixed, answers={**mixed.answers, name: choice.answers}, record={**mixed.record, **chosen})
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words model of a run that the stage `baseline` has learned.
+
+    Attributes:
+        system: its name.
+        answers: split -> its answers; out of fold, by the models that were chosen without the row's fold.
+        record: of its run.
+    """
+
+    system: str
+    answers: Mapping[str, Sequence[Answer]]
+    record: Mapping[str, Any]
 
 
 class WordsRows:
@@ -121,19 +139,34 @@ class WordsRows:
             largest_draw(self.facts, whole, seed=spec.seed),
         )
         facts = self.facts
-        self.systems = suited(probable_systems(facts.kind, language=facts.language, which=facts.baselines), self.data)
+        self.systems = probable_systems(facts.kind, language=facts.language, which=facts.baselines)
 
     def choose(self, candidates: Sequence[Sequence[Answer]]) -> Choice:
         """The choice of one of several answers to the rows that choices are made on."""
         return choose(self.data.scoring, self.data.judged[1], candidates, folds=self.data.folds)
 
-    def best_words(self) -> tuple[str, Predictions]:
-        """Name and predictions of the chosen words model; out of fold, by the models chosen without the row's fold."""
-        judged, _ = self.data.judged
-        tried = {name: predict(system, self.data) for name, system in self.systems.items()}
-        choice = self.choose([predictions.answers[judged] for predictions in tried.values()])
-        name, best = list(tried.items())[choice.index]
-        return name, replace(best, answers={**best.answers, judged: choice.answers})
+    def best_words(self) -> Words:
+        """The chosen words model of the stage `baseline` for the same rows."""
+        spec, judged = self.spec, self.data.judged[0]
+        assert spec.baselines is not None
+        records = json.loads((spec.baselines / "runs.json").read_text(encoding="utf-8"))
+        run = (spec.budget, spec.seed)
+        of_run = {each["system"]: each for each in records if (each["budget"], each["seed"]) == run}
+        names = [name for name in self.systems if name in of_run]
+        answers = {split: read_answers(spec.baselines, split) for split in (judged, "test")}
+        keys = [(name, *run) for name in names]
+        choice = self.choose([answers[judged][key] for key in keys])
+        test = answers["test"][keys[choice.index]]
+        name = names[choice.index]
+        return Words(name, {judged: choice.answers, "test": test}, of_run[name])
+
+    def fitted(self, words: Words) -> tuple[WordsModel, dict[str, Any]]:
+        """The model itself, fitted with what was chosen, and the choices."""
+        candidates = self.systems[words.system](self.data.training())
+        chosen = next(each for each in candidates if each.details.items() <= words.record.items())
+        assert isinstance(chosen.model, WordsModel)
+        temperature = words.record["temperature"]
+        return chosen.model.tempered(temperature), {**chosen.details, "temperature": temperature}
 
 
 def at_chosen(record: Mapping[str, Any], scores: Mapping[str, float]) -> dict[str, Any]:
@@ -146,16 +179,16 @@ def at_chosen(record: Mapping[str, Any], scores: Mapping[str, float]) -> dict[st
     return {"curve": curve, "chosen": chosen}
 
 
-def _mean(
-    weight: float, system: str, words: Predictions, answers: Mapping[str, list[Answer]], *, judged: str
-) -> Combination:
+def _mean(weight: float, work: WordsRows, words: Words, answers: Mapping[str, list[Answer]]) -> Combination:
+    judged = work.data.judged[0]
+
     def mixed(split: str) -> list[Answer]:
         return list(mean(np.stack(answers[split]), np.stack(words.answers[split]), weight))
 
     def make(of_judged: list[Answer]) -> Mixed:
-        assert isinstance(words.model, WordsModel)
-        described = {"how": "mean", "weight": weight, "system": system, **words.details}
-        part = WordsPart("mean", words.model, weight)
+        model, details = work.fitted(words)
+        described = {"how": "mean", "weight": weight, "system": words.system, **details}
+        part = WordsPart("mean", model, weight)
         return Mixed({judged: of_judged, "test": mixed("test")}, {"words": described}, part)
 
     return mixed(judged), make
@@ -171,7 +204,7 @@ def _joint(work: WordsRows, system: str, *, record: Mapping[str, Any]) -> list[C
     data = work.data
     name, judged = data.judged
     train = member.rows.head_inputs("train").matrix()
-    fit = partial(JointRegression, work, work.systems[system], head, train, penalty=penalty)
+    fit = partial(JointRegression, work, READINGS[system], head, train, penalty=penalty)
     pooled = [np.zeros((len(judged), len(work.facts.labels)), dtype=np.float32) for _ in STRENGTHS]
     # Training rows that are held out, by fold; None: the models learn from all rows and predict dev.
     parts: list[NDArray[np.int64] | None] = [None]
@@ -221,7 +254,7 @@ class JointRegression:
     def __init__(
         self,
         work: WordsRows,
-        system: System,
+        read: Reading,
         head: TextHead,
         vectors: Tensor,
         held: NDArray[np.int64] | None,
@@ -229,10 +262,7 @@ class JointRegression:
         penalty: float,
     ) -> None:
         training = work.data.training(held)
-        model = system(training)[0].model
-        assert isinstance(model, WordsModel)
-        assert isinstance(model.linear, LinearModel)
-        self.words, self._exclusive = model.features, model.linear.exclusive
+        self.words, self._exclusive = read(training)[0], labels_of(training.scoring) == "exclusive"
         self._rows, self._vectors = training.rows, vectors[work.data.learned(held)]
         self._penalty, self._labels = penalty, len(work.facts.labels)
         with torch.no_grad():

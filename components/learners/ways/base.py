@@ -50,8 +50,6 @@ class Way:
     has_teachers: ClassVar[bool] = False
     #: Whether cross-validation prefers the end of the schedule to its beginning.
     prefers_end: ClassVar[bool] = False
-    #: Share of its steps that the run of a fold takes, whose predictions are only compared with those of other ways.
-    fold_share: ClassVar[float] = 1.0
     #: Minimum number of labelled rows; with fewer, `method: auto` skips the way if the run has a cheaper one.
     least_rows: ClassVar[int] = 0
 

@@ -32,7 +32,6 @@ class Contrastive(Way):
 
     refits_head = True
     prefers_end = True
-    fold_share = 0.5
 
     def refuse(self, task: Task) -> str | None:
         """Kinds whose rows have no labels by which they can be compared."""

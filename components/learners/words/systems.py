@@ -11,7 +11,7 @@ from components.data.tasks.data import Fields
 from components.data.tasks.selection import Candidate, Data, System, Training
 from components.learners.words import UNSPACED, transductive
 from components.learners.words.classifier import WordsModel
-from components.learners.words.features import WordFeatures, fit_text
+from components.learners.words.features import RowFeatures, WordFeatures, fit_text
 from components.learners.words.fits import Rows, fit_exclusive, fit_independent, fit_margin, fit_ridge
 from components.learners.words.linear import LinearModel
 from components.learners.words.text import Analyzer, Counted, Tfidf
@@ -30,7 +30,7 @@ MARGIN: Final = "svm-words-characters"
 LATENT: Final = "latent-words"
 
 #: Training rows -> features of words, and their matrix.
-Reading = Callable[[Training], tuple[WordFeatures, Any]]
+Reading = Callable[[Training], tuple[RowFeatures, Any]]
 
 
 def words(
@@ -129,6 +129,15 @@ def ridge(training: Training, *, read: Reading) -> list[Candidate]:
 _SINGLE, _PAIRS = partial(words, ngrams=(1, 1)), partial(words, ngrams=(1, 2))
 _BOTH = partial(words, ngrams=(1, 2), characters=(2, 4))
 _CHARACTERS = either(partial(linear, read=_BOTH))
+#: Words model -> how it reads its training rows, for those that are combined with an encoder.
+READINGS: Final[Mapping[str, Reading]] = {
+    "tfidf-words-characters": _BOTH,
+    "tfidf-words": _SINGLE,
+    "tfidf-words-pairs": _PAIRS,
+    "tfidf-cosine": cosine,
+    "tfidf-both": both,
+    LATENT: transductive.read,
+}
 #: Kind of task -> its words models by name: the usual ones; and those that are tried first, slower ones among them, in
 #: languages without spaces between words and with `baselines: all`.
 SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {

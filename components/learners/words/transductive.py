@@ -34,6 +34,12 @@ def independent(training: Training) -> list[Candidate]:
     return _candidates(training, exclusive=False)
 
 
+def read(training: Training) -> tuple[LatentFeatures, Vectors]:
+    """The features, and (N, F) of the training rows."""
+    features, _ = _fitted(training.free, len(training.labels))
+    return features, features.matrix(training.rows.fields)
+
+
 def _candidates(training: Training, *, exclusive: bool) -> list[Candidate]:
     features, unlabelled = _fitted(training.free, len(training.labels))
     targets = one_hot(training.rows.targets, labels=len(training.labels))

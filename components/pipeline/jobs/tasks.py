@@ -62,6 +62,7 @@ def _finetuned(params: Params, task: str, system: System, *, encoder: str) -> Ar
         "examples": out(params, "examples", task),
         "encoder": out(params, "encoder", family, encoder),
         "words": out(params, "unlabelled", task, BASELINES),
+        "baselines": out(params, "finetuned", task, BASELINES),
         "output": out(params, "finetuned", task, str(system)),
         "settings": params.finetune[family],
         "cluster": params.cluster,
@@ -182,8 +183,9 @@ def together(params: Params) -> dict[str, Arguments]:
             "family": family,
             "start": start,
             "examples": {task: out(params, "examples", task) for task in settings.tasks},
-            "words": {
-                task: out(params, "unlabelled", task, BASELINES) for task in settings.tasks if task in params.run.tasks
+            **{
+                name: {task: out(params, of, task, BASELINES) for task in settings.tasks if task in params.run.tasks}
+                for name, of in (("words", "unlabelled"), ("baselines", "finetuned"))
             },
             "encoder": out(params, "encoder", family, start),
             "output": out(params, "together", group, f"{family}-{start}"),

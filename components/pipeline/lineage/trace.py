@@ -16,7 +16,7 @@ from components.registry.ledger import LEDGER, TAINTED
 from components.registry.lineage import PROVENANCE, provenance, read_lineage
 from components.registry.tracking import Registry, Version, connect
 from components.settings.params import Params
-from components.settings.registry import RegistrySettings
+from components.settings.registry import RegistrySettings, with_models
 
 
 def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
     path = Path(model)
     if path.exists() or len(path.parts) > 2:
         return _trace_path(params, path, root=root)
-    registry = connect(params.registry)
+    registry = connect(with_models(params.registry))
     return _trace_version(registry, find_version(registry, params.registry, model))
 
 

@@ -28,6 +28,7 @@ from components.registry.tracking import Registry, Version, connect
 from components.reporting import findings
 from components.reporting.findings import Chapter, Findings, Table
 from components.settings.params import Params
+from components.settings.registry import with_models
 
 #: Prefix of the names under which results are kept among the findings of studies, for the report.
 PREFIX = "drift-"
@@ -43,7 +44,7 @@ def check_traffic(params: Params, task: str) -> Comparison:
         RegistryError: no champion, or neither a reference nor the data to measure one.
         ArtifactError: the champion's files differ from the registered ones.
     """
-    registry = connect(params.registry)
+    registry = connect(with_models(params.registry))
     version = find_champion(registry, task)
     since = time.time() - WINDOW_DAYS * 86400
     new = read_traffic(traffic_folder(Path()), task=task, digest=version.digest, since=since, most=ROWS)
@@ -66,7 +67,7 @@ def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, s
         ConfigError: `columns` names an input that the task does not have.
         RegistryError, ArtifactError: as of `check_traffic`.
     """
-    registry = connect(params.registry)
+    registry = connect(with_models(params.registry))
     version = find_champion(registry, task)
     classifier = load_version(registry, version)
     rows = read_inputs(file, kind=classifier.kind, columns=columns)

@@ -44,6 +44,7 @@ from components.registry.exports.onnx import (
 )
 from components.registry.tracking import connect
 from components.settings.params import Params
+from components.settings.registry import with_models
 from components.tokenization.special import FIRST_ORDINARY, UNK
 
 KIND: Final = "export"
@@ -105,7 +106,7 @@ def export_directory(directory: Path, export: Export) -> list[str]:
 def export_champion(params: Params, task: str, export: Export) -> list[str]:
     """Export the champion of a task, and measure it on the rows of test, or of dev if there are none."""
     name = task or params.run.tasks[0]
-    registry = connect(params.registry)
+    registry = connect(with_models(params.registry))
     version = find_champion(registry, name)
     with fetched(registry, version) as bundle:
         rows, split = _labelled_rows(Path(params.run.out) / "examples" / name)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.core.errors import ConfigError
+from components.core.errors import ConfigError, extras
 from components.data.tasks.data import Fields
 from components.learners.task_models.base import most_pieces
 from components.learners.task_models.classifier import TextClassifier
@@ -76,12 +76,8 @@ def export_graph(
 ) -> None:
     """Write a module as an ONNX graph with a dynamic batch size and length. Inputs, int64: `tokens` (batch, length)
     with special pieces, padded with 0; `lengths` (batch,); with `segments` also `segments` (batch, length)."""
-    try:
+    with extras():
         import onnxscript  # noqa: F401  (required by torch's exporter)
-    except ImportError as error:
-        raise ConfigError(
-            "export to ONNX needs the packages onnx and onnxscript: pip install onnx onnxscript"
-        ) from error
     # Sizes that are unlikely to equal another dimension, so that the exporter does not treat them as constants.
     tokens = torch.full((3, 7), FIRST_ORDINARY).masked_fill(torch.arange(7) >= torch.tensor([[7], [5], [6]]), 0)
     tokens[:, 0] = END
@@ -204,11 +200,9 @@ def write_task_graph(path: Path, classifier: TextClassifier) -> None:
 
 def write_int8(source: Path, target: Path) -> None:
     """Quantise the matrices of a graph to 8 bits, the activations at run time (dynamic quantisation of onnxruntime)."""
-    try:
+    with extras():
         import onnx
         from onnxruntime.quantization import QuantType, quantize_dynamic
-    except ImportError as error:
-        raise ConfigError("int8 needs the package onnxruntime: pip install onnxruntime") from error
     model = onnx.load(str(source))
     # The exporter notes shapes of the example inputs, which contradict those that are inferred.
     del model.graph.value_info[:]
@@ -231,11 +225,10 @@ def templates(classifier: TextClassifier) -> dict[str, Any]:
 
 def predict(directory: Path, rows: Sequence[Fields], *, int8: bool = False) -> list[NDArray[np.float32]]:
     """The outputs of the graph of a folder, one row at a time."""
-    try:
+    with extras():
         import onnxruntime
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise ConfigError(f"the exported model needs the package {error.name}: pip install {error.name}") from error
+    from tokenizers import Tokenizer
+
     config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
     tokenizer = Tokenizer.from_file(str(directory / TOKENIZER))
     tokenizer.no_padding()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,11 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
 
 from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
+from components.core.artifacts import MANIFEST, link_or_copy
 from components.core.data_version import UNKNOWN, DataVersion
 from components.core.errors import RegistryError, RegistryUnavailableError
 from components.core.masking import masked, masked_json, masked_values
@@ -25,6 +28,7 @@ from components.registry.version import PREFIX, Version
 from components.settings.registry import SQLITE, RegistrySettings, located
 
 if TYPE_CHECKING:
+    from mlflow.entities import LoggedModel
     from mlflow.models import ModelSignature
 
 #: Module of the installed package that loads a bundle for MLflow, and the package.
@@ -32,25 +36,42 @@ LOADER: Final = "components.registry.pyfunc"
 PACKAGE: Final = "headstart"
 
 
-def log_model(bundle: Path, form: TaskIO | None, *, model_id: str, run: str) -> Any:
-    """Store a model in MLflow, as an artifact of a run; the stored model. `form`: columns of inputs and outputs of the
-    task; None for an encoder, which returns one vector per text."""
+def log_model(client: MlflowClient, bundle: Path, form: TaskIO | None, *, model: LoggedModel, run: str) -> None:
+    """Store a bundle as a logged model of a run: in a folder of this machine as links to its files, elsewhere it is
+    sent once. `form`: columns of inputs and outputs of the task; None for an encoder, which returns one vector per
+    text."""
     import mlflow.pyfunc
     import pandas
+    from mlflow.entities import LoggedModelOutput
     from mlflow.models import Model
 
-    # `mlflow.pyfunc.log_model` would need an active run, and end it at the present time.
-    return Model.log(
-        artifact_path=None,
-        model_id=model_id,
-        flavor=mlflow.pyfunc,
-        run_id=run,
-        loader_module=LOADER,
-        data_path=str(bundle),
-        signature=signature(form),
-        input_example=pandas.DataFrame(list(form.examples if form else TEXT_EXAMPLES)),
-        pip_requirements=[PACKAGE],
-    )
+    location = str(model.artifact_location)
+    local = urlsplit(location).scheme in ("", "file")
+    with tempfile.TemporaryDirectory(prefix="headstart-model-") as place:
+        # `mlflow.pyfunc.log_model` would copy the files twice, load the model to answer the example, and need an active
+        # run, which it ends at the present time. The description is made for a bundle without its weights.
+        named = Path(place) / bundle.name
+        named.mkdir()
+        shutil.copyfile(bundle / MANIFEST, named / MANIFEST)
+        folder = Path(unquote(urlsplit(location).path)) if local else Path(place) / "model"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        mlflow.pyfunc.save_model(
+            folder,
+            loader_module=LOADER,
+            data_path=str(named),
+            mlflow_model=Model(artifact_path=location, model_uuid=model.model_id, run_id=run, model_id=model.model_id),
+            signature=signature(form),
+            input_example=pandas.DataFrame(list(form.examples if form else TEXT_EXAMPLES)),
+            pip_requirements=[PACKAGE],
+        )
+        for file in (path for path in bundle.rglob("*") if path.is_file() and path.name != MANIFEST):
+            target = folder / BUNDLES[0] / bundle.name / file.relative_to(bundle)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            link_or_copy(file, target)
+        if not local:
+            client.log_model_artifacts(model.model_id, str(folder))
+    client.log_outputs(run, models=[LoggedModelOutput(model.model_id, step=0)])
+    client.finalize_logged_model(model.model_id, "READY")
 
 
 def signature(form: TaskIO | None) -> ModelSignature:
@@ -293,8 +314,8 @@ class Registry:
         with translated(name), as_default(self.uri):
             with self._run(record.run_name, output=record.tags.get("dvc_output", "")) as run:
                 self._log(run, record)
-                logged = self.client.create_logged_model(self.experiment_id(), name=name, source_run_id=run)
-                model = log_model(bundle, form, model_id=logged.model_id, run=run)
+                model = self.client.create_logged_model(self.experiment_id(), name=name, source_run_id=run)
+                log_model(self.client, bundle, form, model=model, run=run)
             self._ensure_model(name, description=record.about)
             version = self.client.create_model_version(
                 name,

@@ -20,7 +20,7 @@ from components.tokenization.store import KIND as TOKENS
 from components.tokenization.store import LAYOUT, TokenStore, write_shard
 from components.tokenization.tokenize import encode_corpus
 from components.training.pretraining.increments import Decision, decide, is_worse
-from components.training.pretraining.language_model import FINAL_PIECES, LanguageModelRun
+from components.training.pretraining.language_model import LanguageModelRun
 from components.training.pretraining.launch import Trained, train_encoder, write_encoder
 from components.training.pretraining.perplexity import heldout_sampler, measure
 from components.training.rng import counter_seed
@@ -237,8 +237,9 @@ def _forgetting(job: AdaptJob, adapted: LanguageModel) -> dict[str, float]:
                 workers=1,
             )
             if sampler is not None:
+                pieces, world = job.training.heldout, World()
                 measured = measure(
-                    model, sampler, general, family=job.family, pieces=FINAL_PIECES, precision="float32", world=World()
+                    model, sampler, general, family=job.family, pieces=pieces, precision="float32", world=world
                 )
                 numbers |= measured.named(f"general_{when}_")
     return numbers

@@ -34,7 +34,7 @@ from components.training.pretraining.perplexity import heldout_sampler, measure
 from components.training.pretraining.samplers import Sampler, Tokens, training_sampler
 from components.training.pretraining.word_vectors import (
     Matched,
-    cooccurrence_vectors,
+    TextVectors,
     fill_channel,
     initialise_embeddings,
     prepare_vectors,
@@ -42,11 +42,11 @@ from components.training.pretraining.word_vectors import (
 )
 from components.training.rng import counter_seed
 
-#: Number of rows of the training curve, and of pieces over which each held-out loss is measured.
+#: Number of rows of the training curve, all of which have a held-out loss if `training.heldout` is at least
+#: CURVE_MEASURED; and of pieces over which each is measured.
 CURVE_POINTS = 20
+CURVE_MEASURED = 16_384
 CURVE_PIECES = 2048
-#: Number of pieces over which perplexity is measured before and after training.
-FINAL_PIECES = 32_768
 #: Measurement of the speed for a budget in seconds: maximum fraction of the budget, maximum number of steps, and number
 #: of warm-up steps, which are not counted.
 MEASURED_SHARE = 0.03
@@ -150,7 +150,7 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
         precision = world.broadcast(choose(settings.precision, device=world.device, size=size))
         state = _fresh_state(model, settings, precision)
         steps = run.steps or world.broadcast(_steps_in_time(run, sampler, precision, world))
-        history = TrainingHistory(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES, scored=True))
+        history = TrainingHistory(steps=steps, before=heldout.measure(state, pieces=settings.heldout, scored=True))
         # Stores the precision and the number of steps, so that a resumed run keeps them, even on another machine.
         saver.save(state, {"progressed": vars(history)})
     else:
@@ -173,6 +173,7 @@ def _train(
     world, total = worker.world, history.steps
     compiled = is_compiled(state.model, sampler, settings=run.training, steps=run.steps, device=world.device)
     first = state.step + 1
+    every = max(1, CURVE_MEASURED // run.training.heldout)
     saved = clock = time.perf_counter()
     for report in train(
         state, sampler, settings=run.training, total_steps=total, seed=run.seed, world=world, compiled=compiled
@@ -188,13 +189,14 @@ def _train(
             history.gradient_norm = report.gradient_norm
         last = report.step == total
         if report.step * CURVE_POINTS // total > (report.step - 1) * CURVE_POINTS // total:
-            _add_point(history, report, heldout.measure(state, pieces=CURVE_PIECES))
+            measured = len(history.curve) % every == every - 1
+            _add_point(history, report, heldout.measure(state, pieces=CURVE_PIECES) if measured else {})
             if state.average is not None and state.average.begins is None:
-                measured = [point["heldout"] for point in history.curve if "heldout" in point]
-                if non_monotone(measured):
+                losses = [point["heldout"] for point in history.curve if "heldout" in point]
+                if non_monotone(losses):
                     state.average.begin(report.step)
         if last:
-            history.after = heldout.measure(state, pieces=FINAL_PIECES, scored=True)
+            history.after = heldout.measure(state, pieces=run.training.heldout, scored=True)
         if last or _due(report, now - saved > run.checkpoint_seconds, world):
             saver.save(state, {"progressed": vars(history)})
             saved = time.perf_counter()
@@ -374,21 +376,21 @@ def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
     file fills the channel of a model that has one, else the embeddings. An increment keeps the channel of the whole
     text."""
     table, channel, trained = model.piece_embedding(), model.static_vectors(), None
+    rows = next((len(each) for each in (table, channel) if each is not None), 0)
+    vectors = TextVectors(run.text(), vocabulary=rows)
     if table is not None and run.vectors is not None and channel is None:
         # Static vectors are the model; other models expect the scale that their layers are initialised for.
         trained = start_from_vectors(table, run.vectors, keep_scale=isinstance(model, StaticVectors))
     if table is not None and run.training.vectors:
         if run.parent is not None:
             trained = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
-        vectors = cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1])
-        initialise_embeddings(table, vectors, trained=trained)
+        initialise_embeddings(table, vectors.of(table.shape[1]), trained=trained)
     if channel is None:
         return
     if run.vectors is not None:
         fill_channel(model, run.vectors)
     elif model.static_words() is None and run.increment is None:
-        vectors = cooccurrence_vectors(run.text(), vocabulary=channel.shape[0], width=channel.shape[1])
-        channel.copy_(vectors)
+        channel.copy_(vectors.of(channel.shape[1]))
 
 
 def initial_model(run: LanguageModelRun) -> LanguageModel:

@@ -17,6 +17,7 @@ Shape suffixes: V pieces, D width of the table, N words of the file, E their wid
 import warnings
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -215,12 +216,33 @@ ITERATIONS: Final = 4
 RIDGE: Final = 10.0
 
 
-# One thread, because the rounding of products and decompositions depends on the number of threads.
-@threads.limited(1)
+class TextVectors:
+    """Co-occurrence vectors of a text, whose pairs are counted once for all widths, when the first is asked for."""
+
+    def __init__(self, store: Tokens, *, vocabulary: int) -> None:
+        self.store, self.vocabulary = store, vocabulary
+        self._made: dict[int, Tensor] = {}
+
+    @cached_property
+    def _counted(self) -> Tensor:
+        return _counts(self.store, self.vocabulary)
+
+    def of(self, width: int) -> Tensor:
+        """(V, width) float32; must not be changed."""
+        if width not in self._made:
+            self._made[width] = _vectors(self._counted, self.vocabulary, width)
+        return self._made[width]
+
+
 def cooccurrence_vectors(store: Tokens, *, vocabulary: int, width: int) -> Tensor:
     """(V, width) float32: vectors normalised to unit length, then centred; the same for any number of threads. Pieces
     that do not occur have the zero vector before centring; dimensions beyond the vocabulary size are zero."""
-    counts = _counts(store, vocabulary)
+    return TextVectors(store, vocabulary=vocabulary).of(width)
+
+
+# One thread, because the rounding of products and decompositions depends on the number of threads.
+@threads.limited(1)
+def _vectors(counts: Tensor, vocabulary: int, width: int) -> Tensor:
     totals = counts.sum(1).to_dense()
     context = totals.pow(0.75)
     context /= context.sum()
