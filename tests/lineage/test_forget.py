@@ -19,6 +19,7 @@ WORDS = "Agnetha Quisling lives"
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.mark.slow
 def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_factory):
     params, root = project.params, project.root
     before = project.holders(WORDS)

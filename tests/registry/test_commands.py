@@ -12,6 +12,7 @@ from components.cli import main as cli
 from components.core.errors import ConfigError, RegistryError
 from components.registry.aliases import assign, describe_champion, history, observe, parse_time, rollback
 from components.registry.ledger import Ledger
+from flows import promote as promotion
 from flows.repository import locked
 from tests.registry.aliases import A, M, add, number, promote, set_by_hand
 
@@ -113,7 +114,7 @@ def test_a_chosen_version_must_exist_and_differ(registry):
     assert number(registry) == "2"
 
 
-def test_the_commands_do_not_wait_for_a_run_that_holds_the_repository(registry, tmp_path, monkeypatch):
+def test_the_commands_do_not_wait_for_a_run_that_holds_the_repository(registry, tmp_path, monkeypatch, capsys):
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
     raw["registry"] = {"tracking": "sqlite:///mlflow.db"}
     raw["run"]["tasks"] = ["letters"]
@@ -123,17 +124,19 @@ def test_the_commands_do_not_wait_for_a_run_that_holds_the_repository(registry, 
     (tmp_path / "docs").mkdir()
     for digest in "ab":
         promote(registry, add(registry, digest))
-    monkeypatch.chdir(tmp_path / "docs")
 
     def headstart(*arguments):
+        # Commands change to the folder of the project.
+        monkeypatch.chdir(tmp_path / "docs")
         done = CliRunner().invoke(cli.app, [*arguments, "--params", "../params.yaml"], catch_exceptions=False)
         assert done.exit_code == 0, done.output
         return done.stdout
 
     with locked(tmp_path, what="a retraining", say=print):
         assert headstart("rollback") == f"{M}@{A}: version 1 restored, version 2 rolled back\n"
-        out = headstart("promote", "--version", "2", "--reason", "a mistake")
-        assert out == f"{M}@{A}: version 2 is the champion, version 1 was\n"
+        monkeypatch.chdir(tmp_path / "docs")
+        promotion.command(version="2", reason="a mistake", params=Path("../params.yaml"))
+        assert capsys.readouterr().out == f"{M}@{A}: version 2 is the champion, version 1 was\n"
         assert headstart("champion").startswith(f"{M}@{A}: version 2 since ")
         assert headstart("champion", "--history").count("\n") == 4
     assert number(registry) == "2"
