@@ -63,8 +63,8 @@ def test_every_loaded_module_is_in_the_identity(folder):
         "pretrain@ulmfit",
         "adapt@ulmfit",
         "unlabelled@aws-type-baselines",
-        "finetune@aws-type-ulmfit-adapted",
         "baseline@aws-type",
+        "finetune@aws-type-ulmfit-adapted",
         "evaluate@aws-type",
         "report",
     )
