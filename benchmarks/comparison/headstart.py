@@ -58,7 +58,7 @@ def settings_of(system: str, name: str, prepared: Prepared, *, data: Path, encod
         "selection": "budget",
         "overlap": "report",
         "dev_rows": None,
-        "baselines": "all",
+        "baselines": "auto" if system == WORDS else "all",
     }
     task |= {"first": "first", "second": "second"} if kind == "pair" else {"text": "text"}
     imported = system != "headstart-own"

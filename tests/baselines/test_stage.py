@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from components.data.ingestion.unlabelled import write_texts
-from components.data.tasks.examples import ExamplesJob, examples, read_split
+from components.data.tasks.budgets import sample_rows
+from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.learners.baselines import stage
 from components.learners.baselines.stage import BaselineJob, baseline
+from components.learners.words import transductive
 from components.settings.tasks import TaskSource
 
 
@@ -53,6 +55,22 @@ def test_texts_without_labels_change_latent_vectors_and_copies_of_train_do_not(t
     none, copies = scores("none", []), scores("copies", train)
     assert copies == none
     assert scores("others", [" ".join(pair) for pair in itertools.pairwise(train)]) != none
+
+
+def test_latent_vectors_are_fitted_once_per_seed_on_texts_of_no_drawn_row(task, tmp_path, monkeypatch):
+    """Not once per budget and fold; so no fold has read its rows."""
+    fitted: list[set[str]] = []
+    fit = transductive.LatentSemantics.fit
+    monkeypatch.setattr(
+        transductive.LatentSemantics, "fit", lambda texts, **more: fitted.append(set(texts)) or fit(texts, **more)
+    )
+    transductive._fitted.cache_clear()
+    baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
+    facts, train = read_facts(task), read_split(task, "train")
+    assert len(facts.budgets) == len(facts.seeds) == len(fitted) == 2
+    for seed, texts in zip(facts.seeds, fitted, strict=True):
+        drawn = set(sample_rows(train.labels, max(facts.budgets), seed=seed)[0].tolist())
+        assert texts == {text for row, (text,) in enumerate(train.fields) if row not in drawn}
 
 
 def test_texts_without_words_are_classified_by_characters(tmp_path):

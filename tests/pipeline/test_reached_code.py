@@ -76,8 +76,8 @@ STAGES = (
     "tokenize@domain-wordpiece",
     "adapt@ulmfit",
     "unlabelled@aws-type-baselines",
-    "finetune@aws-type-ulmfit-adapted",
     "baseline@aws-type",
+    "finetune@aws-type-ulmfit-adapted",
     "evaluate@aws-type",
     "report",
 )

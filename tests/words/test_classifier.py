@@ -181,6 +181,11 @@ def test_no_torch_is_imported():
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2], timeout=120)
 
 
+def test_scikit_learn_is_imported_by_the_first_fit_alone():
+    script = "import sys, headstart, components.learners.baselines.stage; assert 'sklearn' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2], timeout=120)
+
+
 def test_a_words_model_is_not_exported(tmp_path):
     saved("tfidf-words", tmp_path / "classifier")
     with pytest.raises(ConfigError, match="is a words model, which has no encoder to export"):

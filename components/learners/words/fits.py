@@ -1,4 +1,4 @@
-"""Fits of linear models on word features.
+"""Fits of linear models on word features. scikit-learn is imported by the first fit: its import takes seconds.
 
 Shapes: N rows, F features, C labels.
 """
@@ -11,9 +11,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.svm import LinearSVC
 
 from components.data.tasks.data import Labels, Target, one_hot
 from components.learners.words.linear import LinearFunction, LinearModel
@@ -31,6 +28,8 @@ EIGENVALUE: Final = 1e-12
 def fit_ridge(features: Any, targets: Sequence[Target], *, penalty: float, scaled: bool = False) -> LinearFunction:
     """Ridge regression: the minimum of sum (w x + b - y)^2 + penalty |w|^2, on sparse features (N, F). With `scaled`,
     the weights are multiplied by `left_out_slope`."""
+    from sklearn.linear_model import Ridge
+
     values = np.asarray([target[0] for target in targets], dtype=np.float64)
     # Conjugate gradients on sparse features; the features are not centred, which would make them dense.
     estimator = Ridge(alpha=penalty, solver="sparse_cg", tol=RESIDUAL, max_iter=ITERATIONS)
@@ -83,6 +82,8 @@ def fit_exclusive(features: Any, labels: Labels, count: int, *, c: float) -> Lin
 def fit_margin(features: Any, labels: Labels, count: int, *, c: float) -> LinearModel:
     """A linear support vector machine; a softmax (two classes: a sigmoid) of its distances from the hyperplanes gives
     uncalibrated probabilities. Arguments as of `fit_exclusive`."""
+    from sklearn.svm import LinearSVC
+
     return _fitted(partial(_fit, LinearSVC(C=c, max_iter=ITERATIONS, random_state=0)), features, labels, count)
 
 
@@ -140,6 +141,8 @@ class Rows:
 
     def regression(self, labels: Any, *, c: float) -> Any:
         """The fitted LogisticRegression, with `coef_` for the F features."""
+        from sklearn.linear_model import LogisticRegression
+
         estimator = LogisticRegression(C=c, max_iter=ITERATIONS)
         if self._spanned is None:
             return _fit(estimator, self.features, labels)
@@ -154,6 +157,8 @@ def rows_of(features: Any) -> Rows:
 
 
 def _fit(estimator: Any, features: Any, labels: Any) -> Any:
+    from sklearn.exceptions import ConvergenceWarning
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return estimator.fit(features, labels)

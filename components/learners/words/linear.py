@@ -62,9 +62,10 @@ class LinearModel:
 
     def balanced(self, counts: NDArray[Any]) -> LinearModel:
         """The model of exclusive labels as if all were equally frequent: the logarithms of their (C,) numbers of
-        training rows are subtracted from the logits (Menon et al. 2021, "Long-tail learning via logit adjustment").
-        Weights of the rows would not do it: with few rows every fit separates them, whatever they weigh."""
-        logs = np.log(counts[self.classes] / counts.max())
+        training rows plus 1 are subtracted from the logits (Menon et al. 2021, "Long-tail learning via logit
+        adjustment"; plus 1, since the share of a label with one row is hardly known). Weights of the rows would not do
+        it: with few rows every fit separates them, whatever they weigh."""
+        logs = np.log((counts[self.classes] + 1) / (counts.max() + 1))
         logs = logs[1:] - logs[:1] if len(logs) == 2 else logs
         return replace(self, intercepts=self.intercepts - logs)
 
