@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 
 from components.core.artifacts import MANIFEST
 from components.core.errors import ArtifactError
 from components.data.tasks.examples import read_split
+from components.data.tasks.results import read_averages
 from components.learners.finetuning import features as tables
 from components.learners.finetuning import frozen
 from components.learners.finetuning.features import VECTORS, FeatureTable, cached, extract, read_by_head, trim
@@ -235,9 +235,8 @@ def test_the_mix_is_trained_on_a_frozen_encoder(job, make_encoder, in_process, m
         assert mix is not None
         assert mix.scores.any().item() == (record["best_step"] > 0), "the best weights, those of the start among them"
     test = read_split(made.examples, "test")
-    rows = pq.read_table(made.output / "runs.parquet", filters=[("split", "=", "test"), ("budget", "=", 4)])
-    by_seed = [[row["answer"] for row in rows.to_pylist() if row["seed"] == record["seed"]] for record in largest]
-    np.testing.assert_allclose(served.answer(test.fields), np.mean(by_seed, axis=0), atol=1e-5)
+    (average,) = read_averages(made.output, averages=True).values()
+    np.testing.assert_allclose(served.answer(test.fields), average.answers, atol=1e-5)
 
 
 # Dropout of heads that are trained on features.
