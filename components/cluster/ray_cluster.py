@@ -214,7 +214,7 @@ def _on_one_worker(
     try:
         outcome: dict[str, str] | None = ray.get(actor.train.remote(work))
         return outcome
-    except ray.exceptions.RayActorError as error:
+    except ray.exceptions.ActorDiedError as error:
         raise TrainingError(gave_up(f"a worker died ({_last_line(error)})", retries=retries)) from error
     finally:
         with suppress(ray.exceptions.RayError):
