@@ -43,6 +43,8 @@ Result = TypeVar("Result")
 
 #: Seconds between two progress reports of the workers.
 PROGRESS_SECONDS = 0.5
+#: Seconds for which the last progress report is waited for.
+END_S = 10.0
 #: Seconds for which a run waits for the GPUs of `cluster.gpus`; a cloud starts a node within minutes.
 GPU_WAIT_S = 900.0
 
@@ -213,8 +215,10 @@ def _on_one_worker(
     thread.start()
     try:
         outcome: dict[str, str] | None = ray.get(actor.train.remote(work))
+        # Ray prints a line about a call that `ray.kill` interrupts.
+        thread.join(END_S)
         return outcome
-    except ray.exceptions.RayActorError as error:
+    except ray.exceptions.ActorDiedError as error:
         raise TrainingError(gave_up(f"a worker died ({_last_line(error)})", retries=retries)) from error
     finally:
         with suppress(ray.exceptions.RayError):
