@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from components.cli.common import InitOptions
+from components.cli.onboarding import proposal
 from components.cli.onboarding.command import _without_labels, init
 from components.cli.onboarding.inspection import inspect
 from components.cli.onboarding.project import renew, take_files
@@ -25,6 +26,7 @@ from components.data.tasks.kinds import find_kind
 from components.labelling.answers import Answer, merge
 from components.learners.task_models.extent import Extent
 from components.pipeline.checks import check_params
+from components.settings import completion
 from components.settings.detection import detected
 from components.settings.loading import load_params, sources
 from components.settings.tasks import TaskSource
@@ -153,7 +155,9 @@ def test_labels_that_people_gave_stay_when_the_file_is_copied_anew(root, tmp_pat
     assert (text,) in [*result.train.fields, *result.test.fields]
 
 
-def test_text_without_labels_is_read_by_a_language_model(root, tmp_path):
+def test_text_without_labels_is_read_by_a_language_model(root, tmp_path, monkeypatch):
+    for module in (completion, proposal):
+        monkeypatch.setattr(module, "LEAST_WORDS", 200_000)
     more = tmp_path / "files/more.csv"
     file = write(tmp_path / "files", "classification")
     more.write_text("id,body\n" + "".join(f"{number},{'some words of the domain ' * 40}\n" for number in range(1300)))

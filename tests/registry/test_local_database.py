@@ -138,6 +138,7 @@ def test_commands_that_read_make_no_database(tmp_path, monkeypatch):
     from components.registry.aliases import describe_champion, history
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     settings = RegistrySettings()
     for ask in (lambda: describe_champion(settings, "letters"), lambda: history(settings)):
         with pytest.raises(RegistryError, match="no model is registered yet; `headstart fit` trains the first one"):
@@ -150,9 +151,17 @@ def test_commands_that_read_make_no_database(tmp_path, monkeypatch):
     assert not [*tmp_path.glob("*.db*")]
 
 
-def test_a_version_is_fetched_by_its_number(stored):
+def test_a_version_is_fetched_by_its_number(promoted):
     """Also while nothing is promoted."""
-    settings, number = stored
-    version, _ = local_champion(settings, "letters", number)
-    assert version.number == number
-    assert local_champion(settings, "letters", "99") is None
+    settings = promoted.settings
+    champion = local_champion(settings, "letters")
+    assert champion is not None
+    with closing(sqlite3.connect(settings.tracking.removeprefix("sqlite:///"))) as database, database:
+        database.execute("DELETE FROM registered_model_aliases")
+    assert local_champion(settings, "letters") is None
+    assert local_champion(settings, "letters", champion[0].number) == champion
+    with (
+        pytest.raises(RegistryError, match="has no version 99; versions: "),
+        fetched_champion(settings, "letters", number="99"),
+    ):
+        pass

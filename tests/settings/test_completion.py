@@ -13,6 +13,7 @@ from components.core.errors import ConfigError
 from components.models import FAMILIES
 from components.pipeline.jobs import PARALLEL
 from components.pipeline.stages import STAGES
+from components.settings import completion
 from components.settings.completion import MODEL_TYPES, all_families
 from components.settings.loading import load_params, resolve
 from components.settings.tokenizer import PIECES, WORDS
@@ -52,7 +53,7 @@ def test_labels_alone_are_a_run_of_words_models(write):
     task = params.data.tasks["mood"]
     assert (task.dev, task.test, task.budgets, task.selection) == (None, None, ["all"], "budget")
     assert stages(file) == OF_WORDS
-    why = "neither a model (pretrain) nor text of 200,000 words for one: words models only"
+    why = "neither a model (pretrain) nor text of 5,000,000 words for one: words models only"
     assert completed.reasons["run.families"] == why
     assert completed.reasons["data.tasks.mood.test"] == "there is no test.csv; a share of train (test_share)"
 
@@ -105,6 +106,13 @@ def test_a_key_of_the_file_takes_precedence_over_the_recipe(write, encoder):
     assert (settings.pooling, settings.layers, settings.method) == ("concat", "all", "finetune")
 
 
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of 200,000 words are enough, so that no test writes a large file."""
+    monkeypatch.setattr(completion, "LEAST_WORDS", 200_000)
+
+
+@pytest.mark.usefixtures("short")
 def test_a_short_text_without_labels_trains_no_language_model(write):
     """A text for `headstart suggest`; words models read it too."""
     data = {"tasks": {"mood": TASK}, "unlabelled": ["reviews.txt"]}
@@ -122,6 +130,7 @@ def test_a_short_text_without_labels_trains_no_language_model(write):
     assert not any(name.startswith("adapt") for name in stages(write(given)))
 
 
+@pytest.mark.usefixtures("short")
 def test_text_without_labels_is_pretrained_on(write):
     data = {"tasks": {"mood": TASK}, "unlabelled": ["reviews.txt", {"path": "more", "text": "body"}]}
     file = write({"data": data})
@@ -178,6 +187,7 @@ def test_words_models_read_text_without_labels_where_rows_are_one_text(write, en
     assert STAGES["unlabelled"].items(without)["mood-baselines"]["which"] is None and without.corpora == {}
 
 
+@pytest.mark.usefixtures("short")
 def test_general_text_is_adapted_to_the_domain(write):
     data = {"tasks": {"mood": TASK}, "general": {"path": "wiki"}, "unlabelled": ["reviews.txt"]}
     Path("reviews.txt").write_text("a text of a few words " * 60_000)
