@@ -115,7 +115,7 @@ def play(terminal: Terminal) -> None:
 
 
 VERBOSE = (
-    f"a | reason: new text (the last time: 3 min)\na | {BAR}\na | 2 files\na | warning: an empty file\n"
+    f"a | reason: new text\na | {BAR}\na | 2 files\na | warning: an empty file\n"
     "a | completed in 3.2 s (1 stage left, about 5 s)\nb | up to date\nt: promote; champion: version 2\n"
 )
 SHORT = "a | warning: an empty file\nt: promote; champion: version 2\n"
