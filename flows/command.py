@@ -31,7 +31,7 @@ def main(function: Callable[..., Any], *, interrupted: str = "interrupted") -> N
         try:
             return function(*arguments, **options)
         except KeyboardInterrupt:
-            terminal.error(interrupted)
+            terminal.say(interrupted, important=True)
             sys.exit(INTERRUPTED)
 
     threads.prepare()

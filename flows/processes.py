@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import psutil
 
-from components.cli.entry import STAGES
+from components.cli.entry import SOCKET
 from flows import warm
 from flows.bound import bound
 
@@ -153,7 +153,7 @@ class Dvc:
         self._output.on_line = on_line
         given = {**variables}
         if self._stages is not None and warm.is_serving():
-            given[STAGES] = self._stages.address
+            given[SOCKET] = self._stages.address
         deadline = time.monotonic() + limit_s
         try:
             with contextlib.suppress(OSError):

@@ -127,7 +127,8 @@ class Terminal:
         elif self.style == "text":
             self._progress(stage)
         for number, reason in enumerate(reasons[:3] if self.style == "verbose" else ()):
-            usual = f" (the last time: {duration(usual_s)})" if usual_s is not None and not number else ""
+            timed = usual_s is not None and not number and self._out.isatty()
+            usual = f" (the last time: {duration(usual_s or 0)})" if timed else ""
             self.say(f"reason: {reason}{usual}", source=stage)
 
     def done(self, stage: str, outcome: str, seconds: float | None = None, *, left: str = "") -> None:

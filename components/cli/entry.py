@@ -11,12 +11,12 @@ import sys
 from collections.abc import Sequence
 
 #: Environment variable with the path of the socket. Without it a stage is executed by its own process.
-STAGES = "HEADSTART_STAGES"
+SOCKET = "HEADSTART_STAGE_SOCKET"
 
 
 def main() -> None:
     """Entry point of the command `headstart`."""
-    address = os.environ.pop(STAGES, "")
+    address = os.environ.pop(SOCKET, "")
     if address and sys.argv[1:2] == ["stage"] and (code := _passed_on(address)) is not None:
         if code < 0:
             os.kill(os.getpid(), -code)

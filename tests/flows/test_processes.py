@@ -13,7 +13,9 @@ import psutil
 import pytest
 
 from flows import processes
+from flows.command import main
 from flows.processes import CommandTimeoutError, orphans, run
+from flows.retrain_command import INTERRUPTED
 
 from .conftest import is_running
 
@@ -147,3 +149,16 @@ def test_a_killed_run_is_recognised_while_it_is_a_zombie_and_after_its_pid_is_re
             process.kill()
             process.wait()
         zombie.wait()
+
+
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on(monkeypatch, capsys):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["headstart retrain"])
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    with pytest.raises(SystemExit) as ended:
+        main(interrupted, interrupted=INTERRUPTED)
+    assert ended.value.code == 130
+    shown = capsys.readouterr().out
+    assert "are kept: `headstart retrain` goes on there\n" in shown

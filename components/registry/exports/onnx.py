@@ -2,6 +2,7 @@
 exported graph by onnxruntime and tokenizers, as a user of the folder computes them."""
 
 import json
+import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -92,6 +93,8 @@ def export_graph(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            # Its warnings about packages that are not installed.
+            logging.getLogger("torch.onnx").setLevel(logging.ERROR)
             torch.onnx.export(
                 graph.eval(),
                 tuple(inputs.values()),
