@@ -12,7 +12,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress, suppress
+from contextlib import contextmanager, suppress
 
 from components.core.processors import cores
 
