@@ -209,9 +209,9 @@ def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, 
         raise RegistryError(f"{model}@{alias}: version {version} is the champion already")
     if (taint := state.tainted.get(chosen.digest)) is not None and not force:
         raise RegistryError(f"{chosen.label} {taint_in_words(taint)}; choose another version, or add --force")
-    before = state.last["after"] if state.last is not None else "none"
+    before = f"version {state.last['after']} was" if state.last is not None else "there was none"
     move(registry, ledger, state, action="assign", after=chosen, reasons=[reason.strip()])
-    return f"{model}@{alias}: version {chosen.number} is the champion, version {before} was"
+    return f"{model}@{alias}: version {chosen.number} is the champion, {before}"
 
 
 def describe_champion(settings: RegistrySettings, task: str, *, at: str = "") -> list[str]:
