@@ -217,11 +217,12 @@ def _missing(cells: dict[tuple[str, int], Cell], scoring: Scoring) -> list[dict[
         texts["missing"] = (
             f"Without rows in test, and not in macro F1: {', '.join(names)} ({len(names)} of {len(classes)} classes)."
         )
-    few = {name: counted for name, counted in classes.items() if 0 < counted["rows"] < FEW}
+    rows = {name: counted["rows"] or 0 for name, counted in classes.items()}
+    few = {name: count for name, count in rows.items() if 0 < count < FEW}
     if few and len(few) + len(names) < len(classes) and scoring.main == "macro_f1":
         of_seeds = map(scoring.classes, cell.sums)
-        others = [counted["f1"] for each in of_seeds for counted in each.values() if counted["rows"] >= FEW]
-        listed = ", ".join(f"{name} ({counted['rows']:.0f})" for name, counted in few.items())
+        others = [counted["f1"] or 0 for each in of_seeds for name, counted in each.items() if rows[name] >= FEW]
+        listed = ", ".join(f"{name} ({count:.0f})" for name, count in few.items())
         texts["few"] = (
             f"Few rows of test decide the score of {listed}: without {'it' if len(few) == 1 else 'them'}, macro F1 of "
             f"{best} is {sum(others) / len(others):.3f}."

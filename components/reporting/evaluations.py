@@ -23,7 +23,7 @@ def scores(task: str, evaluation: dict[str, Any], *, champion: str = "") -> Chap
     budgets, main, unit = evaluation["budgets"], evaluation["main"], evaluation["unit"]
     title = evaluation["titles"][main]
     chapter = Chapter(f"{task}: comparison of the systems")
-    chapter.text = [of["text"] for of in evaluation["statements"] if of["kind"] == "missing"]
+    chapter.text = [of["text"] for of in evaluation["statements"] if of["kind"] in ("missing", "few")]
     for count, text in RUNS.items():
         if runs := _runs(evaluation, count):
             chapter.text.append(f"{text}: {runs}.")

@@ -124,7 +124,7 @@ class Batcher:
             request.served = request.served or request.choose()
             served = served or request.served
             if request.served is served:
-                rows = []
+                rows: list[Fields] = []
                 for row in request.rows[request.taken : request.taken + room]:
                     characters -= _characters(row)
                     # A row with more characters than a batch has one of its own.

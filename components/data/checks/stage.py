@@ -125,12 +125,12 @@ def _checked(unit: Unit, accepted: Sequence[record.Accepted], settings: ChecksSe
         # New files are also compared alone: a few files in another language change the shares of a large corpus little.
         added = [(name, statistics) for name, digest, statistics in unit.parts if digest not in before.files]
         if 0 < len(added) < len(unit.parts):
-            names = ", ".join(name for name, _ in added[:3]) + (" ..." if len(added) > 3 else "")
+            parts = ", ".join(name for name, _ in added[:3]) + (" ..." if len(added) > 3 else "")
             violations += findings(
                 distributions(combine([statistics for _, statistics in added]), old),
                 settings,
                 unit=f"{unit.name}, new files",
-                where=f"{unit.where}: {names}",
+                where=f"{unit.where}: {parts}",
             )
     entry = next((entry for entry in reversed(accepted) if entry.digest == unit.digest), None)
     return Checked(unit, before, entry, violations)
