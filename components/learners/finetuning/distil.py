@@ -154,12 +154,12 @@ def chosen_of(spec: RunSpec, record: dict[str, Any]) -> Chosen:
     curve, score = record["curve"], record["score"]
     best = record.get("chosen", max(range(len(curve)), key=lambda point: curve[point][score]))
     step = curve[best]["step"]
-    named: dict[str, Any] = {
-        "norm": record.get("head_norm"),
-        "names": record.get("label_names"),
-        "weight": record.get("class_weight"),
-    }
-    chosen = Chosen(record.get("penalty"), **named)
+    chosen = Chosen(
+        record.get("penalty"),
+        norm=record.get("head_norm"),
+        names=record.get("label_names"),
+        weight=record.get("class_weight"),
+    )
     if not step:
         return chosen
     group = GroupSpec((spec,), key=spec.key)
