@@ -13,6 +13,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from components.core.artifacts import changing_data
 from components.core.errors import ConfigError
@@ -358,7 +359,13 @@ def reproduce(stage: Stage, root: Path) -> str:
     )
     limit_s, beyond = (left, stop) if left < stage.limit_s else (stage.limit_s, None)
     variables = {FILE: stage.measurements} if stage.measurements else {}
-    options = {"source": stage.name, "root": root, "limit_s": limit_s, "beyond": beyond, "variables": variables}
+    options: dict[str, Any] = {
+        "source": stage.name,
+        "root": root,
+        "limit_s": limit_s,
+        "beyond": beyond,
+        "variables": variables,
+    }
     if processes.in_main_thread():
         lines, _ = run_dvc("reproduce", {"stage": stage.address, "force": stage.force}, **options)
     else:
