@@ -137,8 +137,8 @@ def examples(job: ExamplesJob) -> Path:
             },
         }
     if job.record is not None:
-        kind, seeds = job.source.kind, job.source.seeds
-        write_judged(job.record, splits, kind=kind, strata=strata, budgets=budgets, seeds=seeds)
+        name, seeds = job.source.kind, job.source.seeds
+        write_judged(job.record, splits, kind=name, strata=strata, budgets=budgets, seeds=seeds)
     return job.output
 
 
