@@ -105,7 +105,7 @@ def text_of_vectors(params: Params) -> str:
 
 
 def scratch(params: Params) -> dict[str, Arguments]:
-    """The same model without a step of language modelling, for comparison. Only of the initialisations in `run.starts`."""
+    """The same model without a step of language modelling, for comparison. Only of the starts of `run.starts`."""
     corpus = text_of_vectors(params)
     collected: dict[str, Arguments] = {}
     for name, settings in params.pretrain.items():
