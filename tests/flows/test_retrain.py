@@ -348,7 +348,7 @@ def test_processes_load_what_they_need(imports: str, needed: str, refused: set[s
     assert needed in loaded and not loaded & refused
 
 
-@pytest.mark.parametrize("killed", ["dvc", "both"])
+@pytest.mark.parametrize("killed", ["dvc", pytest.param("both", marks=pytest.mark.slow)])
 def test_a_stage_runs_again_at_once_after_sigkill_during_dvc_repro(project, killed):
     """The killed process is not reaped, so its pid is still in use when the stage runs again."""
     dvc(project, "repro", "-q", "ingest@general")

@@ -128,7 +128,7 @@ NO_ONNX = ["elmo", "fasttext"]
 @pytest.mark.parametrize(
     "family",
     [
-        pytest.param(family, marks=[] if family in ("ulmfit", "flair", "bert", "gpt") else [pytest.mark.slow])
+        pytest.param(family, marks=[] if family in ("ulmfit", "bert") else [pytest.mark.slow])
         for family in FAMILIES
         if family not in NO_ONNX
     ],
