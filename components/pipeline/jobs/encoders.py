@@ -105,11 +105,7 @@ def text_of_vectors(params: Params) -> str:
 
 
 def scratch(params: Params) -> dict[str, Arguments]:
-<<<<<<< HEAD
-    """The same model without a step of language modelling, for comparison. Only of starts in `run.starts`."""
-=======
     """The same model without a step of language modelling, for comparison. Only of the starts of `run.starts`."""
->>>>>>> tests
     corpus = text_of_vectors(params)
     collected: dict[str, Arguments] = {}
     for name, settings in params.pretrain.items():
