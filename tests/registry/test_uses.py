@@ -63,16 +63,16 @@ def test_a_row_more_a_night_does_not_begin_the_count_anew():
 
 
 def test_more_than_half_new_rows_begin_the_count_anew_with_what_is_left():
-    earlier = [made(0, rows(0, 100)), made(1, rows(0, 150))]
-    assert use(earlier, rows(0, 200)) == Use(3)
-    assert use(earlier, rows(0, 202)) == Use(1, 1 / 3)
-    grown = [*earlier, made(2, rows(0, 202)), made(3, rows(0, 202))]
+    earlier = [made(0, rows(0, 20)), made(1, rows(0, 30))]
+    assert use(earlier, rows(0, 40)) == Use(3)
+    assert use(earlier, rows(0, 42)) == Use(1, 1 / 3)
+    grown = [*earlier, made(2, rows(0, 42)), made(3, rows(0, 42))]
     # New since the first comparison of the second count.
-    assert use(grown, rows(0, 404)) == Use(3, 1 / 3)
-    assert use(grown, rows(0, 406)) == Use(1, 1 / 9)
+    assert use(grown, rows(0, 84)) == Use(3, 1 / 3)
+    assert use(grown, rows(0, 86)) == Use(1, 1 / 9)
     # Rows that are all new have not been used.
     assert use(grown, rows(1000, 1100)) == Use(1)
-    assert use(earlier, rows(99, 300)) == Use(1, 1 / 3)
+    assert use(earlier, rows(19, 80)) == Use(1, 1 / 3)
 
 
 def test_the_errors_of_all_counts_sum_to_alpha():
