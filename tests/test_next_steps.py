@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from components.cli.main import app
-from components.cli.runs import FLOWS, PROGRAMS
+from components.cli.programs import FLOWS, program_of
 from components.core.steps import STEPS, step
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +28,7 @@ def options_of(verb: str) -> set[str]:
     command = COMMANDS[verb]
     if verb in FLOWS:
         program = typer.Typer()
-        program.command()(importlib.import_module(f"flows.{PROGRAMS.get(verb, verb)}").command)
+        program.command()(importlib.import_module(f"flows.{program_of(verb)}").command)
         command = typer.main.get_command(program)
     return {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
 
