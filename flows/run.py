@@ -110,7 +110,7 @@ def _brought(named: Import, root: Path) -> Path:
             run_command((*DVC, "checkout", f"{named.path}.dvc"), source="data", root=root, limit_s=IMPORT_S)
         terminal.say(f"warning: {named.url} cannot be reached; the copy of an earlier run is used", source="data")
     if record.read_bytes() != before:
-        terminal.say(f"{named.url}: a new version", source="data")
+        terminal.say(f"{named.url}: a new version", source="data", stays=True)
     return record
 
 
@@ -129,7 +129,7 @@ def check_drift(params: Path, *, root: Path) -> None:
                 path = str(params.relative_to(root))
                 run_headstart("drift", "--task", task, "--params", path, source="drift", root=root, limit_s=DRIFT_S)
             except StageError:
-                terminal.say("the check failed; the run goes on", source="drift")
+                terminal.say("the check failed; the run goes on", source="drift", stays=True)
 
 
 def check_space(plan: Plan, *, params: Path, root: Path) -> None:
