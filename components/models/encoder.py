@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from components.core.artifacts import MANIFEST, Manifest, read_manifest, write_json
 from components.core.errors import ArtifactError, ConfigError, nearest
@@ -198,13 +199,27 @@ def has_large_table(model: LanguageModel) -> bool:
     return max(parameter.numel() for parameter in model.parameters()) > LARGE
 
 
+class _Uninitialised(TorchFunctionMode):
+    """Leaves out the random initial values of parameters that are read from a file. On the meta device they would take
+    seconds: torch imports its compiler for them."""
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        options = options or {}
+        if (
+            function in (Tensor.normal_, Tensor.uniform_)
+            or getattr(function, "__module__", "") == torch.nn.init.__name__
+        ):
+            return arguments[0] if arguments else options["tensor"]
+        return function(*arguments, **options)
+
+
 def _empty_model(directory: Path, family: str, sizes: Mapping[str, Any]) -> LanguageModel:
     settings = {name: value for name, value in sizes.items() if name != "vocabulary"}
     try:
         for name in REMOVED.keys() & settings.keys() - family_named(family).config.model_fields.keys():
             if (value := settings.pop(name)) != REMOVED[name]:
                 raise ConfigError(f"model.{name}: {value} is an option of an earlier version; train the model again")
-        with torch.device("meta"):
+        with torch.device("meta"), _Uninitialised():
             return build_model(family, vocabulary=sizes["vocabulary"], settings=settings)
     except ConfigError as error:
         raise ArtifactError(f"{directory / CONFIG}: {error}") from error

@@ -116,7 +116,7 @@ class Split:
     def __len__(self) -> int:
         return len(self.fields)
 
-    @property
+    @cached_property
     def labels(self) -> Labels:
         """(N,) label indices, for kinds whose targets are one number."""
         return np.fromiter((target[0] for target in self.targets), dtype=np.int64, count=len(self))
