@@ -61,7 +61,7 @@ ERRORS = {
 FLOWS = ("headstart plan", "headstart plan --json", "headstart why", "headstart why finetune")
 #: Patterns of commands that are only parsed (`tests/test_documents.py`), and the reason.
 NOT_RUN = {
-    r"make (run|full|test|bench)( PYTHON=\S+)?": "takes minutes",
+    r"make (run|full|test|test-all|check|bench)( PYTHON=\S+| FLAGS=.*)?": "takes minutes",
     r"make install": "installs packages",
     r"headstart starts --install .*": "downloads a model",
     r"make infra-check": "runs the tests of infra/ and installs checkov",
@@ -124,6 +124,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
                         lines = [json.dumps(row | {str(task.slice): "s"}) + "\n" for row in rows]
                         (Path(task.path) / name.partition("#")[0]).write_text("".join(lines))
         Path("text.txt").write_text("the user may read\n")
+        run_stage("examples", load_params(Path("params.yaml")), item="aws-type")
         run_stage("ingest", load_params(Path("params.yaml")), item="general")
         torch.manual_seed(0)
         pieces = [
