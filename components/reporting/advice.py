@@ -72,7 +72,9 @@ def _cut(evaluation: Mapping[str, Any], system: str) -> Advice | None:
     """Whether a system reads the texts to their end."""
     if not (share := evaluation.get("cut", {}).get(system)):
         return None
-    family = next((each["family"] for each in evaluation["systems"] if each["system"] == system), "FAMILY")
+    family = next(
+        (each.get("family", "FAMILY") for each in evaluation["systems"] if each["system"] == system), "FAMILY"
+    )
     text = f"{system} does not read {share:.1%} of the texts to their end. In params.yaml, raise finetune.{family}."
     return Advice(f"{text}max_length, and read them in parts with finetune.{family}.chunk: 64.", step("settings"))
 

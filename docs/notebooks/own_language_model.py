@@ -76,6 +76,7 @@ params = load_params(Path("params.yaml"))
 # Each stage is a function of files. `headstart retrain` runs those that are out of date, in order.
 
 # %%
+run_stage("examples", params, item="safety")
 stages = [(stage, corpus) for corpus in ("general", "domain") for stage in ("ingest", "tokenizer", "tokenize")]
 for stage, corpus in stages:
     run_stage(stage, params, item=corpus if stage == "ingest" else f"{corpus}-wordpiece")
@@ -99,7 +100,6 @@ for _, text in continued:
 # compares them with words alone.
 
 # %%
-run_stage("examples", params, item="safety")
 written = run_stage("finetune", params, item="safety-ulmfit-adapted")
 model = load(written / "classifier")
 predicted = model.predict(["the query drops the table index .", "the cache reads the index table ."])

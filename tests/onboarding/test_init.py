@@ -124,7 +124,7 @@ def test_copies_of_parallel_files_are_still_parallel_files(root, tmp_path):
     files = split_files(tmp_path / "snips")
     path, _ = take_files(files, name="snips", root=root)
     assert detected(root / path / "train", kind="tagging") == detected(files["train"], kind="tagging")
-    assert (root / path / "train" / ".seq.in.manifest.json").is_file()
+    assert (root / path / ".train.manifest.json").is_file()
 
 
 def test_what_a_person_has_changed_is_not_replaced(root, tmp_path):

@@ -36,7 +36,7 @@ def params_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(params: Params, corpus: str) -> None:
-    ingest(IngestJob(**corpora.ingest(params)[corpus]))
+    ingest(IngestJob(**{**corpora.ingest(params)[corpus], "judged": {}}))
 
 
 def test_a_document_is_found_in_its_corpus(params_file):

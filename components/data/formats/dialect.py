@@ -124,13 +124,22 @@ def _splits_all(text: str, delimiter: str, *, whole: bool) -> bool:
 
 
 def _covered(text: str, dialect: Dialect) -> int:
-    """The number of lines in rows of the most frequent number of fields; 0 if that is one field."""
+    """The number of lines in rows of the most frequent number of fields, and of lines in which quotes enclose a
+    field; 0 if the rows have one field."""
     lines, begin, width = dialect_lines(text, dialect), 0, 0
     covered: Counter[int] = Counter()
     for start, row in chain(strict_rows(lines, dialect), [(len(lines), "")]):
         covered[width] += start - begin
         begin, width = start, len(row) if isinstance(row, list) else 0
-    return max((count for width, count in covered.items() if width > 1), default=0)
+    best = max((count for width, count in covered.items() if width > 1), default=0)
+    return best and best + (len(_enclosed(dialect).findall(text)) if dialect.quote else 0)
+
+
+def _enclosed(dialect: Dialect) -> re.Pattern[str]:
+    """A line that begins or ends with a field in quotes."""
+    quote, end = re.escape(dialect.quote), re.escape(dialect.delimiter)
+    field = f"{quote}[^{quote}\n]*{quote}"
+    return re.compile(f"^{field}(?={end})|(?<={end}){field}$", re.MULTILINE)
 
 
 #: Probabilities that the name of a column has 1, 2, 3, 4, or more words.
