@@ -116,3 +116,18 @@ def test_a_row_of_empty_fields_is_a_row_and_an_empty_line_is_none(tmp_path, dama
         for _, row in open_rows(path, layout=Layout(quotes=True), rejected=lambda error, row: None).rows
     ]
     assert rows == [("one", "1"), ("", ""), ("two", "2"), *[("three", "3")] * 20]
+
+
+def test_quoted_fields_of_many_lines_are_one_field():
+    body = "\n".join(["the printer says offline; I tried twice", "and it hangs, again"] * 45)
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([["text", "label"], *[[body, "ab"[row % 2]] for row in range(40)]])
+    dialect = detect_dialect(out.getvalue())
+    assert (dialect.delimiter, dialect.quote, dialect.header) == (",", '"', True)
+
+
+def test_a_tsv_whose_texts_begin_with_a_quotation_mark_loses_no_row():
+    marks = ['"' if number % 40 == 5 else "" for number in range(2000)]
+    rows = [f"{mark}the room was clean {number}\t{'ab'[number % 2]}" for number, mark in enumerate(marks)]
+    dialect = detect_dialect("\n".join(["text\tlabel", *rows, ""]), tabs=True)
+    assert (dialect.delimiter, dialect.quote, dialect.header) == ("\t", "", True)

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from components.core.errors import DataError
-from components.data.formats.lines import LINE_BYTES, Reading, lines, loads
+from components.data.formats.lines import LINE_BYTES, Reading, lines, loads, text_blocks
 
 
 def read(path: Path) -> list[tuple[int, str]]:
@@ -128,3 +128,20 @@ def test_lone_surrogates_are_replaced(text, value, replaced):
 def test_invalid_json_is_a_value_error(text):
     with pytest.raises(ValueError, match="Expecting|nested too deeply"):
         loads(text)
+
+
+@pytest.mark.parametrize(
+    "further", [[], ["TV\uac00 \uc791\uc558\ub2e4,bad"], ["TV\uac00 \uc5c6\ub2e4,bad", "USB\uac00 \uc5c6\ub2e4,bad"]]
+)
+def test_a_word_of_two_scripts_does_not_change_the_encoding(tmp_path, further):
+    texts = [
+        "\ud654\uba74\uc774 \uc544\uc8fc \uc88b\ub2e4,good",
+        "\ubc30\uc1a1\uc774 \ub108\ubb34 \ub2a6\uc5c8\ub2e4,bad",
+        "\uac00\uaca9\uc774 \ube44\uc2f8\ub2e4,bad",
+        "\ud488\uc9c8\uc774 \uc88b\uc544\uc694,good",
+    ]
+    path = tmp_path / "a.csv"
+    path.write_bytes("\n".join(["text,label", *texts * 4, *further, ""]).encode("cp949"))
+    reading = Reading()
+    assert b"".join(text_blocks(path, reading)).decode().count("\uac00") == 4 + len(further)
+    assert reading.encoding.name == "cp949"

@@ -74,13 +74,18 @@ def detect_dialect(
     if guess is not None:
         escape = "\\" if guess.escapechar == "\\" and guess.quotechar else ""
         usual = Dialect(delimiter or guess.delimiter or usual.delimiter, guess.quotechar or "", escape)
-    # The first of those that lose the fewest lines. Where quotes change nothing, they are quotes.
+    # The first of those that lose the fewest lines. Where quotes change nothing, they are quotes; where both lose a
+    # line, the guess decides.
     quoted = replace(usual, quote=usual.quote or '"', escape="")
     candidates = [quoted, usual, replace(usual, quote="", escape="")]
     candidates += [replace(quoted, delimiter=each) for each in choices]
     if quote is not None:
         candidates = [replace(each, quote=quote, escape=each.escape if quote else "") for each in candidates]
-    result = max(candidates, key=lambda dialect: _covered(text, dialect))
+
+    def fit(dialect: Dialect) -> tuple[int, bool, bool]:
+        return (*_covered(text, dialect), dialect.quote == usual.quote or dialect.quote not in text)
+
+    result = max(candidates, key=fit)
     top, *rest = [row for row in islice(_rows(sample, result), ROWS + 1) if row is not None] or [[]]
     if header is None and (above := rows_above_header([top, *rest])):
         # Titles are lines above the first row.
@@ -123,16 +128,17 @@ def _splits_all(text: str, delimiter: str, *, whole: bool) -> bool:
     return len(rows) > 1 and len(widths) == 1 and not widths & {None, 0, 1}
 
 
-def _covered(text: str, dialect: Dialect) -> int:
+def _covered(text: str, dialect: Dialect) -> tuple[int, bool]:
     """The number of lines in rows of the most frequent number of fields, and of lines in which quotes enclose a
-    field; 0 if the rows have one field."""
+    field, 0 if the rows have one field; and whether no line is lost."""
     lines, begin, width = dialect_lines(text, dialect), 0, 0
     covered: Counter[int] = Counter()
     for start, row in chain(strict_rows(lines, dialect), [(len(lines), "")]):
         covered[width] += start - begin
         begin, width = start, len(row) if isinstance(row, list) else 0
     best = max((count for width, count in covered.items() if width > 1), default=0)
-    return best and best + (len(_enclosed(dialect).findall(text)) if dialect.quote else 0)
+    enclosed = len(_enclosed(dialect).findall(text)) if best and dialect.quote else 0
+    return best + enclosed, best == len(lines)
 
 
 def _enclosed(dialect: Dialect) -> re.Pattern[str]:
