@@ -14,6 +14,7 @@ import torch
 from components.core.artifacts import read_manifest
 from components.core.errors import ConfigError
 from components.data.tasks.examples import ExamplesJob, examples, read_split
+from components.data.tasks.results import read_averages
 from components.learners.finetuning.runs import JointModel, TaskMixture, shares
 from components.learners.finetuning.together import ShareJob, TogetherJob, share, together
 from components.learners.task_models.base import Encoded
@@ -141,7 +142,7 @@ def test_every_task_gets_the_output_of_finetuning(make_job, tasks, tmp_path):
         # Budgets 2 and 4 of one task are paired with 4 and 8 of the other.
         few, many = (2, 4) if task == "things" else (4, 8)
         assert {(row["budget"], row["seed"]) for row in table} == {(few, 0), (few, 1), (many, 0), (many, 1)}
-        assert len(table) == 4 * (dev + test)
+        assert len(table) == 4 * (dev + test) + test, "runs x (dev + test rows), and the average on test"
         records = json.loads((shared / "runs.json").read_text())
         assert [(record["budget"], record["seed"]) for record in records] == [(few, 0), (few, 1), (many, 0), (many, 1)]
         # 12 rows of three classes and 16 of two: three and four steps per epoch, two epochs.
@@ -151,11 +152,9 @@ def test_every_task_gets_the_output_of_finetuning(make_job, tasks, tmp_path):
         facts = read_manifest(shared / "classifier").facts
         served = classifier.answer(read_split(tasks[task], "test").fields)
         assert facts["budget"] == many
-        runs = [
-            [row["answer"] for row in table if (row["split"], row["budget"], row["seed"]) == ("test", many, seed)]
-            for seed in facts["seeds"]
-        ]
-        np.testing.assert_allclose(np.stack(served), np.mean(runs, axis=0), atol=1e-4)
+        (average,) = read_averages(shared, averages=True).values()
+        assert (average.budget, average.seeds) == (many, facts["seeds"])
+        np.testing.assert_array_equal(np.stack(served), np.stack(average.answers))
 
 
 def test_a_task_of_no_group_gets_an_empty_directory(make_job, tmp_path):
