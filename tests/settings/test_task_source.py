@@ -94,14 +94,13 @@ def test_a_problem_of_a_task_is_reported_once_with_its_key(tmp_path):
     with pytest.raises(ConfigError) as caught:
         load_params(tmp_path / "params.yaml")
     lines = (tmp_path / "params.yaml").read_text().splitlines()
-    # Each problem ends with the line of its key.
-    line = {key: next(n for n, text in enumerate(lines, 1) if text.strip().startswith(f"{key}:")) for key in ("txt", "aws-type")}
+    misspelt, wrong = lines.index("      txt: text") + 1, lines.index("    aws-type:") + 1
     assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
-        f"data.tasks.aws-service.txt: unknown key; did you mean 'text'? (line {line['txt']})",
+        f"data.tasks.aws-service.txt: unknown key; did you mean 'text'? (line {misspelt})",
         "data.tasks.aws-type: key scheme does not fit kind classification; known: label, no_label, outside, text; "
         "format conll cannot hold kind classification; use csv, tsv, jsonl, json, parquet, workbook, parallel, "
         "datasets, label-studio, doccano, prodigy, label-first, classes; key slice "
-        "has no effect in format conll",
+        f"has no effect in format conll (line {wrong})",
     ]
 
 
