@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from components.cli.onboarding.project import commit_project, make_project
+from components.cli.onboarding.repository import commit_project, make_project
 from components.core.artifacts import read_json, write_atomic
 from components.core.data_version import dvc_config
 from components.core.errors import ArtifactError

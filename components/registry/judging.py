@@ -20,7 +20,6 @@ from components.data.tasks.data import Fields, Split, spaced
 from components.data.tasks.examples import TaskFacts, read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, read_averages
-from components.learners.baselines import MOST_FREQUENT
 from components.learners.prediction import Classifier, predict_rows
 from components.registry.champion import load_version
 from components.registry.ledger import Ledger, State
@@ -29,7 +28,7 @@ from components.registry.runs import read_leakage, results_of
 from components.registry.tracking import Registry, Version
 from components.registry.uses import sketch_of, use_of
 from components.settings.registry import PromotionRule
-from components.settings.section import BASELINES, WITH_WORDS
+from components.settings.section import BASELINES, MOST_FREQUENT, WITH_WORDS
 
 #: In place of the name of a system: the baseline with the highest score on test. Choosing it on test favours the
 #: baselines.

@@ -42,6 +42,8 @@ VECTORS = "vectors"
 BASELINE = "baseline"
 #: Folder of the results of systems without a language model, next to the results of the families.
 BASELINES = "baselines"
+#: Name of the system of a kind that answers the same for every row.
+MOST_FREQUENT = "most-frequent"
 #: Systems without a language model whose answers can be part of an ensemble.
 WORDS_SYSTEMS = (
     "tfidf-words",

@@ -10,10 +10,10 @@ from components.core.artifacts import read_json
 from components.data.scoring import title
 from components.data.scoring.intervals import Interval
 from components.data.tasks.budgets import budget_name
-from components.learners.baselines import MOST_FREQUENT
 from components.reporting import figures
 from components.reporting.figures import Line
 from components.reporting.findings import Chapter, Drawing, Findings, Table
+from components.settings.section import MOST_FREQUENT
 from components.settings.systems import System
 from components.studies.frame import STAGE_OF, EveryTask, Outputs, Study, band, bounds
 

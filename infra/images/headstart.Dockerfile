@@ -2,8 +2,7 @@
 #   docker build --file infra/images/headstart.Dockerfile --tag headstart:0.1.0 .
 # torch of the package index includes CUDA, so the image is for nodes with and without GPUs. For nodes without GPUs, with a
 # smaller torch: --build-arg TORCH=cpu
-ARG TORCH=cuda
-FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS system
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS base
 
 # git: for DVC and the workspace; g++: for kernels of torch.compile.
 RUN apt-get update \
@@ -19,16 +18,15 @@ ENV PIP_NO_CACHE_DIR=1 \
 # Packages change rarely and take minutes to install: a separate layer. pip compiles .pyc files, which halves start-up.
 # They are compiled here, because the user of the image cannot write beside them.
 COPY requirements.lock /opt/headstart/
-
-FROM system AS cuda
-RUN pip install --requirement /opt/headstart/requirements.lock
-
-FROM system AS cpu
-RUN pip install uv==0.13.8 \
-    && uv pip install --system --no-cache --no-deps --torch-backend cpu "$(grep '^torch==' /opt/headstart/requirements.lock)" \
+ARG TORCH=cuda
+RUN case "$TORCH" in \
+        cuda) ;; \
+        cpu) pip install uv==0.13.8 \
+            && uv pip install --system --no-cache --no-deps --torch-backend cpu \
+                "$(grep '^torch==' /opt/headstart/requirements.lock)" ;; \
+        *) echo "TORCH=$TORCH: known are cuda and cpu" >&2; exit 2 ;; \
+    esac \
     && pip install --requirement /opt/headstart/requirements.lock
-
-FROM ${TORCH} AS base
 COPY . /opt/headstart
 RUN pip install --no-deps /opt/headstart \
     && useradd --create-home --uid 10001 headstart \

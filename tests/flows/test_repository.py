@@ -165,8 +165,6 @@ def test_a_run_makes_the_repository_and_its_first_commit(written, capfd):
 
 def test_code_outside_of_the_repository_that_has_changed_is_a_reason(tmp_path, monkeypatch):
     """As after an update of an installed Headstart."""
-    from dvc.repo import Repo
-
     from flows.plan import compute_plan
 
     project, code = tmp_path / "project", tmp_path / "installed" / "components"
@@ -175,9 +173,9 @@ def test_code_outside_of_the_repository_that_has_changed_is_a_reason(tmp_path, m
     (code / "a.py").write_text("1")
     (project / "dvc.yaml").write_text(f"stages:\n  s:\n    cmd: 'true'\n    deps: [{code}]\n")
     monkeypatch.chdir(project)
-    Repo.init(no_scm=True).close()
-    with Repo() as repo:
-        repo.reproduce()
+    # In processes of their own: DVC logs to the stderr that was open when it was first imported.
+    for command in (["init", "-q", "--no-scm"], ["repro", "-q"]):
+        subprocess.run([sys.executable, "-m", "dvc", *command], check=True)
     (code / "a.py").write_text("2")
     (stage,) = compute_plan(Path("dvc.yaml"), files=True).stages
     assert stage.reasons == (f"{code} modified",)

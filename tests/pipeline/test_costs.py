@@ -83,7 +83,7 @@ def test_the_work_of_the_shipped_stages(tmp_path):
     (folder / "a.txt").write_text("x" * 1000)
     expected = {
         "pretrain@ulmfit": Work(200_000, "tokens"),
-        "adapt@ulmfit": Work(3_000_000, "tokens"),
+        "adapt@ulmfit": Work(1_500_000, "tokens"),
         "ingest@general": Work(1000, "bytes"),
         "tokenize@general-wordpiece": Work(1000, "bytes"),
         "tokenizer@general-wordpiece": Work(1000, "bytes"),

@@ -160,10 +160,10 @@ def test_a_score_that_is_not_finite_promotes_nothing(bad):
 
     decision = decide(model("m/2", broken), model("m/1", answers), PromotionRule(), rows=rows)
     assert (decision.verdict, decision.gain) == ("reject", None)
-    assert decision.reasons[0].startswith("m/2: r2 is ")
+    assert decision.reasons[0].startswith("m/2: R² is ")
     assert decide(model("m/2", broken), None, PromotionRule(), rows=rows).verdict == "reject"
     decision = decide(model("m/2", answers), model("m/1", broken), PromotionRule(), rows=rows)
-    assert decision.verdict == "inconclusive" and decision.reasons[0].startswith("m/1: r2 is ")
+    assert decision.verdict == "inconclusive" and decision.reasons[0].startswith("m/1: R² is ")
 
 
 def both(candidate: np.ndarray, champion: np.ndarray) -> tuple[Scored, Scored]:

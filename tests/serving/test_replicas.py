@@ -49,6 +49,7 @@ def replace_registry(file: Path) -> None:
     from components.serving import models, server
 
     bundle = MODELS / "words-1" / "bundle"
+    server.with_models = lambda settings: settings  # the registry has no database
     server.connect = lambda settings: FolderRegistry(file)
     models.load_version = lambda registry, version, **options: load_model(bundle)
 

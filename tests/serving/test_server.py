@@ -406,6 +406,7 @@ import components.serving.models as models, components.serving.server as server
 from components.settings.registry import DriftSettings
 from components.settings.registry import RegistrySettings
 from tests.serving.test_server import FakeRegistry, Letters
+server.with_models = lambda settings: settings  # the registry has no database
 server.connect = lambda settings: FakeRegistry({"1": Letters()})
 models.load_version = lambda registry, of, **_: registry.models[of.number]
 server.serve(RegistrySettings(), "t", drift=DriftSettings(), address=server.Address(port=0))

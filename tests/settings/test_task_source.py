@@ -93,12 +93,14 @@ def test_a_problem_of_a_task_is_reported_once_with_its_key(tmp_path):
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
     with pytest.raises(ConfigError) as caught:
         load_params(tmp_path / "params.yaml")
+    lines = (tmp_path / "params.yaml").read_text().splitlines()
+    misspelt, wrong = lines.index("      txt: text") + 1, lines.index("    aws-type:") + 1
     assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
-        "data.tasks.aws-service.txt: unknown key; did you mean 'text'?",
+        f"data.tasks.aws-service.txt: unknown key; did you mean 'text'? (line {misspelt})",
         "data.tasks.aws-type: key scheme does not fit kind classification; known: label, no_label, outside, text; "
         "format conll cannot hold kind classification; use csv, tsv, jsonl, json, parquet, workbook, parallel, "
         "datasets, label-studio, doccano, prodigy, label-first, classes; key slice "
-        "has no effect in format conll",
+        f"has no effect in format conll (line {wrong})",
     ]
 
 

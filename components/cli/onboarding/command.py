@@ -14,8 +14,9 @@ from pydantic import ValidationError
 
 from components.cli.common import NEXT, InitOptions
 from components.cli.onboarding.inspection import Facts, inspect
-from components.cli.onboarding.project import PARAMS, commit_project, holds_lines, make_project, take_files, take_lines
+from components.cli.onboarding.project import holds_lines, take_files, take_lines
 from components.cli.onboarding.proposal import Proposal, block_name, names_of, own_tokens
+from components.cli.onboarding.repository import PARAMS, commit_project, make_project
 from components.cli.onboarding.splits import split_files
 from components.core import threads
 from components.core.errors import ConfigError, DataError

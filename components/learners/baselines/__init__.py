@@ -6,9 +6,7 @@ from components.core.tables import LazyTable
 from components.data.tasks.selection import System
 from components.learners.baselines.base import Systems
 from components.learners.words.systems import with_characters
-
-#: Name of the constant system.
-MOST_FREQUENT = "most-frequent"
+from components.settings.section import MOST_FREQUENT
 
 #: Kind of task -> its systems; a kind without an entry has the constant system only.
 BASELINES: LazyTable[Systems] = LazyTable(
