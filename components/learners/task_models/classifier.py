@@ -155,7 +155,7 @@ class TextClassifier:
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
         """The answers to N rows; `batch_size` rows are tokenized and sorted by length together. An answer depends
-        neither on the other rows nor on the number of threads."""
+        neither on the other rows nor on the number of threads, but if N is 1 it may differ by less than 1e-6."""
         answers: list[Answer] = []
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
@@ -164,7 +164,7 @@ class TextClassifier:
                 pieces = plain_pieces([text for (text,) in part], self.tokenizer, most)
                 answers += self.with_words(part, self.batches.answers_of_sequences(pieces))
             else:
-                answers += self.with_words(part, self.batches.answers(self.encode(part)))
+                answers += self.with_words(part, self.batches.answers(self.encode(part), filled=len(rows) > 1))
         return answers
 
     def with_words(self, rows: Sequence[Fields], answers: list[Answer]) -> list[Answer]:

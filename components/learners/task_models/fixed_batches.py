@@ -149,15 +149,16 @@ class FixedBatches:
         widths = [size for layer in model.encoder.layer_groups()[1:] for part in layer for size in part.shape]
         self._width = math.gcd(model.width, *widths)
 
-    def answers(self, encoded: Sequence[Encoded]) -> list[Answer]:
-        return [answer for answer, _ in self.observed_answers(encoded)]
+    def answers(self, encoded: Sequence[Encoded], *, filled: bool = False) -> list[Answer]:
+        return [answer for answer, _ in self.observed_answers(encoded, filled=filled)]
 
     def observed_answers(
-        self, encoded: Sequence[Encoded], observe: Observe = nothing_observed
+        self, encoded: Sequence[Encoded], observe: Observe = nothing_observed, *, filled: bool = False
     ) -> list[tuple[Answer, Any]]:
-        """The answers to N rows, each with what `observe` returns for the row."""
+        """The answers to N rows, each with what `observe` returns for the row; `filled`: also one row is computed in
+        batches of fixed shapes, because it is a part of more rows."""
         results: dict[int, tuple[Answer, Any]] = {}
-        alone = len(encoded) == 1 and self._may_be_alone
+        alone = not filled and len(encoded) == 1 and self._may_be_alone
         for rows in _portions(encoded):
             features = self._read([encoded[row] for row in rows], filled=not alone)
             results |= zip(rows, self.observe(features, observe, filled=not alone), strict=True)
