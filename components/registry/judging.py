@@ -267,7 +267,7 @@ def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, condition
         for _ in range(1 + ROUNDS):
             began = time.process_time()
             for row in rows:
-                predict_rows(classifier, [row])
+                predict_rows(classifier, [row], batch_size=1)
             passes.append(1000 * (time.process_time() - began) / len(rows))
     rounds = tuple(round(milliseconds, 4) for milliseconds in passes[1:])
     return Latency(round(statistics.median(rounds), 4), rounds, conditions)

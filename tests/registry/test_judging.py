@@ -59,7 +59,7 @@ def test_latency_is_the_processor_time_of_one_text_in_the_median_pass(monkeypatc
             calls[0] += 1
             clock[0] += cost[0]
         time.sleep(0.001)
-        assert (batch_size, torch.get_num_threads()) == (1, 1)
+        assert (len(rows), batch_size, torch.get_num_threads()) == (1, 1, 1)
         return [np.array([1.0, 0.0, 0.0], dtype=np.float32)] * len(rows)
 
     classifier = SimpleNamespace(kind="classification", labels=LABELS, answer=answer)
