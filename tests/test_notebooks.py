@@ -44,4 +44,4 @@ def test_a_notebook_runs(notebook, monkeypatch, capsys):
 def test_nightly_retraining_retrains(monkeypatch, capsys):
     monkeypatch.delenv("HEADSTART_NOTEBOOK", raising=False)
     runpy.run_path(str(FOLDER / "nightly_retraining.py"), run_name="__main__")
-    assert len(re.findall(r"^run: ", capsys.readouterr().out, re.MULTILINE)) == 2
+    assert len(re.findall(r"^report: ", capsys.readouterr().out, re.MULTILINE)) == 2

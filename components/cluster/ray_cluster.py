@@ -211,19 +211,28 @@ def _on_one_worker(
                 count, numbers = latest
                 progress(numbers)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
+    def attempt() -> dict[str, str] | None:
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
         outcome: dict[str, str] | None = ray.get(actor.train.remote(work))
         # Ray prints a line about a call that `ray.kill` interrupts.
         thread.join(END_S)
         return outcome
+
+    try:
+        for _ in range(retries):
+            try:
+                return attempt()
+            except ray.exceptions.ActorUnavailableError:
+                # Its node is lost or does not answer. It starts again, and a process that still runs must not train
+                # beside it.
+                ray.kill(actor, no_restart=False)
+        return attempt()
     except ray.exceptions.ActorDiedError as error:
         raise TrainingError(gave_up(f"a worker died ({_last_line(error)})", retries=retries)) from error
     finally:
         with suppress(ray.exceptions.RayError):
             ray.kill(actor)
-        thread.join()
 
 
 class TrainingWorker:
