@@ -45,7 +45,8 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
     assert learned == {
         "headstart-aws-type/1": (["corpus/domain", "examples/aws-type"], True),
         "headstart-aws-type/2": (["corpus/domain", "examples/aws-type"], True),
-        "headstart-ulmfit-adapted/1": (["corpus/domain"], True),
+        "headstart-aws-type/3": (["examples/aws-type"], True),
+        "headstart-ulmfit-adapted/1": (["corpus/domain", "examples/aws-type"], True),
     }
     assert any(line.startswith("headstart-aws-type/2 learned from it in") for line in document_lines(actual))
 
@@ -89,7 +90,7 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
     # The taints are in the ledger and in the registry.
     registry = connect(params.registry)
     state = Ledger(registry).state("headstart-aws-type", "champion")
-    assert len(state.tainted) == 3
+    assert len(state.tainted) == 4
     assert registry.get("headstart-aws-type", "2").tags["tainted"] == certificate["certificate"]
 
     # The next training is made without it.
@@ -98,7 +99,7 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
     assert project.holders(WORDS) == []
     again = trace_document(params, SECRET, root=root)
     assert (again["files"], again["copies"]) == ([], [])
-    new = trace_model(params, "aws-type:4", root=root)
+    new = trace_model(params, "aws-type:5", root=root)
     assert new["provenance"]["tasks"]["aws-type"]["rows"]["train"] == 60
     assert new["tags"]["digest"] not in state.tainted and new["parents"][0]["model"] == "headstart-ulmfit-adapted/2"
     assert new["provenance"]["corpora"]["domain"]["counts"]["documents"] == 309
