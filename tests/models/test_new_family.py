@@ -15,11 +15,10 @@ PLUGIN = """
 from components.models import FAMILIES
 FAMILIES._entries["toy"] = "toy_family:FAMILY"
 """
-#: Files with contract tests: training, saving and loading, bf16; bit-identical resumption after a kill, in
-#: pretraining and in adaptation; fine-tuning on every kind of task.
+#: Files with contract tests: training, saving and loading, bf16; bit-identical resumption, in
+#: adaptation; fine-tuning on every kind of task.
 CONTRACTS = {
     "tests/models/test_contract.py",
-    "tests/pretraining/test_pretrain.py",
     "tests/pretraining/test_adapt.py",
     "tests/finetuning/test_contract.py",
 }
