@@ -131,3 +131,11 @@ def test_a_tsv_whose_texts_begin_with_a_quotation_mark_loses_no_row():
     rows = [f"{mark}the room was clean {number}\t{'ab'[number % 2]}" for number, mark in enumerate(marks)]
     dialect = detect_dialect("\n".join(["text\tlabel", *rows, ""]), tabs=True)
     assert (dialect.delimiter, dialect.quote, dialect.header) == ("\t", "", True)
+
+
+def test_doubled_quotes_in_a_field_of_two_lines_are_evidence_for_quotes():
+    """Both dialects cover every line but one: each of the two lines has as many commas as a row."""
+    lines = [f"{row},text {row}" for row in range(60)]
+    lines[19], lines[39] = '19,"a ""quoted"" text\nof two lines, with a comma"', "39,text 39,too many"
+    dialect = detect_dialect("\n".join(["id,text", *lines]))
+    assert (dialect.delimiter, dialect.quote, dialect.header) == (",", '"', True)

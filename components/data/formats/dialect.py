@@ -142,10 +142,11 @@ def _covered(text: str, dialect: Dialect) -> tuple[int, bool]:
 
 
 def _enclosed(dialect: Dialect) -> re.Pattern[str]:
-    """A line that begins or ends with a field in quotes."""
+    """A line that begins or ends with a field in quotes, or ends within one that has doubled quotes."""
     quote, end = re.escape(dialect.quote), re.escape(dialect.delimiter)
-    field = f"{quote}[^{quote}\n]*{quote}"
-    return re.compile(f"^{field}(?={end})|(?<={end}){field}$", re.MULTILINE)
+    inside = f"(?:[^{quote}\n]|{quote}{quote})*"
+    field, begun = f"{quote}{inside}{quote}(?!{quote})", f"{quote}[^{quote}\n]+{quote}{quote}{inside}"
+    return re.compile(f"^{field}(?={end})|(?<={end})(?:{field}|{begun})$", re.MULTILINE)
 
 
 #: Probabilities that the name of a column has 1, 2, 3, 4, or more words.
