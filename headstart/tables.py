@@ -18,6 +18,7 @@ from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError, nearest
 from components.data.formats.dialect import USUAL
 from components.data.formats.kinds import form_of
+from components.data.formats.layouts import rows_of
 from components.data.formats.lines import Reading, lines
 from components.data.formats.rows import open_rows
 from components.data.formats.tables import are_too_many
@@ -100,13 +101,16 @@ def read_table(data: Data) -> Table:
         return _read_file(Path(data))
     if isinstance(data, np.ndarray):
         return Table({INPUT: _values(_of_array(data))}, _row, source="the array")
-    if isinstance(data, Mapping):
-        return read_table(pd.DataFrame(dict(data)))
-    if isinstance(data, Sequence) and not isinstance(data, bytes):
-        if data and all(isinstance(row, Mapping) for row in data):
-            names = list(dict.fromkeys(name for row in data for name in row))
-            return Table({name: _values([row.get(name) for row in data]) for name in names}, _row, source="the list")
-        return Table({INPUT: _values(list(data))}, _row, source="the list")
+    if isinstance(data, Mapping | Sequence) and not isinstance(data, bytes):
+        rows, _, said = rows_of(dict(data) if isinstance(data, Mapping) else list(data))
+        if isinstance(rows, Mapping):
+            return read_table(pd.DataFrame(rows))
+        notes = [f"layout: {said}"] if said else []
+        if rows and all(isinstance(row, Mapping) for row in rows):
+            names = list(dict.fromkeys(name for row in rows for name in row))
+            columns = {name: _values([row.get(name) for row in rows]) for name in names}
+            return Table(columns, _row, source="the list", notes=notes)
+        return Table({INPUT: _values(rows)}, _row, source="the list", notes=notes)
     if isinstance(data, Iterator | Generator):
         return read_table(list(data))
     raise InputError(

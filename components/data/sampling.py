@@ -27,6 +27,7 @@ class Rows:
         columns: by name, or by number without a header.
         read: how the file was read, in words.
         kind: of the task, where the format says it.
+        loads: an expression of Python for the list of rows of JSON.
     """
 
     format: str
@@ -34,6 +35,7 @@ class Rows:
     rows: list[dict[str, Any]]
     read: list[str] = field(default_factory=list)
     kind: str | None = None
+    loads: str = ""
 
 
 def read_rows(path: Path, layout: Layout = PLAIN) -> Rows:
@@ -53,7 +55,7 @@ def read_rows(path: Path, layout: Layout = PLAIN) -> Rows:
     names = table.names if table.fixed else list(dict.fromkeys(name for row in rows for name in row))
     # A nameless column without values is none.
     names = [name for name in names if not NAMELESS.fullmatch(name) or any(row.get(name) for row in rows)]
-    return Rows(table.form, names, rows, list(reading_in_words(table, bad)), table.kind)
+    return Rows(table.form, names, rows, list(reading_in_words(table, bad)), table.kind, table.reading.loads)
 
 
 def sampled(rows: Iterable[_Row]) -> list[_Row]:

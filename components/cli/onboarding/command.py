@@ -126,7 +126,7 @@ def _keys(rows: Rows, file: Path, options: InitOptions) -> dict[str, Any]:
     keys |= {"label_separator": options.label_separator} if options.label_separator else {}
     keys |= {"scheme": options.scheme} if options.scheme else {}
     try:
-        by_suffix = TaskSource(path=".").format_of(file.name)
+        by_suffix = TaskSource(path=".", kind=keys["kind"]).format_of(file.name)
     except ValueError:
         by_suffix = None
     if rows.format == "label-first":

@@ -46,6 +46,10 @@ class Reading:
     first_bad: list[int] = field(default_factory=list)
     #: Of the last file.
     encoding: Encoding = field(default_factory=Encoding)
+    #: Of the last JSON document, in words; empty if its rows are a list of objects.
+    layout: str = ""
+    #: An expression of Python for its list of rows.
+    loads: str = ""
     #: Reason -> number of records that were left out, or of which a part is not used.
     skipped: Counter[str] = field(default_factory=Counter)
     #: Reason -> lines of the first of them.

@@ -122,7 +122,7 @@ def _open_delimited(path: Path, layout: Layout, rejected: Rejected) -> Rows:
 
 
 def _open_jsonl(path: Path, layout: Layout, rejected: Rejected) -> Rows:
-    reading, refused = Reading(), 0
+    reading, refused = Reading(loads=f"[json.loads(line) for line in open({str(path)!r})]"), 0
 
     def rows() -> Iterator[tuple[str, Row]]:
         nonlocal refused
@@ -149,7 +149,8 @@ def _open_json(path: Path, layout: Layout, rejected: Rejected) -> Rows:
     reading = Reading()
     rows = list(json_rows(path, layout, reading))
     names = list(dict.fromkeys(name for _, row in rows for name in row))
-    return Rows(names, False, None, ((f"{path}, row {number}", row) for number, row in rows), reading)
+    placed = ((f"{path}, row {number}", row) for number, row in rows)
+    return Rows(names, False, None, placed, reading, reading.layout and f"layout: {reading.layout}")
 
 
 def _open_workbook(path: Path, layout: Layout, rejected: Rejected) -> Rows:

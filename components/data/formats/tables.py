@@ -20,6 +20,7 @@ from components.core.errors import DataError, nearest
 from components.data.formats.class_names import class_names, named
 from components.data.formats.delimited import Bad, Delimited, opened
 from components.data.formats.dialect import USUAL, detect_dialect, is_header
+from components.data.formats.layouts import lists_in, pair_row, rows_of, tagged
 from components.data.formats.lines import LINE_BYTES, Reading, decode, loads, text_blocks, too_long, whole
 from components.data.formats.workbook import read_sheet
 
@@ -139,6 +140,7 @@ def parse_object(line: str, where: str) -> tuple[dict[str, Any], int]:
         row, replaced = loads(line)
     except ValueError as error:
         raise DataError(f"{where}: not valid JSON ({error}); every line must be one object") from error
+    row = tagged(pair_row(row))
     if not isinstance(row, dict):
         raise DataError(f"{where}: is no JSON object with named values")
     return row, replaced
@@ -167,9 +169,11 @@ def json_rows(path: Path, layout: Layout, reading: Reading) -> Iterator[tuple[in
             raise DataError(f"{path}: no member {key!r}{members}; name it in params.yaml as FILE#MEMBER")
         rows = rows[key]
     document = f"{path}{'#' * bool(layout.member)}{layout.member}"
-    rows = _rows_of_object(rows) if isinstance(rows, dict) else rows
+    rows, inside, reading.layout = rows_of(rows)
+    names = filter(None, [*layout.member.split("."), *inside.split(".")])
+    reading.loads = f"json.load(open({str(path)!r}))" + "".join(f"[{name!r}]" for name in names)
     if not isinstance(rows, list):
-        lists = [name for name, value in rows.items() if _are_rows(value)] if isinstance(rows, dict) else []
+        lists = list(dict(lists_in(rows)))
         hint = f"name one of its members ({', '.join(lists[:9])}) as FILE#MEMBER" if lists else "save it as jsonl"
         raise DataError(f"{document}: is no list of rows; {hint}")
     if _begins_with_header(rows) if layout.header is None else layout.header:
@@ -195,33 +199,6 @@ def _begins_with_header(rows: Sequence[Any]) -> bool:
         and bool(USUAL & {cell.casefold() for cell in rows[0]})
         and is_header(rows[0], rows[1:1000])
     )
-
-
-def _are_rows(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(row, dict | list) for row in value)
-
-
-def _rows_of_object(document: dict[str, Any]) -> Any:
-    """The rows of a JSON object: its only list of rows; `data` with names in `columns` (pandas, orient="split"); rows
-    by number (pandas, orient="index") or by id, which becomes the column `id` of rows without one; or columns whose
-    values are numbered (pandas by default) or listed. The object itself if it holds no rows."""
-    lists = [value for value in document.values() if _are_rows(value)]
-    names, data = document.get("columns"), document.get("data")
-    if isinstance(names, list) and isinstance(data, list) and _are_rows(data) and isinstance(data[0], list):
-        return [dict(zip(names, row, strict=False)) for row in data]
-    columns = list(document.values())
-    if len(lists) == 1 and not any(isinstance(value, list) and value is not lists[0] for value in columns):
-        return lists[0]
-    if len(columns) > 1 and all(isinstance(row, dict) and row for row in columns):
-        members = {name for row in columns for name in row}
-        if len(columns) > len(members) and not all(map(str.isdigit, members)):
-            ids = [{} if key.isdigit() or "id" in members else {"id": key} for key in document]
-            return [{**named, **row} for named, row in zip(ids, columns, strict=True)]
-    if len(columns) > 1 and all(isinstance(column, dict) and column.keys() == columns[0].keys() for column in columns):
-        return [{name: column[key] for name, column in document.items()} for key in columns[0]]
-    if len(columns) > 1 and all(isinstance(column, list) and len(column) == len(columns[0]) > 1 for column in columns):
-        return [dict(zip(document, row, strict=True)) for row in zip(*columns, strict=True)]
-    return document
 
 
 def parse_json(path: Path, reading: Reading) -> Any:

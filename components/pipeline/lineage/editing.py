@@ -240,13 +240,18 @@ def _json(source: IO[bytes], texts: Texts) -> Kept:
             return {key: filtered(inner) for key, inner in value.items()}
         if not isinstance(value, list):
             return value
-        items = [filtered(item) if isinstance(item, dict | list) else item for item in value]
+        items = [item if _is_row(item) else filtered(item) for item in value]
         kept = [item for item in items if not texts.in_values(item)]
         removed += len(items) - len(kept)
         return kept
 
     value = filtered(json.loads(raw))
     yield (json.dumps(value, ensure_ascii=False).encode() + b"\n" if removed else raw), removed
+
+
+def _is_row(item: Any) -> bool:
+    """Whether an item of a list is a list of the values of a row, such as `[text, label]`."""
+    return isinstance(item, list) and any(isinstance(value, str) for value in item)
 
 
 def _sentences(source: IO[bytes], texts: Texts) -> Kept:
