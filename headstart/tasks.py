@@ -16,15 +16,14 @@ from components.core.errors import nearest
 from components.data.guesses import (
     TAGS,
     WORDS,
+    choice_of,
     columns_in_words,
     flags_of,
     group_column,
-    holds_tags,
     in_words,
-    is_measured,
+    kind_of,
     label_by_name,
     label_column,
-    refuse_lists_of_tags,
     separator_of,
     texts_of,
 )
@@ -125,12 +124,17 @@ def read_task(
         # Words and tags of an annotation tool or a CoNLL file stand beside the columns of its records.
         text, label = "words", "tags"
     groups, table = _groups(table, group)
+    if kind is None and label is None and text is None and (keys := choice_of(table.columns, None, None)) is not None:
+        raise InputError(
+            f"{table.source}: {keys['label']!r} is the number, letter or text of one of several choices; such a task "
+            "needs a project (`headstart init`, docs/tasks.md); kind= and label= say otherwise"
+        )
     names = [text] if isinstance(text, str) else list(text or ())
     labels, column, flags = _labels(table, label, names, kind)
     if len(labels) != len(table):
         raise InputError(f"label: {len(labels)} labels for {len(table)} rows; give one per row")
     names = names or (_texts(table, column) if table.is_named else [])
-    kind = kind or ("multilabel" if flags else _kind(table, names, labels))
+    kind = kind or ("multilabel" if flags else _kind(table, names, labels, column))
     columns = _columns(table, names, kind, label=column)
     inputs = parsed(table, find_kind(kind).io, columns)
     labelled, unlabelled = _inputs(inputs, labels, kind)
@@ -293,7 +297,7 @@ def _texts(table: Table, label: str | None) -> list[str]:
     raise InputError(f"text: no column of {table.source} holds text; columns: {in_words(table.columns)}")
 
 
-def _kind(table: Table, names: Sequence[str], labels: Sequence[Any]) -> str:
+def _kind(table: Table, names: Sequence[str], labels: Sequence[Any], label: str | None) -> str:
     """The kind of task by its inputs and labels."""
     values = table.column(names[0]) if table.is_named else table.columns[INPUT]
     given = [value for value in labels if not _is_missing(value)]
@@ -304,17 +308,10 @@ def _kind(table: Table, names: Sequence[str], labels: Sequence[Any]) -> str:
     two = len(names) == 2 or (listed and len(first) == 2)
     if listed and not two:
         raise InputError(f"{table.place(0)}: holds a list; expected a text, a pair of texts, or words with their tags")
-    several = any(len(parts) != 1 for value in given if (parts := labels_in(value)) is not None)
-    if not two and holds_tags(given):
-        if any(" " in value.strip() for value in given if isinstance(value, str)):
-            return "tagging"
+    kind, _ = kind_of(given, two=two, label=label)
+    if kind == "tagging" and not any(" " in value.strip() for value in given if isinstance(value, str)):
         raise InputError("label: is the tag of one word a row; give the words of a sentence and their tags as lists")
-    refuse_lists_of_tags(given, "label")
-    if several or (not two and separator_of(given) is not None):
-        return "multilabel"
-    if is_measured(given):
-        return "similarity" if two else "regression"
-    return "pair" if two else "classification"
+    return kind
 
 
 def _is_missing(value: Any) -> bool:

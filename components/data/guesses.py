@@ -1,12 +1,16 @@
 """The kind of a task and its columns, guessed from rows."""
 
 import json
+import math
 import re
 import shlex
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
+import numpy as np
 import regex
 
 from components.core.errors import DataError
@@ -70,8 +74,10 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
             return {"kind": "tagging", "words": words, "tags": tags, "scheme": scheme_of(_tags(rows.rows, tags))}
     if kind == "tagging":
         return _tagging(rows, text, label)
-    if "choices" in columns and kind in (None, "choice"):
-        return _choice(rows, columns, text, label)
+    if kind in (None, "choice") and (chosen := choice_of(by_column(rows), text, label)) is not None:
+        return chosen
+    if kind == "choice":
+        raise DataError("a choice needs columns of the prompt, the choices and the answer (docs/tasks.md); rename them")
     texts = text.split(",") if text else _text_columns(rows, label or label_by_name(by_column(rows)))
     flags = [] if label else flags_of(by_column(rows), texts)
     label = label or (None if flags else label_column(by_column(rows), texts))
@@ -82,24 +88,52 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
         return {"kind": "multilabel"} | keys | {"labels": flags}
     assert label is not None
     values = [row.get(label) for row in rows.rows]
-    if kind is None and len(texts) == 1 and holds_tags(values):
+    guessed, separator = kind_of(values, two=len(texts) > 1, label=label)
+    if kind is None and guessed == "tagging":
         return _tagging(rows, texts[0], label)
-    refuse_lists_of_tags(values, label)
-    measured = is_measured(values)
-    if len(texts) > 1:
-        kind = kind or ("similarity" if measured else "pair")
-    separator = None
-    if kind is None or kind == "multilabel":
-        lists = [labels for value in values if (labels := labels_in(value)) is not None]
-        separator = None if lists else separator_of(values)
-        several = separator is not None or any(len(labels) != 1 for labels in lists)
-        kind = "multilabel" if several or kind else "regression" if measured else "classification"
+    kind, separator = kind or guessed, separator if kind in (None, "multilabel") else None
     keys = {"kind": kind} | keys | {"score" if kind in ("similarity", "regression") else "label": label}
     return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
 
 
+def kind_of(values: Sequence[Any], *, two: bool, label: str | None) -> tuple[str, str | None]:
+    """The kind of task with one text a row, or `two`, by its labels, and the separator of several labels in one text.
+
+    Raises:
+        DataError: the values of the column `label` are lists of tags as text.
+    """
+    if not two and holds_tags(values):
+        return "tagging", None
+    refuse_lists_of_tags(values, label)
+    measured = is_measured(values)
+    if two:
+        return "similarity" if measured else "pair", None
+    lists = [labels for value in values if (labels := labels_in(value)) is not None]
+    separator = None if lists else separator_of(values)
+    if separator is not None or any(len(labels) != 1 for labels in lists):
+        return "multilabel", separator
+    return "regression" if measured else "classification", None
+
+
 #: Words in the names of columns that are taken for the label only if no other column has few values.
-_NO_LABELS: Final = frozenset(("lang", "language", "locale", "split"))
+_NO_LABELS: Final = GROUPS | {
+    *(
+        "lang",
+        "language",
+        "locale",
+        "split",
+        "fold",
+        "sex",
+        "gender",
+        "age",
+        "country",
+        "region",
+        "city",
+        "date",
+        "day",
+    ),
+    *("month", "year", "hour", "source", "channel", "platform", "annotator", "worker", "name"),
+}
 #: Values of a column that names the split of each row.
 _SPLITS: Final = {"train", "training", "dev", "valid", "validation", "val", "test", "testing", "eval", "unsup", ""}
 #: Columns that a message lists.
@@ -156,23 +190,34 @@ def text_column(rows: Rows, *, like: str | None) -> str:
 
 def group_column(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> tuple[str, str] | None:
     """The column of the group, and why, in words: named like a group, with many values and several rows for each; of
-    several the one with the fewest values, whose groups are the largest."""
+    several the one with the fewest values, whose groups are the largest; a name with another word than `id` comes first.
+    A position, which counts up and begins again in each group, is none."""
     used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
     candidates = []
     for name in (name for name in columns if name not in used):
         given = [value for value in columns[name] if value not in (None, "")]
-        if not GROUPS & words_of(name) or any(isinstance(value, list | dict) for value in given):
+        if not GROUPS & words_of(name) or any(isinstance(value, list | dict) for value in given) or _is_position(given):
             continue
         values = len({_text(value) for value in given})
         if values >= _GROUPS and len(given) >= max(_ROWS_EACH * values, len(columns[name]) / 2):
-            candidates.append((values, len(given) / values, name))
+            candidates.append((not GROUPS & words_of(name) - {"id"}, values, len(given) / values, name))
     if not candidates:
         return None
-    values, each, name = min(candidates, key=lambda candidate: candidate[0])
+    _, values, each, name = min(candidates)
     return name, (
         f"column {name!r} is the group: {values:,} values, {each:.1f} rows each, which are not independent; the rows "
         "of a group stay in one split and one fold"
     )
+
+
+def _is_position(values: Sequence[Any]) -> bool:
+    """Whether values count up, by the same step nearly each time, and begin again."""
+    numbers = [_number(value) for value in values]
+    steps = [after - before for before, after in pairwise(numbers) if before is not None and after is not None]
+    rises = Counter(step for step in steps if step > 0)
+    if len(steps) < len(values) - 1 or not rises or steps.count(0) > len(steps) / 10:
+        return False
+    return max(rises.values()) > 0.8 * rises.total() and len(rises) < len(set(numbers))
 
 
 def runners_up(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -284,18 +329,64 @@ def refuse_lists_of_tags(values: Sequence[Any], column: str | None) -> None:
         )
 
 
-def _choice(rows: Rows, columns: dict[str, str], text: str | None, label: str | None) -> dict[str, Any]:
-    first = text or next((columns[name] for name in ("question", "prompt", "text") if name in columns), None)
-    answer = label or next((columns[name] for name in ("label", "answer") if name in columns), None)
-    if first is None or answer is None:
-        raise DataError("a choice needs columns of the prompt and of the answer; name them with --text and --label")
-    keys: dict[str, Any] = {"kind": "choice", "text": first, "choices": columns["choices"], "label": answer}
-    values = [str(row.get(answer, "")).strip() for row in rows.rows]
-    if all(re.fullmatch(r"[A-Z]", value) for value in values):
-        return keys | {"answer": "letter"}
-    if all(value.isdigit() for value in values):
-        return keys | ({} if "0" in values else {"answer": "from_one"})
-    return keys | {"answer": "text"}
+#: Words in the names of columns of choices, one each, and of the answer.
+_CHOICES: Final = frozenset(("choice", "option", "opt", "op", "answer", "ans", "ending", "alternative", "candidate"))
+_RIGHT: Final = ("label", "answer", "correct", "gold", "key", "target", "answer_index", "correct_answer", "cop")
+_PROMPTS: Final = ("question", "prompt", "text", "premise", "context", "ctx")
+
+
+def choice_of(columns: Mapping[str, Sequence[Any]], text: str | None, label: str | None) -> dict[str, Any] | None:
+    """Keys of a multiple choice: a prompt, choices in one column of lists or in columns that are numbered or lettered
+    (`choice0`, `optionB`), and the answer: its number, its letter or its text; None if the columns are none."""
+    lowered = {name.casefold(): name for name in columns}
+    named = lowered.get("choices")
+    choices = [named] if named else _numbered(columns)
+    if not choices:
+        return None
+    listed = [columns[named]] if named else [columns[name] for name in choices]
+    rows = [
+        list(row[0] or ()) if named and isinstance(row[0], list) else list(row) for row in zip(*listed, strict=True)
+    ]
+    others = [name for name in columns if name not in choices and name != text]
+    rights = [label] if label else [lowered[name] for name in _RIGHT if lowered.get(name) in others]
+    few = with_few_values(columns, [name for name in others if name not in rights]) if not label else ()
+    for right in [*rights, *few]:
+        answer = _answer_in([str("" if value is None else value).strip() for value in columns[right]], rows)
+        rest = {name: columns[name] for name in others if name != right}
+        prompts = [text] if text else [lowered[name] for name in _PROMPTS if lowered.get(name) in rest]
+        if answer is not None and (prompts := prompts or texts_of(rest, None)):
+            keys = {"kind": "choice", "text": prompts[0], "choices": named or choices, "label": right}
+            return keys | ({} if answer == "from_zero" else {"answer": answer})
+    return None
+
+
+def _numbered(columns: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Columns of texts whose names are a word of choices and consecutive numbers or letters, at least two; or only
+    letters, at least three."""
+    series: dict[str, dict[str, str]] = {}
+    for name, values in columns.items():
+        ends = re.fullmatch(r"(.*?)[ _.-]?(\d|(?<![a-z])[a-z]|(?<=[a-z])[A-Z]|[A-Z])", name)
+        if ends is not None and all(value is None or isinstance(value, str | int | float) for value in values):
+            series.setdefault(ends[1], {})[ends[2].lower()] = name
+    for stem, names in series.items():
+        for begin in ("0", "1", "a"):
+            run = [chr(ord(begin) + step) for step in range(len(names))]
+            least = 2 if words_of(stem) & _CHOICES else 3 if not stem and begin == "a" else math.inf
+            if set(run) == names.keys() and len(run) >= least:
+                return [names[each] for each in run]
+    return []
+
+
+def _answer_in(values: Sequence[str], rows: Sequence[Sequence[Any]]) -> str | None:
+    """How values name one of the choices of their row, as `data.tasks.<name>.answer`; None if they do not."""
+    given = [(value.removesuffix(".0"), row) for value, row in zip(values, rows, strict=True) if value]
+    if given and all(re.fullmatch(r"[A-Za-z]", value) and ord(value.upper()) - 65 < len(row) for value, row in given):
+        return "letter"
+    if given and all(value.isdecimal() and int(value) <= len(row) for value, row in given):
+        if any(value == "0" for value, _ in given):
+            return "from_zero" if all(int(value) < len(row) for value, row in given) else None
+        return "from_one"
+    return "text" if given and all(value in map(_text, row) for value, row in given) else None
 
 
 def texts_of(columns: Mapping[str, Sequence[Any]], label: str | None) -> list[str]:
@@ -307,19 +398,38 @@ def texts_of(columns: Mapping[str, Sequence[Any]], label: str | None) -> list[st
         label: column of the label, which is no text; None: not known.
     """
     names = {name.casefold(): name for name in columns if name != label}
-    for pair in PAIRS:
-        if all(name in names for name in pair):
-            return [names[name] for name in pair]
-    if (named := next((names[name] for name in TEXTS if name in names), None)) is not None:
-        return [named]
-    lengths: dict[str, float] = {}
+    texts = {}
     for name in names.values():
-        texts = [value for value in columns[name] if isinstance(value, str) and value.strip()]
-        if len(texts) > len(columns[name]) / 2 and not _is_no_text(texts):
-            lengths[name] = sum(map(len, texts)) / len(texts)
+        given = [value for value in columns[name] if isinstance(value, str) and value.strip()]
+        if len(given) > len(columns[name]) / 2 and not _is_no_text(given):
+            texts[name] = given
+    for pair in PAIRS:
+        if all(name in names and (names[name] in texts or not texts) for name in pair):
+            return [names[name] for name in pair]
+    named = [names[name] for name in TEXTS if names.get(name) in texts]
+    if first := next((name for name in named if not _are_words(texts[name])), None):
+        return [first]
+    long = {name: given for name, given in texts.items() if not _are_words(given)} or texts
     # A word of the name counts as much as texts that are twice as long.
-    by_name = {name: length * (2 if words_of(name) & {*TEXTS} else 1) for name, length in lengths.items()}
-    return [max(by_name, key=by_name.__getitem__)] if by_name else []
+    lengths = {
+        name: sum(map(len, given)) / len(given) * (2 if words_of(name) & {*TEXTS} else 1)
+        for name, given in long.items()
+    }
+    best = max(lengths, key=lengths.__getitem__, default=None)
+    if best is None or (named and best in named):
+        best = next(
+            iter(named), next((names[name] for name in TEXTS if name in names and _are_str(columns[names[name]])), None)
+        )
+    return [] if best is None else [best]
+
+
+def _are_str(values: Sequence[Any]) -> bool:
+    return any(isinstance(value, str) and value.strip() for value in values)
+
+
+def _are_words(values: Sequence[str]) -> bool:
+    """Whether values are few words that repeat, as labels are."""
+    return len(values) >= _NUMBERS and len(set(values)) <= len(values) / 5 and not _are_texts(values)
 
 
 _LETTER: Final = rf"[{UNSPACED}\p{{Thai}}]"
@@ -374,17 +484,64 @@ def label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> 
 
 def _label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> str | None:
     names = {name.casefold(): name for name in columns if name not in texts}
-    named = next((names[name] for name in (*LABELS, *LABELS_TOO) if name in names), None)
-    if named is not None:
-        return named
-    suited = with_few_values(columns, names.values())
+    named = [names[name] for name in (*LABELS, *LABELS_TOO) if name in names]
+    if (first := next((name for name in named if not _tells_nothing(columns[name])), None)) is not None:
+        return first
+    suited = with_few_values(columns, [name for name in names.values() if name not in named]) or dict.fromkeys(named, 1)
     suited = {name: count for name, count in suited.items() if not words_of(name) & _NO_LABELS} or suited
     by_word = [name for name in suited if words_of(name) & {*LABELS, *LABELS_TOO}]
     if by_word:
         return min(
             by_word, key=lambda name: min(map([*LABELS, *LABELS_TOO].index, words_of(name) & {*LABELS, *LABELS_TOO}))
         )
-    return min(reversed(list(suited)), key=suited.__getitem__) if suited else None
+    return _told(columns, texts, suited) if suited else None
+
+
+def _tells_nothing(values: Sequence[Any]) -> bool:
+    """Whether values are all the same, or texts of which each is another one."""
+    given = [_text(value) for value in values if value not in (None, "")]
+    return len(given) >= _NUMBERS and (len(set(given)) == 1 or (len(set(given)) == len(given) and _are_texts(given)))
+
+
+#: Rows, and characters of each, by which it is judged how well texts tell labels; and the number of features.
+_TOLD_ROWS, _TOLD_CHARACTERS, _FEATURES = 1_000, 300, 1 << 13
+
+
+def _told(columns: Mapping[str, Sequence[Any]], texts: Sequence[str], suited: Mapping[str, int]) -> str:
+    """Of columns with few values the one with the fewest, of equal ones the last; or one that the texts tell better:
+    whose agreement with a prediction by naive Bayes on three characters, from the other half of the rows, is higher by
+    two standard errors of agreement by chance."""
+    fewest = min(reversed(list(suited)), key=suited.__getitem__)
+    rows = range(0, len(columns[fewest]), max(1, len(columns[fewest]) // _TOLD_ROWS))
+    if len(suited) < 2 or len(rows) < 2 * _NUMBERS or not texts:
+        return fewest
+    counts = np.zeros((len(rows), _FEATURES), dtype=np.float32)
+    for index, row in enumerate(rows):
+        text = f" {' '.join(str(columns[name][row] or '') for name in texts)} "[:_TOLD_CHARACTERS].casefold().encode()
+        for place in range(len(text) - 4):
+            counts[index, zlib.crc32(text[place : place + 5]) % _FEATURES] = 1
+    agreements = {name: _agreement(counts, [_text(columns[name][row]) for row in rows]) for name in suited}
+    best = max(agreements, key=agreements.__getitem__)
+    return best if agreements[best] - agreements[fewest] > 2 / math.sqrt(len(rows)) else fewest
+
+
+def _agreement(counts: np.ndarray, values: Sequence[str]) -> float:
+    """Cohen's kappa between values and their predictions from the other half of the rows.
+
+    Args:
+        counts: (N, D) features.
+    """
+    names, numbers = np.unique(values, return_inverse=True)
+    predicted = np.zeros(len(values), dtype=int)
+    for half in (0, 1):
+        of_class = np.ones((len(names), counts.shape[1]), dtype=np.float32)
+        np.add.at(of_class, numbers[half::2], counts[half::2])
+        prior = np.log(np.bincount(numbers[half::2], minlength=len(names)) + 1)
+        weights = np.log(of_class / of_class.sum(1, keepdims=True))
+        predicted[1 - half :: 2] = (counts[1 - half :: 2] @ weights.T + prior).argmax(1)
+    share = np.bincount(numbers, minlength=len(names)) / len(values)
+    chance = float(share @ np.bincount(predicted, minlength=len(names)) / len(values))
+    return (float((predicted == numbers).mean()) - chance) / max(1 - chance, 1e-9)
 
 
 def flags_of(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> list[str]:
