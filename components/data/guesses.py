@@ -190,8 +190,8 @@ def text_column(rows: Rows, *, like: str | None) -> str:
 
 def group_column(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> tuple[str, str] | None:
     """The column of the group, and why, in words: named like a group, with many values and several rows for each; of
-    several the one with the fewest values, whose groups are the largest; a name with another word than `id` comes first.
-    A position, which counts up and begins again in each group, is none."""
+    several the one with the fewest values, whose groups are the largest, but those called `id` alone come last. A
+    position, which counts up and begins again in each group, is none."""
     used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
     candidates = []
     for name in (name for name in columns if name not in used):
@@ -365,7 +365,7 @@ def _numbered(columns: Mapping[str, Sequence[Any]]) -> list[str]:
     letters, at least three."""
     series: dict[str, dict[str, str]] = {}
     for name, values in columns.items():
-        ends = re.fullmatch(r"(.*?)[ _.-]?(\d|(?<![a-z])[a-z]|(?<=[a-z])[A-Z]|[A-Z])", name)
+        ends = re.fullmatch(r"(.*?)[ _.-]?(\d|[A-Za-z])", name)
         if ends is not None and all(value is None or isinstance(value, str | int | float) for value in values):
             series.setdefault(ends[1], {})[ends[2].lower()] = name
     for stem, names in series.items():
@@ -380,13 +380,15 @@ def _numbered(columns: Mapping[str, Sequence[Any]]) -> list[str]:
 def _answer_in(values: Sequence[str], rows: Sequence[Sequence[Any]]) -> str | None:
     """How values name one of the choices of their row, as `data.tasks.<name>.answer`; None if they do not."""
     given = [(value.removesuffix(".0"), row) for value, row in zip(values, rows, strict=True) if value]
+    if given and all(value in map(_text, row) for value, row in given):
+        return "text"
     if given and all(re.fullmatch(r"[A-Za-z]", value) and ord(value.upper()) - 65 < len(row) for value, row in given):
         return "letter"
     if given and all(value.isdecimal() and int(value) <= len(row) for value, row in given):
         if any(value == "0" for value, _ in given):
             return "from_zero" if all(int(value) < len(row) for value, row in given) else None
         return "from_one"
-    return "text" if given and all(value in map(_text, row) for value, row in given) else None
+    return None
 
 
 def texts_of(columns: Mapping[str, Sequence[Any]], label: str | None) -> list[str]:

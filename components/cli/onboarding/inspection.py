@@ -1,6 +1,8 @@
 """What is in labelled data: sizes, balance, lengths, duplicates, conflicts, leakage between splits; and the language,
 guessed from the script and frequent words."""
 
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +35,7 @@ class Facts:
         conflicts: different texts of train that have several labels.
         overlap: split -> rows that are also in a later split.
         empty: rows without text, which are dropped.
+        language, script: of the texts; code, or `UNKNOWN`, and name.
         unlabelled: rows without a label, which are left out.
         alike: labels that differ in upper and lower case only.
         telling: (token, rows of train with it, label) of tokens that occur with one label only, in many of its rows.
@@ -49,6 +52,7 @@ class Facts:
     overlap: dict[str, int]
     empty: int
     language: str
+    script: str = ""
     unlabelled: int = 0
     alike: tuple[str, ...] = ()
     telling: tuple[tuple[str, int, str], ...] = ()
@@ -78,7 +82,8 @@ class Facts:
                 lines.append(
                     f"unbalanced: {len(rare)} label(s) have less than a tenth of the rows of {next(iter(self.classes))}"
                 )
-        lines.append(f"language {self.language}; {self.median} characters a text, 5% have more than {self.long}")
+        language = self.language if self.language != UNKNOWN else f"not recognised, {self.script} script (--language)"
+        lines.append(f"language {language}; {self.median} characters a text, 5% have more than {self.long}")
         if self.kind == "classification" and len(self.classes) > 2 and all(name.isdigit() for name in self.classes):
             lines.append("the labels are numbers; if they are grades to be predicted as such: --kind regression")
         if self.alike:
@@ -150,6 +155,7 @@ def facts_of(kind: str, fields: Sequence[Fields], targets: Sequence[Sequence[flo
         overlap={},
         empty=0,
         language=language_of(texts),
+        script=script_of(texts),
         alike=tuple(label for label in labels if folded[label.casefold()] > 1),
         telling=_telling(fields, targets, labels) if kind == "classification" else (),
     )
@@ -197,16 +203,36 @@ SCRIPTS: Final = {
     "el": (0x0370, 0x03FF),
     "ko": (0xAC00, 0xD7AF),
 }
-#: Frequent words of languages in Latin script.
+#: Frequent words of languages in Latin script; long texts of the language have one of the first two.
 STOPWORDS: Final = {
-    "en": {"the", "of", "and", "is", "to", "in", "what", "a", "that", "it", "you", "for"},
-    "de": {"der", "die", "und", "das", "ist", "nicht", "ein", "ich", "mit", "zu"},
-    "fr": {"le", "la", "les", "et", "des", "est", "une", "pas", "que", "dans"},
-    "es": {"el", "los", "las", "y", "es", "una", "que", "por", "con", "del"},
-    "it": {"il", "che", "di", "gli", "una", "per", "non", "con", "della", "sono"},
-    "pt": {"o", "os", "um", "uma", "que", "não", "com", "para", "do", "da"},
-    "nl": {"het", "een", "van", "en", "niet", "dat", "ik", "op", "met", "zijn"},
+    "en": ("the", "and", "of", "is", "to", "in", "what", "a", "that", "it", "you", "for", "i", "my", "was", "this"),
+    "de": ("und", "nicht", "der", "die", "das", "ist", "ein", "ich", "mit", "zu", "es", "den", "eine", "wir"),
+    "fr": ("les", "des", "le", "la", "et", "est", "une", "pas", "que", "dans", "je", "un", "pour", "du", "de"),
+    "es": ("los", "y", "el", "las", "es", "una", "que", "por", "con", "del", "la", "no", "un", "de", "en"),
+    "it": ("che", "il", "di", "gli", "una", "per", "non", "con", "della", "sono", "la", "un", "e", "ho"),
+    "pt": ("n\u00e3o", "uma", "o", "os", "um", "que", "com", "para", "do", "da", "e", "a", "de", "eu"),
+    "nl": ("het", "niet", "een", "van", "en", "dat", "ik", "op", "met", "zijn", "de", "is", "voor"),
 }
+#: Language -> letters beyond ASCII of its alphabet; of Russian and Arabic all letters.
+_ALPHABETS: Final = {
+    "en": "\u00e9\u00ef\u00f1",
+    "de": "\u00e4\u00f6\u00fc\u00df",
+    "fr": "\u00e0\u00e2\u00e6\u00e7\u00e9\u00e8\u00ea\u00eb\u00ee\u00ef\u00f4\u0153\u00f9\u00fb\u00fc\u00ff",
+    "es": "\u00e1\u00e9\u00ed\u00f1\u00f3\u00fa\u00fc\u00aa\u00ba",
+    "it": "\u00e0\u00e8\u00e9\u00ec\u00ed\u00ee\u00f2\u00f9\u00fa",
+    "pt": "\u00e1\u00e2\u00e3\u00e0\u00e7\u00e9\u00ea\u00ed\u00f3\u00f4\u00f5\u00fa\u00fc\u00aa\u00ba",
+    "nl": "\u00e9\u00eb\u00ef\u00f6\u00fc\u00e8",
+    "ru": "".join(map(chr, range(0x430, 0x450))) + "\u0451",
+    "ar": "".join(map(chr, range(0x621, 0x64B))),
+}
+#: Language -> one of these is in each long text of it, unlike texts of others in its script.
+_TELLING: Final = {"ru": ("\u044b",), "hi": ("\u0939\u0948", "\u092e\u0947\u0902", "\u0914\u0930")}
+#: Code for a language that is none of those that are told apart (ISO 639-2, undetermined).
+UNKNOWN: Final = "und"
+#: Share of letters that are in no alphabet of the language, and of frequent words, at which it is another one; letters
+#: and words of a long text.
+_OTHERS, _FREQUENT = 0.01, 0.05
+_LONG_LETTERS, _LONG_WORDS = 200, 50
 #: Texts and characters that the language is guessed from.
 _TEXTS, _CHARACTERS = 400, 40_000
 #: Share of the letters from which a text is in a script, and of kana from which Han is Japanese.
@@ -215,18 +241,42 @@ KANA: Final = 0.05
 
 
 def language_of(texts: Sequence[str]) -> str:
-    """The language by script, and in Latin script by frequent words; `en` if nothing tells.
+    """The language by script, its alphabet and frequent words; `UNKNOWN` if the texts are in none of those that are
+    told apart, and `en` if they are too short to tell.
 
     Han with kana is Japanese.
     """
-    sample = " ".join(texts[:: max(1, len(texts) // _TEXTS)])[:_CHARACTERS]
-    letters = [ord(character) for character in sample if character.isalpha() or "\u0e00" <= character <= "\u0e7f"]
-    counts = {code: sum(first <= letter <= last for letter in letters) for code, (first, last) in SCRIPTS.items()}
+    sample = " ".join(texts[:: max(1, len(texts) // _TEXTS)])[:_CHARACTERS].casefold()
+    letters = [character for character in sample if character.isalpha() or "\u0e00" <= character <= "\u0e7f"]
+    counts = {code: sum(first <= ord(each) <= last for each in letters) for code, (first, last) in SCRIPTS.items()}
     best = max(counts, key=counts.__getitem__)
     if counts["ja"] > KANA * len(letters) and counts["ja"] + counts["zh"] > SHARE * len(letters):
         return "ja"
     if counts[best] > SHARE * len(letters):
-        return best
-    words = Counter(sample.casefold().split())
-    scores = {code: sum(words[word] for word in frequent) for code, frequent in STOPWORDS.items()}
-    return max(scores, key=scores.__getitem__) if any(scores.values()) else "en"
+        return best if _is_written(letters, best) and _is_told(sample, letters, _TELLING.get(best, ("",))) else UNKNOWN
+    words = re.findall(r"[^\W\d_]+", sample)
+    scores = {code: sum(map(words.count, frequent)) for code, frequent in STOPWORDS.items()}
+    ordered = sorted(scores, key=scores.__getitem__, reverse=True)
+    for code in (code for code in ordered if scores[code] and _is_written(letters, code)):
+        usual = scores[code] >= _FREQUENT * len(words) and not {*STOPWORDS[code][:2]}.isdisjoint(words)
+        if len(words) < _LONG_WORDS or usual:
+            return code
+    return UNKNOWN if len(words) >= _LONG_WORDS or not _is_written(letters, "en") else "en"
+
+
+def _is_written(letters: Sequence[str], code: str) -> bool:
+    """Whether nearly all letters beyond ASCII are in the alphabet of a language."""
+    beyond = [letter for letter in letters if not letter.isascii()]
+    others = [letter for letter in beyond if letter not in _ALPHABETS.get(code, beyond)]
+    return len(others) <= _OTHERS * len(letters)
+
+
+def _is_told(sample: str, letters: Sequence[str], parts: Sequence[str]) -> bool:
+    return len(letters) < _LONG_LETTERS or any(part in sample for part in parts)
+
+
+def script_of(texts: Sequence[str]) -> str:
+    """The script of most letters, such as `Latin`."""
+    letters = [letter for letter in "".join(texts[:_TEXTS])[:_CHARACTERS] if letter.isalpha()]
+    names = Counter(unicodedata.name(letter, "unknown").split()[0] for letter in letters)
+    return names.most_common(1)[0][0].capitalize() if names else "no"
