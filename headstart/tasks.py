@@ -31,12 +31,14 @@ from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.records import (
     are_thousands,
+    are_vectors,
     flag_of,
     is_no_number,
     label_text,
     labels_in,
     merged_numbers,
     number_of,
+    positions_in,
     split_labels,
 )
 from headstart.tables import INPUT, Data, InputError, Table, parsed, read_table
@@ -338,6 +340,8 @@ def _single(labels: Sequence[Any]) -> list[Any]:
 def _separated(labels: Sequence[Any]) -> list[Any]:
     """Several labels in one text as a list; other values as they are."""
     listed = [labels_in(value) for value in labels]
+    if are_vectors(labels):
+        return list(map(positions_in, labels))
     separator = separator_of(labels) or ","
     return [
         several

@@ -14,11 +14,13 @@ from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, labels_file
 from components.data.tasks.reading.records import (
     READERS,
+    are_vectors,
     flag_of,
     label_text,
     labels_in,
     layout_of,
     merged_numbers,
+    positions_in,
     split_labels,
 )
 from components.settings.detection import exists
@@ -79,6 +81,7 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
     text are left out.
     """
     rows: list[FileRow] = []
+    given: list[Sequence[Any]] = []
     # One column of labels, or one column of 0 and 1 for each label.
     flags = source.labels if source.kind == "multilabel" else None
     columns = [*text_columns(source), *([source.label] if flags is None else flags)]
@@ -92,14 +95,20 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
                 where = f"{path}, row {number}"
                 fields = tuple(scalar(value, where) for value in values[:texts])
                 if all(field.strip() for field in fields):
-                    rows.append(FileRow(split, path, number, fields, labels_of(values[texts:], source, where)))
+                    rows.append(FileRow(split, path, number, fields, None))
+                    given.append(values[texts:])
+    vectors = source.kind == "multilabel" and flags is None and are_vectors(values[0] for values in given)
+    for index, (row, values) in enumerate(zip(rows, given, strict=True)):
+        at = positions_in(values[0]) if vectors else None
+        labels = labels_of(values, source, f"{row.path}, row {row.number}") if at is None else tuple(sorted(at))
+        rows[index] = replace(row, labels=labels)
     same = merged_numbers(name for row in rows for name in row.labels or ()) if flags is None else {}
     if same:
         merged = [None if row.labels is None else tuple(same.get(name, name) for name in row.labels) for row in rows]
         rows = [replace(row, labels=labels) for row, labels in zip(rows, merged, strict=True)]
     answers = answers_beside(task, source) if "train" in splits else {}
-    given = {digest: tuple(entry["after"]) for digest, entry in answers.items()}
-    rows = [replace(row, labels=given.get(row.digest, row.labels)) if row.split == "train" else row for row in rows]
+    after = {digest: tuple(entry["after"]) for digest, entry in answers.items()}
+    rows = [replace(row, labels=after.get(row.digest, row.labels)) if row.split == "train" else row for row in rows]
     for digest in {row.digest for row in rows if row.split == "train"}:
         answers.pop(digest, None)
     file = labels_file(task, source)

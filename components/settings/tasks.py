@@ -148,8 +148,8 @@ class TaskSource(Section):
     context: Column = "context"
     #: Column of the answers: questions. {"text": [...], "answer_start": [...]}, or a list of objects as in SQuAD.
     answers: Column = "answers"
-    #: Answers that are not at their given offset in the context: refuse the data; move them to the nearest occurrence,
-    #: dropping answers without one; or drop the questions.
+    #: Answers that are not at their given offset in the context: refuse the data if more than 5% of the questions have
+    #: some, and move fewer; move them to the nearest occurrence, dropping answers without one; or drop the questions.
     wrong_spans: Literal["refuse", "move", "drop"] = "refuse"
     #: Choice: one column per choice, or one column that holds a list.
     choices: Annotated[list[Column], Field(min_length=2)] | Column = "choices"

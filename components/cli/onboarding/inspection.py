@@ -12,6 +12,7 @@ import numpy as np
 
 from components.data.formats.textkey import text_key
 from components.data.tasks.data import Fields
+from components.data.tasks.examples import NOTICES
 from components.data.tasks.kinds import find_kind
 from components.settings.tasks import SPLITS, TaskSource
 
@@ -19,6 +20,8 @@ from components.settings.tasks import SPLITS, TaskSource
 WHOLE = 0.95
 #: Labels that may mean that there is none.
 _MARKS = frozenset(("na", "n/a", "nan", "null", "-", "?"))
+#: Counts of the reader that are said as `examples` says them.
+_NOTED = ("dev_rows_with_unseen_label", "test_rows_with_unseen_label", "wrong_spans")
 #: Listed classes.
 _LISTED = 8
 
@@ -38,6 +41,7 @@ class Facts:
         language, script: of the texts; code, or `UNKNOWN`, and name.
         unlabelled: rows without a label, which are left out.
         alike: labels that differ in upper and lower case only.
+        noted: (number, what) of rows of any split that are not as they should be.
         telling: (token, rows of train with it, label) of tokens that occur with one label only, in many of its rows.
     """
 
@@ -56,6 +60,7 @@ class Facts:
     unlabelled: int = 0
     alike: tuple[str, ...] = ()
     telling: tuple[tuple[str, int, str], ...] = ()
+    noted: tuple[tuple[int, str], ...] = ()
 
     def _sizes(self) -> str:
         sizes = [f"{self.rows.get('train', 0):,} rows to learn from"]
@@ -100,6 +105,7 @@ class Facts:
                 f"the token {token!r} occurs in {count:,} rows, all of them {label!r}; is it part of the label?"
             )
         problems = [
+            *self.noted,
             (self.empty, "row(s) have no text; they are dropped"),
             (self.unlabelled, "row(s) have no label and are left out; those of train are used as unlabelled text"),
             (self.duplicates, "row(s) of train repeat an earlier text"),
@@ -129,6 +135,7 @@ def inspect(name: str, source: TaskSource) -> Facts:
         overlap={split: examples.counts.get(f"{split}_rows_in_later_splits", 0) for split in SPLITS[:2]},
         empty=sum(examples.counts.get(f"{split}_rows_empty", 0) for split in SPLITS),
         unlabelled=sum(examples.counts.get(f"{split}_rows_without_label", 0) for split in SPLITS),
+        noted=tuple((examples.counts[name], NOTICES[name][0]) for name in _NOTED if examples.counts.get(name)),
     )
 
 

@@ -306,7 +306,7 @@ def _items(
     """The rows of a split, with their labels by name."""
     for row, (fields, target) in enumerate(zip(split.fields, split.targets, strict=True)):
         if labels:
-            names = tuple(labels[int(index)] if index >= 0 else str(source.outside) for index in target)
+            names = tuple(labels[int(index)] if index >= 0 else source.outside or "unseen" for index in target)
         elif source.kind == "questions":
             names = ("answerable" if len(target) else "unanswerable",)
         elif source.kind in _NUMBERS:

@@ -53,14 +53,12 @@ def answers_of(entries: list[Any], where: str) -> tuple[tuple[int, str], ...]:
     """(first character, text) of each distinct answer, in order.
 
     Raises:
-        DataError: an answer has no text or answer_start, or its text is empty.
+        DataError: an answer has no text or answer_start.
     """
     result = dict.fromkeys(
         (_member(entry, "answer_start", int, f"{where}, an answer"), _member(entry, "text", str, f"{where}, an answer"))
         for entry in entries
     )
-    if any(not text.strip() for _, text in result):
-        raise DataError(f"{where}: an answer is empty; mark the question is_impossible, or remove the answer")
     return tuple(result)
 
 

@@ -13,6 +13,8 @@ from scipy import sparse
 
 from components.data.scoring.base import Floats, Inputs, Scoring, Vectors, columns, f1, macro, matrix_of, numbers, ratio
 
+#: Targets of rows of test of no class, and with a label that train lacks: every answer to them is wrong.
+NO_CLASS, UNSEEN = -1, -2
 #: H, levels of the logit of a confidence between -8 and 24.
 LEVELS = 640
 
@@ -25,9 +27,9 @@ class Classification(Scoring):
     calibration bin. The confidence is the probability of the predicted class; bins have equal width and include their
     upper edge (Guo et al. 2017, section 2).
 
-    Rows with the target -1 belong to no class and do not enter these sums. With `outside`, 2 H sums follow: the rows
-    inside and outside of the classes by level of confidence. `outside_auroc` is the share of pairs of an inside and an
-    outside row in which the inside row has the higher confidence (Hendrycks and Gimpel 2017); ties count one half.
+    Rows with the target `NO_CLASS` do not enter these sums. With `outside`, 2 H sums follow: the rows inside and
+    outside of the classes by level of confidence. `outside_auroc` is the share of pairs of an inside and an outside
+    row in which the inside row has the higher confidence (Hendrycks and Gimpel 2017); ties count one half.
     """
 
     labels: Sequence[str]
@@ -42,7 +44,7 @@ class Classification(Scoring):
         return ("macro_f1", "accuracy", "micro_f1", "mcc", "ece", *(["outside_auroc"] if self.outside else []))
 
     def fitting(self, targets: Vectors) -> Scoring:
-        return replace(self, outside=bool((numbers(targets) < 0).any()))
+        return replace(self, outside=bool((numbers(targets) == NO_CLASS).any()))
 
     @property
     def strata(self) -> int:  # type: ignore[override]
@@ -76,9 +78,10 @@ class Classification(Scoring):
         c, b, ones = len(self.labels), self.bins, np.ones(len(labels))
         bins = 3 * c + binned(confidence, b)
         indices = [labels, c + guesses, 2 * c + labels, bins, b + bins, 2 * b + bins]
-        inside = labels >= 0
-        values = [value * inside for value in (correct, ones, ones, ones, confidence, correct)]
-        indices = [np.where(inside, index, 0) for index in indices]
+        inside = labels != NO_CLASS
+        # A row with a label that train lacks is a wrong guess of its class.
+        values = [value * inside for value in (correct, ones, ones * (labels >= 0), ones, confidence, correct)]
+        indices = [np.where(inside, np.maximum(index, 0), 0) for index in indices]
         if self.outside:
             indices.append(3 * (c + b) + np.where(inside, 0, LEVELS) + level(confidence))
             values.append(ones)
@@ -87,16 +90,17 @@ class Classification(Scoring):
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Metrics from sums (..., K), each (...).
 
-        Macro F1 is the mean over the classes that occur in the targets. MCC is Gorodkin's R_K (2004) for C
+        Macro F1 is the mean over the classes of train that occur in the targets. MCC is Gorodkin's R_K (2004) for C
         classes. ECE is sum_b n_b / n |accuracy_b - confidence_b| (Guo et al. 2017, equation 3).
         """
         hits, guesses, truths = self.counts(sums)
         _, confidence, correct = self.bins_of(sums)
-        n = truths.sum(-1)
+        n = guesses.sum(-1)
         right = hits.sum(-1)
+        unseen = n - truths.sum(-1)
         accuracy = ratio(right, n)
         covariance = right * n - (guesses * truths).sum(-1)
-        spread = np.sqrt((n**2 - (guesses**2).sum(-1)) * (n**2 - (truths**2).sum(-1)))
+        spread = np.sqrt((n**2 - (guesses**2).sum(-1)) * (n**2 - (truths**2).sum(-1) - unseen**2))
         metrics = {
             "macro_f1": macro(f1(hits, guesses, truths), truths),
             "accuracy": accuracy,

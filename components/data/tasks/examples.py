@@ -33,6 +33,8 @@ KIND = "examples"
 NOTICES = {
     "train_rows_in_later_splits": ("row(s) of train are also in dev or test", "overlap"),
     "dev_rows_in_later_splits": ("row(s) of dev are also in test", "overlap"),
+    "dev_rows_with_unseen_label": ("row(s) of dev have a label that train lacks, and count as errors", "dev"),
+    "test_rows_with_unseen_label": ("row(s) of test have a label that train lacks, and count as errors", "test"),
     "wrong_spans": ("answer(s) are not at their given position", "wrong_spans"),
     "train_rows_in_groups_of_test": ("row(s) of train are in a group of test, which is not new then", "group"),
 }

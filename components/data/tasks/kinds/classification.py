@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from components.core.errors import DataError
-from components.data.scoring.classification import Classification
+from components.data.scoring.classification import NO_CLASS, UNSEEN, Classification
 from components.data.tasks.data import Examples, Labels, Split
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
@@ -15,7 +15,7 @@ from components.data.tasks.reading.records import (
     read_labelled,
     unlabelled_row,
 )
-from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
+from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of, unseen_labels
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, label_io
 from components.settings.tasks import TaskSource
 
@@ -24,14 +24,14 @@ FEW = 20
 
 
 def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tuple[str, ...] = ("text",)) -> Examples:
-    """Rows of one or more texts with one label; a target is the index of the label in the sorted labels, or -1 for no
-    class.
+    """Rows of one or more texts with one label; a target is the index of the label in the sorted labels, -1 for no
+    class, or `UNSEEN`.
 
     Rows with the label `outside` belong to no class: they are kept in test only, and in no slice.
 
     Raises:
-        DataError: a file is missing or damaged, a text or label is empty (file and line), there is only one class, a
-            label of dev or test does not occur in train (file and line), test has no row with the label `outside`, or
+        DataError: a file is missing or damaged, a text or label is empty (file and line), there is only one class, half
+            of dev or test has labels that train lacks (file and line), test has no row with the label `outside`, or
             as `examples_of`.
     """
     rows: Rows = {}
@@ -73,8 +73,8 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
             raise DataError(
                 f"{source.path}: no row of test has the label {source.outside!r}; check data.tasks.{name}.outside"
             )
-        number[source.outside] = -1
-    refuse_unseen(rows, source, set(number), lambda row: (row.target,))
+        number[source.outside] = NO_CLASS
+    number |= dict.fromkeys(unseen_labels(rows, source, set(number), lambda row: (row.target,), counts), UNSEEN)
     return examples_of(
         name,
         source,

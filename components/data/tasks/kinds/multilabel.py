@@ -14,21 +14,24 @@ from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
     Origin,
     Record,
+    are_vectors,
     filled_all,
     flag_of,
     label_of,
     label_text,
     labels_in,
+    positions_in,
     read_labelled,
     split_labels,
 )
-from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
+from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of, unseen_labels
 from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts, probabilities
 from components.settings.tasks import TaskSource
 
 
 def read_multilabel(name: str, source: TaskSource) -> Examples:
-    """Columns `text` and `label` (a list, or a text with `label_separator`), or `labels`, one column of 0 and 1 each.
+    """Columns `text` and `label` (a list, a vector of 0 and 1, or a text with `label_separator`), or `labels`, one
+    column of 0 and 1 each.
 
     A target holds the indices of the labels, ascending; empty for a text without labels.
 
@@ -39,14 +42,17 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
     rows: Rows = {}
     counts: Counter[str] = Counter()
     columns = source.labels if source.labels is not None else [source.label]
-    for split, record in read_labelled(name, source, [source.text, *columns], counts, texts=1):
+    records = list(read_labelled(name, source, [source.text, *columns], counts, texts=1))
+    vectors = source.labels is None and are_vectors(record.values[1] for _, record in records)
+    for split, record in records:
         fields = filled_all(record, (source.text,), ("text",))
-        rows.setdefault(split, []).append(Row(fields, tuple(sorted(set(_labels(record, source)))), record.origin))
+        names = positions_in(record.values[1]) if vectors else None
+        target = sorted(set(_labels(record, source) if names is None else names))
+        rows.setdefault(split, []).append(Row(fields, tuple(target), record.origin))
     seen = {label for row in rows.get("train", []) for label in row.target}
     if not seen:
         raise DataError(f"{train_of(source)}: no row has a label; check data.tasks.{name}.label")
-    refuse_unseen(rows, source, seen, lambda row: row.target)
-    labels = sorted(seen)
+    labels = sorted(seen | unseen_labels(rows, source, seen, lambda row: row.target, counts))
     number = {label: index for index, label in enumerate(labels)}
     return examples_of(
         name, source, rows, labels=labels, target=lambda row: [number[label] for label in row.target], counts=counts

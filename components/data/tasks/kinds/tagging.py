@@ -30,7 +30,7 @@ from components.data.tasks.reading.records import (
     read_records,
     split_files,
 )
-from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
+from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of, unseen_labels
 from components.data.tasks.task_io import TaskIO, texts
 from components.settings.tasks import AUTO, EMPTY_LINES, MARKS, WHOLE_FILE, TaskSource
 
@@ -59,8 +59,8 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
 
     Raises:
         DataError: a file is missing or damaged, a tag violates the scheme (file and line), the numbers of words and
-            tags differ, a word is empty, a sentence has more than `MOST_WORDS` words, a type or tag of dev or test does
-            not occur in train, or as `examples_of`.
+            tags differ, a word is empty, a sentence has more than `MOST_WORDS` words, types or tags of half of
+            the sentences of dev or test do not occur in train, or as `examples_of`.
     """
     rows: Rows = {}
     counts: Counter[str] = Counter()
@@ -82,7 +82,11 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
             f"{'only one tag' if source.scheme == 'none' else 'no span'}; check data.tasks.{name}.tags"
         )
     kinds = {str(kind) for kind in seen}
-    refuse_unseen(rows, source, kinds, lambda row: [str(kind) for tag in row.target if (kind := _kind(tag, source))])
+
+    def kinds_in(row: Row) -> list[str]:
+        return [str(kind) for tag in row.target if (kind := _kind(tag, source))]
+
+    kinds |= unseen_labels(rows, source, kinds, kinds_in, counts)
     labels = sorted(kinds) if source.scheme == "none" else inventory(kinds, "bio")
     number = {label: index for index, label in enumerate(labels)}
     return examples_of(

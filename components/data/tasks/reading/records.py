@@ -346,6 +346,28 @@ def labels_in(value: Any) -> list[Any] | None:
     return None
 
 
+def are_vectors(values: Iterable[Any]) -> bool:
+    """Whether labels are vectors of 0 and 1 of the same length, one number for each label. Names of labels beside
+    them are answers of people."""
+    lists = [labels for value in values if not _are_names(value) and (labels := labels_in(value)) is not None]
+    lengths = {len(labels) for labels in lists}
+    return len(lists) > 1 and len(lengths) == 1 and not lengths & {0, 1} and all(map(_is_vector, lists))
+
+
+def positions_in(value: Any) -> list[str] | None:
+    """The labels of a vector of 0 and 1, called by their positions from 0; None for another value."""
+    labels = None if _are_names(value) else labels_in(value)
+    return None if labels is None else [str(index) for index, flag in enumerate(labels) if flag_of(flag)]
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(item, str) for item in value)
+
+
+def _is_vector(labels: Sequence[Any]) -> bool:
+    return all(str(label) in ("0", "1", "0.0", "1.0", "False", "True") for label in labels)
+
+
 def split_labels(text: str, separator: str) -> list[str]:
     """The parts of a text between separators, without white space. The separators `|` and `><` may also enclose the
     text: `|a|b|`, `<a><b>`."""

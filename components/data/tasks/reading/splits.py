@@ -1,6 +1,7 @@
 """Builds the splits of a task of any kind from validated rows: unique ids, dev split, overlap between splits."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -140,19 +141,30 @@ def _id(origin: Origin) -> str:
     return origin.id if origin.id is not None else f"{Path(origin.position.path).name}:{origin.position.line}"
 
 
-def refuse_unseen(rows: Rows, source: TaskSource, seen: Set[str], names: Callable[[Row], Sequence[str]]) -> None:
-    """Check that every label of dev and test occurs in train.
+def unseen_labels(
+    rows: Rows, source: TaskSource, seen: Set[str], names: Callable[[Row], Sequence[str]], counts: Counter[str]
+) -> set[str]:
+    """The labels of dev and test that train lacks. Their rows are counted; every answer to them is wrong.
 
     Raises:
-        DataError: a label of dev or test does not occur in train (file and line).
+        DataError: at least half of the rows of a split have such labels, so train or the column is another one (file
+            and line).
     """
+    unseen: set[str] = set()
     train = " + ".join(source.files("train"))
-    for row in (row for split in ("dev", "test") for row in rows.get(split, [])):
-        if unseen := [name for name in names(row) if name not in seen]:
+    for split in ("dev", "test"):
+        lacking = [(row, {*names(row)} - seen) for row in rows.get(split, [])]
+        lacking = [(row, labels) for row, labels in lacking if labels]
+        if lacking and 2 * len(lacking) >= len(rows[split]):
+            row, labels = lacking[0]
             raise DataError(
-                f"{row.origin}: label {unseen[0]!r} does not occur in {train}; correct it, or add examples of it to "
+                f"{row.origin}: label {min(labels)!r} does not occur in {train}; correct it, or add examples of it to "
                 f"{train}"
             )
+        if lacking:
+            counts[f"{split}_rows_with_unseen_label"] = len(lacking)
+            unseen |= set().union(*(labels for _, labels in lacking))
+    return unseen
 
 
 def _refuse_twin_ids(rows: Rows) -> None:
