@@ -63,11 +63,13 @@ class PredictFlags:
 @app.command()
 @flags
 def predict(options: PredictFlags) -> None:
-    """Predict every row of a file (csv, tsv, jsonl, parquet, or txt: a text a line) with the champion.
+    """Predict every row of a file (csv, tsv, jsonl, parquet, or txt: a text a line), or of a folder that `fit` reads,
+    with the champion.
 
     The input has the columns of the labelled data, or `text`; --column names others. OUTPUT without a suffix is a
     folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a kill the same command
     continues with the first part that is missing."""
+    from components.cli.onboarding.splits import split_files
     from components.core.artifacts import partial_path
     from components.core.errors import ConfigError
     from components.core.progress import Progress
@@ -80,7 +82,9 @@ def predict(options: PredictFlags) -> None:
     from components.serving.parts import LoadableModel, PartOptions, predict_parts
     from components.settings.loading import load_params
 
-    error, output = options.error, options.output
+    error, output, source = options.error, options.output, options.source
+    if output.name in ("", ".."):
+        raise ConfigError(f"{output}: is a folder; name a file, such as {output / 'predictions.csv'}")
     if options.form and error is not None:
         raise ConfigError(f"--error adds columns, which {options.form} has no place for; leave out one of them")
     settings, columns = load_params(options.params), named_columns(options.column)
@@ -98,8 +102,11 @@ def predict(options: PredictFlags) -> None:
         log = partial(logged, task=name, settings=settings.drift, folder=traffic_folder().absolute())
         threshold = None if error is None else threshold_of(bundle, error, what=version.label)
         load = Loader(bundle, version, log, options.int8, threshold)
+        if source.is_dir() and not options.form:
+            source, *others = split_files(source).values()
+            print(f"{source} is predicted" + "".join(f", without {path.name}" for path in others), file=sys.stderr)
         if not options.form and (data := settings.data.tasks.get(name)) is not None:
-            columns = columns_of_data(options.source, kind=load.kind, source=data) | columns
+            columns = columns_of_data(source, kind=load.kind, source=data) | columns
 
         def started(rows: int, done: int, parts: int) -> Callable[[int], None]:
             if done:
@@ -116,7 +123,7 @@ def predict(options: PredictFlags) -> None:
             started=started,
         )
         run = partial(predict_annotations, form=options.form) if options.form else predict_parts
-        done = run(options.source, output, model=model, options=part_options)
+        done = run(source, output, model=model, options=part_options)
     print(f"{output}: {done.rows} rows" + (f", {done.empty} without input" if done.empty else ""))
     if done.rejected:
         print(f"{rejects}: {done.rejected} rejected rows")

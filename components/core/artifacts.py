@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from components.core.errors import ArtifactError, SchemaError
+from components.core.errors import ArtifactError, SchemaError, why_not
 
 MANIFEST = "manifest.json"
 #: Version of the format of an output and of a registered model, raised when present code cannot read earlier ones.
@@ -411,7 +411,7 @@ def is_intact(path: Path, *, kind: str | None = None, digest: str | None = None)
 def unwritable(path: Path, error: OSError) -> ArtifactError:
     """The error about an output that cannot be written."""
     return ArtifactError(
-        f"{error.filename or path}: cannot be written ({error.strerror}); free space or choose another location"
+        f"{error.filename or path}: cannot be written ({why_not(error)}); free space or choose another location"
     )
 
 

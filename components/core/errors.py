@@ -8,6 +8,7 @@ transient error. Any other exception is a defect of Headstart and keeps its trac
 import difflib
 import errno
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -131,14 +132,24 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(choices) or 'none'}"
 
 
+#: A full disk, an exhausted quota, and a limit of the size of a file.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def why_not(error: OSError) -> str:
+    """The reason of an error of the operating system; of a folder that is not copied, that of its first file."""
+    if isinstance(error, shutil.Error) and isinstance(error.args[0], list):
+        return str(error.args[0][0][2])
+    return error.strerror or str(error)
+
+
 def disk_full(error: BaseException) -> DiskSpaceError | None:
     """The error of a full disk or an exhausted quota that is the cause of `error`; None if it has other causes."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(cause, shutil.Error) or (isinstance(cause, OSError) and cause.errno in _FULL):
             where = f"{cause.filename}: " if cause.filename else ""
-            why = os.strerror(cause.errno)
-            return DiskSpaceError(f"{where}{why}; `headstart gc` lists what can be deleted; then run this again")
+            return DiskSpaceError(f"{where}{why_not(cause)}; `headstart gc` lists what can be deleted; then run this again")
         cause = cause.__cause__ or cause.__context__
     return None
 

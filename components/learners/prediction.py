@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from components.core.errors import ConfigError, DataError, nearest
+from components.data.formats.plain import files_at
 from components.data.formats.rows import Rejected, Row, Rows, open_rows
 from components.data.formats.stored import Span, open_stored
 from components.data.tasks.data import Answer, Fields
@@ -110,10 +111,16 @@ def check_files(source: Path, output: Path, *, task_io: TaskIO, columns: Mapping
         raise DataError(f"{output}: is written in no format {output.suffix or '(no suffix)'!r}; known: {suffixes}")
     if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
         raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")
-    if not source.is_file():
+    files = source_files(source)
+    if not all(map(Path.is_file, files)):
         raise DataError(f"{source}: does not exist")
-    if source.stat().st_size == 0:
+    if not any(file.stat().st_size for file in files):
         raise DataError(f"{source}: is empty")
+
+
+def source_files(source: Path) -> list[Path]:
+    """The files of an input: a file, FILE#MEMBER, a folder or a pattern."""
+    return files_at(Path(str(source).partition("#")[0]))
 
 
 def all_rejected(source: Path, first: str) -> DataError:

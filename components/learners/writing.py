@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.core.artifacts import partial_path
-from components.core.errors import DataError
+from components.core.errors import DataError, why_not
 from components.data.formats.delimited import escaped, row_writer
 from components.data.formats.rows import Row
 from components.data.tasks.task_io import TaskIO, Value
@@ -90,7 +90,12 @@ def open_output(
                 with write_errors(path):
                     write(rows)
 
-            yield write_rows
+            try:
+                yield write_rows
+            except BaseException:
+                with suppress(OSError):  # on a full disk, closing fails again
+                    stack.close()
+                raise
             with write_errors(path):
                 stack.close()
         with write_errors(path):
@@ -103,8 +108,7 @@ def write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or error
-        raise DataError(f"{path}: cannot be written ({reason}); free space or choose another path") from error
+        raise DataError(f"{path}: cannot be written ({why_not(error)}); free space or choose another path") from error
     except _FormatError as error:
         raise DataError(f"{path}: {error}; write .jsonl instead") from error
 

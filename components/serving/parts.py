@@ -36,6 +36,7 @@ from components.learners.prediction import (
     check_files,
     predict_table,
     schema_of,
+    source_files,
 )
 from components.learners.writing import WRITTEN, Rejects, write_errors
 from components.settings.cluster import ClusterSettings
@@ -331,8 +332,8 @@ def _owned(work: Path, output: Path) -> Iterator[None]:
 
 
 def _key(source: Path, output: Path, model: LoadableModel, options: PartOptions) -> str:
-    state = source.stat()
-    content = [str(source.resolve()), state.st_size, state.st_mtime_ns, model.identity, output.suffix]
+    states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in source_files(source)]
+    content = [str(source.resolve()), states, model.identity, output.suffix]
     content += [dict(options.columns), options.rejects is None, options.part_bytes, options.part_rows]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

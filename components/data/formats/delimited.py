@@ -385,19 +385,29 @@ def _fitted(fields: list[str] | str, width: int, line: int, text: str) -> list[s
     return Bad(line, f"{len(fields)} field(s) instead of {width}", text.split("\n", 1)[0])
 
 
-#: The beginning of a text that a spreadsheet takes for a formula, after any apostrophes; numbers are
-#: none. Also in full-width characters; tabs and line ends are removed before it.
-_FORMULA: Final = re.compile(r"'*(?![+-]?\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?%?\Z)[=+\-@\t\r\n＝＋－＠]")
+#: White space and characters without a form.
+_UNSEEN: Final = r"[\s\x00-\x1f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+#: The beginning of a text that a spreadsheet takes for a formula, after any apostrophes and invisible characters; numbers
+#: are none. Also in full-width characters; tabs and line ends are removed before it.
+_FORMULA: Final = re.compile(
+    rf"'*(?![+-]?\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?%?\Z)(?:[\t\r\n]|{_UNSEEN}*[=+\-@＝＋－＠])"
+)
+#: The same after a semicolon, which separates cells where a comma is the decimal point; a smile (`;-)`) is none.
+_AFTER_SEMICOLON: Final = re.compile(rf"(;{_UNSEEN}*)('*)(?=[=+\-@＝＋－＠][\w(\"'=+\-@])")
 
 
 def escaped(value: Any) -> Any:
-    """The cell of a value: a text that a spreadsheet would take for a formula begins with an apostrophe."""
-    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+    """The cell of a value: what a spreadsheet would take for a formula begins with an apostrophe."""
+    if not isinstance(value, str):
+        return value
+    value = _AFTER_SEMICOLON.sub(r"\1'\2", value)
+    return f"'{value}" if _FORMULA.match(value) else value
 
 
 def restored(cell: str) -> str:
     """The text of a cell that `escaped` has made."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell, 1) else cell
+    cell = cell[1:] if cell.startswith("'") and _FORMULA.match(cell, 1) else cell
+    return _AFTER_SEMICOLON.sub(lambda match: match[1] + match[2][1:], cell) if ";" in cell else cell
 
 
 def row_writer(file: Any, **dialect: Any) -> Callable[[Iterable[Any]], None]:

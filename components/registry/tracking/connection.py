@@ -2,10 +2,11 @@
 
 import os
 import socket
+import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -22,6 +23,8 @@ from components.settings.registry import SQLITE
 PORTS: Final = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 #: Timeout in seconds of the health check.
 PROBE_SECONDS: Final = 5.0
+#: Size from which a database is not read whole at each connection.
+CHECKED_BYTES: Final = 64_000_000
 #: Errors of botocore about a store that does not answer, by name: only `components.cluster.storage` imports it.
 UNANSWERED: Final = ("botocore.exceptions.ConnectionError", "botocore.exceptions.HTTPClientError")
 #: Maximum characters of an MLflow message in an error; some messages end with the server's traceback.
@@ -66,6 +69,11 @@ def probe(uri: str) -> None:
             raise RegistryError(f"{where}: {path} cannot be used ({error.strerror})") from None
         if head not in (b"", b"SQLite format 3\0"):
             raise RegistryError(f"{where}: {path} is not a SQLite database; move it, or set another file")
+        if head and (damage := _damage(path)):
+            raise RegistryError(
+                f"{where}: {path} is damaged ({damage}); restore a copy of it, or move it away: `headstart retrain` then "
+                "registers the trained models again"
+            )
     elif parts.hostname is not None and database in PORTS:
         try:
             socket.create_connection((parts.hostname, parts.port or PORTS[database]), timeout=PROBE_SECONDS).close()
@@ -75,6 +83,19 @@ def probe(uri: str) -> None:
     elif parts.scheme in ("", "file"):
         what = "MLflow no longer stores models in a folder; use sqlite:///"
         raise RegistryError(f"{where}: {what}{uri.rstrip('/')}/mlflow.db")
+
+
+def _damage(path: Path) -> str:
+    """What is wrong with a SQLite file; empty if nothing is. Of a large one only the list of its tables is read."""
+    question = "PRAGMA quick_check(1)" if path.stat().st_size < CHECKED_BYTES else "SELECT 'ok' FROM sqlite_master"
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            answer = database.execute(question).fetchone()
+    except sqlite3.OperationalError:
+        return ""  # locked by another process, which MLflow waits for
+    except sqlite3.DatabaseError as error:
+        return str(error)
+    return "" if answer is None or answer[0] == "ok" else " ".join(str(answer[0]).split())
 
 
 @contextmanager
