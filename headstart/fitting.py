@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from components.core.artifacts import MANIFEST, read_manifest, write_atomic
+from components.core.artifacts import MANIFEST, json_of, read_manifest, write_atomic
 from components.core.clock import OutOfTimeError, clock, end_of, seconds_left, until
 from components.core.errors import extras
 from components.core.outputs import claim_folder
@@ -233,7 +233,7 @@ class _Work:
             except OutOfTimeError:
                 clock().left_out.append(f"the start {Path(start).name}")
         for output in stages:
-            records = json.loads((output / "runs.json").read_text(encoding="utf-8"))
+            records = json_of(output / "runs.json")
             tried += tried_of(output, records, train=train, kind=facts.kind, labels=facts.labels)
             predicted = read_answers(output, OUT_OF_FOLD)
             for candidate in candidates_of(output, records):

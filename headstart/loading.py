@@ -1,9 +1,8 @@
 """Loading of saved models, models of a run, and registered models."""
 
-import json
 from pathlib import Path
 
-from components.core.artifacts import MANIFEST, read_json, read_manifest
+from components.core.artifacts import MANIFEST, json_of, read_json, read_manifest
 from components.core.errors import ArtifactError, RegistryError, extras, nearest
 from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER, results_of
 from components.settings.systems import System
@@ -67,7 +66,7 @@ def _best_of_run(run: Path, task: str | None) -> Path:
         (candidate.score, -candidate.cost, candidate.directory)
         for output in folders
         if (output / "runs.json").is_file()
-        for candidate in candidates_of(output, json.loads((output / "runs.json").read_text(encoding="utf-8")))
+        for candidate in candidates_of(output, json_of(output / "runs.json"))
     ]
     if not collected:
         raise ArtifactError(f"{results / name}: holds no classifier; run the stages baseline or finetune")

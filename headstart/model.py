@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from components.core import threads
-from components.core.artifacts import MANIFEST, read_manifest, writing
+from components.core.artifacts import MANIFEST, json_of, read_manifest, writing
 from components.core.outputs import named_output
 from components.core.processors import cores
 from components.data.tasks.data import Fields
@@ -228,7 +228,7 @@ def _copy(source: Path, target: Path) -> dict[str, Any]:
         draft.facts.update(facts.facts)
         for name in facts.files:
             if name == DESCRIPTION:
-                described = json.loads((source / name).read_text(encoding="utf-8"))
+                described = json_of(source / name)
                 continue
             path = draft.path / name
             path.parent.mkdir(parents=True, exist_ok=True)

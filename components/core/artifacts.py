@@ -365,7 +365,7 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool | Literal
     """
     path = Path(path)
     try:
-        raw = json.loads((path / MANIFEST).read_text())
+        raw = json_of(path / MANIFEST)
         manifest = Manifest(kind=raw["kind"], schema=raw["schema"], files=raw["files"], facts=raw["facts"])
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: not a complete output (no {MANIFEST}); run the stage that makes it") from error
@@ -438,6 +438,18 @@ def write_json(path: Path, numbers: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
+def json_of(path: Path) -> Any:
+    """The value of a JSON file.
+
+    Raises:
+        ValueError: the file is not valid JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
 def read_json(path: Path, *, made_by: str, missing_ok: bool = False) -> dict[str, Any]:
     """Read a JSON object.
 
@@ -449,7 +461,7 @@ def read_json(path: Path, *, made_by: str, missing_ok: bool = False) -> dict[str
         ArtifactError: the file is missing or damaged.
     """
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(json_of(path))
     except FileNotFoundError as error:
         if missing_ok:
             return {}

@@ -148,8 +148,8 @@ def disk_full(error: BaseException) -> DiskSpaceError | None:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, shutil.Error) or (isinstance(cause, OSError) and cause.errno in _FULL):
-            where = f"{cause.filename}: " if cause.filename else ""
-            return DiskSpaceError(f"{where}{why_not(cause)}; `headstart gc` lists what can be deleted; then run this again")
+            why = f"{cause.filename}: " * bool(cause.filename) + why_not(cause)
+            return DiskSpaceError(f"{why}; `headstart gc` lists what can be deleted; then run this again")
         cause = cause.__cause__ or cause.__context__
     return None
 

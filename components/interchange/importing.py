@@ -1,6 +1,5 @@
 """`headstart import`: conversion of a published model to an encoder directory."""
 
-import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from components.core.artifacts import Draft, digest_files
+from components.core.artifacts import Draft, digest_files, json_of
 from components.core.errors import ArtifactError, ConfigError
 from components.core.outputs import named_output
 from components.interchange.characters import CHARACTERS, from_flair
@@ -50,7 +49,7 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
         try:
-            names = sorted(set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
+            names = sorted(set(json_of(folder / INDEX)["weight_map"].values()))
         except (ValueError, KeyError, AttributeError) as error:
             raise ArtifactError(f"{folder / INDEX}: damaged ({error!r}); download it again") from error
         if missing := [name for name in names if not (folder / name).is_file()]:

@@ -5,7 +5,6 @@ of the input is missing. The output is renamed at the end, so it is complete or 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from components.core.artifacts import json_of
 from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.plain import files_at
 from components.data.formats.rows import Rejected, Row, Rows, open_rows
@@ -162,7 +162,7 @@ class Part:
     def finished(self) -> Predicted | None:
         """The counts of a finished part; None if it is not finished."""
         try:
-            return Predicted(**json.loads(self.mark.read_text(encoding="utf-8"))["counts"])
+            return Predicted(**json_of(self.mark)["counts"])
         except FileNotFoundError:
             return None
 

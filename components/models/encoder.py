@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from components.core.artifacts import MANIFEST, Manifest, read_manifest, write_json
+from components.core.artifacts import MANIFEST, Manifest, json_of, read_manifest, write_json
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.models import family as family_named
 from components.models.base import LanguageModel
@@ -234,7 +234,7 @@ REMOVED: Final = {
 
 def _read_config(directory: Path) -> tuple[str, dict[str, Any], str]:
     try:
-        config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+        config = json_of(directory / CONFIG)
         family, sizes, fingerprint = config["family"], dict(config["model"]), config["tokenizer_fingerprint"]
         sizes["vocabulary"]
     except FileNotFoundError as error:

@@ -3,7 +3,6 @@ longer than a prediction."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 import tempfile
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from components.core.artifacts import SCHEMA, read_manifest
+from components.core.artifacts import SCHEMA, json_of, read_manifest
 from components.core.errors import ArtifactError, RegistryError, SchemaError
 from components.core.steps import step
 from components.learners.abstention import abstaining
@@ -185,7 +184,7 @@ class Loader:
 
     @property
     def kind(self) -> str:
-        return str(json.loads((self.bundle / "config.json").read_text(encoding="utf-8"))["kind"])
+        return str(json_of(self.bundle / "config.json")["kind"])
 
     @property
     def gpu(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from components.core.artifacts import digest_text, read_manifest
+from components.core.artifacts import digest_text, json_of, read_manifest
 from components.core.data_version import UNKNOWN, DataVersion, data_versions, lock_stages
 from components.core.errors import ArtifactError
 from components.core.processors import cores, processor_name
@@ -161,7 +161,7 @@ def _identity(out: Path, stage: str) -> dict[str, Any]:
     name, _, item = stage.partition("@")
     path = out / "identity" / name / f"{item}.json" if item else out / "identity" / f"{name}.json"
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(json_of(path))
     except (OSError, ValueError, TypeError):
         return {}
 

@@ -1,13 +1,12 @@
 """What the stages before have found of a system: scores of selection, evaluation, leakage; and which model is served
 and why, in words."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from components.core.artifacts import read_json
+from components.core.artifacts import json_of, read_json
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.data.scoring.base import title
 from components.data.tasks.budgets import ALL
@@ -38,7 +37,7 @@ def results_of(finetuned: Path, system: str) -> Path:
 def read_dev_score(path: Path, *, system: str, metric: str | None = None) -> DevScore:
     """The score of selection of a system in a `runs.json`."""
     try:
-        runs = [run for run in json.loads(path.read_text(encoding="utf-8")) if run["system"] == system]
+        runs = [run for run in json_of(path) if run["system"] == system]
         largest = max((run["budget"] for run in runs), key=lambda budget: (budget == ALL, budget))
         best = [best_point(run) for run in runs if run["budget"] == largest]
         name = metric or str(runs[0]["score"])
@@ -67,7 +66,7 @@ def evaluation_warnings(evaluation: Path, system: str, candidates: Sequence[Mapp
     if not path.is_file():
         return []
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json_of(path)
         systems = {each["system"]: each for each in content["systems"]}
         if system not in systems:
             return []

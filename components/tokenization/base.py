@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.core.artifacts import write_atomic
+from components.core.artifacts import json_of, write_atomic
 from components.core.errors import ArtifactError
 from components.core.tables import LazyTable
 from components.data.segmenters import Segmentation
@@ -186,7 +186,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
     """
     directory = Path(directory)
     try:
-        config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+        config = json_of(directory / CONFIG)
         kind, settings, stored = config["kind"], dict(config["settings"]), config["fingerprint"]
         if kind not in KINDS:
             raise ArtifactError(f"{directory / CONFIG}: unknown kind of tokenizer {kind!r}; known: {', '.join(KINDS)}")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import Regex, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
+from components.core.artifacts import json_of
 from components.data.segmenters import Segmentation
 from components.settings.tokenizer import BytePairSettings
 from components.tokenization.base import Tokenizer
@@ -59,7 +60,7 @@ class _Merging(LibraryTokenizer):
 
     @classmethod
     def _read_rules(cls, directory: Path) -> dict[str, Any]:
-        return {"merges": json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))["model"]["merges"]}
+        return {"merges": json_of(directory / VOCABULARY)["model"]["merges"]}
 
 
 class BytePairTokenizer(_Merging):

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.core.artifacts import write_atomic
+from components.core.artifacts import json_of, write_atomic
 from components.core.errors import DataError
 from components.data.segmenters import Segmentation
 from components.settings.tokenizer import CharSettings
@@ -56,7 +56,7 @@ class CharTokenizer(Tokenizer):
 
     @classmethod
     def _read_vocabulary(cls, directory: Path) -> list[str]:
-        return json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))
+        return json_of(directory / VOCABULARY)
 
 
 def code_points(text: str) -> NDArray[np.uint32]:

@@ -6,7 +6,6 @@ Split positions are a table look-up over bytes, distinct parts are found by Arro
 go to the `tokenizers` library, and the ids of its parts are joined to the ids of a text.
 """
 
-import json
 import string
 import threading
 from collections import Counter
@@ -20,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as Backend
 
-from components.core.artifacts import write_atomic
+from components.core.artifacts import json_of, write_atomic
 from components.core.errors import ArtifactError
 from components.tokenization.base import Ids, Tokenizer, well_formed
 
@@ -249,7 +248,7 @@ class LibraryTokenizer(Tokenizer):
 
     @classmethod
     def _read_vocabulary(cls, directory: Path) -> list[str]:
-        vocabulary = json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))["model"]["vocab"]
+        vocabulary = json_of(directory / VOCABULARY)["model"]["vocab"]
         pieces = sorted(vocabulary, key=vocabulary.__getitem__)
         if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
             raise ArtifactError(f"{directory / VOCABULARY}: ids are not 0..{len(pieces) - 1}, each once")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from components.core.artifacts import digest_files
+from components.core.artifacts import digest_files, json_of
 from components.core.errors import ArtifactError
 from components.data.segmenters import Segmentation
 from components.tokenization import Tokenizer
@@ -276,7 +276,7 @@ def _numbered(pieces: Sequence[str], path: Path) -> dict[str, int]:
 
 def json_content(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json_of(path)
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: does not exist") from error
     except ValueError as error:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from components.core.artifacts import Manifest, read_manifest, write_atomic, writing
+from components.core.artifacts import Manifest, json_of, read_manifest, write_atomic, writing
 from components.core.errors import ArtifactError, DataError
 from components.data.formats import corpus
 from components.data.segmenters import Segmentation
@@ -260,7 +260,7 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
         learned = before.facts["learned"]
     print(f"tokenizer {job.output.name}: {'learned' if decision.learn else 'kept'} ({decision.reason})")
     made = read_manifest(job.output, kind=KIND)
-    numbers = json.loads((job.output / "metrics.json").read_text(encoding="utf-8"))
+    numbers = json_of(job.output / "metrics.json")
     numbers |= {"learned": int(decision.learn), **{f"new_{name}": value for name, value in decision.fit.items()}}
     with writing(job.record, kind=RECORD) as draft:
         write_atomic(draft.path / "metrics.json", json.dumps(numbers, indent=1) + "\n")

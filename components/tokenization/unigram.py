@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as Backend
 
-from components.core.artifacts import write_atomic
+from components.core.artifacts import json_of, write_atomic
 from components.core.errors import ArtifactError
 from components.data.segmenters import SEGMENTERS, Segmentation
 from components.settings.tokenizer import UnigramSettings
@@ -300,12 +300,12 @@ class UnigramTokenizer(LibraryTokenizer):
 
     @classmethod
     def _read_rules(cls, directory: Path) -> dict[str, Any]:
-        content = json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))
+        content = json_of(directory / VOCABULARY)
         return {name: content[name] for name in ("scores", "normalizer", "pre_tokenizer")}
 
     @classmethod
     def _read_vocabulary(cls, directory: Path) -> list[str]:
-        return json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))["pieces"]
+        return json_of(directory / VOCABULARY)["pieces"]
 
 
 def train_unigram(texts: Sequence[str], *, settings: UnigramSettings, segmentation: Segmentation) -> UnigramTokenizer:

@@ -387,11 +387,9 @@ def _fitted(fields: list[str] | str, width: int, line: int, text: str) -> list[s
 
 #: White space and characters without a form.
 _UNSEEN: Final = r"[\s\x00-\x1f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
-#: The beginning of a text that a spreadsheet takes for a formula, after any apostrophes and invisible characters; numbers
-#: are none. Also in full-width characters; tabs and line ends are removed before it.
-_FORMULA: Final = re.compile(
-    rf"'*(?![+-]?\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?%?\Z)(?:[\t\r\n]|{_UNSEEN}*[=+\-@＝＋－＠])"
-)
+#: The beginning of a text that a spreadsheet takes for a formula, after any apostrophes and invisible characters;
+#: numbers are none. Also in full-width characters; tabs and line ends are removed before it.
+_FORMULA: Final = re.compile(rf"'*(?![+-]?\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?%?\Z)(?:[\t\r\n]|{_UNSEEN}*[=+\-@＝＋－＠])")
 #: The same after a semicolon, which separates cells where a comma is the decimal point; a smile (`;-)`) is none.
 _AFTER_SEMICOLON: Final = re.compile(rf"(;{_UNSEEN}*)('*)(?=[=+\-@＝＋－＠][\w(\"'=+\-@])")
 

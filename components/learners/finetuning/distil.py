@@ -4,7 +4,6 @@
 and fold. Most weights are not stored, so each run is trained again up to the point that was chosen for it. A student's
 run learns from the teachers' runs of the same budget, seed and fold. A words model beside the encoder is left out."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from components.core.artifacts import read_manifest, writing
+from components.core.artifacts import json_of, read_manifest, writing
 from components.core.errors import ArtifactError, ConfigError
 from components.data.tasks.examples import read_facts
 from components.data.tasks.results import KIND as FINETUNED
@@ -145,7 +144,7 @@ def _labelling(job: TeachJob, *, texts: str) -> Iterator[RunSpec]:
 
 def read_records(finetuned: Path, *, start: str) -> list[dict[str, Any]]:
     """The records of a system's runs, without the records of the head on its frozen encoder."""
-    records = json.loads((finetuned / "runs.json").read_text(encoding="utf-8"))
+    records = json_of(finetuned / "runs.json")
     return [record for record in records if record["start"] == start]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from components.core.artifacts import read_manifest, writing
+from components.core.artifacts import json_of, read_manifest, writing
 from components.core.errors import ConfigError
 from components.data.tasks.budgets import refuse_unpaired
 from components.data.tasks.examples import TaskFacts, read_facts
@@ -110,7 +110,7 @@ def together(job: TogetherJob) -> Path:
             folder = draft.path / single.task
             folder.mkdir()
             written[single.task] = write_member(folder, runs, index, job=single, start=job.shared_start)
-            numbers[single.task] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+            numbers[single.task] = json_of(folder / "metrics.json")
         (draft.path / "metrics.json").write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
         draft.facts |= {"group": job.group, "tasks": written}
     clear(runs, cluster=job.cluster)

@@ -7,7 +7,6 @@ Shapes: N rows, F features of the encoder, V of the words, C labels."""
 from __future__ import annotations
 
 import copy
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from components.core.artifacts import json_of
 from components.core.clock import OutOfTimeError, check_time, clock
 from components.data.tasks.calibration import labels_of
 from components.data.tasks.choice import Choice, choose
@@ -149,7 +149,7 @@ class WordsRows:
         """The chosen words model of the stage `baseline` for the same rows."""
         spec, judged = self.spec, self.data.judged[0]
         assert spec.baselines is not None
-        records = json.loads((spec.baselines / "runs.json").read_text(encoding="utf-8"))
+        records = json_of(spec.baselines / "runs.json")
         run = (spec.budget, spec.seed)
         of_run = {each["system"]: each for each in records if (each["budget"], each["seed"]) == run}
         names = [name for name in self.systems if name in of_run]

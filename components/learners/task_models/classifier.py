@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.core.artifacts import read_manifest
+from components.core.artifacts import json_of, read_manifest
 from components.core.errors import ArtifactError, ConfigError
 from components.data.tasks.calibration import tempered
 from components.data.tasks.data import Answer, Fields, mean_answers
@@ -252,7 +252,7 @@ def load_classifier(directory: Path) -> TextClassifier | AveragedClassifier:
     members = load_members(directory)
     if len(members) == 1:
         return members[0]
-    config = json.loads((Path(directory) / "config.json").read_text(encoding="utf-8"))
+    config = json_of(Path(directory) / "config.json")
     return AveragedClassifier(members, float(config.get("temperature", 1.0)))
 
 
@@ -281,8 +281,8 @@ def load_members(directory: Path) -> list[TextClassifier]:
 
 def _read(directory: Path, encoder: Encoder) -> TextClassifier:
     try:
-        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-        labels = json.loads((directory / "labels.json").read_text(encoding="utf-8"))
+        config = json_of(directory / "config.json")
+        labels = json_of(directory / "labels.json")
         # How the model has learned does not change a prediction; earlier versions had other keys and values.
         read = {name: value for name, value in config["settings"].items() if name not in LEARNED_WITH}
         read["method"] = "finetune" if read["method"] == "consistency" else read["method"]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from components.core.artifacts import read_manifest
+from components.core.artifacts import json_of, read_manifest
 from components.core.errors import ArtifactError
 from components.data.tasks.data import Answer, Fields, mean_answers
 from components.data.tasks.members import KIND, members_of, save_members
@@ -67,7 +67,7 @@ class WordsModel:
     def read(cls, directory: Path, *, labels: int) -> WordsModel:
         """Read what `write` has written. Raises ArtifactError: files are missing, damaged or do not fit."""
         try:
-            described = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
+            described = json_of(directory / DESCRIPTION)
             arrays = load_file(directory / WEIGHTS)
             load = LatentFeatures.load if described["form"] == LatentFeatures.form else WordFeatures.load
             features: RowFeatures = load(described, arrays)
@@ -142,8 +142,8 @@ def load_words(directory: Path) -> WordsClassifier:
     if form_of(directory) != FORM:
         raise ArtifactError(f"{directory}: not a words model; it has an encoder")
     try:
-        kind = str(json.loads((directory / "config.json").read_text(encoding="utf-8"))["kind"])
-        labels = [str(name) for name in json.loads((directory / "labels.json").read_text(encoding="utf-8"))]
+        kind = str(json_of(directory / "config.json")["kind"])
+        labels = [str(name) for name in json_of(directory / "labels.json")]
         members = members_of(directory)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(
@@ -160,6 +160,6 @@ def form_of(directory: Path) -> str:
     """
     path = Path(directory) / "config.json"
     try:
-        return str(json.loads(path.read_text(encoding="utf-8")).get("form", "encoder"))
+        return str(json_of(path).get("form", "encoder"))
     except (OSError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{path}: not the config of a classifier ({error}); run its stage again") from error

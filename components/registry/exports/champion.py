@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from safetensors.torch import save_file
 
-from components.core.artifacts import MANIFEST, read_manifest
+from components.core.artifacts import MANIFEST, json_of, read_manifest
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.core.outputs import named_output
 from components.core.resources import FILES, LOCK
@@ -148,8 +148,8 @@ def export_classifier(source: Source, export: Export) -> list[str]:
             f"{source.name}: is the average of {count} models (seeds {seeds}), which {form} cannot express; export one "
             "with --member 0, use --format container, or train with one seed (data.tasks.<name>.seeds)"
         )
-    config = json.loads((source.directory / CONFIG).read_text(encoding="utf-8"))
-    labels = json.loads((source.directory / "labels.json").read_text(encoding="utf-8"))
+    config = json_of(source.directory / CONFIG)
+    labels = json_of(source.directory / "labels.json")
     with named_output(export.output, kind=KIND, overwrite=export.overwrite) as draft:
         usage, lines = "", list[str]()
         if form == "container":

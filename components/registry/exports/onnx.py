@@ -1,7 +1,6 @@
 """ONNX export of an encoder's computation graph and of a trained task model, its int8 version, and predictions of the
 exported graph by onnxruntime and tokenizers, as a user of the folder computes them."""
 
-import json
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from components.core.artifacts import json_of
 from components.core.errors import ConfigError, extras
 from components.data.tasks.data import Fields
 from components.learners.task_models.base import most_pieces
@@ -232,7 +232,7 @@ def predict(directory: Path, rows: Sequence[Fields], *, int8: bool = False) -> l
         import onnxruntime
     from tokenizers import Tokenizer
 
-    config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+    config = json_of(directory / CONFIG)
     tokenizer = Tokenizer.from_file(str(directory / TOKENIZER))
     tokenizer.no_padding()
     tokenizer.no_truncation()

@@ -71,8 +71,8 @@ def probe(uri: str) -> None:
             raise RegistryError(f"{where}: {path} is not a SQLite database; move it, or set another file")
         if head and (damage := _damage(path)):
             raise RegistryError(
-                f"{where}: {path} is damaged ({damage}); restore a copy of it, or move it away: `headstart retrain` then "
-                "registers the trained models again"
+                f"{where}: {path} is damaged ({damage}); restore a copy of it, or move it away: `headstart retrain` "
+                "then registers the trained models again"
             )
     elif parts.hostname is not None and database in PORTS:
         try:
