@@ -9,6 +9,7 @@ from typing import Any, Final
 import yaml
 
 from components.core.artifacts import write_atomic
+from components.core.errors import ConfigError
 from components.core.masking import masked
 from components.core.resources import FILES, LOCK, PIPELINE
 from components.pipeline.identity import PLACES, file_name
@@ -22,6 +23,8 @@ from components.settings.section import Section
 _WRITTEN: Final = "# Written by headstart"
 #: How the dvc.yaml of earlier versions began, which are replaced.
 _EARLIER: Final = ("# The pipeline: inputs and outputs of each stage.", "# Derived from the root's dvc.yaml")
+#: What a command of a stage begins with.
+_STAGE: Final = "headstart stage "
 _HEAD: Final = f"""\
 {_WRITTEN} (`headstart dvc`) from params.yaml and components/pipeline/stages.py. To keep
 # your own edits, remove this line: headstart then leaves the file alone.
@@ -42,8 +45,13 @@ def dvc_yaml(params: Params, file: Path, *, root: Path) -> str:
 
 def write_dvc_yaml(params: Params, file: Path) -> bool:
     """Write the dvc.yaml beside a params.yaml if it differs; returns whether it did. A dvc.yaml whose first line is
-    another than headstart's belongs to the user and is left as it is. Without a repository, its folder will be one."""
+    another than headstart's belongs to the user and is left as it is. Without a repository, its folder will be one.
+
+    Raises:
+        ConfigError: as `refuse_other_pipeline`.
+    """
     path = file.resolve().with_name(PIPELINE)
+    refuse_other_pipeline(path.parent)
     root = find_repository(path.parent) or path.parent
     text = dvc_yaml(params, file.resolve().relative_to(root), root=root)
     before = path.read_text(encoding="utf-8") if path.is_file() else ""
@@ -53,6 +61,18 @@ def write_dvc_yaml(params: Params, file: Path) -> bool:
         return False
     write_atomic(path, text)
     return True
+
+
+def refuse_other_pipeline(folder: Path) -> None:
+    """Check that the dvc.yaml of a folder, if there is one, has stages of Headstart.
+
+    Raises:
+        ConfigError: it is the pipeline of something else, whose stages a run would execute.
+    """
+    path = folder / PIPELINE
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if text.strip() and _STAGE not in text and not text.startswith((_WRITTEN, *_EARLIER)):
+        raise ConfigError(f"{path}: is a pipeline of something else, without stages of Headstart; use another folder")
 
 
 def _group(name: str, stage: Stage, params: Params, file: Path, root: Path) -> dict[str, Any]:
@@ -71,7 +91,7 @@ def _group(name: str, stage: Stage, params: Params, file: Path, root: Path) -> d
     options = {"persist": True} if stage.persist else {"cache": False} if stage.always else {}
     body: dict[str, Any] = {
         "wdir": "/".join([".."] * len(file.parent.parts)) or ".",
-        "cmd": f"headstart stage {name}{'' if whole else ' --item ${key}'} --params {file.as_posix()}",
+        "cmd": f"{_STAGE}{name}{'' if whole else ' --item ${key}'} --params {file.as_posix()}",
         "desc": stage.description,
         "meta": {"minutes": stage.minutes, "retries": stage.retries},
         "deps": names["deps"],

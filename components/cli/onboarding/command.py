@@ -29,7 +29,7 @@ from components.data.ingestion.readers import raw_files, read_text, read_texts, 
 from components.data.sampling import Rows, read_rows
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.records import is_blank, is_no_number, label_text, labels_in, merged_numbers
-from components.pipeline.dvc_yaml import write_dvc_yaml
+from components.pipeline.dvc_yaml import refuse_other_pipeline, write_dvc_yaml
 from components.settings.data import CorpusSource
 from components.settings.loading import load_params
 from components.settings.section import WITH_WORDS
@@ -55,10 +55,11 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     Raises:
         ArtifactError: params.yaml, or a copy of data, exists and may not be replaced
             (`components.core.outputs.check_output`).
-        ConfigError: a start does not exist.
+        ConfigError: a start does not exist, or the folder has another pipeline.
         DataError: the labelled files are invalid, or nothing looks like a text or a label.
     """
     check_output(root / PARAMS, overwrite=options.overwrite)
+    refuse_other_pipeline(root)
     files = split_files(options.labelled)
     named = options.labelled if options.labelled.is_dir() else files["train"]
     name = block_name(options.name or named.name.partition(".")[0])

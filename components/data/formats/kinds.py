@@ -5,12 +5,13 @@ import tarfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from components.core.errors import DataError
 from components.data.formats.lines import CODECS, NO_DATA, Reading, lines, member_of, text_blocks
-from components.data.formats.plain import FASTTEXT, parallel_files
+from components.data.formats.plain import FASTTEXT, files_at, parallel_files
 from components.data.formats.workbook import SUFFIXES as WORKBOOKS
 
 #: Suffix -> format.
@@ -28,6 +29,8 @@ SUFFIXES: Final = {
     ".conllu": "conllu",
     **dict.fromkeys(WORKBOOKS, "workbook"),
 }
+#: Lines of each file of a folder that are looked at.
+_LINES: Final = 1_000
 #: First bytes of a file -> what it is, and what to do.
 _MAGIC: Final = {
     b"PAR1": "parquet",
@@ -100,9 +103,17 @@ def _packed(path: Path) -> str:
 def _form_of_folder(path: Path) -> str:
     """`classes`: a folder or file of texts per class; `parallel`: files with equally many lines, one of labels."""
     if "*" in path.name:
+        _refuse_tables(path)
         return "parallel"
     if any((path / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")):
         raise DataError(f"{path}: was written by `save_to_disk`; write each split with `to_parquet` instead")
+    names = {file.name for file in path.rglob("*") if file.is_file()}
+    if any(name.endswith(".ann") and f"{name[:-4]}.txt" in names for name in names):
+        raise DataError(
+            f"{path}: texts with annotations of brat (.txt and .ann), which are not read; convert them to one JSON "
+            'object a line, {"text": "...", "entities": [[START, END, "TYPE"]]}: a line T1<TAB>TYPE START END<TAB>... '
+            "of an .ann file is one entity"
+        )
     folders = [folder for folder in path.iterdir() if folder.is_dir() and not NO_DATA.search(folder.name)]
     if len([folder for folder in folders if any(folder.rglob("*"))]) > 1:
         return "classes"
@@ -112,6 +123,8 @@ def _form_of_folder(path: Path) -> str:
     if len(counts) > 1 and len(set(counts.values())) == 1 and any(map(are_labels, texts.values())):
         return "parallel"
     tables = {Path(name).suffix for name in files} & {*SUFFIXES}
+    if not tables:
+        _refuse_tables(path)
     languages = len(set(counts.values())) == 1 and all(len(Path(name).suffix) == 3 for name in files)
     if len(counts) > 1 and not tables and not languages and not any(map(are_labels, texts.values())):
         return "classes"
@@ -120,6 +133,31 @@ def _form_of_folder(path: Path) -> str:
         f"{path}: is no folder of parallel files, which have one value a line and equally many lines ({listed}), and "
         "has no folder for each class; name a labelled file (csv, tsv, jsonl, json, parquet, conll)"
     )
+
+
+def _refuse_tables(path: Path) -> None:
+    """Check that the files of a folder or pattern do not hold texts together with their labels.
+
+    Raises:
+        DataError: they do.
+    """
+    heads = {file.name: [line for _, line in islice(lines(file, Reading()), _LINES)] for file in files_at(path)}
+    labelled = [name for name, head in heads.items() if _are_rows(head)]
+    if len(labelled) > 1:
+        raise DataError(
+            f"{path}: each file holds texts with their labels ({', '.join(labelled[:5])}); name one of them, or make "
+            f"them one: cat {' '.join(labelled)} > all.tsv"
+        )
+
+
+def _are_rows(texts: Sequence[str]) -> bool:
+    """Whether nearly all lines are a text and a label, separated by a tab, or begin with a label of fastText."""
+    full = [line for line in texts if line.strip()]
+    cells = [line.rsplit("\t", 1) for line in full if line.count("\t") == 1]
+    marked = sum(line.startswith(FASTTEXT) for line in full)
+    if max(len(cells), marked) <= 0.9 * len(full) or len(full) < 2:
+        return False
+    return marked > len(cells) or any(are_labels([cell[side].strip() for cell in cells]) for side in (0, 1))
 
 
 def are_labels(values: Sequence[str]) -> bool:
