@@ -48,6 +48,7 @@ class Table:
         notes: what was left out of a file, and how it was read.
         kind: of the task, where the format says it.
         ambiguous: names that several columns of a file have.
+        loads: an expression of Python for the rows of JSON.
     """
 
     columns: Mapping[str, list[Any]]
@@ -57,6 +58,7 @@ class Table:
     notes: Sequence[str] = ()
     kind: str | None = None
     ambiguous: frozenset[str] = frozenset()
+    loads: str = ""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -256,6 +258,7 @@ def _read_file(path: Path) -> Table:
         notes=notes,
         kind=opened.kind,
         ambiguous=opened.ambiguous,
+        loads=opened.reading.loads,
     )
 
 

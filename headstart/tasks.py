@@ -24,6 +24,7 @@ from components.data.guesses import (
     kind_of,
     label_by_name,
     label_column,
+    lists_in_words,
     separator_of,
     texts_of,
 )
@@ -280,6 +281,7 @@ def _labels(
         raise InputError(
             f"label: no column of {table.source} looks like a label; name it with label=; columns: "
             f"{in_words(table.columns)}"
+            + (f"; {lists}" if (lists := lists_in_words(table.columns, table.loads)) else "")
         )
     return table.column(collected), collected, ()
 

@@ -82,7 +82,10 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     flags = [] if label else flags_of(by_column(rows), texts)
     label = label or (None if flags else label_column(by_column(rows), texts))
     if label is None and not flags:
-        raise DataError(f"no column looks like a label (columns: {in_words(by_column(rows))}); name it with --label")
+        lists = lists_in_words(by_column(rows), rows.loads)
+        raise DataError(
+            f"no column looks like a label (columns: {in_words(by_column(rows))}); " + (lists or "name it with --label")
+        )
     keys: dict[str, Any] = {"first": texts[0], "second": texts[1]} if len(texts) > 1 else {"text": texts[0]}
     if flags:
         return {"kind": "multilabel"} | keys | {"labels": flags}
@@ -156,6 +159,25 @@ def in_words(columns: Mapping[str, Sequence[Any]]) -> str:
             members = names_listed(dict.fromkeys(member for value in values for member in value))
             listed += f"; {name!r} holds objects with {members}: write these as columns"
     return listed
+
+
+def lists_in_words(columns: Mapping[str, Sequence[Any]], loads: str) -> str:
+    """Columns that list objects, such as the aspects of a review, and how to make a row of each object; empty if there
+    are none. `loads`: an expression of Python for the rows."""
+    for name, values in columns.items():
+        objects = [each for value in values if isinstance(value, list) for each in value]
+        if objects and all(isinstance(each, dict) for each in objects):
+            members = names_listed(dict.fromkeys(member for each in objects for member in each))
+            lists = (list, dict)
+            others = [other for other, given in columns.items() if not any(isinstance(each, lists) for each in given)]
+            options = f"record_prefix={name + '.'!r}, errors='ignore'"
+            flat = f"pandas.json_normalize({loads or 'rows'}, {name!r}, {others!r}, {options})"
+            command = shlex.quote(f"import json, pandas; {flat}.to_csv('rows.csv', index=False)")
+            return (
+                f"{name!r} lists objects with {members}, several a row, and is not used; this makes a row of each: "
+                f"python -c {command}"
+            )
+    return ""
 
 
 def _filled(columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:

@@ -83,7 +83,9 @@ def reading_in_words(table: OpenRows, bad: Sequence[DataError]) -> Iterator[str]
     yield "; ".join(filter(None, read))
     if encoding.example:
         others = f" (or {', '.join(encoding.others)}; --encoding)" if encoding.others else " (--encoding)"
-        yield f"the encoding is guessed{others}, as in: {encoding.example}"
+        yield f"the encoding is guessed{others}, as in: {encoding.example}" + (
+            f" ({encoding.telling})" if encoding.telling else ""
+        )
     if table.reading.bad_lines:
         places = ", ".join(map(str, table.reading.first_bad))
         yield f"warning: {table.reading.bad_lines} line(s) have bytes that are not {encoding.name}: line {places}"

@@ -78,6 +78,7 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     measured = _measured(options, source, name)
     start = _best(measured)
     read = [*rows.read, *facts.lines()[1:], *columns.columns_in_words(by_column, keys)]
+    read += [lists] if (lists := columns.lists_in_words(by_column, rows.loads)) and "label" in keys else []
     if start is None and facts.kind not in WITH_WORDS:
         raise ConfigError(
             "\n".join([facts.lines()[0], *read])

@@ -39,6 +39,8 @@ CANDIDATES: Final = (
 #: In a text without words of letters beyond ASCII alone, a western guess is preferred to others that are less than this
 #: factor more probable: few characters say little.
 _WESTERN: Final = 2.0
+#: Lines that are searched for a character that two encodings read differently, and characters shown on its sides.
+_LINES, _AROUND = 200, 40
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _LATIN: Final = re.compile("[A-Za-z]")
 _FOREIGN: Final = re.compile(rb"[\x80-\xff]{3}")
@@ -52,11 +54,13 @@ class Encoding:
         name: of a codec of Python.
         example: a line with characters beyond ASCII, as it is decoded; empty if the encoding is UTF-8 or given.
         others: further candidates, the most probable first.
+        telling: a character of the example, its bytes, and what another candidate reads; in words.
     """
 
     name: str = UTF8
     example: str = ""
     others: tuple[str, ...] = ()
+    telling: str = ""
 
 
 def detect_encoding(path: Path, sample: bytes) -> Encoding:
@@ -128,7 +132,22 @@ def _guessed(path: Path, sample: bytes) -> Encoding:
     names = sorted(guesses, key=lambda name: -guesses[name] * (factor if name == "cp1252" else 1))
     best = guesses[names[0]]
     others = tuple(name for name in names[1:] if guesses[name] * _WESTERN >= best)
-    return Encoding(names[0], _example(text(names[0])), others)
+    rivals = [*names[1:], *(name for name in CANDIDATES if name not in names and _decodes(lines, name))]
+    example, telling = next(filter(None, (_telling(lines, names[0], rival) for rival in rivals)), ("", ""))
+    return Encoding(names[0], example or _example(text(names[0])), others, telling)
+
+
+def _telling(lines: bytes, name: str, rival: str) -> tuple[str, str] | None:
+    """The text around the first character that two encodings read differently, and both readings in words."""
+    for line in lines.split(b"\n")[:_LINES]:
+        text = line.decode(name, errors="replace").strip()
+        for place, character in enumerate(text):
+            raw = b"" if character.isascii() else character.encode(name, errors="ignore")
+            other = raw.decode(rival, errors="replace")
+            if raw and other != character:
+                around = text[max(0, place - _AROUND) : place + _AROUND]
+                return around, f"{raw.hex(' ')} is {character!r}, in {rival} {other!r}"
+    return None
 
 
 def _decodes(sample: bytes, name: str) -> bool:
