@@ -15,17 +15,33 @@ from tests.labelling.conftest import lines
 from tests.labelling.conftest import project as project  # a fixture
 
 FORMULAS = ["=1+2", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "=", "-", "＝1+2", "+49 170 12", "-a"]
+#: After what a spreadsheet may drop.
+FORMULAS += ["\u200b=1+2", "\ufeff@SUM(A1)", "\u00a0-a", "\u202e+b", "\u00ad\u2060=1"]
+#: A spreadsheet with a decimal comma separates cells at semicolons.
+AFTER_SEMICOLON = {
+    "good;=1+2": "good;'=1+2",
+    "a;\u200b@SUM(A1);-b": "a;\u200b'@SUM(A1);'-b",
+    "a;'=1": "a;''=1",
+    "=1;=2": "'=1;'=2",
+    "fine ;-) and; - so; a=b": "fine ;-) and; - so; a=b",
+}
 APOSTROPHES = ["'=1+2", "''=1+2", "'-2+3 b", "'"]
 PLAIN = ["hello", "'quoted' text", "''", "'tis so", " =1", "a=b", "-5", "+3.25", "-1,5", "-1e-5", "-5%", "'-5", ""]
-TEXTS = [*FORMULAS, *APOSTROPHES, *PLAIN]
+TEXTS = [*FORMULAS, *APOSTROPHES, *PLAIN, *AFTER_SEMICOLON]
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("text", [*FORMULAS, *APOSTROPHES, *PLAIN])
 def test_every_text_is_read_back(text):
     cell = escaped(text)
     assert restored(cell) == text
     assert cell == (f"'{text}" if text in FORMULAS or text.startswith(("'=", "''=", "'-2")) else text)
     assert restored(escaped(cell)) == cell
+
+
+@pytest.mark.parametrize("text", AFTER_SEMICOLON)
+def test_formulas_after_a_semicolon(text):
+    assert escaped(text) == AFTER_SEMICOLON[text]
+    assert restored(escaped(text)) == text
 
 
 def test_values_that_are_not_text_are_kept():

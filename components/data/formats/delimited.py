@@ -385,8 +385,8 @@ def _fitted(fields: list[str] | str, width: int, line: int, text: str) -> list[s
     return Bad(line, f"{len(fields)} field(s) instead of {width}", text.split("\n", 1)[0])
 
 
-#: White space and characters without a form.
-_UNSEEN: Final = r"[\s\x00-\x1f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+#: White space other than the usual space, and characters without a form.
+_UNSEEN: Final = r"(?:[^\S ]|[\x00-\x1f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff])"
 #: The beginning of a text that a spreadsheet takes for a formula, after any apostrophes and invisible characters;
 #: numbers are none. Also in full-width characters; tabs and line ends are removed before it.
 _FORMULA: Final = re.compile(rf"'*(?![+-]?\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?%?\Z)(?:[\t\r\n]|{_UNSEEN}*[=+\-@＝＋－＠])")
