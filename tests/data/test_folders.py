@@ -94,3 +94,24 @@ def test_a_folder_of_other_files_is_refused(tmp_path):
     write(tmp_path / "a", {"x.txt": "a\nb\n", "y.csv": "text,label\na,b\n"})
     with pytest.raises(DataError, match=r"no file is called train \(y\.csv\); name the labelled file itself"):
         init(InitOptions(tmp_path / "a"), root=tmp_path)
+
+
+ROWS_OF_TEXT = [f"this is text number {number}\t{number % 2}" for number in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"amazon_labelled.txt": ROWS_OF_TEXT, "imdb_labelled.txt": ROWS_OF_TEXT[:11]}, "amazon_labelled.txt imdb_"),
+        ({"data_a.txt": ROWS_OF_TEXT, "data_b.txt": ROWS_OF_TEXT}, "cat data_a.txt data_b.txt > all.tsv"),
+        ({"train_1.txt": ROWS_OF_TEXT, "train_2.txt": ROWS_OF_TEXT}, "cat train_1.txt train_2.txt > all.tsv"),
+        ({f"{name}.txt": ["__label__x a b", "__label__y c d"] for name in "ab"}, "cat a.txt b.txt > all.tsv"),
+        ({"1.txt": ["Ada lives"], "1.ann": ["T1\tPER 0 3\tAda"], "2.txt": ["x"]}, r"annotations of brat \(.txt and"),
+    ],
+)
+def test_files_with_their_own_labels_are_no_classes(files, message, tmp_path):
+    write(tmp_path / "a", {name: lines(values) for name, values in files.items()})
+    with pytest.raises(DataError, match=message):
+        init(InitOptions(tmp_path / "a"), root=tmp_path)
+    with pytest.raises(DataError, match=message):
+        read_task(str(tmp_path / "a"), text=None, label=None, kind=None, language=None)

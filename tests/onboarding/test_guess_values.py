@@ -109,9 +109,8 @@ def test_a_position_is_no_group(names, group, shuffled):
 )
 def test_choices_in_columns(columns, row, label, answer):
     names = columns.split()
-    rows = choices(
-        30, columns, lambda n: (f"what is it {n}", *(f"a thing {i}" for i in range(1, len(names) - 1)), *row(n))
-    )
+    things = [f"a thing {number}" for number in range(1, len(names) - 1)]
+    rows = table(columns, [(f"what is it {n}", *things, *row(n)) for n in range(30)])
     result = guess(rows)
     expected = {"kind": "choice", "text": names[0], "choices": names[1:-1], "label": label}
     assert result == expected | ({"answer": answer} if answer else {})
@@ -133,8 +132,8 @@ LANGUAGES = {
     "tr": "Bu ürün çok güzel ve kaliteli, herkese tavsiye ederim. Kargo da hızlı geldi, o kadar memnun kaldım ki bir "
     "tane daha alacağım. Ama fiyatı biraz pahalı, daha ucuz olabilirdi diye düşünüyorum.",
     "ca": "Aquest producte és molt bo i el recomano a tothom. La qualitat és excel·lent i el preu també és correcte, "
-    "però l'enviament va trigar una mica. Tot i això, crec que és una bona compra i que els meus amics també el voldran "
-    "comprar perquè no és gaire car i les instruccions són clares per a tothom.",
+    "però l'enviament va trigar una mica. Tot i això, crec que és una bona compra i que els meus amics també el "
+    "voldran comprar perquè no és gaire car i les instruccions són clares per a tothom.",
     "sv": "Jag tycker att den här filmen är mycket bra och jag vill se den igen med en vän som också gillar den.",
     "vi": "Tôi muốn đặt món ăn ở nhà hàng này vì nó rất ngon",
     "uk": "Я хочу замовити їжу в цьому ресторані, бо він дуже добрий і недорогий.",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from components.data.scoring.classification import Choice, Classification
+from components.data.scoring.classification import UNSEEN, Choice, Classification
 
 SCORING = Classification(["a", "b", "c"], bins=4)
 LABELS = np.asarray([[0], [0], [1], [1], [0]])
@@ -123,3 +123,15 @@ def test_the_constant_for_choices_is_a_position():
     scoring = Choice()
     targets = [np.asarray([index]) for index in (1, 1, 0)]
     assert [int(answer.argmax()) for answer in scoring.constant(targets)] == [1, 1, 1]
+
+
+def test_rows_with_a_label_that_train_lacks_are_errors():
+    unseen = np.asarray([*LABELS, [UNSEEN], [UNSEEN]])
+    answers = np.asarray([*PROBABILITIES, [0.9, 0.1, 0.0], [0.0, 0.6, 0.4]], dtype=np.float32)
+    scores = SCORING.scores(SCORING.total([("",)] * 7, unseen, answers))
+    truths, guesses = [0, 0, 1, 1, 0, 3, 3], answers.argmax(1)
+    assert scores["accuracy"] == metrics.accuracy_score(truths, guesses) == 3 / 7
+    assert scores["mcc"] == pytest.approx(metrics.matthews_corrcoef(truths, guesses))
+    assert scores["macro_f1"] == pytest.approx(metrics.f1_score(truths, guesses, labels=[0, 1], average="macro"))
+    assert not SCORING.fitting(unseen).outside
+    assert SCORING.confusion(unseen, answers).sum() == 5
