@@ -29,6 +29,14 @@ def test_a_users_error_is_one_message_without_traceback(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("output", [".", "..", "/"])
+def test_an_output_without_a_name_is_one_message(output, tmp_path):
+    (tmp_path / "t.csv").write_text("text\na\n")
+    result = CliRunner().invoke(cli.app, ["predict", str(tmp_path / "t.csv"), output])
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith(f"{output}: is a folder; name a file, such as ")
+
+
 def test_windows_users_are_sent_to_wsl():
     """Without fcntl, which Windows lacks, every command ends at once with one sentence."""
     script = "import sys; sys.modules['fcntl'] = None; from components.cli.main import main; main()"

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from botocore.exceptions import ClientError
 from components.cluster import storage
 from components.cluster.distributed import World
 from components.cluster.storage import ensure_bucket
+from components.core.artifacts import unwritable
 from components.core.errors import (
     CheckpointUnavailableError,
     RegistryError,
@@ -26,6 +28,7 @@ from components.core.errors import (
     of_machine,
 )
 from components.registry.tracking import connect
+from components.registry.tracking.new_database import create_database
 from components.settings.registry import RegistrySettings
 from components.training.checkpoint import CheckpointStore, Saver
 from flows.execution import failure
@@ -197,3 +200,35 @@ def test_a_folder_that_cannot_be_written_is_one_sentence():
         assert str(message).startswith(f"/mnt/params.yaml: {os.strerror(number)}; change its permissions")
     assert of_machine(cause(errno.ENOENT)) is None
     assert of_machine(ValueError("a defect")) is None
+
+
+def test_a_damaged_database_is_one_sentence(tmp_path):
+    """Truncated, as by a full disk, or with pages overwritten."""
+    path = tmp_path / "mlflow.db"
+    create_database(path)
+    whole = path.read_bytes()
+    for content in (whole[:100_000], whole[:4096] + bytes(len(whole) // 2) + whole[4096 + len(whole) // 2 :]):
+        path.write_bytes(content)
+        with pytest.raises(RegistryError, match=r"mlflow\.db is damaged \(.*\); restore a copy of it, or move it away"):
+            connect(RegistrySettings(tracking=f"sqlite:///{path}"))
+    path.write_bytes(whole)
+    connect(RegistrySettings(tracking=f"sqlite:///{path}"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_one_sentence(number, tmp_path):
+    message = of_machine(OSError(number, os.strerror(number), "/mnt/out.csv"))
+    assert message is not None and message.exit_code == 2
+    assert str(message).startswith(f"/mnt/out.csv: {os.strerror(number)}; `headstart gc` lists")
+    # Copies of folders collect their errors as text.
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights").write_text("x")
+
+    def full(source: str, target: str, **options: object) -> None:
+        raise OSError(number, os.strerror(number), target)
+
+    with pytest.raises(shutil.Error) as caught:
+        shutil.copytree(tmp_path / "model", tmp_path / "copy", copy_function=full)
+    message = of_machine(caught.value)
+    assert message is not None and os.strerror(number) in str(message) and "\n" not in str(message)
+    assert os.strerror(number) in str(unwritable(tmp_path, caught.value))

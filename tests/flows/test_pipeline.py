@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from components.cli.common import InitOptions
+from components.cli.onboarding.command import init
+from components.core.errors import ConfigError
 from components.pipeline.dvc_yaml import dvc_yaml, write_dvc_yaml
 from components.pipeline.identity import PLACES, file_name
 from components.pipeline.stages import STAGES
@@ -109,6 +112,19 @@ def test_a_file_of_the_user_stays(clone, tmp_path):
     ):
         (tmp_path / "dvc.yaml").write_text(earlier + "\nstages: {}\n")
         assert write_dvc_yaml(params, file)
+
+
+@pytest.mark.parametrize("text", ["stages:\n  train:\n    cmd: python train.py\n", "# a comment\nartifacts: {}\n"])
+def test_a_pipeline_of_something_else_is_refused(clone, tmp_path, text):
+    (tmp_path / "dvc.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"dvc\.yaml: is a pipeline of something else, without stages of Headstart"):
+        write_dvc_yaml(load_params(clone / "params.yaml"), tmp_path / "params.yaml")
+    (tmp_path / "texts.csv").write_text("text,label\n" + "a b c,x\nd e f,y\n" * 9)
+    before = {path.name for path in tmp_path.iterdir()}
+    with pytest.raises(ConfigError, match="is a pipeline of something else"):
+        init(InitOptions(tmp_path / "texts.csv"), root=tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == before
+    assert (tmp_path / "dvc.yaml").read_text() == text
 
 
 def test_a_folder_that_is_no_checkout_depends_on_the_installed_code(clone, tmp_path):

@@ -26,7 +26,7 @@ from components.learners.prediction import Classifier, Predicted
 from components.serving import parts
 from components.serving.parts import LoadableModel, PartOptions, predict_parts
 from components.settings.cluster import ClusterSettings
-from tests.inference.files import names, predict_file
+from tests.inference.files import ByLength, names, predict_file
 
 ROWS = 60
 
@@ -304,3 +304,24 @@ def test_a_run_that_ends_while_its_parts_are_joined_is_finished_by_the_same_comm
     written = output.read_text() if output.suffix else "".join(file.read_text() for file in output.glob("part-*"))
     assert done.rows > 50 and written.count("short") + written.count("long") == done.rows - done.empty
     assert not [path for path in names(tmp_path) if path.startswith(".")]
+
+
+def test_folders_and_members_are_predicted(tmp_path):
+    """What `fit` reads: folders of classes, and FILE#MEMBER; a changed file is another input."""
+    for name, text in (("pos", "abc"), ("neg", "a long one")):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        (tmp_path / "in" / name / "1.txt").write_text(text)
+    done = predict_file(tmp_path / "in", output=tmp_path / "out.csv", classifier=ByLength())
+    assert (done.rows, (tmp_path / "out.csv").read_text().split("\n")[1:3]) == (
+        2,
+        ["neg,a long one,long,1.0", "pos,abc,short,0.75"],
+    )
+    (tmp_path / "in.json").write_text(json.dumps({"train": [{"text": "abc"}], "test": [{"text": "a long one"}]}))
+    for member in ("train", "test"):
+        predict_file(Path(f"{tmp_path}/in.json#{member}"), output=tmp_path / f"{member}.csv", classifier=ByLength())
+    assert (tmp_path / "test.csv").read_text() == "text,prediction,confidence\na long one,long,1.0\n"
+    with pytest.raises(DataError, match="none: does not exist"):
+        predict_file(tmp_path / "none", output=tmp_path / "o.csv", classifier=ByLength())
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="empty: is empty"):
+        predict_file(tmp_path / "empty", output=tmp_path / "o.csv", classifier=ByLength())

@@ -154,3 +154,12 @@ def test_a_file_without_other_records_is_deleted(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": SECRET}))
     assert remove_records(path, TEXTS) == 1 and not path.exists()
+
+
+def test_a_row_that_is_a_list_is_removed_whole(tmp_path):
+    """A label or spans without their text would be no row."""
+    path = tmp_path / "a.json"
+    rows = [["a text", {"entities": []}], [SECRET, {"entities": [[0, 7, "PER"]]}]]
+    path.write_text(json.dumps({"train": rows, "intents": [{"tag": "x", "patterns": ["hello there", SECRET]}]}))
+    assert remove_records(path, TEXTS) == 2
+    assert json.loads(path.read_text()) == {"train": rows[:1], "intents": [{"tag": "x", "patterns": ["hello there"]}]}

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from components.core.artifacts import digest_file
 from components.core.errors import ArtifactError, ConfigError
 from components.data.formats.words import words
 from components.data.tasks.data import Fields, Split
@@ -25,6 +26,7 @@ from components.learners.words.systems import SYSTEMS as TABLE
 from components.learners.words.text import Counted, spaced
 from components.registry.drift.measurements import SKETCH, measure, projection
 from components.registry.exports.champion import export_encoder
+from headstart import load
 
 LABELS = ["fruit", "metal", "ผลไม้"]
 TEXTS = [
@@ -214,3 +216,16 @@ def test_tfidf_of_a_row_by_hand():
         features.matrix([("A b a d",)]).toarray()[0], result / np.linalg.norm(result), rtol=1e-12
     )
     assert features.words(("A b a d",)) == (4, 1)
+
+
+@pytest.mark.parametrize("name", ["config.json", "labels.json", "words.json", "manifest.json"])
+def test_deeply_nested_json_of_a_crafted_model_is_refused(name, tmp_path):
+    saved("tfidf-words", tmp_path)
+    (tmp_path / name).write_text("[" * 100_000 + "]" * 100_000)
+    if name != "manifest.json":
+        manifest = json.loads((tmp_path / "manifest.json").read_text())
+        manifest["files"][name] = {"bytes": 200_000, "sha256": digest_file(tmp_path / name)}
+        (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    for open_model in (load_model, load):
+        with pytest.raises(ArtifactError, match="nested too deeply"):
+            open_model(tmp_path)
