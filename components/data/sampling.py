@@ -8,10 +8,9 @@ from typing import Any, Final, TypeVar
 
 from components.core.errors import DataError
 from components.data.formats.annotations.tables import REASONS
-from components.data.formats.lines import Reading
 from components.data.formats.rows import Rows as OpenRows
 from components.data.formats.rows import open_rows
-from components.data.formats.tables import PLAIN, Layout, parse_json
+from components.data.formats.tables import PLAIN, Layout
 
 #: Minimum number of rows that are looked at, evenly spaced over the whole file.
 ROWS: Final = 5_000
@@ -92,19 +91,3 @@ def reading_in_words(table: OpenRows, bad: Sequence[DataError]) -> Iterator[str]
     if bad:
         yield f"warning: {len(bad)} row(s) cannot be read and are left out, the first: {bad[0]}"
     yield from (f"{count} {REASONS.get(reason, reason)}" for reason, count in table.reading.skipped.items() if count)
-
-
-def json_members(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """The members of a JSON document that are lists of rows; a row that is a list has the columns "0", "1", ...
-
-    Raises:
-        DataError: the file is damaged.
-    """
-    content = parse_json(path, Reading())
-    members = {}
-    for name, rows in content.items() if isinstance(content, dict) else ():
-        if isinstance(rows, list) and rows and all(isinstance(row, list) and len(row) > 1 for row in rows):
-            rows = [{str(column): value for column, value in enumerate(row)} for row in rows]
-        if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
-            members[name] = rows
-    return members

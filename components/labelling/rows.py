@@ -98,9 +98,9 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
                     rows.append(FileRow(split, path, number, fields, None))
                     given.append(values[texts:])
     vectors = source.kind == "multilabel" and flags is None and are_vectors(values[0] for values in given)
-    for index, (row, values) in enumerate(zip(rows, given, strict=True)):
-        at = positions_in(values[0]) if vectors else None
-        labels = labels_of(values, source, f"{row.path}, row {row.number}") if at is None else tuple(sorted(at))
+    for index, (row, cells) in enumerate(zip(rows, given, strict=True)):
+        at = positions_in(cells[0]) if vectors else None
+        labels = labels_of(cells, source, f"{row.path}, row {row.number}") if at is None else tuple(sorted(at))
         rows[index] = replace(row, labels=labels)
     same = merged_numbers(name for row in rows for name in row.labels or ()) if flags is None else {}
     if same:

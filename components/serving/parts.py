@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow.parquet as pq
 
@@ -333,7 +333,7 @@ def _owned(work: Path, output: Path) -> Iterator[None]:
 
 def _key(source: Path, output: Path, model: LoadableModel, options: PartOptions) -> str:
     states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in source_files(source)]
-    content = [str(source.resolve()), states, model.identity, output.suffix]
+    content: list[Any] = [str(source.resolve()), states, model.identity, output.suffix]
     content += [dict(options.columns), options.rejects is None, options.part_bytes, options.part_rows]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

@@ -9,11 +9,11 @@ from typing import Final
 from components.core.errors import DataError
 from components.data.formats.kinds import SUFFIXES as TABLES
 from components.data.formats.kinds import form_of
-from components.data.formats.lines import NO_DATA
-from components.data.formats.tables import suffix
+from components.data.formats.layouts import lists_in
+from components.data.formats.lines import NO_DATA, Reading
+from components.data.formats.tables import parse_json, suffix
 from components.data.formats.workbook import SUFFIXES as WORKBOOKS
 from components.data.formats.workbook import sheet_names
-from components.data.sampling import json_members
 
 #: Words in the name of a file -> split.
 SPLITS: Final = {
@@ -87,7 +87,13 @@ def _common_start(names: Sequence[str]) -> str:
 def _members(path: Path) -> dict[str, Path]:
     """Split -> FILE#MEMBER; empty if the file has no member, or sheet, called train."""
     form = form_of(path) if suffix(path.name) in (".json", *WORKBOOKS) else ""
-    members = json_members(path) if form == "json" else sheet_names(path) if form == "workbook" else ()
+    members = (
+        dict(lists_in(parse_json(path, Reading())))
+        if form == "json"
+        else sheet_names(path)
+        if form == "workbook"
+        else ()
+    )
     return _named(path.with_name(f"{path.name}#{member}") for member in members)
 
 

@@ -72,16 +72,13 @@ def are_rows(value: Any) -> bool:
 
 
 def _rows_of_object(document: dict[str, Any]) -> Any:
-    """The rows of a JSON object: its only list of rows; `data` with names in `columns` (pandas, orient="split"); rows
+    """The rows of a JSON object: `data` with names in `columns` (pandas, orient="split"); rows
     by number (pandas, orient="index") or by id, which becomes the column `id` of rows without one; or columns whose
     values are numbered (pandas by default) or listed. The object itself if it holds no rows."""
-    lists = [value for value in document.values() if are_rows(value)]
     names, data = document.get("columns"), document.get("data")
     if isinstance(names, list) and isinstance(data, list) and are_rows(data) and isinstance(data[0], list):
         return [dict(zip(names, row, strict=False)) for row in data]
     columns = list(document.values())
-    if len(lists) == 1 and not any(isinstance(value, list) and value is not lists[0] for value in columns):
-        return lists[0]
     if len(columns) > 1 and all(isinstance(row, dict) and row for row in columns):
         members = {name for row in columns for name in row}
         if len(columns) > len(members) and not all(map(str.isdigit, members)):
@@ -109,15 +106,17 @@ def _are_texts(value: Any) -> bool:
 
 
 def _list_in(document: dict[str, Any]) -> tuple[Any, str]:
-    """The only list of rows within objects, or of several the only one with texts and labels, and its path; the
-    document itself if there is none."""
+    """The only list of rows with texts and labels within objects, or the only list of rows, and its path; the document
+    itself if there is none."""
     paths = dict(lists_in(document))
     labelled = {at: rows for at, rows in paths.items() if all(map(_is_labelled, rows))}
-    chosen = paths if len(paths) == len(document) == 1 else labelled
-    if len(chosen) != 1:
-        return document, ""
-    ((at, rows),) = chosen.items()
-    return rows, at
+    alone = not any(isinstance(value, list) and not are_rows(value) for value in document.values())
+    top = {at: rows for at, rows in paths.items() if at in document and alone}
+    for chosen in (labelled, top, paths if len(document) == 1 else {}):
+        if len(chosen) == 1:
+            ((at, rows),) = chosen.items()
+            return rows, at
+    return document, ""
 
 
 def _are_columns(document: Mapping[str, list[str]]) -> bool:

@@ -170,8 +170,8 @@ def json_rows(path: Path, layout: Layout, reading: Reading) -> Iterator[tuple[in
         rows = rows[key]
     document = f"{path}{'#' * bool(layout.member)}{layout.member}"
     rows, inside, reading.layout = rows_of(rows)
-    names = filter(None, [*layout.member.split("."), *inside.split(".")])
-    reading.loads = f"json.load(open({str(path)!r}))" + "".join(f"[{name!r}]" for name in names)
+    keys = filter(None, [*layout.member.split("."), *inside.split(".")])
+    reading.loads = f"json.load(open({str(path)!r}))" + "".join(f"[{name!r}]" for name in keys)
     if not isinstance(rows, list):
         lists = list(dict(lists_in(rows)))
         hint = f"name one of its members ({', '.join(lists[:9])}) as FILE#MEMBER" if lists else "save it as jsonl"
