@@ -84,7 +84,8 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     if label is None and not flags:
         lists = lists_in_words(by_column(rows), rows.loads)
         raise DataError(
-            f"no column looks like a label (columns: {in_words(by_column(rows))}); " + (lists or "name it with --label")
+            f"no column looks like a label (columns: {in_words(by_column(rows))}); name it with --label"
+            + (f"; {lists}" if lists else "")
         )
     keys: dict[str, Any] = {"first": texts[0], "second": texts[1]} if len(texts) > 1 else {"text": texts[0]}
     if flags:
