@@ -73,6 +73,7 @@ def predict(options: PredictFlags) -> None:
     from components.core.artifacts import partial_path
     from components.core.errors import ConfigError
     from components.core.progress import Progress
+    from components.data.sampling import guessed_in_words
     from components.learners.abstention import threshold_of
     from components.learners.prediction import columns_of_data, named_columns
     from components.learners.writing import write_errors
@@ -105,6 +106,8 @@ def predict(options: PredictFlags) -> None:
         if source.is_dir() and not options.form:
             source, *others = split_files(source).values()
             print(f"{source} is predicted" + "".join(f", without {path.name}" for path in others), file=sys.stderr)
+        for line in () if options.form else guessed_in_words(source):
+            print(f"{source}: {line}", file=sys.stderr)
         if not options.form and (data := settings.data.tasks.get(name)) is not None:
             columns = columns_of_data(source, kind=load.kind, source=data) | columns
 

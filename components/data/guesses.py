@@ -76,7 +76,7 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
         return _tagging(rows, text, label)
     if kind in (None, "choice") and (chosen := choice_of(by_column(rows), text, label)) is not None:
         return chosen
-    if kind == "choice":
+    if kind == "choice" or (kind is None and "choices" in columns):
         raise DataError("a choice needs columns of the prompt, the choices and the answer (docs/tasks.md); rename them")
     texts = text.split(",") if text else _text_columns(rows, label or label_by_name(by_column(rows)))
     flags = [] if label else flags_of(by_column(rows), texts)

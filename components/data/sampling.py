@@ -73,6 +73,17 @@ def sampled(rows: Iterable[_Row]) -> list[_Row]:
 NAMELESS: Final = re.compile(r"column \d+")
 
 
+def guessed_in_words(path: Path) -> list[str]:
+    """What is guessed of a file that is to be predicted: an encoding, or a layout of JSON. The errors of a file that
+    cannot be read are left to its prediction."""
+    try:
+        table = open_rows(path, rejected=lambda error, row: None)
+        next(table.rows, None)
+    except DataError:
+        return []
+    return [*reading_in_words(table, ())][0 if table.reading.layout else 1 :]
+
+
 def reading_in_words(table: OpenRows, bad: Sequence[DataError]) -> Iterator[str]:
     """How a table was read, and what was left out."""
     encoding = table.reading.encoding

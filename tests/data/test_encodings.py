@@ -1,7 +1,7 @@
 """A guessed encoding shows the character that decided."""
 
 from components.data.formats.encoding import detect_encoding
-from components.data.sampling import read_rows
+from components.data.sampling import guessed_in_words, read_rows
 
 
 def test_the_character_that_decided_is_shown(tmp_path):
@@ -17,3 +17,13 @@ def test_the_character_that_decided_is_shown(tmp_path):
     assert bytes.fromhex(raw).decode(name, errors="replace") == shown.strip("'") != character.strip("'")
     assert character.strip("'") in encoding.example
     assert f"({encoding.telling})" in "\n".join(read_rows(path).read)
+
+
+def test_a_prediction_says_what_is_guessed_of_its_input(tmp_path):
+    (tmp_path / "a.txt").write_bytes("un été\noù est-il\n".encode("cp1252"))
+    (said,) = guessed_in_words(tmp_path / "a.txt")
+    assert said.startswith("the encoding is guessed (or ") and "as in: un été (e9 is 'é', in " in said
+    (tmp_path / "a.json").write_text('{"intents": [{"tag": "a", "patterns": ["x"]}, {"tag": "b", "patterns": ["y"]}]}')
+    assert "layout: the rows are the list intents" in guessed_in_words(tmp_path / "a.json")[0]
+    (tmp_path / "a.csv").write_text("text\nx\n")
+    assert guessed_in_words(tmp_path / "a.csv") == guessed_in_words(tmp_path / "none.csv") == []

@@ -108,6 +108,19 @@ QUESTIONS = {
     "flat": [
         {"passage": CONTEXT, "question": asked, "answer": each[0][0] if each else ""} for asked, each in ASKED.items()
     ],
+    "beside": {
+        "data": [
+            {
+                "story": CONTEXT,
+                "questions": [{"input_text": asked, "turn_id": n} for n, asked in enumerate(ASKED)][:2],
+                "answers": [
+                    {"span_start": at, "span_end": at + len(text), "span_text": text, "input_text": "in words"}
+                    for ((text, at),) in [*ASKED.values()][:2]
+                ],
+            },
+            {"story": CONTEXT, "qas": [{"question": [*ASKED][2], "answers": []}]},
+        ]
+    },
     "ends": {
         "story": CONTEXT,
         "qas": [

@@ -121,8 +121,10 @@ def test_choices_in_columns(columns, row, label, answer):
 def test_columns_that_are_no_choices():
     rows = table("text answer1 answer2 label", [(told(30)[n][1], "yes", "no", "xy"[n % 2]) for n in range(30)])
     assert guess(rows) == {"kind": "classification", "text": "text", "label": "label"}
-    with pytest.raises(DataError, match="a choice needs columns of the prompt, the choices and the answer"):
-        guess(rows, kind="choice")
+    several = table("question choices key", [("what?", {"text": ["a", "b"]}, "AB"[n % 2]) for n in range(30)])
+    for given, kind in ((rows, "choice"), (several, None)):
+        with pytest.raises(DataError, match="a choice needs columns of the prompt, the choices and the answer"):
+            guess(given, kind=kind)
 
 
 LANGUAGES = {

@@ -253,6 +253,13 @@ def _questions(node: Any, context: str | None, before: Row, depth: int) -> Itera
             both = {"text": texts, "answer_start": starts}
             yield {**before, **node, "question": node[asked], "context": context, "answers": both}, texts
         return
+    match node:
+        case {"questions": [dict(), *_] as asking, "answers": [dict(), *_] as answering} if len(asking) == len(
+            answering
+        ):
+            # CoQA lists the answers beside the questions.
+            both = zip(asking, answering, strict=True)
+            node = {**node, "questions": [{**question, "answers": [answer]} for question, answer in both]}
     title = _named(node, _TITLE, _is_text)
     before = before if title is None else {**before, "title": node[title]}
     for value in node.values():
