@@ -180,9 +180,14 @@ def pair_row(row: Any) -> Any:
         return row
     text, given = row
     if isinstance(cats := given.get("cats"), dict) and cats:
-        chosen = [name for name, share in cats.items() if isinstance(share, int | float) and share >= 0.5]
+        chosen = chosen_cats(cats)
         given = {"label": chosen[0] if len(chosen) == 1 else chosen}
     return {"text": text, **given}
+
+
+def chosen_cats(cats: Mapping[str, Any]) -> list[str]:
+    """The labels of `cats` of spaCy, label -> probability."""
+    return [name for name, share in cats.items() if isinstance(share, int | float) and share >= 0.5]
 
 
 def tagged(row: Any) -> Any:
@@ -192,7 +197,7 @@ def tagged(row: Any) -> Any:
     if name is None:
         return row
     text = row[_named(row, _TEXT, _is_text)]
-    spans = [span for entry in row[name] for span in _span(entry)]
+    spans = [span for entry in row[name] for span in spans_in(entry)]
     bounds = words_of(text)
     tags, _ = covered(bounds, spans)
     return {**row, "words": [text[start:end] for start, end in bounds], "tags": tags}
@@ -204,11 +209,11 @@ def _span_member(row: Any) -> str | None:
         return None
     if _named(row, LABELS, lambda value: isinstance(value, str | int | float)) is not None:
         return None
-    name = _named(row, _SPANS, lambda value: isinstance(value, list) and all(map(_span, value)))
+    name = _named(row, _SPANS, lambda value: isinstance(value, list) and all(map(spans_in, value)))
     return name if name is not None and (row[name] or name.casefold() not in LABELS) else None
 
 
-def _span(entry: Any) -> list[tuple[int, int, str]]:
+def spans_in(entry: Any) -> list[tuple[int, int, str]]:
     """The spans of an entry: `[0, 4, "PER"]`, or an object with its start, its end and its type; empty if it is
     none."""
     if isinstance(entry, list | tuple):

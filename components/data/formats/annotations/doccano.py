@@ -17,8 +17,8 @@ from components.data.formats.annotations.records import (
     PredictedRow,
     checked_spans,
     columns_of,
-    member,
 )
+from components.data.formats.layouts import chosen_cats, spans_in
 from components.data.formats.lines import Reading
 from components.data.formats.tables import json_objects
 
@@ -39,8 +39,7 @@ def read_doccano(path: Path, reading: Reading) -> Iterator[Annotated]:
         data.setdefault("text", text)
         annotated = Annotated(number, data)
         if isinstance(entities := row.get("entities"), list):
-            spans = [_entity(entity, where) for entity in entities]
-            annotated.spans[LABEL] = checked_spans(spans, member(data, "text", str, where), where)
+            annotated.spans[LABEL] = _spans(entities, data["text"], where)
             annotated.ignored = {"relations": len(row.get("relations") or ())}
             yield annotated
             continue
@@ -49,11 +48,9 @@ def read_doccano(path: Path, reading: Reading) -> Iterator[Annotated]:
             raise DataError(f"{where}: has neither {LABEL!r} nor 'entities'; export as JSONL")
         labels = row[name] if isinstance(row[name], list) else [row[name]]
         if isinstance(row[name], dict):
-            # `cats` of spaCy: label -> probability.
-            labels = [label for label, share in row[name].items() if isinstance(share, int | float) and share >= 0.5]
+            labels = chosen_cats(row[name])
         if any(isinstance(label, list | dict) for label in labels):
-            spans = [_triple(label, where) for label in labels]
-            annotated.spans[LABEL] = checked_spans(spans, member(data, "text", str, where), where)
+            annotated.spans[LABEL] = _spans(labels, data["text"], where)
         elif labels:
             annotated.chosen[LABEL] = [str(label) for label in labels]
         else:
@@ -62,17 +59,15 @@ def read_doccano(path: Path, reading: Reading) -> Iterator[Annotated]:
         yield annotated
 
 
-def _entity(entity: Any, where: str) -> CharSpan:
-    start, end = (member(entity, name, int, where) for name in ("start_offset", "end_offset"))
-    return CharSpan(start, end, str(member(entity, "label", (str, int), where)))
-
-
-def _triple(label: Any, where: str) -> CharSpan:
-    if isinstance(label, dict):
-        return _entity(label, where)
-    if not (isinstance(label, list) and len(label) == 3 and all(isinstance(offset, int) for offset in label[:2])):
-        raise DataError(f"{where}: the label {json.dumps(label)[:60]} is not [start, end, label]; export as JSONL")
-    return CharSpan(label[0], label[1], str(label[2]))
+def _spans(entries: Iterable[Any], text: Any, where: str) -> list[CharSpan]:
+    if not isinstance(text, str):
+        raise DataError(f"{where}: no text ('text'), whose spans are listed")
+    spans = []
+    for entry in entries:
+        if not (given := spans_in(entry)):
+            raise DataError(f"{where}: the label {json.dumps(entry)[:60]} is not [start, end, label]; export as JSONL")
+        spans += [CharSpan(*span) for span in given]
+    return checked_spans(spans, text, where)
 
 
 def write_doccano(path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:
