@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from components.cli.common import InitOptions
@@ -19,6 +20,7 @@ from components.data.guesses import guess
 from components.data.sampling import read_rows
 from components.data.tasks.kinds import find_kind
 from components.settings.loading import load_params
+from components.settings.tasks import TaskSource
 from headstart.tasks import read_task
 
 GREET, BYE = ["hello there", "good morning", "hi you", "hey friend"], ["see you", "bye now", "until then"]
@@ -188,6 +190,12 @@ def test_questions_with_other_names(name, tmp_path):
     assert guess(read_rows(path)) == keys
     rows = [row for _, row in open_rows(path).rows]
     assert {row["context"] for row in rows} == {CONTEXT}
+    source = TaskSource(path=str(tmp_path), format="json", train="data.json", dev=None, test="data.json", **keys)
+    read = find_kind("questions").read("t", source.model_copy(update={"overlap": "report"}))
+    assert {
+        question: [(context[int(a) : int(b)], int(a)) for a, b in np.reshape(target, (-1, 2))]
+        for (question, context), target in split_rows(read.train)
+    } == ASKED
     assert {
         row["question"]: list(zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True)) for row in rows
     } == ASKED

@@ -3,7 +3,7 @@ spans of characters, and questions with their contexts. What a layout is, is sai
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from components.data.formats.dialect import LABELS, LABELS_TOO, TEXTS
 from components.data.formats.words import covered, words_of
@@ -67,7 +67,7 @@ def rows_of(document: Any) -> Laid:
     return Laid(rows, path, "; ".join(said))
 
 
-def are_rows(value: Any) -> bool:
+def are_rows(value: Any) -> TypeGuard[list[Any]]:
     return isinstance(value, list) and bool(value) and all(isinstance(row, dict | list) for row in value)
 
 
@@ -258,13 +258,11 @@ def _questions(node: Any, context: str | None, before: Row, depth: int) -> Itera
             both = {"text": texts, "answer_start": starts}
             yield {**before, **node, "question": node[asked], "context": context, "answers": both}, texts
         return
-    match node:
-        case {"questions": [dict(), *_] as asking, "answers": [dict(), *_] as answering} if len(asking) == len(
-            answering
-        ):
-            # CoQA lists the answers beside the questions.
-            both = zip(asking, answering, strict=True)
-            node = {**node, "questions": [{**question, "answers": [answer]} for question, answer in both]}
+    asking, given = node.get("questions"), node.get("answers")
+    if are_rows(asking) and are_rows(given) and len(asking) == len(given) and isinstance(asking[0], dict):
+        # CoQA lists the answers beside the questions.
+        pairs = zip(asking, given, strict=True)
+        node = {**node, "questions": [{**each, "answers": [answer]} for each, answer in pairs]}
     title = _named(node, _TITLE, _is_text)
     before = before if title is None else {**before, "title": node[title]}
     for value in node.values():
