@@ -96,7 +96,6 @@ EXTRAS = {
         *("networkx", "tzlocal", "sacrebleu", "psutil", "httpx"),
     ),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
-    "drills": ("moto", "werkzeug"),
 }
 
 
