@@ -1,7 +1,8 @@
 # make run    the whole pipeline on the data below data/ (the built-in data if there is none); again: only what has changed
 # make full   three families at five label budgets (experiments/full)
 # make test   a test of every contract
-# make test-all  make test, then the slow tests: kills on nodes, whole fits, drills
+# make test-all  make test, then the slow tests: kills on nodes, whole fits
+# make faults  faults during a retraining, and what has to follow (most of an hour)
 # make check  lint, format, types and make test
 # make bench  speed and memory beside other libraries (after make run, on a machine with nothing else to do)
 # make ui     the pages of the project until Ctrl-C; FLAGS=--servers adds those of MLflow and Prefect
@@ -48,7 +49,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 LOCKED := --universal --python-version 3.11 --fork-strategy fewest --no-header --no-annotate --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help install run full test test-all check bench ui lock infra-check replaced
+.PHONY: help install run full test test-all faults check bench ui lock infra-check replaced
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -103,10 +104,13 @@ full: $(INSTALLED) | data
 	@$(BIN)/headstart retrain --params experiments/full/params.yaml $(FLAGS)
 
 test: $(TESTED) $(POLICY)/.installed
-	$(TESTS) -m "not slow" $(FLAGS)
+	$(TESTS) -m "not slow and not faults" $(FLAGS)
 
 test-all: test
 	$(TESTS) -m slow $(FLAGS)
+
+faults: $(TESTED)
+	$(BIN)/python -m pytest -m faults tests/flows/faults $(FLAGS)
 
 check: $(TESTED)
 	$(BIN)/ruff check .

@@ -76,7 +76,7 @@ NOT_RUN = {
     r"headstart suggest( FILE| new.csv --count 50)?": "runs with --count, and does not replace a file",
     r"headstart (trace|forget)\b.*": "needs a registered model",
     r"headstart gc\b.*": "needs a registry",
-    r"headstart drill\b.*": "takes minutes",
+    r"make faults\b.*": "takes most of an hour",
     r"headstart export artifacts/.*": "needs a finished run",
     r"headstart export --.*": "needs a champion or a trained model",
     r"headstart study (NAME|layers|ngrams|transferability|which-source)\b"

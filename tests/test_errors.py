@@ -49,6 +49,7 @@ def test_a_registry_that_cannot_be_used_is_not(tmp_path):
     assert not isinstance(caught.value, TransientError) and caught.value.exit_code == 2
 
 
+@pytest.mark.slow
 def test_an_object_store_that_does_not_answer(s3, port, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")

@@ -154,6 +154,7 @@ ingest(job(Path(sys.argv[1]), "out"))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [False, True])
 def test_a_killed_driver_continues_with_the_missing_steps(tmp_path, small, processes):
     write_raw(tmp_path / "raw", files=20)
@@ -221,6 +222,7 @@ def test_a_killed_node_or_head_loses_only_the_steps_in_flight(tmp_path, small):
     assert digest(tmp_path / "out") == expected
 
 
+@pytest.mark.slow
 def test_steps_over_a_bucket(tmp_path, monkeypatch, many, s3):
     s3.create_bucket(Bucket="shards")
     monkeypatch.setattr(duplicates, "RANGE_KEYS", 150)

@@ -23,7 +23,7 @@ PANELS: Final = {
     "label": "suggest label label-quality forget",
     "serve": "predict serve drift",
     "registry": "promote rollback export import starts",
-    "operate": "gc drill",
+    "operate": "gc",
 }
 
 app = typer.Typer(

@@ -11,7 +11,6 @@ FLOWS = {
     "forget": "Remove documents from data, labels, outputs and caches, with a certificate.",
     "ui": "Serve the pages of the project on 127.0.0.1 until stopped: runs, champion, errors, labelling, lineage.",
     "lectures": "Measure what lectures on transfer learning say, and write one page about it.",
-    "drill": "Break things on purpose on a throw-away copy of a tiny project, and report what follows.",
     "gc": "Delete old checkpoints, caches, versions and logs; without --yes, only list them.",
     "label": "Append the answers in a file to the file of labels, with who and when; --undo takes them back.",
     "promote": "Compare the challenger with the champion again, or choose the champion: --version V --reason TEXT.",

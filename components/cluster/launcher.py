@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -113,7 +114,8 @@ def map_parallel(
         try:
             # Not more processes than slots: the others would wait for one for ever.
             size = min(len(pending), most or plan.at_once, len(slots) or sys.maxsize)
-            with _pool(size, slots=slots, kept=_kept.get() if most is None else None) as pool:
+            kept = _kept.get() if most is None else None
+            with _pool(size, slots=slots, kept=kept, imported=function.__module__) as pool:
                 with _without_main(function):
                     futures = {pool.submit(_alone, function, item, end): index for index, item in pending.items()}
                 for future in as_completed(futures, timeout=None if end == math.inf else max(0.0, seconds_left())):
@@ -167,20 +169,25 @@ def kept_processes() -> Iterator[None]:
 
 
 @contextmanager
-def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None) -> Iterator[ProcessPoolExecutor]:
+def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None, imported: str) -> Iterator[ProcessPoolExecutor]:
     """At least `size` processes of one thread each, which end with the block; `kept` ones only if it raises an
-    error."""
+    error. The first call decides what they have imported when they start: a module, and torch if this process has."""
     processes = kept or _Kept()
     if kept is not None and not slots:
         # Processes start when items need them; a larger pool, later, would start all of them again.
         size = max(size, cores())
     if processes.pool is None or processes.size < size or processes.slots != slots:
         processes.close()
-        spawning = multiprocessing.get_context("spawn")
-        queue = spawning.SimpleQueue()
+        starting = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+        starting.set_forkserver_preload(
+            [name for name in (imported, "torch") if name in sys.modules and name != "__main__"]
+        )
+        queue = starting.SimpleQueue()
         for slot in slots or [HIDDEN_GPUS[VISIBLE_GPUS]] * size:
             queue.put(slot)
-        processes.pool = ProcessPoolExecutor(size, mp_context=spawning, initializer=_begin, initargs=(queue,))
+        environment = dict(os.environ) | threads.environment(1)
+        start = (queue, Path.cwd(), environment)
+        processes.pool = ProcessPoolExecutor(size, mp_context=starting, initializer=_begin, initargs=start)
         processes.size, processes.slots = size, slots
     finished = False
     try:
@@ -207,8 +214,11 @@ def _without_main(function: Callable[..., object]) -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _begin(queue: SimpleQueue[str]) -> None:
-    """Prepare this process of the pool: the next free GPU is the only one that it sees. Before CUDA is initialised."""
+def _begin(queue: SimpleQueue[str], directory: Path, environment: Mapping[str, str]) -> None:
+    """Prepare this process of the pool: the next free GPU is the only one that it sees. Before CUDA is initialised.
+    The server that it comes from may have another working directory and older variables."""
+    os.chdir(directory)
+    os.environ.update(environment)
     os.environ[VISIBLE_GPUS] = queue.get()
     _end_with_parent()
 

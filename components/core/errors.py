@@ -97,7 +97,6 @@ EXTRAS = {
         *("networkx", "tzlocal", "sacrebleu", "psutil", "httpx"),
     ),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
-    "drills": ("moto", "werkzeug"),
 }
 
 

@@ -63,6 +63,7 @@ def test_a_run_is_stopped_at_its_budget_and_the_next_one_resumes(project, run, m
     assert [single.stage for single in History(project).read()][2:] == ["evaluate", "register"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_expected_to_exceed_the_budget_does_not_start(project, run):
     here = machine(load_params(project / "params.yaml").cluster)
     History(project).end("pretrain", Duration("pretrain", here, "run", 1, 7200))

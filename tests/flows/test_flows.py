@@ -12,6 +12,7 @@ from flows.repository import locked
 from .conftest import dvc, ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", [False, True], ids=["here", "flow"])
 def test_promote_runs_only_the_stages_of_the_registry(
     shown: bool, project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch

@@ -68,6 +68,7 @@ def stale(root: Path) -> set[str]:
     return set(actual)
 
 
+@pytest.mark.slow
 def test_an_edit_makes_the_stages_that_reach_it_out_of_date(clone):
     assert reasons(clone) == {}
     assert stale(clone) == set()

@@ -61,6 +61,7 @@ def busy() -> Iterator[None]:
     thread.join()
 
 
+@pytest.mark.slow
 def test_no_line_is_lost_while_another_thread_holds_the_interpreter_lock(tmp_path, busy):
     expected = [str(number) for number in range(1, 10_001)]
     for _ in range(20):

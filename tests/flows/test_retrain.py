@@ -88,6 +88,7 @@ def test_changed_stages_and_their_dependents_run(project, run, capsys):
     assert ran(project) == ["register registry"]
 
 
+@pytest.mark.slow
 def test_the_registry_stages_are_skipped_while_the_registry_is_unchanged(project, run, monkeypatch):
     database = project / "registry.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///registry.db")
@@ -105,6 +106,7 @@ def test_the_registry_stages_are_skipped_while_the_registry_is_unchanged(project
     assert run()["register"] == "Completed"
 
 
+@pytest.mark.slow
 def test_a_run_is_a_flow_only_if_a_server_is_configured(project, run, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///registry.db")
     (project / "registry.db").write_text("a model")
@@ -124,6 +126,7 @@ def test_a_run_is_a_flow_only_if_a_server_is_configured(project, run, monkeypatc
         assert started == expected
 
 
+@pytest.mark.slow
 def test_the_flow_runs_the_same_stages(project, run, prefect_server):
     (project / "trouble").write_text("pretrain crash-once")
     done = retrain.retrain(str(project / "params.yaml"))
@@ -151,6 +154,7 @@ print("prefect" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_has_nothing_to_do_does_not_import_prefect_and_leaves_the_same_files(
     project, run, monkeypatch, capsys
 ):
@@ -208,6 +212,7 @@ def evaluated(project: Path) -> None:
         path.write_text(json.dumps(content))
 
 
+@pytest.mark.slow
 def test_an_error_of_the_user_is_printed_once_and_not_retried(project, run, capsys):
     (project / "trouble").write_text("pretrain refuse")
     with pytest.raises(StageError) as caught:
@@ -225,6 +230,7 @@ def test_an_error_of_the_user_is_printed_once_and_not_retried(project, run, caps
     assert run() == dict.fromkeys(STAGES, "Completed") | {"ingest@general": "Skipped", "ingest@domain": "Skipped"}
 
 
+@pytest.mark.slow
 def test_a_crash_is_retried(project, run):
     (project / "trouble").write_text("pretrain crash-once")
     assert run()["pretrain"] == "Completed"
@@ -236,6 +242,7 @@ def test_a_crash_is_retried(project, run):
         run()
 
 
+@pytest.mark.slow
 def test_the_time_limit_of_a_stage(project, run):
     (project / "trouble").write_text("pretrain hang")
     change(project / "dvc.yaml", "{minutes: 1, retries: 1}", "{minutes: 0.1, retries: 0}")

@@ -171,6 +171,7 @@ def test_an_interrupted_run_ends_the_commands_of_all_stages(runs, monkeypatch):
     assert runs.monitor.outcomes == {"ingest@a": "SystemExit", "ingest@b": "SystemExit"}
 
 
+@pytest.mark.slow
 def test_stages_of_a_flow_overlap_as_prefect_tasks(project, prefect_server, monkeypatch):
     """Each of two stages waits until the other one runs."""
     monkeypatch.setattr(stages, "run_headstart", lambda *arguments, **keywords: None)

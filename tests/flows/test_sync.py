@@ -253,6 +253,7 @@ def test_a_server_that_does_not_answer_is_a_transient_error(clones, monkeypatch)
         sync.pull(project)
 
 
+@pytest.mark.slow
 def test_data_that_was_named_and_not_pulled_is_pulled_by_the_next_run(shared, monkeypatch, capsys):
     """Neither data that others push during a run nor a pull that fails may end in the old data as a new version."""
     project, clone = shared

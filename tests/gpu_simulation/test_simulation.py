@@ -34,6 +34,7 @@ RAISING = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", pretraining(), ids=lambda case: case.name)
 def test_pretraining_waits_twice_per_logging_interval(case, outcomes):
     outcome = outcomes("pretraining")[case.name]

@@ -89,6 +89,7 @@ def failed(folder: Path) -> list[str]:
     )
 
 
+@pytest.mark.slow
 def test_what_is_applied_and_built_follows_the_policies(manifests, tmp_path):
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(rendered(manifests)))
     for file in (FOLDER / "images").glob("*.Dockerfile"):

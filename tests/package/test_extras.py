@@ -50,7 +50,6 @@ COMMANDS = {
     "label": "pipeline",
     "ui": "pipeline",
     "champion": "pipeline",
-    "drill": "pipeline",
     "serve": "server",
     "study layers": "encoders",
 }

@@ -91,6 +91,7 @@ def network(family: str) -> TranslationModel:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", list(NETWORKS))
 def test_networks_learn_to_reverse_texts(family):
     rng = np.random.default_rng(0)

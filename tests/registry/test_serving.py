@@ -70,6 +70,7 @@ def running(command: list[str], *, port: int, where: Path, health: str, **change
         process.wait()
 
 
+@pytest.mark.slow
 def test_models_serve_returns_labels_with_the_installed_code(pipeline, tmp_path):
     register(pipeline.register_job(starts=["adapted"]))
     promote(pipeline.promote_job())
@@ -93,6 +94,7 @@ def test_models_serve_returns_labels_with_the_installed_code(pipeline, tmp_path)
     assert sum(answers[0]["probabilities"].values()) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_registration_and_promotion_with_an_mlflow_server(pipeline, tmp_path, monkeypatch):
     port = free_port()
     store = ["--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db", "--artifacts-destination", f"{tmp_path}/served"]

@@ -75,6 +75,7 @@ def test_more_than_half_new_rows_begin_the_count_anew_with_what_is_left():
     assert use(earlier, rows(19, 80)) == Use(1, 1 / 3)
 
 
+@pytest.mark.slow
 def test_the_errors_of_all_counts_sum_to_alpha():
     rule, total, earlier = PromotionRule(), 0.0, list[dict]()
     for night in range(200):

@@ -107,6 +107,7 @@ def replicas_of(process: int) -> list[int]:
     return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
+@pytest.mark.slow
 def test_replicas_answer_count_and_log_together(server, tmp_path):
     address, rows = address_of(server), 40
     bundle = load_model(MODELS / "words-1" / "bundle")

@@ -29,6 +29,7 @@ def ready(outputs: Outputs, add_task: Any, add_encoder: Any) -> Outputs:
     return outputs
 
 
+@pytest.mark.slow
 def test_each_technique_of_the_settings_has_a_row(ready, monkeypatch):
     monkeypatch.setattr(ablation, "TECHNIQUES", TECHNIQUES[:2])
     findings = ablation.run(ready, encoder="ulmfit-adapted", budget=2, seeds=2)

@@ -182,6 +182,7 @@ def test_runs_of_a_killed_process_are_closed_by_the_next_retraining(project):
     assert project.runs()["retrain"].info.status == "FINISHED"
 
 
+@pytest.mark.slow
 def test_the_process_ends_the_run_when_the_retraining_is_killed(project):
     """And with the summary if it is told to finish."""
     for run, finished in (("run-1", False), ("run-2", True)):

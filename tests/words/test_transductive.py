@@ -12,7 +12,8 @@ from components.data.tasks.kinds import scoring_for
 from components.data.tasks.selection import Data, Training
 from components.learners.unlabelled.self_training import probabilities
 from components.learners.words import transductive
-from components.learners.words.classifier import DESCRIPTION, WordsModel, load_words, save_words
+from components.learners.words.classifier import WordsModel, load_words, save_words
+from components.learners.words.features import DESCRIPTION
 from components.learners.words.linear import LinearModel
 
 TOPICS = {

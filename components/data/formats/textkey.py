@@ -38,6 +38,10 @@ def text_key(text: str) -> str:
 
     The key of a text without words (`:-)`, an emoji) is its visible text, and the key of an invisible text is the text.
     """
+    if text.isascii():
+        # Nothing to normalise, and no invisible character of category Cf.
+        folded = text.lower()
+        return " ".join(folded.translate(_WORDS).split()) or folded.strip() or text.strip()
     visible = unicodedata.normalize("NFD", text.translate(_VISIBLE))
     folded = unicodedata.normalize("NFC", visible.casefold())
     return " ".join(folded.translate(_WORDS).split()) or folded.strip() or text.strip()

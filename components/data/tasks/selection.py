@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -64,16 +65,18 @@ class Free:
 
     Attributes:
         key: digest of the inputs, by which two are equal.
+        fitted: folder of what another stage has fitted on them.
     """
 
     key: bytes
     fields: Sequence[Fields] = field(compare=False, repr=False)
+    fitted: Path | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, inputs: Mapping[bytes, Fields]) -> Free:
+    def of(cls, inputs: Mapping[bytes, Fields], fitted: Path | None = None) -> Free:
         """The inputs with these digests, in the order of the digests."""
         order = sorted(inputs)
-        return cls(hashlib.sha256(b"".join(order)).digest(), [inputs[key] for key in order])
+        return cls(hashlib.sha256(b"".join(order)).digest(), [inputs[key] for key in order], fitted)
 
 
 class Shared:
@@ -131,6 +134,7 @@ class Data:
         folds: (N,) fold of each training row, by which hyper-parameters are chosen; None: they are chosen on dev.
         further: inputs without labels beside the train split's inputs.
         largest: indices of the rows that the seed draws at any budget; None: those of the run.
+        fitted: of `Free`.
     """
 
     whole: Split
@@ -142,6 +146,7 @@ class Data:
     folds: NDArray[np.int64] | None = None
     further: Sequence[Fields] = ()
     largest: NDArray[np.int64] | None = None
+    fitted: Path | None = None
 
     @cached_property
     def train(self) -> Split:
@@ -160,7 +165,7 @@ class Data:
     @cached_property
     def free(self) -> Free:
         belonging = self.whole.belonging(self.drawn)
-        return Free.of({key: parts for parts, key in self._inputs if key not in belonging})
+        return Free.of({key: parts for parts, key in self._inputs if key not in belonging}, self.fitted)
 
     @cached_property
     def _shared(self) -> Shared:

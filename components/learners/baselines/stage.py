@@ -22,12 +22,13 @@ from components.data.tasks.data import Answer, Fields, Labels
 from components.data.tasks.examples import TaskFacts, largest_draw, read_facts, read_split, run_folds, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, RunResult, write_results
-from components.data.tasks.selection import Data, Predictions, System, predict
+from components.data.tasks.selection import Data, Free, Predictions, System, predict
 from components.data.unlabelled_texts import read_unlabelled
 from components.learners.abstention import abstention_facts, write_domain
 from components.learners.baselines import baselines_of
+from components.learners.words import transductive
 from components.learners.words.classifier import WordsModel, save_words
-from components.learners.words.systems import suited
+from components.learners.words.systems import LATENT, LATENT_FOLDER, suited
 from components.settings.section import BASELINE, Section
 
 #: First seed of a draw of rows -> data of the run, and system -> its model and its answers to the rows that choices are
@@ -59,6 +60,8 @@ def baseline(job: BaselineJob) -> Path:
     facts = baselines.facts
     with writing(job.output, kind=KIND) as draft:
         records = write_results(draft.path, baselines.results(), splits=baselines.splits, labels=facts.labels)
+        for free in baselines.read:
+            transductive.store(draft.path / LATENT_FOLDER, free, labels=len(facts.labels))
         _write_best(draft.path / "classifier", facts, baselines.best, train=baselines.train.fields)
         draft.facts |= {
             "task": facts.task,
@@ -83,6 +86,8 @@ class _Baselines:
         self.systems = suited(every, self._data(largest_draw(facts, self.train, seed=seed), seed, folds=None))
         #: Of the largest budget, by seed: what choices are made on; and by system: its model, and the answers to that.
         self.best: Best = {}
+        #: What the features of `LATENT` were fitted on.
+        self.read: set[Free] = set()
 
     def _data(self, rows: Labels, seed: int, *, folds: Labels | None) -> Data:
         dev, test = self.splits["dev"], self.splits["test"]
@@ -125,6 +130,8 @@ class _Baselines:
             if budget == facts.budgets[-1] and isinstance(predictions.model, WordsModel):
                 answers = predictions.answers[data.judged[0]]
                 self.best.setdefault(seed, (data, {}))[1][name] = predictions.model, answers
+            if name == LATENT:
+                self.read.add(data.free)
             score = result.record["curve"][-1][self.scoring.main]
             Curve(f"{name} {budget_name(budget)} labels seed {seed}").add(
                 0, **{f"dev_{self.scoring.main}": score}, seconds=result.record["seconds"]

@@ -37,7 +37,7 @@ from components.learners.task_models.words_part import WordsPart, mean
 from components.learners.words.classifier import WordsModel
 from components.learners.words.fits import fit_exclusive, fit_independent
 from components.learners.words.linear import LinearModel
-from components.learners.words.systems import READINGS, Reading, probable_systems
+from components.learners.words.systems import LATENT_FOLDER, READINGS, Reading, probable_systems
 
 #: Candidates for the weight of the words in a mean, beside 0.
 WEIGHTS: Final = tuple(number / 10 for number in range(1, 11))
@@ -137,6 +137,7 @@ class WordsRows:
             folds,
             [] if spec.words is None else read_unlabelled(spec.words),
             largest_draw(self.facts, whole, seed=spec.seed),
+            spec.baselines and spec.baselines / LATENT_FOLDER,
         )
         facts = self.facts
         self.systems = probable_systems(facts.kind, language=facts.language, which=facts.baselines)

@@ -20,18 +20,15 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
 
 from components.core.artifacts import json_of, read_manifest
 from components.core.errors import ArtifactError
 from components.data.tasks.data import Answer, Fields, mean_answers
 from components.data.tasks.members import KIND, members_of, save_members
-from components.learners.words.features import LatentFeatures, RowFeatures, WordFeatures
+from components.learners.words.features import RowFeatures, read_features, write_features
 from components.learners.words.linear import LinearFunction, LinearModel, load_linear
 
 FORM: Final = "words"
-DESCRIPTION: Final = "words.json"
-WEIGHTS: Final = "words.safetensors"
 #: Maximum number of rows of a batch.
 ROWS: Final = 4096
 
@@ -58,19 +55,13 @@ class WordsModel:
         return replace(self, linear=self.linear.balanced(counts))
 
     def write(self, directory: Path) -> None:
-        described, arrays = self.features.dump()
-        # ASCII, because a term may contain half of a surrogate pair, which UTF-8 cannot express.
-        (directory / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
-        save_file({**arrays, **self.linear.dump()}, directory / WEIGHTS)
+        write_features(directory, self.features, **self.linear.dump())
 
     @classmethod
     def read(cls, directory: Path, *, labels: int) -> WordsModel:
         """Read what `write` has written. Raises ArtifactError: files are missing, damaged or do not fit."""
         try:
-            described = json_of(directory / DESCRIPTION)
-            arrays = load_file(directory / WEIGHTS)
-            load = LatentFeatures.load if described["form"] == LatentFeatures.form else WordFeatures.load
-            features: RowFeatures = load(described, arrays)
+            features, arrays = read_features(directory)
             return cls(features, load_linear(arrays, features=features.width, labels=labels))
         except Exception as error:  # safetensors and scikit-learn raise errors of several classes
             raise ArtifactError(

@@ -5,15 +5,19 @@ Shapes: N rows, F features.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, get_args
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 from scipy import sparse
 
+from components.core.artifacts import json_of
 from components.data.tasks.data import Fields
 from components.learners.words.latent import LatentSemantics, Vectors, WordMeans
 from components.learners.words.text import Counted, Tfidf, split_words
@@ -21,6 +25,9 @@ from components.learners.words.text import Counted, Tfidf, split_words
 #: `text`: the TF-IDF vectors of the first text, of all vectorizers side by side. `cosine`: the cosine of both texts.
 #: `pair`: the vectors u and v of both texts, |u - v|, u v and their cosine.
 Form = Literal["text", "cosine", "pair"]
+#: Files of features: their description, and their arrays.
+DESCRIPTION: Final = "words.json"
+WEIGHTS: Final = "words.safetensors"
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,26 @@ class LatentFeatures:
 
 #: Features of rows that a words model reads.
 RowFeatures = WordFeatures | LatentFeatures
+
+
+def write_features(directory: Path, features: RowFeatures, **arrays: NDArray[Any]) -> None:
+    """Write features, and further arrays beside theirs."""
+    described, fitted = features.dump()
+    # ASCII, because a term may contain half of a surrogate pair, which UTF-8 cannot express.
+    (directory / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+    save_file({**fitted, **arrays}, directory / WEIGHTS)
+
+
+def read_features(directory: Path) -> tuple[RowFeatures, dict[str, NDArray[Any]]]:
+    """The features that `write_features` has written, and all arrays.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: files are missing, damaged or do not fit.
+    """
+    described = json_of(directory / DESCRIPTION)
+    arrays = load_file(directory / WEIGHTS)
+    load = LatentFeatures.load if described["form"] == LatentFeatures.form else WordFeatures.load
+    return load(described, arrays), arrays
 
 
 def fit_text(

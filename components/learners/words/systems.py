@@ -28,6 +28,8 @@ MOST_SCALED: Final = 1000
 MARGIN: Final = "svm-words-characters"
 #: The system that learns from texts without labels.
 LATENT: Final = "latent-words"
+#: Folder of its features in the output of the stage `baseline`, for the runs that combine it with an encoder.
+LATENT_FOLDER: Final = "latent"
 
 #: Training rows -> features of words, and their matrix.
 Reading = Callable[[Training], tuple[RowFeatures, Any]]

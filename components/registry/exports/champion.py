@@ -25,7 +25,8 @@ from components.interchange.huggingface import CONVERTERS
 from components.interchange.tokenizer_json import library_tokenizer, write_tokenizer
 from components.interchange.vectors import write_vectors
 from components.learners.task_models.classifier import TextClassifier, load_members
-from components.learners.words.classifier import DESCRIPTION, FORM, form_of
+from components.learners.words.classifier import FORM, form_of
+from components.learners.words.features import DESCRIPTION
 from components.models.encoder import TOKENIZER as TOKENIZER_FOLDER
 from components.models.encoder import WEIGHTS, Encoder, family_of, load_encoder
 from components.models.static import StaticVectors

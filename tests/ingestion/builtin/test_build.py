@@ -26,6 +26,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_the_bytes_do_not_depend_on_the_hash_seed(tmp_path):
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"}

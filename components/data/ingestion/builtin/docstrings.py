@@ -1,6 +1,7 @@
 """The general corpus: docstrings of installed packages, module by module, in file order."""
 
 import ast
+import gc
 import inspect
 import re
 import warnings
@@ -68,7 +69,7 @@ def documents() -> Iterator[dict[str, str]]:
     seen: set[bytes] = set()
     with Progress("data: general text", total=len(files), unit="files") as bar:
         sources = [root / path for root, path in files]
-        with ProcessPoolExecutor(cores(), mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(cores(), mp_context=get_context("spawn"), initializer=gc.disable) as pool:
             extracted = pool.map(_extract_file, sources, chunksize=32)
             for (_, path), groups in zip(files, extracted, strict=True):
                 yield from _cut(path, groups, seen)

@@ -5,6 +5,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -172,6 +173,14 @@ class Described:
     name: str
     description: str
 
+    @cached_property
+    def key(self) -> str:
+        return text_key(self.description)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        return frozenset(self.name.split())
+
 
 def described(services: Iterable[Service]) -> Iterator[Described]:
     """The operations with a description, in model order."""
@@ -190,7 +199,7 @@ def translations(
     """
     seen: set[tuple[str, str]] = set()
     for operation in described(services):
-        key = text_key(operation.description)
+        key = operation.key
         if key not in without and operation.id not in left_out and (key, operation.name) not in seen:
             seen.add((key, operation.name))
             yield {"id": operation.id, "source": operation.description, "target": operation.name}
@@ -214,13 +223,13 @@ def names_and_descriptions(services: list[Service], documents: Splits, corpus: I
             split = split_of.get(operation.id, None if service in classified else "train")
             if split is not None and len(operations) > 1:
                 candidates[split].append(operation)
-    held = {text_key(operation.description) for split in ("dev", "test") for operation in candidates[split]}
+    held = {operation.key for split in ("dev", "test") for operation in candidates[split]}
     taken = {key for text in corpus for line in text.split("\n") if (key := text_key(line)) in held}
     rows: Splits = {"train": [], "dev": [], "test": []}
     for split in ("test", "dev", "train"):
         count = 0
         for operation in sorted(candidates[split], key=lambda entry: order_key("aws-operation", entry.id)):
-            key = text_key(operation.description)
+            key = operation.key
             other = _other(operation, by_service[operation.service])
             if key not in taken and other is not None and (split != "train" or count < TRAIN_OPERATIONS):
                 taken.add(key)
@@ -245,7 +254,6 @@ def _rows(operation: Described, other: Described) -> list[Row]:
 
 def _other(operation: Described, operations: Collection[Described]) -> Described | None:
     """Another operation with a different description, preferably one whose name shares a word; None: there is none."""
-    words, key = set(operation.name.split()), text_key(operation.description)
-    others = [entry for entry in operations if entry.name != operation.name and text_key(entry.description) != key]
-    near = [entry for entry in others if words & set(entry.name.split())]
+    others = [entry for entry in operations if entry.name != operation.name and entry.key != operation.key]
+    near = [entry for entry in others if not operation.words.isdisjoint(entry.words)]
     return min(near or others, key=lambda entry: order_key(operation.id, entry.id), default=None)

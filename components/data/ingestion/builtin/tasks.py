@@ -103,6 +103,7 @@ TRAIN_SENTENCES = 20_000
 _WORDS = range(4, 61)
 # Placeholders of the code elements while HTML is converted to text: private-use characters that no text contains.
 _OPEN, _CLOSE = "\ue000", "\ue001"
+_MARK = re.compile(f"([{_OPEN}{_CLOSE}])")
 _OPENING = re.compile(r"<code(?:\s[^<>]*)?>", re.IGNORECASE)
 _CLOSING = re.compile(r"</code\s*>", re.IGNORECASE)
 _SENTENCE = re.compile(rf"(?<=[.!?])\s+(?=[A-Z\"'({_OPEN}])")
@@ -133,27 +134,19 @@ def marked(html: str) -> list[tuple[list[str], list[str]]]:
 
 
 def _tagged(sentence: str) -> tuple[list[str], list[str]] | None:
-    text: list[str] = []
-    spans: list[tuple[int, int]] = []
-    begin: int | None = None
-    for character in sentence:
-        if character == _OPEN:
-            if begin is not None:
-                return None
-            begin = len(text)
-        elif character == _CLOSE:
-            if begin is None:
-                return None
-            spans.append((begin, len(text)))
-            begin = None
-        else:
-            text.append(character)
-    if begin is not None:
+    text, *parts = _MARK.split(sentence)
+    # Elements do not nest: their ends alternate, the first is an opening one.
+    if "".join(parts[::2]) != (_OPEN + _CLOSE) * (len(parts) // 4):
         return None
-    words: list[str] = []
-    tags: list[str] = []
+    if not parts:
+        return (words := _WORD.findall(text)), ["O"] * len(words)
+    spans: list[tuple[int, int]] = []
+    for inside_element, after in zip(parts[1::4], parts[3::4], strict=True):
+        spans.append((len(text), len(text) + len(inside_element)))
+        text += inside_element + after
+    words, tags = [], []
     inside = -1
-    for match in _WORD.finditer("".join(text)):
+    for match in _WORD.finditer(text):
         over = [n for n, (start, end) in enumerate(spans) if start < match.end() and match.start() < end]
         if over and not (len(over) == 1 and spans[over[0]][0] <= match.start() and match.end() <= spans[over[0]][1]):
             return None

@@ -1,4 +1,4 @@
-"""`headstart drill`: its project, its comparison, its report. The drills themselves take minutes; people run them."""
+"""The project, the comparison and the S3 store of the faults."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from components.core.errors import ConfigError
 from components.pipeline.checks import check_params
 from components.settings.loading import load_params
-from flows import drill
-from flows.drill import Drill
-from flows.drills.project import DrillError, Project, Session, differences, make
-from flows.drills.services import Store
+from tests.flows.faults.project import Project, differences, make
+from tests.flows.faults.services import Store
 
 
 @pytest.fixture
@@ -25,7 +22,7 @@ def test_the_project_has_valid_settings_and_the_same_data_every_time(made, tmp_p
     monkeypatch.chdir(made.root)
     check_params(load_params(Path("params.yaml")))
     again = make(tmp_path / "b", variables={}, launcher="local")
-    for name in ("params.yaml", "data/domain/a.jsonl", "data/tasks/drill/train.jsonl", "dvc.yaml"):
+    for name in ("params.yaml", "data/domain/a.jsonl", "data/tasks/faults/train.jsonl", "dvc.yaml"):
         assert (made.root / name).read_bytes() == (again.root / name).read_bytes()
 
 
@@ -57,29 +54,6 @@ def test_digests_ignore_times_only(made):
     assert differences(first, {}) == sorted(first)
 
 
-def failing(session: Session) -> str:
-    raise DrillError("it did not")
-
-
-TWO = (
-    Drill("good", "nothing", "nothing happens", lambda session: "nothing happened"),
-    Drill("bad", "something", "it recovers", failing),
-)
-
-
-def test_a_failed_drill_ends_with_exit_code_1(monkeypatch, tmp_path):
-    monkeypatch.setattr(drill, "DRILLS", TWO)
-    said: list[str] = []
-    outcomes = drill.run([], session=Session(tmp_path, {}, say=said.append))
-    assert [(outcome.passed, outcome.seen) for outcome in outcomes] == [
-        (True, "nothing happened"),
-        (False, "it did not"),
-    ]
-    assert said[-1] == "  FAILED in 0 s: it did not"
-    with pytest.raises(ConfigError, match="unknown drill 'god'; did you mean 'good'"):
-        drill.run(["god"], session=Session(tmp_path, {}))
-
-
 def test_expired_credentials_are_refused(monkeypatch):
     from components.cluster.storage import ensure_bucket
     from components.core.errors import TrainingError
@@ -88,8 +62,8 @@ def test_expired_credentials_are_refused(monkeypatch):
     store = Store()
     for name, value in store.variables.items():
         monkeypatch.setenv(name, value)
-    ensure_bucket("drill")
-    checkpoints = CheckpointStore("s3://drill/checkpoints", key="a")
+    ensure_bucket("faults")
+    checkpoints = CheckpointStore("s3://faults/checkpoints", key="a")
     checkpoints.save(1, {}, {})
     assert store.stored == 1
     store.expired = True

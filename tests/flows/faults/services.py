@@ -1,4 +1,4 @@
-"""Drills of services and the registry: a server goes away or refuses, a person or a crash changes the champion."""
+"""Faults of services and the registry: a server goes away or refuses, a person or a crash changes the champion."""
 
 import logging
 import re
@@ -11,17 +11,20 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from components.core.errors import TransientError, extras
-from flows.drills.kills import kill
-from flows.drills.project import Project, Running, Session, differences, expect
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+from components.core.errors import TransientError
 from flows.processes import answers, descendants, end, free_port
 from flows.ui import mlflow_variables
+from tests.flows.faults.kills import kill
+from tests.flows.faults.project import Project, Running, Session, differences, expect
 
 #: Moves the alias as MLflow's page does.
 BY_HAND = """
 import sys
 from mlflow.tracking import MlflowClient
-MlflowClient("sqlite:///mlflow.db").set_registered_model_alias("headstart-drill", "champion", sys.argv[1])
+MlflowClient("sqlite:///mlflow.db").set_registered_model_alias("headstart-faults", "champion", sys.argv[1])
 """
 #: A choice of a champion whose process is killed before or after the alias is set.
 TORN = """
@@ -36,9 +39,9 @@ def torn(self, *arguments):
         set_alias(self, *arguments)
     os.kill(os.getpid(), signal.SIGKILL)
 Registry.set_alias = torn
-assign(load_params(Path("params.yaml")).registry, "drill", version=sys.argv[1], reason="a drill")
+assign(load_params(Path("params.yaml")).registry, "faults", version=sys.argv[1], reason="a fault")
 """
-BUCKET = "drill"
+BUCKET = "faults"
 #: Answer of an S3 store to a request with credentials that have expired.
 EXPIRED = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"""
@@ -105,10 +108,6 @@ class Store:
     """An S3 test server (moto) in this process, whose credentials can expire."""
 
     def __init__(self) -> None:
-        with extras():
-            from moto.server import DomainDispatcherApplication, create_backend_app
-            from werkzeug.serving import make_server
-
         # Otherwise a line for each request.
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self._application = DomainDispatcherApplication(create_backend_app)
@@ -122,8 +121,8 @@ class Store:
         """Environment of its clients."""
         return {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._server.server_port}",
-            "AWS_ACCESS_KEY_ID": "drill",
-            "AWS_SECRET_ACCESS_KEY": "drill",
+            "AWS_ACCESS_KEY_ID": "faults",
+            "AWS_SECRET_ACCESS_KEY": "faults",
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
             "HEADSTART_STORAGE": f"s3://{BUCKET}/checkpoints",
@@ -183,7 +182,7 @@ def ray_head(session: Session) -> str:
     """The head of the Ray cluster is killed during pretraining and starts again."""
     project, port = session.project("ray-head", launcher="ray", state="before"), free_port()
     # The paths of Ray's sockets must be shorter than 107 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="hs-drill-"))
+    folder = Path(tempfile.mkdtemp(prefix="hs-faults-"))
     try:
         project.variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": f"{session.seed:064x}"}
         head = _head(project, port, folder)
@@ -204,7 +203,7 @@ def ray_head(session: Session) -> str:
 
 
 def _choose(project: Project, version: str) -> None:
-    project.headstart("promote", "--version", version, "--reason", "a drill")
+    project.headstart("promote", "--version", version, "--reason", "a fault")
 
 
 def alias_moved(session: Session) -> str:
@@ -215,7 +214,7 @@ def alias_moved(session: Session) -> str:
     project.retrain().ended(0)
     seen = project.registered()[1]
     expect(seen == "2", f"the run moved the alias back to version {seen}")
-    history = project.headstart("champion", "--history", "--task", "drill").output
+    history = project.headstart("champion", "--history", "--task", "faults").output
     expect("by hand" in history, f"the ledger does not mention the move: {history.strip()}")
     return "the alias stayed where it was put, and the ledger says so"
 
