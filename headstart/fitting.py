@@ -346,20 +346,13 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
         "auto": {"minutes": minutes, **({"ways": ["features"]} if _is_large(encoder) else {})},
         "training": training,
     }
-    if is_sentence_encoder(encoder) and not tags:
+    if facts.get("unit_length") and not tags:
         settings["unit_length"] = True
     if tags:
         # With few steps, slots are learned only at a higher rate.
         settings |= {"epochs": 12, "training": {**training, "rate": 4 * training["rate"]}, "words": "none"}
     chosen = FinetuneSettings.model_validate(settings)
     return chosen.model_copy(update=_reading(encoder, rows, chosen, kind=kind))
-
-
-def is_sentence_encoder(encoder: Path) -> bool:
-    """Whether an encoder directory holds a model of sentence embeddings: it has no output layer over the vocabulary."""
-    from components.interchange.published import OUTPUT_BIASES  # imports torch
-
-    return any(name.endswith(OUTPUT_BIASES) for name in read_manifest(encoder).facts.get("fresh", []))
 
 
 def _is_large(encoder: Path) -> bool:

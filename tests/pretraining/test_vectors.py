@@ -9,10 +9,11 @@ from torch import nn
 from components.core import threads
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
+from components.tokenization.special import END
 from components.tokenization.store import TokenStore
 from components.training.pretraining.pretrain import pretrain
-from components.training.pretraining.word_vectors import cooccurrence_vectors, initialise_embeddings
-from tests.training.helpers import lm_settings, make_inputs, pretrain_job
+from components.training.pretraining.word_vectors import _counts, cooccurrence_vectors, initialise_embeddings
+from tests.training.helpers import MemoryStore, lm_settings, make_inputs, pretrain_job
 
 VOCABULARY = 14
 
@@ -43,6 +44,14 @@ def test_words_with_the_same_contexts_are_similar():
     alike = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
     assert alike[6, 7] > 0.99 and alike[11, 12] > 0.99
     assert alike[6, 11] < 0.5 and alike[8, 10] < 0.5
+
+
+def test_words_of_different_documents_do_not_cooccur():
+    """6 and 8 are beside each other only where one document ends and the next begins."""
+    store = MemoryStore([[[5, 6, 7]], [[8, 9, 10]]] * 50)
+    counts = _counts(store, VOCABULARY).to_dense()
+    assert not counts[[5, 6, 7]][:, [8, 9, 10]].any() and not counts[END].any()
+    assert counts[5, 6] == 50 and counts[5, 7] == pytest.approx(40)
 
 
 class LongText(Text):
