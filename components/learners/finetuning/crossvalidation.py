@@ -118,6 +118,20 @@ def stores(spec: GroupSpec) -> Iterator[CheckpointStore]:
         yield CheckpointStore(spec.members[0].storage, key=f"{spec.key}-fold{fold}")
 
 
+def uncalibrated(spec: GroupSpec, member: int, *, stop: int) -> list[Answer]:
+    """The predictions of the rows of a member's budget out of fold after evaluation `stop`, before `Head.calibrate`.
+
+    Args:
+        spec: a run whose folds are stored.
+    """
+    each, count = spec.members[member], min(map(number_of_folds, spec.members))
+    whole = read_split(each.examples, "train")
+    parts = [rows_of(replace(each, fold=fold, folds=count), whole).held for fold in range(count)]
+    folds = [replace(spec, key=f"{spec.key}-fold{fold}") for fold in range(count)]
+    flat = [answer for fold in folds for answer in unpack(held(stop), result(fold, member)[0])]
+    return [flat[row] for row in _Pooled(each, parts).order]
+
+
 @dataclass(frozen=True)
 class _Head:
     """The choice of a member's head.

@@ -22,15 +22,23 @@ from components.data.tasks.members import save_members
 from components.data.tasks.results import KIND, OUT_OF_FOLD, SERVED, RunResult, write_results
 from components.learners.abstention import abstention_facts, write_domain
 from components.learners.finetuning.attempts import ways_of
+from components.learners.finetuning.crossvalidation import uncalibrated
 from components.learners.finetuning.execution import TrainedRun, clear, train_all
 from components.learners.finetuning.features import head_answers, read_by_head
 from components.learners.finetuning.frozen import features
+from components.learners.finetuning.member import per_row
 from components.learners.finetuning.packing import MODEL, ON_FROZEN
 from components.learners.finetuning.runs import GroupSpec, below
 from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
 from components.learners.finetuning.specs import Distillation, RunSpec, all_training_rows, build, encode, rows_of
 from components.learners.finetuning.words import at_chosen, with_words
-from components.learners.task_models.classifier import load_classifier, write_files
+from components.learners.task_models.classifier import (
+    AveragedClassifier,
+    TextClassifier,
+    load_classifier,
+    write_files,
+)
+from components.learners.task_models.heads import CalibratedHead
 from components.learners.task_models.inputs import share_cut
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel, answers
@@ -177,9 +185,11 @@ def write_member(
 
 
 def _write_classifier(directory: Path, outputs: Sequence[_Output], *, job: FinetuneJob, start: str) -> float:
-    """Write the average of the runs; returns its temperature."""
+    """Write the average of the runs, with its own temperature or threshold; returns the temperature."""
     kind, spec, frozen = read_facts(job.examples).kind, outputs[0].spec, directory.name.endswith(FROZEN)
     temperature, held_out = _averaged(outputs, frozen=frozen)
+    threshold = _threshold(outputs, frozen=frozen) if len(outputs) > 1 else None
+    average = {"temperature": temperature} if temperature != 1 else {}
     save_members(
         directory,
         [partial(output.write, frozen=frozen) for output in outputs],
@@ -192,9 +202,38 @@ def _write_classifier(directory: Path, outputs: Sequence[_Output], *, job: Finet
             **abstention_facts(kind, held_out),
         },
         beside=partial(write_domain, kind=kind, rows=read_split(job.examples, "train").fields),
-        temperature=temperature,
+        average=average if threshold is None else {"threshold": threshold},
     )
     return temperature
+
+
+def _threshold(outputs: Sequence[_Output], *, frozen: bool) -> float | None:
+    """The threshold of the average of runs, by the rows that choices are made on; None: its head has none, or the runs
+    have fewer than two such rows in common. Out of fold there is no average: a row has the mean scores of its members,
+    and the span of the member that is the surest."""
+    spec = outputs[0].spec
+    facts = read_facts(spec.examples)
+    head, scoring = find_task(facts.kind).head(spec.settings, 1, facts.labels), scoring_for(facts.kind, facts.labels)
+    if not isinstance(head, CalibratedHead):
+        return None
+    if facts.selection == "dev":
+        rows = read_split(spec.examples, "dev")
+        members = [TextClassifier(*output.classifier(frozen=frozen), spec.precision) for output in outputs]
+        average = AveragedClassifier(members).on(first_device())
+        head = average.decoder
+        assert isinstance(head, CalibratedHead)
+        head.calibrate(lambda: average.answer(rows.fields), per_row(scoring, rows))
+        return head.calibration
+    by_row = [dict(zip(output.learned.tolist(), output.uncalibrated(frozen=frozen), strict=True)) for output in outputs]
+    common = sorted(set(by_row[0]).intersection(*by_row))
+    if len(common) < 2:
+        return None
+    of_rows = np.stack([[each[row] for row in common] for each in by_row], axis=1)
+    surest = (of_rows[..., 2] - of_rows[..., 3]).argmax(1)
+    spans = of_rows[np.arange(len(common)), surest, :2]
+    raw = np.concatenate([spans, of_rows[..., 2:].mean(1)], axis=1).astype(np.float32)
+    head.calibrate(lambda: list(raw), per_row(scoring, read_split(spec.examples, "train").take(common)))
+    return head.calibration
 
 
 def _averaged(
@@ -253,7 +292,7 @@ class _Output:
         others = [row for row in rows.tolist() if row not in result and whole.digests[row] not in read]
         if not others:
             return result
-        spec, (classifier, tokenizer), fields = self.spec, self._classifier(frozen=frozen), whole.take(others).fields
+        spec, (classifier, tokenizer), fields = self.spec, self.classifier(frozen=frozen), whole.take(others).fields
         if spec.trained and self._reads_frozen(frozen=frozen):
             numbers = all_training_rows(spec, whole, read_facts(spec.examples))
             table = features(spec, "train").take(np.searchsorted(numbers, np.asarray(others)))
@@ -276,7 +315,12 @@ class _Output:
     def _way(self) -> LearningWay:
         return way_of(self.spec.settings)
 
-    def _classifier(self, *, frozen: bool) -> tuple[TaskModel, Tokenizer]:
+    def uncalibrated(self, *, frozen: bool) -> list[Answer]:
+        """The answers to the run's rows out of fold, before the head was calibrated."""
+        stop = 0 if frozen else self.run.selections[self.member].chosen.stop
+        return uncalibrated(self.run.spec, self.member, stop=stop)
+
+    def classifier(self, *, frozen: bool) -> tuple[TaskModel, Tokenizer]:
         """The model of the run, or its head on the frozen encoder."""
         # The weights of all runs together may exceed memory.
         tensors = self.run.result(self.member)[0]
@@ -330,7 +374,7 @@ class _Output:
         fitted = self._reads_frozen(frozen=frozen) or self._way.refits_head
         write_files(
             directory,
-            self._classifier(frozen=frozen)[0],
+            self.classifier(frozen=frozen)[0],
             family=family_of(self.spec.encoder),
             tokenizer=self.spec.encoder / "tokenizer",
             precision=self.spec.precision,
