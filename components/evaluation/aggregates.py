@@ -212,7 +212,7 @@ def make_cells(
 ) -> dict[tuple[str, int], Cell]:
     """Group runs by (system, budget), in the order of the runs, and compute their metrics."""
     rows = [scoring.statistics(test.rows.fields, test.rows.targets, run.answers) for run in runs]
-    clusters = clusters_within(test.rows.clusters, np.arange(len(test.rows)), least=2)
+    clusters = clusters_within(test.rows.clusters, np.arange(len(test.rows)))
     sizes = sizes_of(clusters, len(test.rows))
     grouped: dict[tuple[str, int], list[int]] = {}
     for index, run in enumerate(runs):

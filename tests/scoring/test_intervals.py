@@ -130,9 +130,9 @@ def test_clusters_of_rows_and_of_parts():
     clusters = clusters_of(["x", None, "x", None, "y"])
     assert clusters is not None and clusters.tolist() == [0, 1, 0, 2, 3]
     assert sizes_of(clusters, 5).tolist() == [2, 1, 1, 1] and sizes_of(None, 3).tolist() == [1, 1, 1]
-    inside = clusters_within(clusters, np.array([1, 4]), least=2)
+    inside = clusters_within(clusters, np.array([1, 4]))
     assert inside is not None and inside.tolist() == [0, 1]
-    assert clusters_within(clusters, np.array([0, 2]), least=2) is None, "one cluster is a population of its own"
+    assert clusters_within(clusters, np.array([0, 2])) is None, "one cluster is a population of its own"
 
 
 def test_copies_of_rows_within_their_cluster_do_not_narrow_the_interval():

@@ -123,13 +123,13 @@ def clusters_of(groups: Sequence[str | None] | None) -> Ints | None:
     return np.asarray([numbers[name] for name in names], dtype=np.int64)
 
 
-def clusters_within(clusters: Ints | None, rows: Ints, *, least: int = MIN_GROUPS) -> Ints | None:
-    """The clusters of these rows, numbered from 0. None if the rows belong to fewer than `least`: they are then a
-    population of their own (one service, for instance), of which each row is a sample."""
+def clusters_within(clusters: Ints | None, rows: Ints) -> Ints | None:
+    """The clusters of these rows, numbered from 0. None if the rows belong to a single one: they are then a population
+    of their own (one service, for instance), of which each row is a sample."""
     if clusters is None:
         return None
     numbers = np.unique(clusters[rows], return_inverse=True)[1]
-    return numbers if numbers.max(initial=0) + 1 >= least else None
+    return numbers if numbers.any() else None
 
 
 def sizes_of(clusters: Ints | None, rows: int) -> Floats:
