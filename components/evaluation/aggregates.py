@@ -179,7 +179,7 @@ class Cell:
         counts = [matrix for matrix in confused if matrix is not None]
         slices = {}
         for name, members in slice_members(test.rows.slices).items():
-            sums = [np.asarray(matrix[members].sum(0), dtype=np.float64).ravel() for matrix in self.rows]
+            sums = [np.asarray(scoring.of_part(matrix[members]).sum(0), dtype=np.float64) for matrix in self.rows]
             scored = scoring.scores(np.stack(sums))
             slices[name] = {"rows": len(members), **{score: mean_of(scored[score]) for score in scoring.names}}
         records = [run.record for run in self.runs]

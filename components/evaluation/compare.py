@@ -253,7 +253,7 @@ def _parts(cells: Mapping[str, Cell], test: TestSplit) -> list[dict[str, Any]]:
     for name, rows in members.items():
         inside = clusters_within(test.rows.clusters, rows)
         scores = {
-            start: _scores([matrix[rows] for matrix in matrices], inside, scoring.scores)[scoring.main]
+            start: _scores([scoring.of_part(matrix[rows]) for matrix in matrices], inside, scoring.scores)[scoring.main]
             for start, matrices in kept.items()
         }
         parts.append(_part(("slice", name), len(rows), scores, sizes_of(inside, len(rows)), CONFIDENCE, corrected))

@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from components.data.scoring.base import Floats
+from components.data.scoring.numbers import spearman_without
 
 Ints = NDArray[np.int64]
 
@@ -154,7 +155,10 @@ def left_out(
     total = np.asarray(statistics.sum(0), dtype=np.float64).ravel()
     step = max(1, CHUNK // width)
     chunks = [scores(total - parts[first : first + step].toarray()) for first in range(0, parts.shape[0], step)]
-    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    result = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    if "spearman" in result:
+        result["spearman"] = spearman_without(statistics, np.arange(rows) if clusters is None else clusters)
+    return result
 
 
 def sampling_variance(without: Floats, sizes: Floats) -> Variance:
