@@ -220,6 +220,7 @@ class _Work:
         facts, train = read_facts(self.examples), read_split(self.examples, "train")
         scoring = scoring_for(facts.kind, facts.labels)
         folds = run_folds(facts, train, np.arange(len(train)), seed=facts.seeds[0])
+        count = int(folds.max()) + 1
         collected: list[tuple[_Candidate, Vectors]] = []
         tried: list[Tried] = []
         output = self.folder / "finetuned" / TASK / "baselines"
@@ -234,7 +235,7 @@ class _Work:
                 clock().left_out.append(f"the start {Path(start).name}")
         for output in stages:
             records = json.loads((output / "runs.json").read_text(encoding="utf-8"))
-            tried += tried_of(output, records, train=train, kind=facts.kind, labels=facts.labels)
+            tried += tried_of(output, records, train=train, kind=facts.kind, labels=facts.labels, folds=count)
             predicted = read_answers(output, OUT_OF_FOLD)
             for candidate in candidates_of(output, records):
                 several = [predicted[(name, *candidate.run[1:])] for name in candidate.systems]
@@ -246,12 +247,12 @@ class _Work:
             kind=facts.kind,
             metric=str(records[0]["score"]),
             labels=len(train),
-            folds=int(folds.max()) + 1,
+            folds=count,
             chosen=best.run[0],
             way=best.way,
             tried=tried,
             notes=[*notes, *dependent(train), *_left_out(minutes)],
-            selected=bounds_of(scoring, train, choice.answers),
+            selected=bounds_of(scoring, train, choice.answers, folds=count),
             cut=max(read_manifest(output).facts.get("cut", 0.0) for output in stages),
         )
         model = Model(best.directory, columns=self.task.columns, classes=self.task.classes, report=report)

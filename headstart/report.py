@@ -12,7 +12,7 @@ import pandas as pd
 
 from components.data.scoring import Scoring, title
 from components.data.scoring.base import Vectors
-from components.data.scoring.intervals import CONFIDENCE, interval, left_out, sizes_of
+from components.data.scoring.intervals import CONFIDENCE, exact_bound, interval, left_out, sizes_of
 from components.data.tasks.budgets import ALL
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
@@ -27,7 +27,8 @@ class Tried:
         system: name.
         way: way to learn; empty for systems with one way.
         score: cross-validated; None: left out, because it would take too long for this number of labels.
-        low, high: confidence interval of the score over the rows; None where the rows were not kept.
+        low, high: confidence interval of the score, over samples of rows and of training rows; None where the rows were
+            not kept.
         seconds: of the cross-validation and of training.
         share: of the steps of training; below 1 where the limit of minutes has shortened it.
     """
@@ -125,14 +126,23 @@ class Report:
         return cls(**{**described, "tried": tried, "selected": None if selected is None else tuple(selected)})
 
 
-def bounds_of(scoring: Scoring, rows: Split, answers: Vectors) -> tuple[float, float, float]:
-    """The primary metric of answers, and its confidence interval."""
-    score = scoring.score(rows.fields, rows.targets, answers)[scoring.main]
+def bounds_of(scoring: Scoring, rows: Split, answers: Vectors, *, folds: int) -> tuple[float, float, float]:
+    """The primary metric of answers out of fold, and its confidence interval as a measure of the final model.
+
+    A class of which no row is right has no variance; it raises the bound of macro F1 by the one of its rows.
+    """
     statistics = scoring.statistics(rows.fields, rows.targets, answers)
+    sums = np.asarray(statistics.sum(0), dtype=np.float64)
+    score, (least, most) = float(scoring.scores(sums)[scoring.main]), scoring.ranges[scoring.main]
     without = left_out(statistics, rows.units, scoring.scores)[scoring.main]
-    bounds = interval(np.array([score]), without[None], sizes_of(rows.units, len(rows)), confidence=CONFIDENCE)
-    bounds = bounds.within(*scoring.ranges[scoring.main])
-    return score, float(bounds.low), float(bounds.high)
+    sizes = sizes_of(rows.units, len(rows))
+    bounds = interval(np.array([score]), without[None], sizes, confidence=CONFIDENCE, within=(least, most), folds=folds)
+    high = bounds.high
+    if scoring.main.startswith("macro"):
+        hits, _, truths = scoring.counts(sums)
+        missed = [exact_bound(count, (1 - CONFIDENCE) / 2) for count in truths[(hits == 0) & (truths > 0)]]
+        high = max(high, min(most, score + sum(missed) / np.count_nonzero(truths)))
+    return score, bounds.low, float(high)
 
 
 def dependent(rows: Split) -> list[str]:
@@ -146,7 +156,7 @@ def dependent(rows: Split) -> list[str]:
 
 
 def tried_of(
-    directory: Path, records: Sequence[dict[str, Any]], *, train: Split, kind: str, labels: Sequence[str]
+    directory: Path, records: Sequence[dict[str, Any]], *, train: Split, kind: str, labels: Sequence[str], folds: int
 ) -> list[Tried]:
     """The entries of a stage's output, each system followed by its ways to learn.
 
@@ -156,13 +166,14 @@ def tried_of(
         train: the labelled rows.
         kind: of the task.
         labels: names of the labels.
+        folds: number of folds.
     """
     scoring = scoring_for(kind, labels)
     answers = read_answers(directory, OUT_OF_FOLD)
     collected = []
     for record in records:
         predicted = answers[record["system"], ALL, record["seed"]]
-        score, low, high = bounds_of(scoring, train, predicted)
+        score, low, high = bounds_of(scoring, train, predicted, folds=folds)
         kept, ways = record.get("way", ""), record.get("ways", [])
         share = next((way["share"] for way in ways if way["way"] == kept), 1.0)
         collected.append(Tried(record["system"], kept, score, low, high, record["seconds"], share))

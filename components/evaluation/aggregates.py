@@ -243,7 +243,8 @@ def make_cells(
                     sizes,
                     confidence=CONFIDENCE,
                     training=pooled.of(scores[name]) if (pooled := noise[name]) is not None else None,
-                ).within(*scoring.ranges[name])
+                    within=scoring.ranges[name],
+                )
                 for name in scoring.names
             },
             sums=summed[system, budget],
