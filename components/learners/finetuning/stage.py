@@ -201,7 +201,7 @@ def _write_classifier(directory: Path, outputs: Sequence[_Output], *, job: Finet
             "precision": spec.precision,
             **abstention_facts(kind, held_out),
         },
-        beside=partial(write_domain, kind=kind, rows=read_split(job.examples, "train").fields),
+        beside=partial(write_domain, kind=kind, rows=read_split(job.examples, "train")),
         average=average if threshold is None else {"threshold": threshold},
     )
     return temperature
