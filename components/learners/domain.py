@@ -4,10 +4,10 @@ The similarity of a text is its mean cosine to the nearest `NEAREST` training te
 n-grams of 2 to 4 characters. Terms that no training text has count in the norm, so a text in another language or about
 something else has a low similarity. A text is out of the domain if its conformal p-value, the share of training texts
 that are at most as similar to those of other units (copies, groups, documents), is at most `LEVEL` (Laxhammar and
-Falkman 2010, "Conformal prediction for distribution-independent anomaly detection"). Fewer than 1 / LEVEL training texts have no such share; then the p-value
-is the lower tail of Student's predictive distribution. No label and no text from outside is used. The vectors do not
-depend on the model, because the features of a model that is trained to tell a few classes apart hardly differ between
-its training texts. Terms are stored as hashes.
+Falkman 2010, "Conformal prediction for distribution-independent anomaly detection"). Fewer than 1 / LEVEL training
+texts have no such share; then the p-value is the lower tail of Student's predictive distribution. No label and no text
+from outside is used. The vectors do not depend on the model, because the features of a model that is trained to tell a
+few classes apart hardly differ between its training texts. Terms are stored as hashes.
 
 Shapes: N training texts, V hashes.
 """
