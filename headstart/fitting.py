@@ -26,7 +26,7 @@ from components.core.outputs import claim_folder
 from components.data.ingestion.unlabelled import write_texts
 from components.data.scoring.base import Vectors
 from components.data.tasks.choice import choose
-from components.data.tasks.data import Fields
+from components.data.tasks.data import Fields, spaced
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
@@ -40,7 +40,7 @@ from components.settings.section import WITH_WORDS
 from components.settings.systems import System
 from components.settings.tasks import TaskSource
 from headstart.model import Model
-from headstart.report import Report, Tried, bounds_of, dependent, tried_of
+from headstart.report import ANSWERED, Report, Tried, bounds_of, contradicted, dependent, inseparable, tried_of
 from headstart.tables import Data, InputError
 from headstart.tasks import GROUP, TaskRows, read_task, read_unlabelled
 
@@ -256,6 +256,12 @@ class _Work:
             cut=max(read_manifest(output).facts.get("cut", 0.0) for output in stages),
         )
         model = Model(best.directory, columns=self.task.columns, classes=self.task.classes, report=report)
+        if facts.kind in ("classification", "pair"):
+            names, places = facts.labels, self.task.places
+            rows = spaced(len(train), ANSWERED)
+            texts = [parts if len(parts) > 1 else parts[0] for parts in (train.fields[row] for row in rows)]
+            own = contradicted(names, train.take(rows), model.answers(texts), [places[row] for row in rows])
+            report.notes.extend([*inseparable(names, train, choice.answers, places), *own])
         model.save(self.folder / CHOSEN, overwrite=True)
         return model
 

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import combinations
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from components.data.scoring import Scoring, title
-from components.data.scoring.base import Vectors
+from components.data.scoring.base import Vectors, numbers
 from components.data.scoring.intervals import CONFIDENCE, exact_bound, interval, left_out, sizes_of
 from components.data.tasks.budgets import ALL
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, read_answers
+
+#: Share of wrong answers between two labels beyond which they are not told apart; and rows that a note names.
+CONFUSED, NAMED = 0.25, 10
+#: Training texts that the final model answers for the report.
+ANSWERED = 500
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,56 @@ def bounds_of(scoring: Scoring, rows: Split, answers: Vectors, *, folds: int) ->
         missed = [exact_bound(count, (1 - CONFIDENCE) / 2) for count in truths[(hits == 0) & (truths > 0)]]
         high = max(high, min(most, score + sum(missed) / np.count_nonzero(truths)))
     return score, bounds.low, float(high)
+
+
+def inseparable(labels: Sequence[str], rows: Split, answers: Vectors, places: Sequence[str]) -> list[str]:
+    """Notes about pairs of labels that are shown not to be told apart, with the rows to read again.
+
+    Args:
+        answers: (N, C) probabilities, out of fold.
+        places: of the rows.
+    """
+    notes, given, shares = [], numbers(rows.targets), np.asarray(answers)
+    for pair in combinations(range(len(labels)), 2):
+        inside = [np.flatnonzero(given == label) for label in pair]
+        if not all(map(len, inside)):
+            continue
+        # How much surer the answer is of the other label.
+        surer = [
+            shares[each, other] - shares[each, label]
+            for each, label, other in zip(inside, pair, pair[::-1], strict=True)
+        ]
+        rate = float(np.mean([(each >= 0).mean() for each in surer]))
+        error = np.sqrt(sum(0.25 / len(each) for each in inside)) / 2
+        if rate - NormalDist().inv_cdf(CONFIDENCE) * error > CONFUSED:
+            wrong, order = np.concatenate(inside), np.argsort(-np.concatenate(surer), kind="stable")
+            named = ", ".join(places[row] for row in wrong[order[:NAMED]])
+            notes.append(
+                f"The labels {labels[pair[0]]!r} and {labels[pair[1]]!r} are not told apart: out of fold {rate:.0%} of "
+                f"their rows are answered with the other one. Read again, the surest first: {named}. If their labels "
+                "are right, more rows or a start may tell them apart."
+            )
+    return notes
+
+
+def contradicted(labels: Sequence[str], rows: Split, answers: Vectors, places: Sequence[str]) -> list[str]:
+    """A note about training texts that the final model does not answer with their own label, and why not."""
+    given, answered = numbers(rows.targets), np.asarray(answers).argmax(1)
+    wrong = np.flatnonzero(given != answered)
+    if not len(wrong):
+        return []
+    by_text: dict[bytes, set[int]] = {}
+    for digest, label in zip(rows.digests, given.tolist(), strict=True):
+        by_text.setdefault(digest, set()).add(label)
+    copies = sum(len(by_text[rows.digests[row]]) > 1 for row in wrong)
+    named = ", ".join(
+        f"{places[row]} ({labels[given[row]]}, answered {labels[answered[row]]})" for row in wrong[:NAMED]
+    )
+    why = [f"{copies} of them have a copy with another label"] * (copies > 0)
+    why += ["they are like rows of the other label, and the model does not learn single rows"] * (copies < len(wrong))
+    return [
+        f"{len(wrong)} of {len(rows)} training texts have another answer than their label: {'; '.join(why)}: {named}."
+    ]
 
 
 def dependent(rows: Split) -> list[str]:
