@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
@@ -188,10 +189,8 @@ def contradicted(labels: Sequence[str], rows: Split, answers: Vectors, places: S
     wrong = np.flatnonzero(given != answered)
     if not len(wrong):
         return []
-    by_text: dict[bytes, set[int]] = {}
-    for digest, label in zip(rows.digests, given.tolist(), strict=True):
-        by_text.setdefault(digest, set()).add(label)
-    copies = sum(len(by_text[rows.digests[row]]) > 1 for row in wrong)
+    of_text = Counter(digest for digest, _ in set(zip(rows.digests, given.tolist(), strict=True)))
+    copies = sum(of_text[rows.digests[row]] > 1 for row in wrong)
     named = ", ".join(
         f"{places[row]} ({labels[given[row]]}, answered {labels[answered[row]]})" for row in wrong[:NAMED]
     )

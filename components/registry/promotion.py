@@ -236,8 +236,8 @@ def slice_changes(
         inside = np.flatnonzero(of_row == name)
         groups = clusters_within(clusters, inside)
         units = len(inside) if clusters is None else len(np.unique(clusters[inside]))
-        pair = (rows.scoring.of_part(each[inside]) for each in (other, candidate))
-        gain = compare(*pair, groups, scoring=rows.scoring, metric=metric)
+        before, after = (rows.scoring.of_part(each[inside]) for each in (other, candidate))
+        gain = compare(before, after, groups, scoring=rows.scoring, metric=metric)
         error = alpha if name in named else (1 - rule.confidence) / len(large)
         half = half_width([gain.sampling], error)
         margin = rule.slices[name] if name in named else rule.largest_slice_loss

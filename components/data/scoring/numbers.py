@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.data.scoring.base import Floats, Inputs, Scoring, Vectors
+from components.data.scoring.base import Floats, Inputs, Scoring, Vectors, ratio
 
 #: A variance below this share of the second moment counts as 0 (rounding).
 NOTHING = 1e-12
@@ -114,29 +114,20 @@ def spearman_without(statistics: sparse.csr_array, clusters: NDArray[np.int64]) 
         statistics: (N, K) of `Correlations`.
         clusters: (N,) numbers from 0.
     """
-    pair = statistics[:, 1:3].toarray().T
-    sides = [
-        (np.unique(values, return_inverse=True)[1], ranks) for values, ranks in zip(pair, _ranks(pair), strict=True)
-    ]
-    count, order = len(clusters), np.argsort(clusters, kind="stable")
-    ends = np.searchsorted(clusters[order], np.arange(clusters.max() + 2))
+    pair, count = statistics[:, 1:3].toarray().T, len(clusters)
+    ranks = _ranks(pair)
+    members = sparse.csr_array((np.ones(count), (clusters, np.arange(count))))
     parts, step = [], max(1, IN_CACHE // count)
-    for first in range(0, len(ends) - 1, step):
-        bounds = ends[first : first + step + 1]
-        rows = order[bounds[0] : bounds[-1]]
-        cells, means = (clusters[rows] - first, rows), (count - np.diff(bounds) + 1) / 2
-        centred = []
-        for numbers, ranks in sides:
-            removed = np.zeros((len(means), numbers.max() + 1))
-            np.add.at(removed, (cells[0], numbers[rows]), 1)
+    for first in range(0, members.shape[0], step):
+        part = members[first : first + step]
+        rows, means = part.indices, (count - np.diff(part.indptr) + 1) / 2
+        sides = []
+        for values, of_all in zip(pair, ranks, strict=True):
             # A rank falls by the rows below that are left out, and by half of those with the same value.
-            left = ranks - (removed.cumsum(1) - removed / 2 + means[:, None]).take(numbers, axis=1)
-            left[cells] = 0
-            centred.append(left)
-        a, b = centred
-        products = (np.einsum("gn,gn->g", *both) for both in ((a, a), (b, b), (a, b)))
-        zero = np.zeros(len(means))
-        parts.append(_correlation(np.ones(len(means)), np.stack([zero, zero, *products], axis=1)))
+            falls = np.add.reduceat((np.sign(values - values[rows, None]) + 1) / 2, part.indptr[:-1])
+            sides.append(np.where(part.toarray(), 0, of_all - falls - means[:, None]))
+        aa, bb, ab = (np.einsum("gn,gn->g", sides[i], sides[j]) for i, j in ((0, 0), (1, 1), (0, 1)))
+        parts.append(ratio(ab, np.sqrt(aa * bb)))
     return np.concatenate(parts)
 
 
