@@ -127,10 +127,13 @@ def uncalibrated(spec: GroupSpec, member: int, *, stop: int) -> list[Answer]:
     """
     each, count = spec.members[member], min(map(number_of_folds, spec.members))
     whole = read_split(each.examples, "train")
-    parts = [rows_of(replace(each, fold=fold, folds=count), whole).held for fold in range(count)]
-    folds = [replace(spec, key=f"{spec.key}-fold{fold}") for fold in range(count)]
-    flat = [answer for fold in folds for answer in unpack(held(stop), result(fold, member)[0])]
-    return [flat[row] for row in _Pooled(each, parts).order]
+    by_row: dict[int, Answer] = {}
+    for fold in range(count):
+        rows = rows_of(replace(each, fold=fold, folds=count), whole).held
+        assert rows is not None
+        stored = result(replace(spec, key=f"{spec.key}-fold{fold}"), member)[0]
+        by_row |= dict(zip(rows.tolist(), unpack(held(stop), stored), strict=True))
+    return [by_row[row] for row in sorted(by_row)]
 
 
 @dataclass(frozen=True)

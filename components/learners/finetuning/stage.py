@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -224,14 +224,13 @@ def _threshold(outputs: Sequence[_Output], *, frozen: bool) -> float | None:
         assert isinstance(head, CalibratedHead)
         head.calibrate(lambda: average.answer(rows.fields), per_row(scoring, rows))
         return head.calibration
-    by_row = [dict(zip(output.learned.tolist(), output.uncalibrated(frozen=frozen), strict=True)) for output in outputs]
-    common = sorted(set(by_row[0]).intersection(*by_row))
+    common = reduce(np.intersect1d, [output.learned for output in outputs])
     if len(common) < 2:
         return None
-    of_rows = np.stack([[each[row] for row in common] for each in by_row], axis=1)
-    surest = (of_rows[..., 2] - of_rows[..., 3]).argmax(1)
-    spans = of_rows[np.arange(len(common)), surest, :2]
-    raw = np.concatenate([spans, of_rows[..., 2:].mean(1)], axis=1).astype(np.float32)
+    of_members = np.stack([output.uncalibrated(common, frozen=frozen) for output in outputs])
+    surest = (of_members[..., 2] - of_members[..., 3]).argmax(0)
+    raw = of_members.mean(0)
+    raw[:, :2] = of_members[surest, np.arange(len(common)), :2]
     head.calibrate(lambda: list(raw), per_row(scoring, read_split(spec.examples, "train").take(common)))
     return head.calibration
 
@@ -315,10 +314,11 @@ class _Output:
     def _way(self) -> LearningWay:
         return way_of(self.spec.settings)
 
-    def uncalibrated(self, *, frozen: bool) -> list[Answer]:
-        """The answers to the run's rows out of fold, before the head was calibrated."""
+    def uncalibrated(self, rows: NDArray[np.int64], *, frozen: bool) -> NDArray[np.float32]:
+        """The answers to some of the run's rows out of fold, before the head was calibrated."""
         stop = 0 if frozen else self.run.selections[self.member].chosen.stop
-        return uncalibrated(self.run.spec, self.member, stop=stop)
+        answers = uncalibrated(self.run.spec, self.member, stop=stop)
+        return np.stack(answers)[np.searchsorted(self.learned, rows)]
 
     def classifier(self, *, frozen: bool) -> tuple[TaskModel, Tokenizer]:
         """The model of the run, or its head on the frozen encoder."""
