@@ -256,7 +256,7 @@ class _Work:
             cut=max(read_manifest(output).facts.get("cut", 0.0) for output in stages),
         )
         model = Model(best.directory, columns=self.task.columns, classes=self.task.classes, report=report)
-        if facts.kind in ("classification", "pair"):
+        if facts.kind in ("classification", "pair") and seconds_left() > 0:
             names, places = facts.labels, self.task.places
             rows = spaced(len(train), ANSWERED)
             texts = [parts if len(parts) > 1 else parts[0] for parts in (train.fields[row] for row in rows)]
