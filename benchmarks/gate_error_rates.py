@@ -36,6 +36,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import islice
 
 import numpy as np
 from scipy import special
@@ -43,7 +44,7 @@ from scipy.optimize import brentq
 
 from components.data.scoring.base import Floats, f1, macro
 from components.data.scoring.intervals import Ints, Variance, half_width, jackknife, sampling_variance
-from components.registry.uses import DIGITS, SKETCH, sketch_of, use_of
+from components.registry.uses import SKETCH, sketch_of, use_of
 from components.reporting.results import Column, add_record_option, record
 from components.settings.registry import PromotionRule
 
@@ -171,7 +172,8 @@ class TestSet:
         unit = np.eye(len(SHARES))
         # (C, C, 3, C): hits, guesses and truths of a row of the class c with the prediction d
         parts = np.stack(np.broadcast_arrays(unit[:, None] * unit, unit[None], unit[:, None]), axis=2)
-        totals = np.stack([parts[labels, row].sum(0) for row in predicted])
+        confused = [np.bincount(labels * len(SHARES) + row, minlength=len(SHARES) ** 2) for row in predicted]
+        totals = np.tensordot(np.reshape(confused, (-1, len(SHARES), len(SHARES))), parts, axes=2)
         return macro_f1(totals), np.stack(
             [macro_f1(total - parts)[labels, row] for total, row in zip(totals, predicted, strict=True)]
         )
@@ -288,7 +290,7 @@ def growing_year(rows: int, growth: int, generator: np.random.Generator) -> dict
     earlier: list[dict[str, object]] = []
     for night in range(1, last + 1):
         size = rows + night * growth
-        sketch = "".join(digest for digest, row in digests if row < size)[: SKETCH * DIGITS]
+        sketch = "".join(islice((digest for digest, row in digests if row < size), SKETCH))
         names = str(night), str(champions["gate"]), RULE.mode
         use = use_of(earlier, digest=str(size), sketch=sketch, comparison=(names[0], names[1], "macro_f1", names[2]))
         for rule, error in (("gate", RULE.error_of(use.number, use.budget)), ("count per version", RULE.error_of(1))):

@@ -26,7 +26,7 @@ from components.core.outputs import claim_folder
 from components.data.ingestion.unlabelled import write_texts
 from components.data.scoring.base import Vectors
 from components.data.tasks.choice import choose
-from components.data.tasks.data import Fields
+from components.data.tasks.data import Fields, spaced
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
@@ -40,7 +40,7 @@ from components.settings.section import WITH_WORDS
 from components.settings.systems import System
 from components.settings.tasks import TaskSource
 from headstart.model import Model
-from headstart.report import Report, Tried, bounds_of, dependent, tried_of
+from headstart.report import ANSWERED, Report, Tried, bounds_of, contradicted, dependent, inseparable, tried_of
 from headstart.tables import Data, InputError
 from headstart.tasks import GROUP, TaskRows, read_task, read_unlabelled
 
@@ -220,6 +220,7 @@ class _Work:
         facts, train = read_facts(self.examples), read_split(self.examples, "train")
         scoring = scoring_for(facts.kind, facts.labels)
         folds = run_folds(facts, train, np.arange(len(train)), seed=facts.seeds[0])
+        count = int(folds.max()) + 1
         collected: list[tuple[_Candidate, Vectors]] = []
         tried: list[Tried] = []
         output = self.folder / "finetuned" / TASK / "baselines"
@@ -234,7 +235,7 @@ class _Work:
                 clock().left_out.append(f"the start {Path(start).name}")
         for output in stages:
             records = json_of(output / "runs.json")
-            tried += tried_of(output, records, train=train, kind=facts.kind, labels=facts.labels)
+            tried += tried_of(output, records, train=train, kind=facts.kind, labels=facts.labels, folds=count)
             predicted = read_answers(output, OUT_OF_FOLD)
             for candidate in candidates_of(output, records):
                 several = [predicted[(name, *candidate.run[1:])] for name in candidate.systems]
@@ -246,15 +247,21 @@ class _Work:
             kind=facts.kind,
             metric=str(records[0]["score"]),
             labels=len(train),
-            folds=int(folds.max()) + 1,
+            folds=count,
             chosen=best.run[0],
             way=best.way,
             tried=tried,
             notes=[*notes, *dependent(train), *_left_out(minutes)],
-            selected=bounds_of(scoring, train, choice.answers),
+            selected=bounds_of(scoring, train, choice.answers, folds=count),
             cut=max(read_manifest(output).facts.get("cut", 0.0) for output in stages),
         )
         model = Model(best.directory, columns=self.task.columns, classes=self.task.classes, report=report)
+        if facts.kind in ("classification", "pair") and seconds_left() > 0:
+            names, places = facts.labels, self.task.places
+            rows = spaced(len(train), ANSWERED)
+            texts = [parts if len(parts) > 1 else parts[0] for parts in (train.fields[row] for row in rows)]
+            own = contradicted(names, train.take(rows), model.answers(texts), [places[row] for row in rows])
+            report.notes.extend([*inseparable(names, train, choice.answers, places), *own])
         model.save(self.folder / CHOSEN, overwrite=True)
         return model
 
@@ -346,20 +353,13 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
         "auto": {"minutes": minutes, **({"ways": ["features"]} if _is_large(encoder) else {})},
         "training": training,
     }
-    if is_sentence_encoder(encoder) and not tags:
+    if facts.get("unit_length") and not tags:
         settings["unit_length"] = True
     if tags:
         # With few steps, slots are learned only at a higher rate.
         settings |= {"epochs": 12, "training": {**training, "rate": 4 * training["rate"]}, "words": "none"}
     chosen = FinetuneSettings.model_validate(settings)
     return chosen.model_copy(update=_reading(encoder, rows, chosen, kind=kind))
-
-
-def is_sentence_encoder(encoder: Path) -> bool:
-    """Whether an encoder directory holds a model of sentence embeddings: it has no output layer over the vocabulary."""
-    from components.interchange.published import OUTPUT_BIASES  # imports torch
-
-    return any(name.endswith(OUTPUT_BIASES) for name in read_manifest(encoder).facts.get("fresh", []))
 
 
 def _is_large(encoder: Path) -> bool:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import combinations
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from components.data.scoring import Scoring, title
-from components.data.scoring.base import Vectors
-from components.data.scoring.intervals import CONFIDENCE, interval, left_out, sizes_of
+from components.data.scoring.base import Vectors, numbers
+from components.data.scoring.intervals import CONFIDENCE, exact_bound, interval, left_out, sizes_of
 from components.data.tasks.budgets import ALL
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, read_answers
+
+#: Share of wrong answers between two labels beyond which they are not told apart; and rows that a note names.
+CONFUSED, NAMED = 0.25, 10
+#: Training texts that the final model answers for the report.
+ANSWERED = 500
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,8 @@ class Tried:
         system: name.
         way: way to learn; empty for systems with one way.
         score: cross-validated; None: left out, because it would take too long for this number of labels.
-        low, high: confidence interval of the score over the rows; None where the rows were not kept.
+        low, high: confidence interval of the score, over samples of rows and of training rows; None where the rows were
+            not kept.
         seconds: of the cross-validation and of training.
         share: of the steps of training; below 1 where the limit of minutes has shortened it.
     """
@@ -125,14 +134,71 @@ class Report:
         return cls(**{**described, "tried": tried, "selected": None if selected is None else tuple(selected)})
 
 
-def bounds_of(scoring: Scoring, rows: Split, answers: Vectors) -> tuple[float, float, float]:
-    """The primary metric of answers, and its confidence interval."""
-    score = scoring.score(rows.fields, rows.targets, answers)[scoring.main]
+def bounds_of(scoring: Scoring, rows: Split, answers: Vectors, *, folds: int) -> tuple[float, float, float]:
+    """The primary metric of answers out of fold, and its confidence interval as a measure of the final model.
+
+    A class of which no row is right has no variance; it raises the bound of macro F1 by the one of its rows.
+    """
     statistics = scoring.statistics(rows.fields, rows.targets, answers)
+    sums = np.asarray(statistics.sum(0), dtype=np.float64)
+    score, (least, most) = float(scoring.scores(sums)[scoring.main]), scoring.ranges[scoring.main]
     without = left_out(statistics, rows.units, scoring.scores)[scoring.main]
-    bounds = interval(np.array([score]), without[None], sizes_of(rows.units, len(rows)), confidence=CONFIDENCE)
-    bounds = bounds.within(*scoring.ranges[scoring.main])
-    return score, float(bounds.low), float(bounds.high)
+    sizes = sizes_of(rows.units, len(rows))
+    bounds = interval(np.array([score]), without[None], sizes, confidence=CONFIDENCE, within=(least, most), folds=folds)
+    high = bounds.high
+    if scoring.main.startswith("macro"):
+        hits, _, truths = scoring.counts(sums)
+        missed = [exact_bound(count, (1 - CONFIDENCE) / 2) for count in truths[(hits == 0) & (truths > 0)]]
+        high = max(high, min(most, score + sum(missed) / np.count_nonzero(truths)))
+    return score, bounds.low, float(high)
+
+
+def inseparable(labels: Sequence[str], rows: Split, answers: Vectors, places: Sequence[str]) -> list[str]:
+    """Notes about pairs of labels that are shown not to be told apart, with the rows to read again.
+
+    Args:
+        answers: (N, C) probabilities, out of fold.
+        places: of the rows.
+    """
+    notes, given, shares = [], numbers(rows.targets), np.asarray(answers)
+    for pair in combinations(range(len(labels)), 2):
+        inside = [np.flatnonzero(given == label) for label in pair]
+        if not all(map(len, inside)):
+            continue
+        # How much surer the answer is of the other label.
+        surer = [
+            shares[each, other] - shares[each, label]
+            for each, label, other in zip(inside, pair, pair[::-1], strict=True)
+        ]
+        rate = float(np.mean([(each >= 0).mean() for each in surer]))
+        error = np.sqrt(sum(0.25 / len(each) for each in inside)) / 2
+        if rate - NormalDist().inv_cdf(CONFIDENCE) * error > CONFUSED:
+            wrong, order = np.concatenate(inside), np.argsort(-np.concatenate(surer), kind="stable")
+            named = ", ".join(places[row] for row in wrong[order[:NAMED]])
+            notes.append(
+                f"The labels {labels[pair[0]]!r} and {labels[pair[1]]!r} are not told apart: out of fold {rate:.0%} of "
+                f"their rows are answered with the other one. Read again, the surest first: {named}. If their labels "
+                "are right, more rows or a start may tell them apart."
+            )
+    return notes
+
+
+def contradicted(labels: Sequence[str], rows: Split, answers: Vectors, places: Sequence[str]) -> list[str]:
+    """A note about training texts that the final model does not answer with their own label, and why not."""
+    given, answered = numbers(rows.targets), np.asarray(answers).argmax(1)
+    wrong = np.flatnonzero(given != answered)
+    if not len(wrong):
+        return []
+    of_text = Counter(digest for digest, _ in set(zip(rows.digests, given.tolist(), strict=True)))
+    copies = sum(of_text[rows.digests[row]] > 1 for row in wrong)
+    named = ", ".join(
+        f"{places[row]} ({labels[given[row]]}, answered {labels[answered[row]]})" for row in wrong[:NAMED]
+    )
+    why = [f"{copies} of them have a copy with another label"] * (copies > 0)
+    why += ["they are like rows of the other label, and the model does not learn single rows"] * (copies < len(wrong))
+    return [
+        f"{len(wrong)} of {len(rows)} training texts have another answer than their label: {'; '.join(why)}: {named}."
+    ]
 
 
 def dependent(rows: Split) -> list[str]:
@@ -146,7 +212,7 @@ def dependent(rows: Split) -> list[str]:
 
 
 def tried_of(
-    directory: Path, records: Sequence[dict[str, Any]], *, train: Split, kind: str, labels: Sequence[str]
+    directory: Path, records: Sequence[dict[str, Any]], *, train: Split, kind: str, labels: Sequence[str], folds: int
 ) -> list[Tried]:
     """The entries of a stage's output, each system followed by its ways to learn.
 
@@ -156,13 +222,14 @@ def tried_of(
         train: the labelled rows.
         kind: of the task.
         labels: names of the labels.
+        folds: number of folds.
     """
     scoring = scoring_for(kind, labels)
     answers = read_answers(directory, OUT_OF_FOLD)
     collected = []
     for record in records:
         predicted = answers[record["system"], ALL, record["seed"]]
-        score, low, high = bounds_of(scoring, train, predicted)
+        score, low, high = bounds_of(scoring, train, predicted, folds=folds)
         kept, ways = record.get("way", ""), record.get("ways", [])
         share = next((way["share"] for way in ways if way["way"] == kept), 1.0)
         collected.append(Tried(record["system"], kept, score, low, high, record["seconds"], share))

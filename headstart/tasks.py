@@ -71,6 +71,7 @@ class TaskRows:
         unlabelled: inputs of the rows without a label.
         language: code.
         groups: N names of the row's group, None for rows without one; None: the task has no groups.
+        places: N places of the rows in the data, for messages.
     """
 
     kind: str
@@ -82,6 +83,7 @@ class TaskRows:
     language: str = "en"
     groups: list[str | None] | None = None
     notes: list[str] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
 
     def records(self) -> list[dict[str, Any]]:
         """The rows of the task's jsonl file."""
@@ -161,6 +163,7 @@ def read_task(
         language or language_of([part for parts in fields for part in parts]),
         None if groups is None else [groups[number] for number in numbers],
         notes + _facts(kind, fields, targets, list(classes)),
+        [table.place(number) for number in numbers],
     )
 
 

@@ -56,6 +56,8 @@ COMPARED = (
     ("setfit", "embeddings"),
     ("headstart-words", "tfidf"),
     ("headstart-words", "tfidf-balanced"),
+    ("headstart-words", "embeddings"),
+    ("headstart-words", "embeddings-balanced"),
 )
 #: Systems that determine the draws of a row.
 MAIN = ("headstart", "headstart-own", "setfit", "embeddings", "tfidf")

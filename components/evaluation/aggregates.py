@@ -179,7 +179,7 @@ class Cell:
         counts = [matrix for matrix in confused if matrix is not None]
         slices = {}
         for name, members in slice_members(test.rows.slices).items():
-            sums = [np.asarray(matrix[members].sum(0), dtype=np.float64).ravel() for matrix in self.rows]
+            sums = [np.asarray(scoring.of_part(matrix[members]).sum(0), dtype=np.float64) for matrix in self.rows]
             scored = scoring.scores(np.stack(sums))
             slices[name] = {"rows": len(members), **{score: mean_of(scored[score]) for score in scoring.names}}
         records = [run.record for run in self.runs]
@@ -212,7 +212,7 @@ def make_cells(
 ) -> dict[tuple[str, int], Cell]:
     """Group runs by (system, budget), in the order of the runs, and compute their metrics."""
     rows = [scoring.statistics(test.rows.fields, test.rows.targets, run.answers) for run in runs]
-    clusters = clusters_within(test.rows.clusters, np.arange(len(test.rows)), least=2)
+    clusters = clusters_within(test.rows.clusters, np.arange(len(test.rows)))
     sizes = sizes_of(clusters, len(test.rows))
     grouped: dict[tuple[str, int], list[int]] = {}
     for index, run in enumerate(runs):
@@ -243,7 +243,8 @@ def make_cells(
                     sizes,
                     confidence=CONFIDENCE,
                     training=pooled.of(scores[name]) if (pooled := noise[name]) is not None else None,
-                ).within(*scoring.ranges[name])
+                    within=scoring.ranges[name],
+                )
                 for name in scoring.names
             },
             sums=summed[system, budget],

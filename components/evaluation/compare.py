@@ -237,7 +237,7 @@ def _parts(cells: Mapping[str, Cell], test: TestSplit) -> list[dict[str, Any]]:
     first = next(iter(cells.values()))
     seeds = sorted(set.intersection(*(set(cell.seeds) for cell in cells.values())))
     kept = {start: [cell.rows[cell.seeds.index(seed)] for seed in seeds] for start, cell in cells.items()}
-    scoring, clusters = first.scoring, clusters_within(test.rows.clusters, np.arange(len(test.rows)), least=2)
+    scoring, clusters = first.scoring, clusters_within(test.rows.clusters, np.arange(len(test.rows)))
     slices = slice_members(test.rows.slices)
     members = {name: rows for name, rows in slices.items() if len(rows) >= PART_ROWS}
     counts = {name: round(counted["rows"] or 0) for name, counted in scoring.classes(first.sums.mean(0)).items()}
@@ -253,7 +253,7 @@ def _parts(cells: Mapping[str, Cell], test: TestSplit) -> list[dict[str, Any]]:
     for name, rows in members.items():
         inside = clusters_within(test.rows.clusters, rows)
         scores = {
-            start: _scores([matrix[rows] for matrix in matrices], inside, scoring.scores)[scoring.main]
+            start: _scores([scoring.of_part(matrix[rows]) for matrix in matrices], inside, scoring.scores)[scoring.main]
             for start, matrices in kept.items()
         }
         parts.append(_part(("slice", name), len(rows), scores, sizes_of(inside, len(rows)), CONFIDENCE, corrected))

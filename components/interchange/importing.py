@@ -25,6 +25,7 @@ from components.interchange.vectors import SUFFIX
 from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
 from components.models.encoder import KIND, build_model, save_encoder, write_untrained
+from components.settings.completion import has_unit_vectors
 from components.tokenization.published import FILES, Vocabulary, json_content, read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY
 
@@ -119,6 +120,7 @@ def write_imported(imported: Imported, *, source: Path, draft: Draft) -> None:
             "source": str(source),
             "source_digest": imported.digest,
             "fresh": imported.fresh,
+            "unit_length": has_unit_vectors(source),
             "torch": torch.__version__,
         }
 

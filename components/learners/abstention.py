@@ -21,7 +21,7 @@ import numpy as np
 from components.core.artifacts import read_manifest
 from components.core.errors import ConfigError
 from components.data.scoring.base import Vectors, numbers
-from components.data.tasks.data import Answer, Fields
+from components.data.tasks.data import Answer, Fields, Split
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.task_io import TaskIO, Value
 from components.learners.domain import Domain
@@ -41,10 +41,10 @@ def abstains(kind: str) -> bool:
     return "confidence" in find_kind(kind).io.columns
 
 
-def write_domain(directory: Path, kind: str, rows: Sequence[Fields]) -> None:
+def write_domain(directory: Path, kind: str, rows: Split) -> None:
     """Write the domain of training rows into a classifier's directory, if the models of the kind can abstain."""
     if abstains(kind):
-        Domain.fit(rows).write(directory)
+        Domain.fit(rows.fields, rows.units).write(directory)
 
 
 def abstention_facts(kind: str, runs: Sequence[tuple[Vectors, Vectors]]) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 The similarity of a text is its mean cosine to the nearest `NEAREST` training texts, in TF-IDF weights of words and of
 n-grams of 2 to 4 characters. Terms that no training text has count in the norm, so a text in another language or about
 something else has a low similarity. A text is out of the domain if its conformal p-value, the share of training texts
-that are at most as similar to the other ones, is at most `LEVEL` (Laxhammar and Falkman 2010, "Conformal prediction for
-distribution-independent anomaly detection"). Fewer than 1 / LEVEL training texts have no such share; then the p-value
-is the lower tail of Student's predictive distribution. No label and no text from outside is used. The vectors do not
-depend on the model, because the features of a model that is trained to tell a few classes apart hardly differ between
-its training texts. Terms are stored as hashes.
+that are at most as similar to those of other units (copies, groups, documents), is at most `LEVEL` (Laxhammar and
+Falkman 2010, "Conformal prediction for distribution-independent anomaly detection"). Fewer than 1 / LEVEL training
+texts have no such share; then the p-value is the lower tail of Student's predictive distribution. No label and no text
+from outside is used. The vectors do not depend on the model, because the features of a model that is trained to tell a
+few classes apart hardly differ between its training texts. Terms are stored as hashes.
 
 Shapes: N training texts, V hashes.
 """
@@ -26,7 +26,7 @@ from scipy import sparse
 from scipy.special import stdtr
 
 from components.core.errors import ArtifactError
-from components.data.tasks.data import Fields, spaced
+from components.data.tasks.data import Fields, Labels, spaced
 from components.data.tasks.members import DOMAIN
 from components.learners.words.text import terms_of
 
@@ -46,28 +46,38 @@ class _Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class Domain:
-    """N training texts as vectors (N, V) of norm 1, `idf` (V,), and similarities (N,) to the others, ascending."""
+    """N training texts as vectors (N, V) of norm 1, `idf` (V,), and similarities (N,) to the texts of other units,
+    ascending."""
 
     vectors: sparse.csr_matrix
     similarities: NDArray[np.float32]
     idf: NDArray[np.float32]
 
     @classmethod
-    def fit(cls, rows: Sequence[Fields]) -> Self:
-        """The domain of training rows; equal texts count once."""
+    def fit(cls, rows: Sequence[Fields], units: Labels | None = None) -> Self:
+        """The domain of training rows; equal texts count once. `units`: (N,) numbers; None: each row is a unit."""
         # Some of the rows may have equal texts.
-        texts = list(dict.fromkeys(_text(rows[index]) for index in spaced(len(rows), 4 * TEXTS)))
-        terms = [_blocks(texts[index]) for index in spaced(len(texts), TEXTS)]
+        first = {_text(rows[index]): index for index in reversed(spaced(len(rows), 4 * TEXTS))}
+        texts = sorted(first, key=first.__getitem__)
+        texts = [texts[index] for index in spaced(len(texts), TEXTS)]
+        terms = [_blocks(text) for text in texts]
         # A word and an n-gram of one text may have the same hash.
         hashes = [np.unique(np.concatenate([block.hashes for block in blocks])) for blocks in terms]
         frequencies = np.bincount(np.concatenate(hashes), minlength=HASHES)
         idf = _idf(frequencies, len(terms))
         vectors = sparse.vstack([_vector(blocks, idf) for blocks in terms], format="csr")
-        # As for a new text, the document frequencies of a training text's own vector leave it out.
-        without = _idf(np.maximum(frequencies - 1, 0), len(terms) - 1)
-        cosines = (sparse.vstack([_vector(blocks, without) for blocks in terms], format="csr") @ vectors.T).toarray()
-        np.fill_diagonal(cosines, -np.inf)
-        return cls(vectors, np.sort([_similarity(row, others=len(terms) - 1) for row in cosines]), idf)
+        similarities = []
+        of_texts = np.asarray([first[text] if units is None else units[first[text]] for text in texts])
+        for unit in np.unique(of_texts):
+            inside = np.flatnonzero(of_texts == unit)
+            # As for a text of a new unit, the document frequencies leave out those of its own.
+            without, others = idf.copy(), len(texts) - len(inside)
+            used, counts = np.unique(np.concatenate([hashes[text] for text in inside]), return_counts=True)
+            without[used] = _idf(frequencies[used] - counts, others)
+            cosines = (sparse.vstack([_vector(terms[text], without) for text in inside]) @ vectors.T).toarray()
+            cosines[:, inside] = -np.inf
+            similarities += [_similarity(row, others=others) for row in cosines]
+        return cls(vectors, np.sort(np.asarray(similarities, dtype=np.float32)), idf)
 
     def p_value(self, row: Fields) -> float:
         """The conformal p-value of a text: (1 + the number of training texts that are at most as similar) / (1 + N)."""

@@ -187,6 +187,7 @@ class SliceChange:
         low: lower bound of the gain, at the error of the comparison for a named slice, else at the error of slices.
         margin: maximum loss; of a named slice (`promote.slices`), its own.
         power: of a named slice: probability of excluding a loss of `margin` if the scores are equal.
+        units: number of clusters of the rows, or of rows, where rows are independent.
     """
 
     name: str
@@ -198,6 +199,7 @@ class SliceChange:
     margin: float
     named: bool = False
     power: float | None = None
+    units: int = MIN_GROUPS
 
     @property
     def beyond_chance(self) -> bool:
@@ -208,9 +210,9 @@ class SliceChange:
 
     @property
     def shown(self) -> bool:
-        """Whether a loss of more than the margin is excluded; too few rows exclude nothing, because their variance may
+        """Whether a loss of more than the margin is excluded; too few units exclude nothing, because their variance may
         be 0 by chance."""
-        return self.rows >= MIN_GROUPS and self.low > -self.margin
+        return self.units >= MIN_GROUPS and self.low > -self.margin
 
     def __str__(self) -> str:
         direction = "falls" if self.candidate < self.champion else "goes"
@@ -233,11 +235,13 @@ def slice_changes(
     for name in [*named, *large]:
         inside = np.flatnonzero(of_row == name)
         groups = clusters_within(clusters, inside)
-        gain = compare(other[inside], candidate[inside], groups, scoring=rows.scoring, metric=metric)
+        units = len(inside) if clusters is None else len(np.unique(clusters[inside]))
+        before, after = (rows.scoring.of_part(each[inside]) for each in (other, candidate))
+        gain = compare(before, after, groups, scoring=rows.scoring, metric=metric)
         error = alpha if name in named else (1 - rule.confidence) / len(large)
         half = half_width([gain.sampling], error)
         margin = rule.slices[name] if name in named else rule.largest_slice_loss
-        shown = power(gain.sampling, error, margin) if len(inside) >= MIN_GROUPS else 0.0
+        shown = power(gain.sampling, error, margin) if units >= MIN_GROUPS else 0.0
         changes.append(
             SliceChange(
                 name=name,
@@ -249,6 +253,7 @@ def slice_changes(
                 margin=margin,
                 named=name in named,
                 power=shown if name in named else None,
+                units=units,
             )
         )
     return tuple(changes)
@@ -408,7 +413,7 @@ def _bounded(
         lost = [bound, *lost]
     not_shown = [
         f"{change}: a loss of more than {change.margin:g} is not excluded (lower bound {change.low:+.4f}; "
-        f"power {change.power:.0%} if the scores are equal)"
+        f"power {change.power:.0%} if the scores are equal{_few(change, decision.units)})"
         for change in decision.slices
         if change.named and not change.shown
     ]
@@ -437,6 +442,14 @@ def _bounded(
     needed = needed if reasons == [undecided] else None
     bounds = {"low": low, "high": high, "detectable": effect, "labels_needed": needed, "refresh": refresh}
     return replace(decision, verdict=verdict, reasons=(*reasons, *further), **bounds)  # type: ignore[arg-type]
+
+
+def _few(change: SliceChange, units: str | None) -> str:
+    """What a slice needs to be judged at all, or an empty string."""
+    if change.units >= MIN_GROUPS:
+        return ""
+    needs = f"; it has {change.units} of the {MIN_GROUPS} {units} that the variance needs"
+    return needs + (", or set data.tasks.<name>.group to null if rows are independent" if units == "clusters" else "")
 
 
 def _too_few(rows: TestRows, clusters: Ints | None) -> str:

@@ -46,8 +46,8 @@ def share_of_new(first: str, now: str) -> float:
     before, after = ([text[start : start + DIGITS] for start in range(0, len(text), DIGITS)] for text in (first, now))
     # Beyond the last digest of a full sketch, nothing is known of its rows.
     limit = min((part[-1] for part in (before, after) if len(part) >= SKETCH), default="g")
-    inside = [digest for digest in after if digest <= limit]
-    return sum(digest not in set(before) for digest in inside) / len(inside) if inside else 1.0
+    inside = {digest for digest in after if digest <= limit}
+    return len(inside - set(before)) / len(inside) if inside else 1.0
 
 
 def use_of(earlier: Sequence[Mapping[str, Any]], *, digest: str, sketch: str, comparison: Comparison) -> Use:

@@ -281,7 +281,7 @@ def _complete_finetune(done: Completed, name: str, root: Path) -> None:
     sources = [source for each in origins if (source := _source(done.at("pretrain", each)))]
     recipe: dict[str, Any] = dict(IMPORTED if sources else TRAINED)
     why = f"recipe for imported encoders ({sources[0]})" if sources else "recipe for trained language models"
-    if sources and not done.at("static", name) and _normalised(root / sources[0]):
+    if sources and not done.at("static", name) and has_unit_vectors(root / sources[0]):
         recipe["unit_length"] = True
     for key, value in recipe.items():
         done.fill(("finetune", name, key), value, why)
@@ -321,8 +321,9 @@ def _source(block: Any) -> str:
     return source if isinstance(source, str) else ""
 
 
-def _normalised(folder: Path) -> bool:
-    """Whether a folder of sentence-transformers scales its vectors to length 1."""
+def has_unit_vectors(folder: Path) -> bool:
+    """Whether a published model is a sentence encoder whose vectors have length 1: its modules.json says so, and the
+    lack of an output layer does not."""
     result = _json(folder / "modules.json", like=list)
     return any(str(module.get("type", "")).endswith(".Normalize") for module in result if isinstance(module, dict))
 

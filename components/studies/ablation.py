@@ -142,7 +142,7 @@ def _scores(
 
 def _chapter(name: str, scores: Mapping[str, np.ndarray], how: str) -> Chapter:
     whole = scores[WHOLE]
-    level = interval(whole, confidence=CONFIDENCE).within(0, 1)
+    level = interval(whole, confidence=CONFIDENCE, within=(0, 1))
     changes = {of: interval(values - whole, confidence=CONFIDENCE) for of, values in scores.items() if of != WHOLE}
     chapter = Chapter("What each technique of fine-tuning is worth")
     chapter.lead.append(f"{name}: with all techniques the score is {bounds(level)}.")

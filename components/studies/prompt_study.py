@@ -245,7 +245,7 @@ def _interval(sums_SNK: Floats, score: Callable[[Floats], Floats]) -> Interval:
     totals_S1K = sums_SNK.sum(1, keepdims=True)
     without_SN = score(totals_S1K - sums_SNK)
     sizes = np.ones(sums_SNK.shape[1])
-    return interval(score(totals_S1K)[:, 0], without_SN, sizes, confidence=CONFIDENCE).within(0.0, 1.0)
+    return interval(score(totals_S1K)[:, 0], without_SN, sizes, confidence=CONFIDENCE, within=(0, 1))
 
 
 def _chosen(

@@ -51,7 +51,7 @@ def run(
         by_seed = [accuracies(loaded, read, ordered=ordered, seed=seed) for seed in range(seeds)]
         scores[f"{block}-{start}"] = [list(of) for of in zip(*by_seed, strict=True)]
     intervals = {
-        name: [interval(np.asarray(of), confidence=CONFIDENCE).within(0, 1) for of in layers]
+        name: [interval(np.asarray(of), confidence=CONFIDENCE, within=(0, 1)) for of in layers]
         for name, layers in scores.items()
     }
     chapter = Chapter("Word order")

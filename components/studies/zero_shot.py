@@ -137,8 +137,8 @@ def accuracy(encoder: Encoder, questions: Questions, scoring: Scoring, *, confid
         matrix = scoring.statistics(rows.fields, rows.targets, shares)
         value = np.atleast_1d(scoring.scores(matrix.sum(0))["accuracy"])
         without = left_out(matrix, clusters, scoring.scores)["accuracy"][None]
-        around = interval(value, without, sizes_of(clusters, len(rows)), confidence=confidence)
-        intervals[score] = around.within(0.0, 1.0)
+        sizes = sizes_of(clusters, len(rows))
+        intervals[score] = interval(value, without, sizes, confidence=confidence, within=(0, 1))
     return intervals
 
 

@@ -196,10 +196,12 @@ def skewed(kind: str = "classification") -> Data:
     return replace(given, folds=np.asarray([0, 1, 0, 1, 0, 1, 0, 1, 0, 1]))
 
 
-@pytest.mark.parametrize("system", ["tfidf-words-characters", "tfidf-words", "tfidf-words-pairs"])
+@pytest.mark.parametrize(
+    "system", ["tfidf-words-characters", "tfidf-words", "tfidf-words-pairs", "svm-words-characters"]
+)
 def test_a_training_text_of_a_rare_label_is_answered_with_it(system):
     given = skewed()
-    predictions = predict(systems_of("classification")[system], given)
+    predictions = predict(baselines_of("classification", language="en", which="all")[system], given)
     actual = [int(answer.argmax()) for answer in predictions.model.answers(given.whole.fields)]
     assert actual == given.whole.labels.tolist() and predictions.details["balanced"]
 

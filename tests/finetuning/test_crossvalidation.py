@@ -98,6 +98,23 @@ def test_the_penalty_and_the_point_are_chosen_of_all_folds_together(make_job, in
     assert record["best_step"] == record["curve"][record["chosen"]]["step"]
 
 
+def test_the_record_has_the_choices_without_each_fold(make_job, in_process, monkeypatch):
+    real, chosen = crossvalidation._Pooled.choose, []
+
+    def noted(self, candidates):
+        chosen.append(real(self, candidates))
+        return chosen[-1]
+
+    monkeypatch.setattr(crossvalidation._Pooled, "choose", noted)
+    job = make_job("bert", "classification", source=BUDGET, head_penalties=[1.0, 1e9], epochs=4, evaluations=4)
+    (record,) = json.loads((finetune(job) / "runs.json").read_text())
+    heads, points = chosen
+    assert [each["way"] for each in record["by_fold"]] == [job.settings.method] * 2
+    assert [each["stop"] for each in record["by_fold"]] == [points.by_fold[fold] for fold in range(2)]
+    penalties = [float(name.split()[-1]) for name in record["penalties"]]
+    assert [each["penalty"] for each in record["by_fold"]] == [penalties[heads.by_fold[fold]] for fold in range(2)]
+
+
 @pytest.mark.parametrize("stop", [0, 1])
 def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(stop, make_job, in_process, monkeypatch):
     real = crossvalidation._select

@@ -190,6 +190,21 @@ def test_the_teacher_of_a_fold_has_learned_from_the_rows_outside_it(fold, projec
     np.testing.assert_allclose(np.stack(answers), expected, atol=2e-3)
 
 
+def test_the_teacher_of_a_fold_has_the_choices_without_its_rows(project, monkeypatch):
+    """The way, the head and the end of training are chosen on the other folds, whatever is chosen on all."""
+    job = project.teacher(method="auto", head_penalties=[1.0, 100.0], evaluations=2)
+    (record,) = distillation.read_records(job.finetuned, start=job.start)
+    none = {"calibration": None, "norm": None, "names": None, "weight": None}
+    ways = [("features", 1.0, 0), ("finetune", 100.0, 1), ("finetune", 1.0, 2)]
+    by_fold = [{"way": way, "penalty": penalty, "stop": stop, **none} for way, penalty, stop in ways]
+    assert [each.keys() for each in record["by_fold"]] == [each.keys() for each in by_fold]
+    monkeypatch.setattr(distillation, "read_records", lambda *_, **__: [record | {"by_fold": by_fold}])
+    everything, *folds = distillation._labelling(job, texts="")
+    assert everything.fold is None and everything.settings.method == record["way"]
+    actual = [(spec.settings.method, spec.chosen.penalty, spec.chosen.stop) for spec in folds]
+    assert actual == ways and [spec.fold for spec in folds] == [0, 1, 2]
+
+
 def test_a_fold_of_a_student_learns_from_the_teacher_of_that_fold_only(project):
     """Fails if a fold reads the predictions of the run on all rows: these are other numbers."""
     job = project.student()
@@ -229,7 +244,10 @@ def test_predictions_of_several_teachers_are_averaged(tmp_path):
 def test_a_killed_teacher_ends_bit_identical(project, monkeypatch):
     job = project.teacher()
     # The end of the schedule, so that every run of the teacher is trained.
-    records = [record | {"chosen": 1} for record in records_of(job.finetuned)]
+    records = [
+        record | {"chosen": 1, "by_fold": [each | {"stop": 1} for each in record["by_fold"]]}
+        for record in records_of(job.finetuned)
+    ]
     monkeypatch.setattr(distillation, "read_records", lambda *_, **__: records)
     taught = teach(job)
     again = with_checkpoints(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from components.core.artifacts import read_manifest
 from components.data.tasks.examples import ExamplesJob, examples, read_split
 from components.data.tasks.kinds import scoring_for
 from components.learners.finetuning.stage import FinetuneJob, finetune
-from components.learners.task_models.classifier import load_classifier
+from components.learners.task_models.classifier import AveragedClassifier, load_classifier
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
@@ -43,7 +44,14 @@ def question(number: int) -> dict[str, object]:
 def make_job(make_encoder, settings: FinetuneSettings, cluster: ClusterSettings, tmp_path: Path) -> MakeJob:
     """make_job(kind, family, budgets=[6], **settings) -> a job on a task of this kind."""
 
-    def make(kind: str, family: str, *, budgets: list[int | str] | None = None, **changes: object) -> FinetuneJob:
+    def make(
+        kind: str,
+        family: str,
+        *,
+        budgets: list[int | str] | None = None,
+        source: dict[str, object] | None = None,
+        **changes: object,
+    ) -> FinetuneJob:
         folder, first = tmp_path / f"{kind}-task", 0
         for split, count in COUNTS.items():
             numbers = range(first, first + count)
@@ -54,14 +62,13 @@ def make_job(make_encoder, settings: FinetuneSettings, cluster: ClusterSettings,
             write_jsonl(folder / f"{split}.jsonl", made)
             first += count
         columns = {"id": "id"} if kind == "questions" else {}
-        source = TaskSource(
-            path=str(folder), kind=kind, budgets=budgets or [6], seeds=[0], overlap="report", selection="dev", **columns
-        )
+        keys = {"budgets": budgets or [6], "seeds": [0], "selection": "dev", **columns, **(source or {})}
+        made_source = TaskSource(path=str(folder), kind=kind, overlap="report", **keys)
         return FinetuneJob(
             task="units",
             family=family,
             start="adapted",
-            examples=examples(ExamplesJob(task="units", source=source, output=tmp_path / f"{kind}-examples")),
+            examples=examples(ExamplesJob(task="units", source=made_source, output=tmp_path / f"{kind}-examples")),
             encoder=make_encoder(family),
             output=tmp_path / "out",
             settings=settings.model_copy(update=changes),
@@ -99,3 +106,24 @@ def test_questions_are_learned_and_the_threshold_is_stored(make_job, in_process)
     assert scores["f1"] == pytest.approx(max(point["f1"] for point in record["curve"]), abs=1e-6)
     assert float(classifier.model.head.threshold) != 0.0
     assert read_manifest(output / "classifier").facts["task"] == "units"
+
+
+@pytest.mark.parametrize("selection", ["dev", "budget"])
+def test_the_average_of_question_answerers_has_a_threshold_of_its_own(selection, make_job, in_process):
+    """Whose answers are the best on the rows that choices are made on; the mean of the thresholds is not."""
+    keys = {"seeds": [0, 1, 2], "selection": selection, "folds": 2}
+    job = make_job("questions", "bert", budgets=["all"], source=keys, epochs=12, evaluations=1, dropout=0.0)
+    output = finetune(job)
+    average = load_classifier(output / "classifier")
+    assert isinstance(average, AveragedClassifier)
+    own = [float(member.model.head.threshold) for member in average.members]
+    assert average.threshold == average.decoder.calibration != pytest.approx(sum(own) / 3)
+    if selection == "dev":
+        dev, scoring = read_split(job.examples, "dev"), scoring_for("questions", [])
+
+        def score(threshold: float) -> float:
+            given = replace(average, threshold=threshold).answer(dev.fields)
+            return scoring.score(dev.fields, dev.targets, given)["f1"]
+
+        best = score(average.threshold)
+        assert best == pytest.approx(max(score(value) for value in (*own, sum(own) / 3, *range(-20, 21))))

@@ -65,6 +65,25 @@ def test_the_share_of_flagged_texts_of_the_domain(count, most):
     assert np.mean(shares) <= most
 
 
+def test_texts_of_new_customers_are_of_the_domain():
+    """Each writes in words of their own, which the limit has to expect of others."""
+
+    def customers(first: int, count: int) -> tuple[list[tuple[str]], list[int]]:
+        names = range(first, first + count)
+        ticket = {name: [text for (text,) in tickets(8, seed=name)] for name in names}
+        own = {name: " ".join(f"{'abcdefghij'[name % 10] * 3}{name}{word}" for word in range(6)) for name in names}
+        return [(f"{own[name]} {text}",) for name in names for text in ticket[name]], [
+            n for n in names for _ in range(8)
+        ]
+
+    (rows, units), (later, _) = customers(0, 40), customers(40, 40)
+    shares = [
+        np.mean([domain.excludes(row) for row in later])
+        for domain in (Domain.fit(rows, np.asarray(units)), Domain.fit(rows))
+    ]
+    assert shares[0] <= 1.5 * LEVEL and shares[1] > 0.5
+
+
 def test_few_and_equal_texts_have_a_domain():
     assert not Domain.fit([("a",)]).excludes(("a",))
     domain = Domain.fit([("a b",), ("a b",), ("a c",)])

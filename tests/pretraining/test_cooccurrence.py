@@ -24,12 +24,12 @@ def random_store(documents: int = 30) -> MemoryStore:
     return MemoryStore([[rng.integers(5, VOCABULARY, rng.integers(1, 15)).tolist()] for _ in range(documents)])
 
 
-def by_hand(store: MemoryStore, *, separator: int | None) -> dict[tuple[int, int], float]:
+def by_hand(store: MemoryStore) -> dict[tuple[int, int], float]:
     """Counts by a loop over all pairs."""
     actual: Counter[tuple[int, int]] = Counter()
     text = store.stream.tolist()
     for left, right in itertools.combinations(range(len(text)), 2):
-        if right - left <= len(WEIGHTS) and separator not in text[left : right + 1]:
+        if right - left <= len(WEIGHTS) and END not in text[left : right + 1]:
             low, high = sorted((text[left], text[right]))
             actual[low, high] += WEIGHTS[right - left - 1]
     return dict(actual)
@@ -40,13 +40,12 @@ def as_dict(run: Run) -> dict[tuple[int, int], float]:
     return {divmod(key, VOCABULARY): count for key, count in zip(keys.tolist(), counts.tolist(), strict=True)}
 
 
-@pytest.mark.parametrize("separator", [None, END])
 @pytest.mark.parametrize("stretch", [1000, 17, 2, 1])
-def test_counts_equal_those_of_a_loop(separator, stretch, monkeypatch):
+def test_counts_equal_those_of_a_loop(stretch, monkeypatch):
     monkeypatch.setattr(cooccurrence, "CHUNK", stretch)
     store = random_store()
-    run = count_pairs(whole_text(store, reach=3), vocabulary=VOCABULARY, weights=WEIGHTS, separator=separator)
-    assert as_dict(run) == pytest.approx(by_hand(store, separator=separator))
+    run = count_pairs(whole_text(store, reach=3), vocabulary=VOCABULARY, weights=WEIGHTS)
+    assert as_dict(run) == pytest.approx(by_hand(store))
     assert (np.diff(run[0]) > 0).all()
 
 
@@ -55,7 +54,7 @@ def test_counts_are_the_same_beyond_the_memory_limit(most, monkeypatch):
     monkeypatch.setattr(cooccurrence, "CHUNK", 9)
     monkeypatch.setattr(cooccurrence, "SAMPLE_INTERVAL", 2)
     store = random_store()
-    options: dict[str, Any] = {"vocabulary": VOCABULARY, "weights": WEIGHTS, "separator": END}
+    options: dict[str, Any] = {"vocabulary": VOCABULARY, "weights": WEIGHTS}
     whole = count_pairs(whole_text(store, reach=3), **options)
     held: list[int] = []
     merged = cooccurrence._merged
@@ -80,7 +79,7 @@ def sampler(store: MemoryStore, **changes: Any) -> CooccurrenceSampler:
 def matrix(store: MemoryStore) -> NDArray[np.float64]:
     """X, symmetric: a pair of equal words counts twice."""
     actual = np.zeros((VOCABULARY, VOCABULARY))
-    for (low, high), count in by_hand(store, separator=END).items():
+    for (low, high), count in by_hand(store).items():
         actual[low, high] += count
         actual[high, low] += count
     return actual

@@ -20,7 +20,7 @@ from components.tokenization.special import FIRST_ORDINARY
 from components.tokenization.store import TokenStore
 from components.training.pretraining.adapt import adapt
 from components.training.pretraining.pretrain import ScratchJob, pretrain, scratch
-from components.training.pretraining.word_vectors import cooccurrence_vectors
+from components.training.pretraining.word_vectors import TextVectors
 from tests.training.helpers import adapt_job, lm_settings, pretrain_job, weights
 
 TINY = dict(FAMILIES["ulmfit"].tiny)
@@ -55,7 +55,7 @@ def test_adaptation_learns_those_of_the_domain(inputs, tmp_path):
     ):
         table = weights(encoder)["static"]
         store = TokenStore(inputs / "tokens" / f"{corpus}-wordpiece")
-        expected = cooccurrence_vectors(store, vocabulary=len(table), width=9)
+        expected = TextVectors(store, vocabulary=len(table)).of(9)
         torch.testing.assert_close(table, expected)
         assert load_encoder(encoder).model.static_vectors() is not None
 

@@ -9,10 +9,11 @@ from torch import nn
 from components.core import threads
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
+from components.tokenization.special import END
 from components.tokenization.store import TokenStore
 from components.training.pretraining.pretrain import pretrain
-from components.training.pretraining.word_vectors import cooccurrence_vectors, initialise_embeddings
-from tests.training.helpers import lm_settings, make_inputs, pretrain_job
+from components.training.pretraining.word_vectors import TextVectors, _counts, initialise_embeddings
+from tests.training.helpers import MemoryStore, lm_settings, make_inputs, pretrain_job
 
 VOCABULARY = 14
 
@@ -38,11 +39,19 @@ class Text:
 
 
 def test_words_with_the_same_contexts_are_similar():
-    vectors = cooccurrence_vectors(Text(), vocabulary=VOCABULARY, width=4)
+    vectors = TextVectors(Text(), vocabulary=VOCABULARY).of(4)
     assert vectors.shape == (VOCABULARY, 4)
     alike = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
     assert alike[6, 7] > 0.99 and alike[11, 12] > 0.99
     assert alike[6, 11] < 0.5 and alike[8, 10] < 0.5
+
+
+def test_words_of_different_documents_do_not_cooccur():
+    """6 and 8 are beside each other only where one document ends and the next begins."""
+    store = MemoryStore([[[5, 6, 7]], [[8, 9, 10]]] * 50)
+    counts = _counts(store, VOCABULARY).to_dense()
+    assert not counts[[5, 6, 7]][:, [8, 9, 10]].any() and not counts[END].any()
+    assert counts[5, 6] == 50 and counts[5, 7] == pytest.approx(40)
 
 
 class LongText(Text):
@@ -61,7 +70,7 @@ def test_vectors_are_the_same_with_any_number_of_threads():
     for count in (1, 2):
         table = nn.Parameter(torch.randn(LongText.vocabulary, 128, generator=torch.Generator().manual_seed(0)))
         with threads.limited(count):
-            vectors = cooccurrence_vectors(LongText(), vocabulary=LongText.vocabulary, width=128)
+            vectors = TextVectors(LongText(), vocabulary=LongText.vocabulary).of(128)
             initialise_embeddings(table, vectors, trained=present)
             assert torch.get_num_threads() == count
         starts.append((vectors, table))
@@ -91,5 +100,5 @@ def test_pretraining_can_start_with_them(tmp_path, family):
     if table is None:
         assert family in {"flair", "elmo"}, "they read characters"
         return
-    vectors = cooccurrence_vectors(TokenStore(job.tokens), vocabulary=table.shape[0], width=table.shape[1])
+    vectors = TextVectors(TokenStore(job.tokens), vocabulary=table.shape[0]).of(table.shape[1])
     torch.testing.assert_close(table / table.std(), vectors / vectors.std(), atol=1e-4, rtol=1e-4)

@@ -258,3 +258,21 @@ def test_few_rows_of_a_named_slice_exclude_no_loss():
     slices = tuple("key" if row < 4 else None for row in range(ROWS))
     decision = decide(*pair, rule, rows=replace(TEST, slices=slices))
     assert "a loss of more than 0.02 is not excluded" in decision.reasons[0] and "power 0%" in decision.reasons[0]
+
+
+@pytest.mark.parametrize("clusters", [1, 2, 4, 5])
+def test_a_named_slice_is_judged_by_its_clusters(clusters):
+    """200 rows of fewer than five clusters exclude no loss, whatever the variance between rows is."""
+    wrong = np.where(np.arange(ROWS) % 3 > 0, LABELS, (LABELS + 1) % 4)
+    slices = tuple("key" if row < 200 else None for row in range(ROWS))
+    groups = tuple(f"of key {row % clusters}" if row < 200 else f"other {row % 40}" for row in range(ROWS))
+    decision = decide(
+        *both(LABELS, wrong),
+        RULE.model_copy(update={"slices": {"key": 0.02}}),
+        rows=replace(TEST, slices=slices, groups=groups),
+    )
+    assert decision.verdict == ("promote" if clusters == 5 else "inconclusive")
+    (change,) = (change for change in decision.slices if change.named)
+    assert (change.units, change.shown) == (clusters, clusters == 5)
+    if clusters < 5:
+        assert f"it has {clusters} of the 5 clusters that the variance needs, or set" in decision.reasons[0]

@@ -130,9 +130,9 @@ def test_clusters_of_rows_and_of_parts():
     clusters = clusters_of(["x", None, "x", None, "y"])
     assert clusters is not None and clusters.tolist() == [0, 1, 0, 2, 3]
     assert sizes_of(clusters, 5).tolist() == [2, 1, 1, 1] and sizes_of(None, 3).tolist() == [1, 1, 1]
-    inside = clusters_within(clusters, np.array([1, 4]), least=2)
+    inside = clusters_within(clusters, np.array([1, 4]))
     assert inside is not None and inside.tolist() == [0, 1]
-    assert clusters_within(clusters, np.array([0, 2]), least=2) is None, "one cluster is a population of its own"
+    assert clusters_within(clusters, np.array([0, 2])) is None, "one cluster is a population of its own"
 
 
 def test_copies_of_rows_within_their_cluster_do_not_narrow_the_interval():
@@ -186,3 +186,23 @@ def test_quantiles_are_those_of_student():
     for freedom in (0.5, 2.0, 30.0):
         assert quantile(0.001, freedom) == pytest.approx(stats.t.isf(0.001, freedom))
     assert quantile(1e-7, math.inf) == pytest.approx(stats.norm.isf(1e-7), rel=1e-6)
+
+
+def test_without_variance_the_bound_is_exact():
+    """The units are clusters: copies add nothing. Differences, which have no range here, stay 0."""
+    ones = np.ones((2, 20))
+    perfect = interval(np.ones(2), ones, np.ones(20), confidence=0.95, within=(0, 1))
+    assert (perfect.low, perfect.high) == (pytest.approx(0.025 ** (1 / 20)), 1)
+    assert interval(np.ones(2), ones, 3 * np.ones(20), confidence=0.95, within=(0, 1)) == perfect
+    assert interval(np.ones(2), ones, np.ones(20), confidence=0.95, within=(-1, 1)).low == pytest.approx(
+        1 - 2 * (1 - 0.025 ** (1 / 20))
+    )
+    equal = interval(np.zeros(2), 0 * ones, np.ones(20), confidence=0.95)
+    assert (equal.low, equal.high) == (0, 0)
+
+
+def test_folds_share_training_rows():
+    """Nadeau and Bengio: with 5 folds the variance is 1 + 5 / 4 times as large."""
+    without = np.random.default_rng(0).normal(0.8, 0.01, (1, 30))
+    plain, folds = (interval(np.array([0.8]), without, np.ones(30), confidence=0.95, folds=count) for count in (0, 5))
+    assert (folds.high - folds.mean) / (plain.high - plain.mean) == pytest.approx(1.5)

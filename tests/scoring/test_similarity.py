@@ -34,9 +34,24 @@ def test_a_constant_answer_has_correlation_zero():
     assert SCORING.score([("", "")] * 3, targets, answers) == {"spearman": 0.0, "pearson": 0.0}
 
 
-def test_parts_keep_the_ranks_of_all_rows():
-    x, y = np.asarray([1.0, 2.0, 3.0, 4.0, 5.0]), np.asarray([2.0, 1.0, 4.0, 3.0, 9.0])
-    without = left_out(SCORING.statistics([("", "")] * 5, column(x), column(y)), None, SCORING.scores)
-    for name, values in (("pearson", (x, y)), ("spearman", (stats.rankdata(x), stats.rankdata(y)))):
-        expected = [np.corrcoef(*(np.delete(side, row) for side in values))[0, 1] for row in range(5)]
-        assert without[name] == pytest.approx(expected)
+@pytest.mark.parametrize("clusters", [None, np.arange(60) // 3, np.arange(60) % 7])
+def test_rows_that_are_left_are_ranked_among_themselves(clusters, monkeypatch):
+    """Without a cluster, and as a part of the rows; ties included."""
+    monkeypatch.setattr("components.data.scoring.numbers.IN_CACHE", 150)
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 6, 60) / 4
+    y = np.round(x + rng.normal(size=60), 1)
+    matrix = SCORING.statistics([("", "")] * 60, column(x), column(y))
+    without = left_out(matrix, clusters, SCORING.scores)
+    of_rows = np.arange(60) if clusters is None else clusters
+    for number in range(of_rows.max() + 1):
+        left = np.flatnonzero(of_rows != number)
+        part = SCORING.scores(SCORING.of_part(matrix[left]).sum(0))
+        for name, correlation in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
+            expected = correlation(x[left], y[left]).statistic
+            assert without[name][number] == pytest.approx(expected) and part[name] == pytest.approx(expected)
+
+
+def test_equal_answers_have_no_rank_correlation_without_any_row():
+    matrix = SCORING.statistics([("", "")] * 4, column([1.0, 2.0, 3.0, 4.0]), column([5.0] * 4))
+    assert left_out(matrix, None, SCORING.scores)["spearman"].tolist() == [0.0] * 4

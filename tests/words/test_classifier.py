@@ -120,6 +120,16 @@ def test_tfidf_is_the_one_of_scikit_learn(settings, dtype):
         np.testing.assert_allclose(matrix.toarray(), wanted.toarray(), rtol=1e-6 if dtype == np.float32 else 1e-14)
 
 
+@pytest.mark.parametrize("form", [{"ngrams": (1, 2)}, {"analyzer": "char_wb", "ngrams": (2, 4)}])
+def test_an_emoji_is_one_word_with_and_without_a_variation_selector(form):
+    plain, selected = (
+        ["great \u2764", "\u2764 \u263a", "\u845b"],
+        ["great \u2764\ufe0f", "\u2764\ufe0e \u263a\ufe0f", "\u845b\U000e0100"],
+    )
+    vectorizer, fitted = Counted(plain, **form).fit(plain)
+    assert (replace(vectorizer, counted=None).matrix(selected) != fitted).nnz == 0 and fitted.nnz
+
+
 def test_features_of_a_pair_by_hand():
     vectorizer, _ = Counted(["a b", "b c"]).fit(["a b", "b c"])
     u, v = (vectorizer.matrix([text]).toarray()[0] for text in ("a b", "b c"))

@@ -78,6 +78,10 @@ class Scoring(ABC):
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
         """The contribution of each of N rows to the sums, (N, K)."""
 
+    def of_part(self, statistics: sparse.csr_array) -> sparse.csr_array:
+        """The statistics of some of the rows, as a set of their own."""
+        return statistics
+
     @abstractmethod
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Metrics from sums (..., K), each (...)."""

@@ -27,6 +27,12 @@ The bounds combine the variances v_i with degrees of freedom f_i as
 (Banerjee 1960): at most the nominal error for any ratio of the variances. The quantile at Satterthwaite's degrees of
 freedom is anti-conservative: up to 3 times the nominal error at alpha = 0.005 with two degrees of freedom.
 
+Cross-validation: the models of K folds share training rows, and another sample of these gives other models. The
+variance of their mean is 1 + K / (K - 1) times the one of as many independent test rows (Nadeau and Bengio 2003,
+equation 9).
+
+A score of which no unit differs has no variance by chance; its bound is the exact one of a share.
+
 Disjoint intervals imply a difference between two systems, but not conversely; differences therefore have intervals of
 their own, paired by seed (the same training labels) and by test row.
 """
@@ -35,7 +41,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -43,6 +49,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from components.data.scoring.base import Floats
+from components.data.scoring.numbers import spearman_without
 
 Ints = NDArray[np.int64]
 
@@ -76,10 +83,6 @@ class Interval:
     def is_disjoint(self, other: Interval) -> bool:
         return self.low > other.high or self.high < other.low
 
-    def within(self, least: float, most: float) -> Interval:
-        """The interval clipped to the metric's range [least, most]."""
-        return Interval(self.mean, max(self.low, least), min(self.high, most))
-
     def as_dict(self) -> dict[str, float]:
         return asdict(self)
 
@@ -91,6 +94,8 @@ def interval(
     *,
     confidence: float,
     training: Variance | None = None,
+    within: tuple[float, float] = (-math.inf, math.inf),
+    folds: int = 0,
 ) -> Interval:
     """The confidence interval of a mean over runs.
 
@@ -98,8 +103,10 @@ def interval(
         values: (S,) one score, or paired difference of scores, per run.
         without: (S, G) the values without each of G clusters of test rows; None: they do not come from test rows.
         training: variance of one value between runs on the same test rows; None: estimated from `values`.
+        within: least and largest value of a score.
+        folds: number of folds of a cross-validation that the values come from; 0: the rows were not learned from.
     """
-    mean, count = float(np.mean(values)), len(values)
+    mean, count, error = float(np.mean(values)), len(values), (1 - confidence) / 2
     sampling, apart = NONE, 0.0
     if without is not None and sizes is not None:
         sampling = sampling_variance(without.mean(0), sizes)
@@ -109,8 +116,18 @@ def interval(
     elif training is None:
         training = Variance(float(np.var(values, ddof=1)), count - 1)
     between = Variance(max(training.value - apart, 0.0) / count, training.freedom)
-    half = half_width([between, sampling], (1 - confidence) / 2)
-    return Interval(mean, mean - half, mean + half)
+    if folds:
+        sampling = replace(sampling, value=sampling.value * (1 + folds / (folds - 1)))
+    half = half_width([between, sampling], error)
+    if not half and sizes is not None and math.isfinite(within[1] - within[0]):
+        half = (within[1] - within[0]) * exact_bound(float(sizes.sum() ** 2 / (sizes**2).sum()), error)
+    return Interval(mean, max(mean - half, within[0]), min(mean + half, within[1]))
+
+
+def exact_bound(units: float, error: float) -> float:
+    """The largest share of errors of which this number of units shows none with a probability of `error` (Clopper and
+    Pearson 1934)."""
+    return 1.0 - float(error ** (1 / units))
 
 
 def clusters_of(groups: Sequence[str | None] | None) -> Ints | None:
@@ -123,13 +140,13 @@ def clusters_of(groups: Sequence[str | None] | None) -> Ints | None:
     return np.asarray([numbers[name] for name in names], dtype=np.int64)
 
 
-def clusters_within(clusters: Ints | None, rows: Ints, *, least: int = MIN_GROUPS) -> Ints | None:
-    """The clusters of these rows, numbered from 0. None if the rows belong to fewer than `least`: they are then a
-    population of their own (one service, for instance), of which each row is a sample."""
+def clusters_within(clusters: Ints | None, rows: Ints) -> Ints | None:
+    """The clusters of these rows, numbered from 0. None if the rows belong to a single one: they are then a population
+    of their own (one service, for instance), of which each row is a sample."""
     if clusters is None:
         return None
     numbers = np.unique(clusters[rows], return_inverse=True)[1]
-    return numbers if numbers.max(initial=0) + 1 >= least else None
+    return numbers if numbers.any() else None
 
 
 def sizes_of(clusters: Ints | None, rows: int) -> Floats:
@@ -154,7 +171,10 @@ def left_out(
     total = np.asarray(statistics.sum(0), dtype=np.float64).ravel()
     step = max(1, CHUNK // width)
     chunks = [scores(total - parts[first : first + step].toarray()) for first in range(0, parts.shape[0], step)]
-    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    result = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    if "spearman" in result:
+        result["spearman"] = spearman_without(statistics, np.arange(rows) if clusters is None else clusters)
+    return result
 
 
 def sampling_variance(without: Floats, sizes: Floats) -> Variance:

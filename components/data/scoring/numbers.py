@@ -1,8 +1,8 @@
 """Metrics of numbers: the similarity of two texts, or a number for one text.
 
-Targets and answers are [value]. Spearman's rho is Pearson's r of the ranks (ties share their mean rank). The ranks are
-computed once, over all rows of `statistics`, and kept for parts of the rows, because an exact rank
-correlation is not a function of sums.
+Targets and answers are [value]. Spearman's rho is Pearson's r of the ranks (ties share their mean rank). It is not a
+function of sums: rows that are scored by themselves are ranked among themselves (`Scoring.of_part`,
+`spearman_without`).
 
 The primary metric of a number for one text is the coefficient of determination, because it is a function of the squared
 error, so that a model whose answers have the wrong mean or spread is not chosen; correlations ignore both.
@@ -19,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.data.scoring.base import Floats, Inputs, Scoring, Vectors
+from components.data.scoring.base import Floats, Inputs, Scoring, Vectors, ratio
 
 #: A variance below this share of the second moment counts as 0 (rounding).
 NOTHING = 1e-12
+#: Numbers of a matrix that stays in the processor's cache.
+IN_CACHE = 50_000
 
 
 class Correlations(Scoring):
@@ -40,15 +42,14 @@ class Correlations(Scoring):
         return 11
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
-        from scipy import stats  # the import takes half a second
-
         count = len(targets)
-        x, y = (np.fromiter((value[0] for value in values), np.float64, count) for values in (targets, answers))
-        columns = [np.ones(count)]
-        for first, second in ((x, y), (stats.rankdata(x), stats.rankdata(y))):
-            a, b = first - first.mean(), second - second.mean()
-            columns += [a, b, a * a, b * b, a * b]
-        return sparse.csr_array(np.stack(columns, axis=1))
+        pair = np.array([[value[0] for value in values] for values in (targets, answers)], dtype=np.float64)
+        return sparse.csr_array(np.column_stack([np.ones(count), _products(pair), _products(_ranks(pair))]))
+
+    def of_part(self, statistics: sparse.csr_array) -> sparse.csr_array:
+        columns = statistics.toarray()
+        columns[:, 6:11] = _products(_ranks(columns[:, 1:3].T))
+        return sparse.csr_array(columns)
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         n = sums[..., 0]
@@ -92,6 +93,42 @@ class Regression(Correlations):
         explained = np.where(varies, 1 - sums[..., 12] / np.where(varies, spread, 1), 0)
         metrics = {**super().scores(sums), "r2": explained, "mae": sums[..., 11] / n}
         return {name: metrics[name] for name in self.names}
+
+
+def _ranks(pair: Floats) -> Floats:
+    from scipy import stats  # the import takes half a second
+
+    return np.asarray(stats.rankdata(pair, axis=1), dtype=np.float64)
+
+
+def _products(pair: Floats) -> Floats:
+    """(2, N) -> (N, 5): a, b, a^2, b^2, ab of the centred values."""
+    a, b = pair - pair.mean(1, keepdims=True)
+    return np.stack([a, b, a * a, b * b, a * b], axis=1)
+
+
+def spearman_without(statistics: sparse.csr_array, clusters: NDArray[np.int64]) -> Floats:
+    """(G,) Spearman's rho without each of G clusters, among the other rows.
+
+    Args:
+        statistics: (N, K) of `Correlations`.
+        clusters: (N,) numbers from 0.
+    """
+    pair, count = statistics[:, 1:3].toarray().T, len(clusters)
+    ranks = _ranks(pair)
+    members = sparse.csr_array((np.ones(count), (clusters, np.arange(count))))
+    parts, step = [], max(1, IN_CACHE // count)
+    for first in range(0, members.shape[0], step):
+        part = members[first : first + step]
+        rows, means = part.indices, (count - np.diff(part.indptr) + 1) / 2
+        sides = []
+        for values, of_all in zip(pair, ranks, strict=True):
+            # A rank falls by the rows below that are left out, and by half of those with the same value.
+            falls = np.add.reduceat((np.sign(values - values[rows, None]) + 1) / 2, part.indptr[:-1])
+            sides.append(np.where(part.toarray(), 0, of_all - falls - means[:, None]))
+        aa, bb, ab = (np.einsum("gn,gn->g", sides[i], sides[j]) for i, j in ((0, 0), (1, 1), (0, 1)))
+        parts.append(ratio(ab, np.sqrt(aa * bb)))
+    return np.concatenate(parts)
 
 
 def _correlation(n: Floats, sums: Floats) -> Floats:

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
 
 from components.data.scoring import Scoring
 from components.data.scoring.base import Vectors
+from components.data.scoring.intervals import left_out
 from components.data.tasks.data import Answer, Labels, Split
 
 #: Maximum number of parts of a jackknife; of more units, several are left out together.
@@ -59,23 +59,22 @@ def choose(
         index = _first(scoring, statistics, rows.units)
         for fold in [] if folds is None else np.unique(folds).tolist():
             others = np.flatnonzero(folds != fold)
-            by_fold[fold] = _first(scoring, [matrix[others] for matrix in statistics], rows.units[others])
+            by_fold[fold] = _first(
+                scoring, [scoring.of_part(matrix[others]) for matrix in statistics], rows.units[others]
+            )
     of_row = [index] * len(rows) if folds is None else [by_fold[fold] for fold in folds.tolist()]
     return Choice(index, by_fold, [np.asarray(candidates[number][row]) for row, number in enumerate(of_row)])
 
 
 def _first(scoring: Scoring, statistics: Sequence[Any], units: Labels) -> int:
     """Index of the first candidate within one standard error of the best."""
-    _, numbers = np.unique(units, return_inverse=True)
-    numbers %= MOST_PARTS
-    parts = coo_array((np.ones(len(units)), (numbers, np.arange(len(units))))).tocsr()
-    sums = [(parts @ matrix).toarray() for matrix in statistics]
-    scores = [float(scoring.scores(each.sum(0))[scoring.main]) for each in sums]
+    numbers = np.unique(units, return_inverse=True)[1] % MOST_PARTS
+    scores = [float(scoring.scores(matrix.sum(0))[scoring.main]) for matrix in statistics]
     best = int(np.argmax(scores))
-    without = scoring.scores(sums[best].sum(0) - sums[best])[scoring.main]
-    for index, each in enumerate(sums[:best]):
-        differences = without - scoring.scores(each.sum(0) - each)[scoring.main]
-        error = np.sqrt((parts.shape[0] - 1) * differences.var())
+    without = left_out(statistics[best], numbers, scoring.scores)[scoring.main] if best else np.zeros(0)
+    for index, matrix in enumerate(statistics[:best]):
+        differences = without - left_out(matrix, numbers, scoring.scores)[scoring.main]
+        error = np.sqrt((len(without) - 1) * differences.var())
         if scores[best] - scores[index] <= error:
             return index
     return best

@@ -1,6 +1,7 @@
 """Several classifiers of one recipe, which differ in their seeds, in one directory; the classifier is their average.
 
-config.json     kind, form, `members`: their number, and `temperature`: of the average's probabilities (default 1)
+config.json     kind, form, `members`: their number, and of the average `temperature` (default 1) or
+                `threshold` (default: the mean of the members)
 labels.json     names of the labels, by index
 domain.safetensors   vectors of training texts (components.learners.domain); not of every kind of task
 members/<n>/    a classifier each, without a manifest
@@ -11,7 +12,7 @@ A single member, or members with the same files, are written as one classifier.
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ def save_members(
     *,
     facts: dict[str, Any],
     beside: Callable[[Path], None] = lambda folder: None,
-    temperature: float = 1.0,
+    average: Mapping[str, float] | None = None,
 ) -> None:
     """Write a classifier directory, which may be part of another draft.
 
@@ -38,7 +39,7 @@ def save_members(
         members: each writes the files of one classifier into a folder.
         facts: of the manifest.
         beside: writes what belongs to all members into the directory.
-        temperature: of the average; 1 for a single member.
+        average: entries of config.json, where there are several members.
     """
     with writing(directory, kind=KIND) as draft:
         draft.facts |= facts
@@ -50,7 +51,8 @@ def save_members(
         for folder, write in zip(folders, members, strict=True):
             folder.mkdir(parents=True)
             write(folder)
-        if temperature == 1 and len(set(map(digest_tree, folders))) == 1:
+        # A threshold of equal members is their own.
+        if "temperature" not in (average or {}) and len(set(map(digest_tree, folders))) == 1:
             shutil.copytree(folders[0], draft.path, dirs_exist_ok=True)
             shutil.rmtree(draft.path / MEMBERS)
             return
@@ -60,8 +62,11 @@ def save_members(
             for encoder in encoders[1:]:
                 shutil.rmtree(encoder)
         config = json.loads((folders[0] / "config.json").read_text(encoding="utf-8"))
-        config = {name: config[name] for name in ("form", "kind") if name in config} | {"members": len(members)}
-        config |= {"temperature": temperature} if temperature != 1 else {}
+        config = (
+            {name: config[name] for name in ("form", "kind") if name in config}
+            | {"members": len(members)}
+            | dict(average or {})
+        )
         (draft.path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
         shutil.copyfile(folders[0] / "labels.json", draft.path / "labels.json")
 

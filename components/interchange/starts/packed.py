@@ -78,6 +78,9 @@ def convert(source: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     (target / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     save_file(tensors, target / "model.safetensors")
+    # E5 is published as a mean of the pieces, scaled to length 1.
+    modules = [{"type": f"sentence_transformers.models.{name}"} for name in ("Transformer", "Pooling", "Normalize")]
+    (target / "modules.json").write_text(json.dumps(modules) + "\n", encoding="utf-8")
     names = {f"{name}_token": pieces[number][0] for name, number in special.items()} | {"mask_token": "<mask>"}
     (target / "special_tokens_map.json").write_text(json.dumps(names) + "\n", encoding="utf-8")
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from components.core.measurements import Curve
 from components.core.progress import Progress
 from components.data.tasks.budgets import budget_name, sample_rows
 from components.data.tasks.choice import choose
-from components.data.tasks.data import Answer, Fields, Labels
+from components.data.tasks.data import Answer, Labels, Split
 from components.data.tasks.examples import TaskFacts, largest_draw, read_facts, read_split, run_folds, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, RunResult, write_results
@@ -62,7 +62,7 @@ def baseline(job: BaselineJob) -> Path:
         records = write_results(draft.path, baselines.results(), splits=baselines.splits, labels=facts.labels)
         for free in baselines.read:
             transductive.store(draft.path / LATENT_FOLDER, free, labels=len(facts.labels))
-        _write_best(draft.path / "classifier", facts, baselines.best, train=baselines.train.fields)
+        _write_best(draft.path / "classifier", facts, baselines.best, train=baselines.train)
         draft.facts |= {
             "task": facts.task,
             "system": "baselines",
@@ -160,7 +160,7 @@ def _run(name: str, system: System, data: Data, record: Mapping[str, Any]) -> tu
     return RunResult(name, BASELINE, "none", result, predictions.answers), predictions
 
 
-def _write_best(directory: Path, facts: TaskFacts, best: Best, *, train: Sequence[Fields]) -> None:
+def _write_best(directory: Path, facts: TaskFacts, best: Best, *, train: Split) -> None:
     if not best:
         return
     systems = list(next(iter(best.values()))[1])

@@ -18,7 +18,7 @@ from all rows with the same schedule and ends at the chosen point.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,8 @@ class Selection:
             learned from it, at the point that is chosen on the other folds.
         frozen: predictions of the same rows by the head on the frozen encoder.
         record: entries of the run's record: `score`, `curve` with the scores of all folds together at every point, the
-            index of the `chosen` point, `selected` with the scores of `answers`, `penalty`, `penalties`, `head_norm`,
+            index of the `chosen` point, `by_fold` with the way and the choices (`Chosen`) that are made without each
+            fold, `selected` with the scores of `answers`, `penalty`, `penalties`, `head_norm`,
             `label_names`, `class_weight`, `folds`, and the `tokens` and `seconds` of all folds.
     """
 
@@ -116,6 +117,23 @@ def stores(spec: GroupSpec) -> Iterator[CheckpointStore]:
     """The stores of everything that a run's cross-validation has written."""
     for fold in range(max(map(number_of_folds, spec.members))):
         yield CheckpointStore(spec.members[0].storage, key=f"{spec.key}-fold{fold}")
+
+
+def uncalibrated(spec: GroupSpec, member: int, *, stop: int) -> list[Answer]:
+    """The predictions of the rows of a member's budget out of fold after evaluation `stop`, before `Head.calibrate`.
+
+    Args:
+        spec: a run whose folds are stored.
+    """
+    each, count = spec.members[member], min(map(number_of_folds, spec.members))
+    whole = read_split(each.examples, "train")
+    by_row: dict[int, Answer] = {}
+    for fold in range(count):
+        rows = rows_of(replace(each, fold=fold, folds=count), whole).held
+        assert rows is not None
+        stored = result(replace(spec, key=f"{spec.key}-fold{fold}"), member)[0]
+        by_row |= dict(zip(rows.tolist(), unpack(held(stop), stored), strict=True))
+    return [by_row[row] for row in sorted(by_row)]
 
 
 @dataclass(frozen=True)
@@ -246,6 +264,11 @@ def _select(spec: GroupSpec, member: int, folds: Sequence[GroupSpec], heads: _He
         order.reverse()
     choice = pooled.choose([points[point][1] for point in order])
     chosen = points[order[choice.index]][0]
+    way = spec.settings.method
+    by_fold = [
+        {"way": way} | asdict(replace(heads.chosen(fold), stop=points[order[choice.by_fold[fold]]][0].stop))
+        for fold in range(len(folds))
+    ]
     records = [record for _, record in results]
     named = {
         "penalty": chosen.penalty,
@@ -260,6 +283,7 @@ def _select(spec: GroupSpec, member: int, folds: Sequence[GroupSpec], heads: _He
         {
             "curve": curve,
             "chosen": order[choice.index],
+            "by_fold": by_fold,
             "selected": pooled.scores(choice.answers),
             "score": pooled.scoring.main,
             "folds": len(folds),
@@ -284,7 +308,8 @@ def choose_way(specs: Sequence[GroupSpec], selections: Sequence[Selection]) -> t
     pooled = _Pooled(spec, held)
     choice = pooled.choose([each.answers for each in selections])
     best = selections[choice.index]
-    record = best.record | {"selected": pooled.scores(choice.answers)}
+    by_fold = [selections[choice.by_fold[fold]].record["by_fold"][fold] for fold in range(count)]
+    record = best.record | {"selected": pooled.scores(choice.answers), "by_fold": by_fold}
     return choice.index, replace(best, answers=choice.answers, record=record)
 
 

@@ -24,7 +24,7 @@ from components.learners.finetuning.packing import pack, unpack
 from components.learners.finetuning.runs import GroupSpec, evaluations_at, result, schedule_of
 from components.learners.finetuning.soft_labels import FILE, name_of
 from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
-from components.learners.finetuning.specs import Chosen, Distillation, RunSpec, number_of_folds
+from components.learners.finetuning.specs import Chosen, Distillation, RunSpec
 from components.learners.finetuning.stage import FinetuneJob, own_ways, specs_of, train_and_write
 from components.learners.task_models.base import refuse_distillation
 from components.learners.task_models.kinds import find_task
@@ -119,26 +119,27 @@ def _refuse(job: TeachJob | DistilJob) -> None:
 
 
 def _labelling(job: TeachJob, *, texts: str) -> Iterator[RunSpec]:
-    """The runs that label the texts: the teacher's run on all rows of each budget, and each fold."""
-    facts = read_facts(job.examples)
+    """The runs that label the texts: the teacher's run on all rows of each budget, and each fold, in the way and with
+    the choices that were made without its rows."""
     runs = {
         way: {(spec.budget, spec.seed): spec for spec in specs_of(job, settings.model_copy(update={"frozen": False}))}
         for way, settings in own_ways(job).items()
     }
     first = next(iter(runs))
     for record in read_records(job.finetuned, start=job.start):
-        spec = runs[record.get("way", first)][record["budget"], record["seed"]]
-        chosen = chosen_of(spec, record)
-        count = number_of_folds(spec) if facts.selection == "budget" else 0
-        for fold in [None, *range(count)]:
+        of_ways = {way: of_way[record["budget"], record["seed"]] for way, of_way in runs.items()}
+        last = of_ways[record.get("way", first)]
+        by_fold = [dict(each) for each in record.get("by_fold", [])]
+        choices = [(of_ways[each.pop("way")], Chosen(**each)) for each in by_fold]
+        for fold, (spec, chosen) in enumerate([(last, chosen_of(last, record)), *choices], start=-1):
             key = fingerprint(run=spec.key, texts=texts, chosen=asdict(chosen))
             yield replace(
                 spec,
                 chosen=chosen,
-                fold=fold,
-                folds=0 if fold is None else count,
+                fold=None if fold < 0 else fold,
+                folds=0 if fold < 0 else len(choices),
                 labels=job.texts.absolute(),
-                key=f"teach-{key}-{'all' if fold is None else f'fold{fold}'}",
+                key=f"teach-{key}-{'all' if fold < 0 else f'fold{fold}'}",
             )
 
 

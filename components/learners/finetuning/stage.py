@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,15 +22,23 @@ from components.data.tasks.members import save_members
 from components.data.tasks.results import KIND, OUT_OF_FOLD, SERVED, RunResult, write_results
 from components.learners.abstention import abstention_facts, write_domain
 from components.learners.finetuning.attempts import ways_of
+from components.learners.finetuning.crossvalidation import uncalibrated
 from components.learners.finetuning.execution import TrainedRun, clear, train_all
 from components.learners.finetuning.features import head_answers, read_by_head
 from components.learners.finetuning.frozen import features
+from components.learners.finetuning.member import per_row
 from components.learners.finetuning.packing import MODEL, ON_FROZEN
 from components.learners.finetuning.runs import GroupSpec, below
 from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
 from components.learners.finetuning.specs import Distillation, RunSpec, all_training_rows, build, encode, rows_of
 from components.learners.finetuning.words import at_chosen, with_words
-from components.learners.task_models.classifier import load_classifier, write_files
+from components.learners.task_models.classifier import (
+    AveragedClassifier,
+    TextClassifier,
+    load_classifier,
+    write_files,
+)
+from components.learners.task_models.heads import CalibratedHead
 from components.learners.task_models.inputs import share_cut
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel, answers
@@ -177,9 +185,11 @@ def write_member(
 
 
 def _write_classifier(directory: Path, outputs: Sequence[_Output], *, job: FinetuneJob, start: str) -> float:
-    """Write the average of the runs; returns its temperature."""
+    """Write the average of the runs, with its own temperature or threshold; returns the temperature."""
     kind, spec, frozen = read_facts(job.examples).kind, outputs[0].spec, directory.name.endswith(FROZEN)
     temperature, held_out = _averaged(outputs, frozen=frozen)
+    threshold = _threshold(outputs, frozen=frozen) if len(outputs) > 1 else None
+    average = {"temperature": temperature} if temperature != 1 else {}
     save_members(
         directory,
         [partial(output.write, frozen=frozen) for output in outputs],
@@ -191,10 +201,38 @@ def _write_classifier(directory: Path, outputs: Sequence[_Output], *, job: Finet
             "precision": spec.precision,
             **abstention_facts(kind, held_out),
         },
-        beside=partial(write_domain, kind=kind, rows=read_split(job.examples, "train").fields),
-        temperature=temperature,
+        beside=partial(write_domain, kind=kind, rows=read_split(job.examples, "train")),
+        average=average if threshold is None else {"threshold": threshold},
     )
     return temperature
+
+
+def _threshold(outputs: Sequence[_Output], *, frozen: bool) -> float | None:
+    """The threshold of the average of runs, by the rows that choices are made on; None: its head has none, or the runs
+    have fewer than two such rows in common. Out of fold there is no average: a row has the mean scores of its members,
+    and the span of the member that is the surest."""
+    spec = outputs[0].spec
+    facts = read_facts(spec.examples)
+    head, scoring = find_task(facts.kind).head(spec.settings, 1, facts.labels), scoring_for(facts.kind, facts.labels)
+    if not isinstance(head, CalibratedHead):
+        return None
+    if facts.selection == "dev":
+        rows = read_split(spec.examples, "dev")
+        members = [TextClassifier(*output.classifier(frozen=frozen), spec.precision) for output in outputs]
+        average = AveragedClassifier(members).on(first_device())
+        head = average.decoder
+        assert isinstance(head, CalibratedHead)
+        head.calibrate(lambda: average.answer(rows.fields), per_row(scoring, rows))
+        return head.calibration
+    common = reduce(np.intersect1d, [output.learned for output in outputs])
+    if len(common) < 2:
+        return None
+    of_members = np.stack([output.uncalibrated(common, frozen=frozen) for output in outputs])
+    surest = (of_members[..., 2] - of_members[..., 3]).argmax(0)
+    raw = of_members.mean(0)
+    raw[:, :2] = of_members[surest, np.arange(len(common)), :2]
+    head.calibrate(lambda: list(raw), per_row(scoring, read_split(spec.examples, "train").take(common)))
+    return head.calibration
 
 
 def _averaged(
@@ -253,7 +291,7 @@ class _Output:
         others = [row for row in rows.tolist() if row not in result and whole.digests[row] not in read]
         if not others:
             return result
-        spec, (classifier, tokenizer), fields = self.spec, self._classifier(frozen=frozen), whole.take(others).fields
+        spec, (classifier, tokenizer), fields = self.spec, self.classifier(frozen=frozen), whole.take(others).fields
         if spec.trained and self._reads_frozen(frozen=frozen):
             numbers = all_training_rows(spec, whole, read_facts(spec.examples))
             table = features(spec, "train").take(np.searchsorted(numbers, np.asarray(others)))
@@ -276,7 +314,13 @@ class _Output:
     def _way(self) -> LearningWay:
         return way_of(self.spec.settings)
 
-    def _classifier(self, *, frozen: bool) -> tuple[TaskModel, Tokenizer]:
+    def uncalibrated(self, rows: NDArray[np.int64], *, frozen: bool) -> NDArray[np.float32]:
+        """The answers to some of the run's rows out of fold, before the head was calibrated."""
+        stop = 0 if frozen else self.run.selections[self.member].chosen.stop
+        answers = uncalibrated(self.run.spec, self.member, stop=stop)
+        return np.stack(answers)[np.searchsorted(self.learned, rows)]
+
+    def classifier(self, *, frozen: bool) -> tuple[TaskModel, Tokenizer]:
         """The model of the run, or its head on the frozen encoder."""
         # The weights of all runs together may exceed memory.
         tensors = self.run.result(self.member)[0]
@@ -330,7 +374,7 @@ class _Output:
         fitted = self._reads_frozen(frozen=frozen) or self._way.refits_head
         write_files(
             directory,
-            self._classifier(frozen=frozen)[0],
+            self.classifier(frozen=frozen)[0],
             family=family_of(self.spec.encoder),
             tokenizer=self.spec.encoder / "tokenizer",
             precision=self.spec.precision,

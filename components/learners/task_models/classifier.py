@@ -9,7 +9,7 @@ manifest.json       digests of all files (components.core.artifacts)
 
 The average of several models holds them as its members (components.data.tasks.members). Probabilities and numbers are
 averaged. Answers that are decoded (tag sequences, spans) cannot be: the outputs of the heads are averaged, and decoded
-by a head whose parameters of decoding (transitions, threshold) are averaged as well.
+by a head whose transitions are averaged as well, with a threshold that is fitted on the average.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from components.learners.task_models.fixed_batches import (
     count_rows,
     nothing_observed,
 )
-from components.learners.task_models.heads import FixedNorm, Head, TextHead
+from components.learners.task_models.heads import CalibratedHead, FixedNorm, Head, TextHead
 from components.learners.task_models.inference_weights import why_not_quantised
 from components.learners.task_models.inputs import plain_pieces
 from components.learners.task_models.kinds import find_task
@@ -253,7 +253,7 @@ def load_classifier(directory: Path) -> TextClassifier | AveragedClassifier:
     if len(members) == 1:
         return members[0]
     config = json_of(Path(directory) / "config.json")
-    return AveragedClassifier(members, float(config.get("temperature", 1.0)))
+    return AveragedClassifier(members, float(config.get("temperature", 1.0)), config.get("threshold"))
 
 
 def load_members(directory: Path) -> list[TextClassifier]:
@@ -307,10 +307,12 @@ class AveragedClassifier:
 
     Attributes:
         temperature: by which the logits of the mean probabilities are divided.
+        threshold: of a head that is calibrated; None: the mean of the members' thresholds.
     """
 
     members: Sequence[TextClassifier]
     temperature: float = 1.0
+    threshold: float | None = None
 
     @property
     def kind(self) -> str:
@@ -359,7 +361,8 @@ class AveragedClassifier:
         return self.members[0].model.of_units
 
     @cached_property
-    def _decoder(self) -> Head:
+    def decoder(self) -> Head:
+        """The head that decodes the mean outputs."""
         states = [member.model.head.state_dict() for member in self.members]
         decoder = copy.deepcopy(self.members[0].model.head)
         mean = {
@@ -367,6 +370,8 @@ class AveragedClassifier:
             for name, value in states[0].items()
         }
         decoder.load_state_dict(mean)
+        if isinstance(decoder, CalibratedHead) and self.threshold is not None:
+            decoder.set_calibration(self.threshold)
         return decoder
 
     def _answers(self, rows: Sequence[Fields], observe: Observe = nothing_observed) -> tuple[list[Answer], list[Any]]:
@@ -389,7 +394,7 @@ class AveragedClassifier:
                 outputs = [[output for _, (output, _) in of_members[0]]]
                 outputs += [[output for _, output in result] for result in of_members[1:]]
                 means = [torch.stack(of_row).mean(0) for of_row in zip(*outputs, strict=True)]
-                answers += self.members[0].batches.decoded(features[0], means, self._decoder)
+                answers += self.members[0].batches.decoded(features[0], means, self.decoder)
             else:
                 answers += self._mean(
                     [

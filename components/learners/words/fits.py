@@ -80,11 +80,13 @@ def fit_exclusive(features: Any, labels: Labels, count: int, *, c: float) -> Lin
 
 
 def fit_margin(features: Any, labels: Labels, count: int, *, c: float) -> LinearModel:
-    """A linear support vector machine; a softmax (two classes: a sigmoid) of its distances from the hyperplanes gives
-    uncalibrated probabilities. Arguments as of `fit_exclusive`."""
+    """A linear support vector machine; a softmax (two classes: a sigmoid) of twice its distances from the hyperplanes
+    gives uncalibrated probabilities (the logits of an additive model: Friedman, Hastie and Tibshirani 2000). Arguments
+    as of `fit_exclusive`."""
     from sklearn.svm import LinearSVC
 
-    return _fitted(partial(_fit, LinearSVC(C=c, max_iter=ITERATIONS, random_state=0)), features, labels, count)
+    svm = LinearSVC(C=c, max_iter=ITERATIONS, random_state=0)
+    return _fitted(partial(_fit, svm), features, labels, count).tempered(0.5)
 
 
 def fit_independent(features: Any, targets: Sequence[Target], count: int, *, c: float) -> LinearModel:

@@ -152,7 +152,10 @@ SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
             "tfidf-words-pairs": either(partial(linear, read=_PAIRS)),
             LATENT: either(transductive.exclusive),
         },
-        {"tfidf-words-characters": _CHARACTERS, MARGIN: partial(linear, read=_BOTH, fit=fit_margin, grid=MARGINS)},
+        {
+            "tfidf-words-characters": _CHARACTERS,
+            MARGIN: either(partial(linear, read=_BOTH, fit=fit_margin, grid=MARGINS)),
+        },
     ),
     "multilabel": (
         {

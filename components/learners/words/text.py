@@ -3,6 +3,7 @@ longer than a prediction. Shapes: N texts, V terms."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from components.data.segmenters import Segmentation
 #: Words and their n-grams, or n-grams of characters within words with a space on each side.
 Analyzer = Literal["word", "char_wb"]
 _SEGMENTATION = Segmentation("auto")
+_VARIATIONS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,10 @@ def split_words(text: str) -> list[str]:
 
 
 def spaced(text: str) -> str:
-    """Lower-case NFC text with spaces between Thai words; a text without words (`:-)`) becomes its code points."""
-    result = _SEGMENTATION.spaced(unicodedata.normalize("NFC", text)).lower()
+    """Lower-case NFC text with spaces between Thai words, without variation selectors, so that an emoji is the same
+    word with one and without; a text without words (`:-)`) becomes its code points."""
+    plain = unicodedata.normalize("NFC", text if text.isascii() else _VARIATIONS.sub("", text))
+    result = _SEGMENTATION.spaced(plain).lower()
     if words(result):
         return result
     return " ".join(f"u{ord(character):x}" for character in result if not character.isspace())

@@ -43,15 +43,15 @@ def count_pairs(
     *,
     vocabulary: int,
     weights: Sequence[float],
-    separator: int | None = None,
     max_pairs: int = MAX_PAIRS,
 ) -> Run:
-    """Weighted counts of unordered pairs at a distance of at most len(weights) pieces.
+    """Weighted counts of unordered pairs of one document at a distance of at most len(weights) pieces.
+
+    END is not an element of a pair.
 
     Args:
         chunks: pieces (n,), and the number of leading pieces that are left elements of pairs.
         weights: weight of a pair at distance 1, 2 ...
-        separator: a piece, such as END, that is not an element of a pair and that pairs do not cross; None: none.
 
     Returns:
         keys (N,) int64, ascending, i * vocabulary + j with i <= j, and counts (N,).
@@ -63,7 +63,7 @@ def count_pairs(
     spilled: list[Run] = []
     size = 0
     for text, leading in chunks:
-        held.append(_count(text, leading, vocabulary=vocabulary, weights=np.asarray(weights), separator=separator))
+        held.append(_count(text, leading, vocabulary=vocabulary, weights=np.asarray(weights)))
         size += len(held[-1][0])
         if size > max_pairs:
             held = [_merged(held)]
@@ -76,16 +76,15 @@ def count_pairs(
     return _on_disk(_in_ranges([*spilled, rest], max_pairs)) if spilled else rest
 
 
-def _count(text: Ids, leading: int, *, vocabulary: int, weights: Counts, separator: int | None) -> Run:
+def _count(text: Ids, leading: int, *, vocabulary: int, weights: Counts) -> Run:
     """Counts of one chunk. A pair and its distance are encoded as one integer, so that a single sort counts both."""
-    documents = np.cumsum(text == separator)
+    documents = np.cumsum(text == END)
     results = []
     for distance in range(1, min(len(weights), len(text) - 1) + 1):
         count = min(leading, len(text) - distance)
         left, right = text[:count], text[distance : distance + count]
-        if separator is not None:
-            inside = (left != separator) & (documents[:count] == documents[distance : distance + count])
-            left, right = left[inside], right[inside]
+        inside = (left != END) & (documents[:count] == documents[distance : distance + count])
+        left, right = left[inside], right[inside]
         keys = np.minimum(left, right) * vocabulary + np.maximum(left, right)
         results.append(keys * len(weights) + (distance - 1))
     numbers = np.sort(np.concatenate([*results, np.empty(0, np.int64)]))
@@ -166,7 +165,6 @@ class CooccurrenceSampler(WindowSampler):
             whole_text(store, reach=config.context),
             vocabulary=self.vocabulary,
             weights=[1 / distance for distance in range(1, config.context + 1)],
-            separator=END,
             max_pairs=MAX_PAIRS,
         )
         if not len(self.keys):

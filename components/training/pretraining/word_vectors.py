@@ -228,16 +228,12 @@ class TextVectors:
         return _counts(self.store, self.vocabulary)
 
     def of(self, width: int) -> Tensor:
-        """(V, width) float32; must not be changed."""
+        """(V, width) float32: vectors normalised to unit length, then centred; the same for any number of threads; must
+        not be changed. Pieces that do not occur have the zero vector before centring; dimensions beyond the vocabulary
+        size are zero."""
         if width not in self._made:
             self._made[width] = _vectors(self._counted, self.vocabulary, width)
         return self._made[width]
-
-
-def cooccurrence_vectors(store: Tokens, *, vocabulary: int, width: int) -> Tensor:
-    """(V, width) float32: vectors normalised to unit length, then centred; the same for any number of threads. Pieces
-    that do not occur have the zero vector before centring; dimensions beyond the vocabulary size are zero."""
-    return TextVectors(store, vocabulary=vocabulary).of(width)
 
 
 # One thread, because the rounding of products and decompositions depends on the number of threads.

@@ -22,6 +22,7 @@ from components.serving.generation import Sampling, try_model
 from components.tokenization import load_tokenizer
 from components.tokenization.published import read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
+from headstart.fitting import finetuning_of
 from tests.interchange.importing.conftest import TEXTS
 
 NAMED = {
@@ -243,3 +244,17 @@ def test_a_folder_of_the_bare_encoder(save_folder):
     assert "cls.predictions.transform.dense.weight" in fresh
     with pytest.raises(ConfigError, match="imported without its output layer .* adapt it first, which trains that"):
         try_model(folder.parent / "encoder", "a [MASK]", length=1, count=1, sampling=Sampling(), seed=0)
+
+
+def test_only_modules_make_a_sentence_encoder(save_folder):
+    """A model without its output layer is none."""
+    folder = save_folder("bert")
+    AutoModel.from_pretrained(folder).save_pretrained(folder)
+    lengths, rows = [], [("the apple",)] * 20
+    for modules in ([], ["Pooling"], ["Pooling", "Normalize"]):
+        types = [{"type": f"sentence_transformers.models.{name}"} for name in modules]
+        (folder / "modules.json").write_text(json.dumps(types))
+        encoder = folder.parent / "encoder"
+        import_encoder(folder, output=encoder, overwrite=True)
+        lengths.append(finetuning_of(encoder, rows, kind="classification", minutes=2).unit_length)
+    assert lengths == [False, False, True]
