@@ -192,9 +192,9 @@ def labels_needed(score: float, *, labels: Sequence[float], scores: Sequence[flo
 
 
 def worth(cells: Cells, systems: Systems, *, confidence: float) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """{family: {start: [{budget, labels, score, most, needed: {labels, low, high}, ratio: {mean, low, high}}]}} for
-    every transferred system whose family was also trained from scratch. `most` is the number of labels of scratch's
-    largest budget; `ratio` is needed / labels, or None."""
+    """{family: {start: [{budget, labels, score, least, most, needed: {labels, low, high}, ratio: {mean, low, high}}]}}
+    for every transferred system whose family was also trained from scratch. `least` and `most` are the numbers of
+    labels of scratch's smallest and largest budget; `ratio` is needed / labels, or None."""
     saved: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for system, (family, start) in transferred(systems).items():
         if curve := curve_of(cells, f"{family}-{SCRATCH}"):
@@ -226,19 +226,20 @@ def headline(cells: Cells, saved: Mapping[str, Mapping[str, Sequence[Mapping[str
         f"With {rounded(entry['labels'])} {label_unit}, {family} ({start}) reaches {title(scoring.main)} "
         f"{entry['score']:.3f}; training from scratch needs"
     )
-    if needed["labels"] is None:
-        beyond = f"{reached} more than {rounded(entry['most'])} {label_unit}"
-        if entry["most"] == entry["labels"]:
-            return f"{beyond}; an estimate needs larger budgets."
-        return f"{beyond}: transfer was worth over {rounded(entry['most'] / entry['labels'])} times the labels."
-    first = curve_of(cells, f"{family}-{SCRATCH}")[0]
+    beyond = f"more than {rounded(entry['most'])}"
+    if needed["low"] is None and entry["most"] == entry["labels"]:
+        return f"{reached} {beyond} {label_unit}; an estimate needs larger budgets."
+    if needed["low"] is None:
+        times = rounded(entry["most"] / entry["labels"])
+        return f"{reached} {beyond} {label_unit}: transfer was worth over {times} times the labels."
     # If the curve of scratch starts above the score, the number of labels is only an upper bound.
-    fewer, most = (" or fewer", "no more than ") if first.main.mean >= entry["score"] else ("", "")
-    high = f"more than {rounded(entry['most'])}" if needed["high"] is None else rounded(needed["high"])
-    return (
-        f"{reached} {rounded(needed['labels'])}{fewer} {label_unit} [{rounded(needed['low'])}, {high}]: transfer was "
-        f"worth {most}{rounded(ratio['mean'])} times the labels."
-    )
+    fewer = " or fewer" if needed["labels"] == entry["least"] else ""
+    estimate, high = (beyond if needed[name] is None else rounded(needed[name]) for name in ("labels", "high"))
+    reached += f" {estimate}{fewer} {label_unit} [{rounded(needed['low'])}, {high}]"
+    if ratio["low"] <= 1:
+        return f"{reached}: that transfer saves labels is not shown."
+    least, times = (None if ratio[name] is None else rounded(ratio[name]) for name in ("low", "mean"))
+    return f"{reached}: transfer was worth {times or least} times the labels{'' if times else ' or more'}."
 
 
 def _entry(cell: Cell, curve: Sequence[Cell], *, confidence: float) -> dict[str, Any] | None:
@@ -254,6 +255,7 @@ def _entry(cell: Cell, curve: Sequence[Cell], *, confidence: float) -> dict[str,
         "budget": cell.budget,
         "labels": cell.labels,
         "score": cell.main.mean,
+        "least": labels[0],
         "most": labels[-1],
         "needed": {"labels": needed, "low": low, "high": high},
         "ratio": {

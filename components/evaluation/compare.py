@@ -184,11 +184,11 @@ def _sentence(cells: Cells, comparison: Comparison) -> str:
     figures = f"{title(better.scoring.main)} {_figure(better.main)} against {_figure(worse.main)}"
     figures += f", means over {seeds} seeds" if seeds > 1 else ""
     if not comparison.clear:
-        return f"At {labels}, {better.system} and {worse.system} do not differ significantly: {figures}."
-    overlap = "the intervals do not overlap"
-    if not comparison.apart:
-        overlap = f"the intervals overlap, the paired difference is {_figure(comparison.difference)}"
-    return f"At {labels}, {better.system} beats {worse.system}: {figures}; {overlap}."
+        return f"At {labels}, {better.system} and {worse.system} are not shown to differ: {figures}."
+    return (
+        f"At {labels}, {better.system} is better than {worse.system}: {figures}; the paired difference, of this pair "
+        f"alone, is {_figure(comparison.difference)}."
+    )
 
 
 def _figure(interval: Interval) -> str:

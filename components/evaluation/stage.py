@@ -139,6 +139,7 @@ def evaluate(job: EvaluateJob) -> Path:
     if facts.selection != "budget":
         selection = {"by": "dev", "rows": len(read_split(job.examples, "dev"))}
     content = _content(test, runs, cells, artifacts, job, scoring) | {
+        "rows": {"train": len(train), "test": len(test.rows)},
         "selection": selection,
         "cut": {folder.name: cut for folder in folders if (cut := read_manifest(folder).facts.get("cut"))},
     }
@@ -170,7 +171,6 @@ def _content(
         "kind": test.facts.kind,
         "confidence": confidence,
         "labels": test.facts.labels,
-        "rows": {"test": len(test.rows)},
         "digests": test.facts.digests,
         "main": scoring.main,
         "scores": scoring.names,

@@ -12,11 +12,12 @@ from typing import Any
 import grandalf.graphs
 from grandalf.layouts import SugiyamaLayout
 
-from components.core.artifacts import MANIFEST, read_manifest
+from components.core.artifacts import MANIFEST, read_json, read_manifest
 from components.core.data_version import data_versions
 from components.core.errors import HeadstartError
 from components.pages.project import Project
 from components.pipeline.jobs.results import report as jobs
+from components.registry.stage import REGISTERED
 from components.reporting.stage import TRAINED
 
 #: Size of a box, width of the lane of an edge between boxes, and distances, in units of the drawing.
@@ -204,17 +205,18 @@ def _of_task(task: str, family: str) -> str:
 
 
 def _add_versions(graph: Graph, project: Project) -> None:
-    """The newest registered versions and the current one: each with the model of the last run that it holds, otherwise
-    with the versions of the data that it has learned from."""
+    """The newest registered versions and the current one: each below the output of the last run that it holds or was
+    initialised from, otherwise below the versions of the data that it has learned from."""
     settings = project.settings
+    models = read_json(project.out / "registry" / REGISTERED, made_by="the stage register", missing_ok=True)
+    boxes = {box.directory: box.key for box in graph.nodes.values()}
+    made = {
+        f"{model['name']}/{model['version']}": boxes[directory]
+        for model in models.get("models", [])
+        if (directory := project.root / model["directory"]) in boxes
+    }
     for task in settings.run.tasks:
         with suppress(HeadstartError):
-            made = {
-                read_manifest(folder).digest: box.key
-                for box in graph.nodes.values()
-                if box.directory is not None and box.key.startswith(f"{task}/")
-                for folder in box.directory.glob("classifier*")
-            }
             registered = project.registry().versions(settings.registry.model_name(task))
             current = project.champion(task).version
             number = current.number if current is not None else None
@@ -224,8 +226,8 @@ def _add_versions(graph: Graph, project: Project) -> None:
                 facts = {name: tags[name] for name in SHOWN if tags.get(name)}
                 title = f"{task}, version {version.number}"
                 graph.nodes[key] = Node(key, title, version.digest, about, None, facts, version.number == number)
-                if version.digest in made:
-                    graph.edges.append((made[version.digest], key))
+                if source := made.get(version.label) or made.get(tags.get("parent", "")):
+                    graph.edges.append((source, key))
                     continue
                 for part in tags.get("data", "").split(", "):
                     path, _, digest = part.partition("=")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from components.core.errors import HeadstartError
+from components.data.tasks.budgets import budget_name
 from components.labelling.answers import Answer, merge, undo
 from components.labelling.queue import Suggestion, queue
 from components.labelling.rows import read_rows, source_of
@@ -146,6 +147,24 @@ class Labelling:
             session.done.pop()
             session.waiting.insert(0, last.suggestion)
             session.state = "ready"
+
+    def learned(self, task: str) -> str:
+        """How many of the labelled texts the models of the last run have learned from; empty before the first run."""
+        evaluation = self._project.evaluation(task)
+        budgets, rows = evaluation.get("budgets", []), evaluation.get("rows", {})
+        used = max(
+            (each["artifact"]["labels"] for each in evaluation.get("systems", []) if "artifact" in each), default=0
+        )
+        if not used or "train" not in rows:
+            return ""
+        held = f"{rows['test']:,} rows are test" if rows["test"] else ""
+        if used >= rows["train"]:
+            return f"The last run learned from all {used:,} rows of train; {held}."
+        named = " and ".join(budget_name(budget) for budget in budgets)
+        return (
+            f"The last run learned from {used:,} of {rows['train']:,} rows of train: the budgets of {named} "
+            f"{evaluation['unit']}, of all seeds together; {held}. More: data.tasks.{task}.budgets in params.yaml."
+        )
 
     def counts(self, task: str) -> Counts:
         name, source = source_of(self._project.settings, task)

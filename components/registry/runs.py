@@ -156,6 +156,8 @@ def story(
         return f"there is no current model: {reasons[0]}"
     name = f"{served['system'] or 'a model'} (version {served['version']})"
     named = {system, served["system"]}
+    if system == served["system"] and (candidate := decision.get("candidate")):
+        system = f"version {candidate['version']}"
     if decision.get("first"):
         text = reasons[0]
         named |= {max(candidates, key=lambda entry: float(entry["dev_score"]))["system"]}

@@ -99,25 +99,35 @@ def _signed(mean: float, low: float, high: float) -> str:
 
 def _by_system(evaluation: dict[str, Any], champion: str) -> Table:
     budgets, main, unit = evaluation["budgets"], evaluation["main"], evaluation["unit"]
-    rows = []
+    rows, registered = [], []
     for system in evaluation["systems"]:
         cells = {cell["budget"]: _interval(cell["scores"][main]) for cell in system["budgets"]}
         # Ensembles are not stored.
         stored = system.get("artifact")
-        registered = (_interval(stored["scores"][main]), f"{stored['labels']:,}") if stored else ("", "")
+        registered.append((_interval(stored["scores"][main]), f"{stored['labels']:,}") if stored else ("", ""))
         name = f"{system['system']} (current model)" if system["system"] == champion else system["system"]
-        rows.append([name, *(cells[budget] for budget in budgets), *registered])
+        rows.append([name, *(cells[budget] for budget in budgets)])
     selection, title = evaluation["selection"], evaluation["titles"][main]
     how = f"choices on {selection['rows']:,} labels of dev, in addition to each budget"
     if selection["by"] == "budget":
         how = f"choices by {selection['folds']}-fold cross-validation within each label budget, without other labels"
-    return Table(
-        ["system", *(f"{budget_name(budget)} {unit.split()[0]}" for budget in budgets), "registered", "its labels"],
-        rows,
+    counted = unit.removeprefix("labelled ").removesuffix(" a class")
+    columns = ["system", *(f"{budget_name(budget)} {counted}" for budget in budgets)]
+    about = (
         f"{title[0].upper()}{title[1:]} by {unit} ({evaluation['confidence']:.0%} intervals, mean over "
-        f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows; {how}). Registered: the average "
-        "of all seeds of the largest budget, with the rows that any of them has learned from",
+        f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows; {how})"
     )
+    # With all labels, a seed may change nothing: the registered model is that of the row.
+    if any(score not in ("", row[-1]) for row, (score, _) in zip(rows, registered, strict=True)):
+        counts = {count for _, count in registered if count}
+        about += (
+            ". Registered: the average of all seeds of the largest budget, with the rows that any of them has learned"
+        )
+        about += f" from ({counts.pop()})" if len(counts) == 1 else " from"
+        shown = 2 if counts else 1
+        columns += ["registered", "its labels"][:shown]
+        rows = [[*row, *further[:shown]] for row, further in zip(rows, registered, strict=True)]
+    return Table(columns, rows, about)
 
 
 def _benefits(evaluation: dict[str, Any]) -> Table | None:

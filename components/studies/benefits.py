@@ -178,7 +178,7 @@ def label_efficiency(outputs: Outputs, *, task: EveryTask = "") -> Findings:
                     if labels in worth and worth[labels]["ratio"]["low"] is not None:
                         ranges[f"{system}, {rounded(labels)}"] = _range(worth[labels])
                 first = f"{name}: with {rounded(entries[0]['labels'])} {unit} {system}"
-                chapter.lead.append(_reached(first, scratch, entries[0]))
+                chapter.lead.append(_reached(first, entries[0], worth.get(entries[0]["labels"])))
         columns = ["system", unit, score, "against", "needs", "ratio"]
         chapter.tables.append(Table(columns, rows, name))
         svg = figures.lines(label_curves(evaluation), x_label=unit, y_label=score, logarithmic=True, ticks=True)
@@ -218,14 +218,12 @@ def _range(entry: Mapping[str, Any]) -> tuple[float, float, float | None]:
     return mean, ratio["low"], ratio["high"]
 
 
-def _reached(system: str, scratch: str, entry: Mapping[str, Any]) -> str:
+def _reached(system: str, entry: Mapping[str, Any], exact: Mapping[str, Any] | None) -> str:
     reached = f"{system} reaches {entry['score']:.3f}"
-    if scratch not in entry["against"]:
+    if exact is None:
         return f"{reached}."
-    needed = entry["against"][scratch]
-    if needed["labels"] is None:
-        return f"{reached}; from scratch that takes more than {rounded(needed['at_least_ratio'])} times as many."
-    return f"{reached}; from scratch that takes {rounded(needed['labels'])}, {needed['ratio']:.2f} times as many."
+    labels, ratio = _with_bounds(exact)
+    return f"{reached}; from scratch that takes {labels}, {ratio} times as many."
 
 
 LABEL_EFFICIENCY = Study(

@@ -103,5 +103,7 @@ def test_every_kind_is_evaluated(kind, tmp_path, capsys):
     assert adapted["training"][f"selection_{MAIN[kind]}"] == 0.9
     assert content["best"] == {"16": "bert-adapted"}
     (statement,) = [actual for actual in content["statements"] if actual["kind"] == "transfer"]
-    assert statement["holds"] and statement["text"].startswith("At 16 labelled rows, bert-adapted beats bert-scratch: ")
+    assert statement["holds"] and statement["text"].startswith(
+        "At 16 labelled rows, bert-adapted is better than bert-scratch: "
+    )
     assert ("cannot be averaged" in capsys.readouterr().out) == (kind in ("tagging", "questions"))

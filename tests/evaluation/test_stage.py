@@ -179,12 +179,12 @@ def test_statements_about_transfer_and_baselines(content):
     assert set(actual) == {("transfer", 2), ("transfer", 8), ("baseline", 2), ("baseline", 8)}
     assert actual["transfer", 8]["holds"] and actual["transfer", 8]["apart"]
     assert actual["transfer", 8]["text"].startswith(
-        "At 8 labels a class, ulmfit-adapted beats ulmfit-scratch: macro F1 0.9"
+        "At 8 labels a class, ulmfit-adapted is better than ulmfit-scratch: macro F1 0.9"
     )
-    assert actual["transfer", 8]["text"].endswith("the intervals do not overlap.")
+    assert "; the paired difference, of this pair alone, is 0." in actual["transfer", 8]["text"]
     assert actual["baseline", 8]["holds"]
     assert not actual["baseline", 2]["holds"]
-    assert "tfidf-words" in actual["baseline", 2]["text"].split(" beats ")[0]
+    assert "tfidf-words" in actual["baseline", 2]["text"].split(" is better than ")[0]
 
 
 def test_benefits_and_label_efficiency(content):
@@ -233,7 +233,7 @@ def test_a_frozen_encoder_is_compared_with_the_fine_tuned_one_only(job, task, mo
         ("tuning", 2, True),
         ("tuning", 8, True),
     ]
-    assert tuning[1]["text"].startswith("At 8 labels a class, ulmfit-adapted beats ulmfit-adapted-frozen")
+    assert tuning[1]["text"].startswith("At 8 labels a class, ulmfit-adapted is better than ulmfit-adapted-frozen")
     assert set(actual["benefits"]["ulmfit"]) == set(actual["label_efficiency"]["ulmfit"]) == {"adapted"}
 
 

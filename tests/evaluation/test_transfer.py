@@ -108,6 +108,26 @@ def test_scores_that_scratch_does_not_reach(run):
     )
 
 
+def test_a_saving_of_labels_is_claimed_only_beyond_the_bounds(run):
+    """Two equal recipes with a flat curve: the mean of scratch stays below the score, its bounds do not."""
+    flat = {
+        "ulmfit-scratch": lambda budget, seed: right(0.7, seed),
+        "ulmfit-adapted": lambda budget, seed: right(0.71, 50 + seed),
+    }
+    content = run(flat)
+    few = content["worth"]["ulmfit"]["adapted"][0]
+    assert few["needed"] == {"labels": None, "low": 4.0, "high": None}
+    assert content["headline"].endswith(
+        "training from scratch needs more than 64 labels a class [4, more than 64]: that transfer saves labels is not "
+        "shown."
+    )
+    steep = flat | {"ulmfit-scratch": lambda budget, seed: right({4: 0.5, 16: 0.7, 64: 0.7}[budget], seed)}
+    content = run(steep)
+    few = content["worth"]["ulmfit"]["adapted"][0]
+    assert few["needed"]["labels"] is None and 4 < few["needed"]["low"] < 16
+    assert f"transfer was worth {few['ratio']['low']:.3g} times the labels or more." in content["headline"]
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("labels", [{4: 4}, {4: 4, 16: 4, 64: 4}], ids=["one budget", "no more rows in train"])
 def test_a_single_number_of_labels_has_no_label_curve(run, labels):
@@ -127,7 +147,7 @@ def test_the_headline_is_about_the_best_system_on_dev(run):
     )
     # The curve of scratch starts above the score.
     assert "needs 4 or fewer labels a class [4, " in content["headline"]
-    assert content["headline"].endswith("transfer was worth no more than 1 times the labels.")
+    assert content["headline"].endswith("that transfer saves labels is not shown.")
     # `best` is decided on test.
     assert content["best"]["4"] == "ulmfit-adapted"
 
