@@ -28,7 +28,7 @@ evaluation.json
     best: {budget: system}, by the mean of the primary metric
     challenger: {system, against, gain: {mean, low, high}, text}: the stored model with the best score of selection
         against the best baseline; null without a baseline or a language model
-    comparisons: [{better, worse, budget, difference: {mean, low, high}, apart}] (`compare.comparisons`)
+    comparisons: [{better, worse, budget, difference: {mean, low, high}}] (`compare.comparisons`)
     noise: {budget: {std, freedom, pair_std, pair_freedom, systems, seeds}}: training noise of the primary metric,
         pooled over the systems of a budget (`components.data.scoring.intervals`)
     recipes: {system: {other: {mean, low, high}}}: paired differences at the largest budget, each pair in one order
@@ -40,7 +40,7 @@ evaluation.json
     headline: a sentence about `worth` at the smallest budget, for the system that is best on dev
     learned_languages: languages of train, if the slices are languages; otherwise empty
     transfer: scratch, pretrained and adapted by class and slice (`evaluation.compare`)
-    statements: [{kind, holds, budget, text}]
+    statements: [{kind, text}]: classes without rows in test (`missing`), and with few (`few`)
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from components.evaluation.aggregates import (
     unit,
 )
 from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve, worth
-from components.evaluation.compare import best_by_budget, comparisons, recipes, statements, transfer
+from components.evaluation.compare import best_by_budget, comparisons, recipes, transfer
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import BASELINE, BASELINES, Section
 
@@ -201,7 +201,7 @@ def _content(
         "mistakes": _mistakes(runs, cells, test),
         "headline": headline(cells, labels_worth),
         "transfer": transfer(cells, systems, test),
-        "statements": _missing(cells, scoring) + statements(cells, systems, compared, ensembles=ensembles),
+        "statements": _missing(cells, scoring),
     }
 
 
@@ -227,10 +227,7 @@ def _missing(cells: dict[tuple[str, int], Cell], scoring: Scoring) -> list[dict[
             f"Few rows of test decide the score of {listed}: without {'it' if len(few) == 1 else 'them'}, macro F1 of "
             f"{best} is {sum(others) / len(others):.3f}."
         )
-    return [
-        {"kind": kind, "budget": budgets_of(cells)[0], "holds": True, "apart": False, "text": text}
-        for kind, text in texts.items()
-    ]
+    return [{"kind": kind, "text": text} for kind, text in texts.items()]
 
 
 def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSplit) -> dict[str, Any]:

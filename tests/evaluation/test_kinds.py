@@ -102,8 +102,6 @@ def test_every_kind_is_evaluated(kind, tmp_path, capsys):
     assert adapted["labels"] == 16, "a budget of rows is not divided by classes"
     assert adapted["training"][f"selection_{MAIN[kind]}"] == 0.9
     assert content["best"] == {"16": "bert-adapted"}
-    (statement,) = [actual for actual in content["statements"] if actual["kind"] == "transfer"]
-    assert statement["holds"] and statement["text"].startswith(
-        "At 16 labelled rows, bert-adapted is better than bert-scratch: "
-    )
+    (pair,) = [each for each in content["comparisons"] if each["worse"] == "bert-scratch"]
+    assert (pair["better"], pair["budget"]) == ("bert-adapted", 16) and pair["difference"]["low"] > 0
     assert ("cannot be averaged" in capsys.readouterr().out) == (kind in ("tagging", "questions"))
