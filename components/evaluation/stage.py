@@ -33,11 +33,10 @@ evaluation.json
         pooled over the systems of a budget (`components.data.scoring.intervals`)
     recipes: {system: {other: {mean, low, high}}}: paired differences at the largest budget, each pair in one order
     benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}; labels only with several budgets
-    label_efficiency: {family: {start: [{budget, score, against: {system: {labels, ratio}}}]}}
-    worth: number of labels with which scratch reaches the same score, with intervals (`evaluation.benefits`)
+    label_efficiency: number of labels with which others reach the same score (`benefits.label_efficiency`)
     mistakes: the most certain wrong answers at the largest budget, of the best system's best run: {system, seed, wrong
         (number), rows: [{row, fields, slice, true, predicted, size}]} (`components.data.tasks.mistakes`)
-    headline: a sentence about `worth` at the smallest budget, for the system that is best on dev
+    headline: a sentence about `label_efficiency` at the smallest budget, for the system that is best on dev
     learned_languages: languages of train, if the slices are languages; otherwise empty
     transfer: scratch, pretrained and adapted by class and slice (`evaluation.compare`)
     statements: [{kind, text}]: classes without rows in test (`missing`), and with few (`few`)
@@ -78,7 +77,7 @@ from components.evaluation.aggregates import (
     rows_of_selection,
     unit,
 )
-from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve, worth
+from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve
 from components.evaluation.compare import best_by_budget, comparisons, recipes, transfer
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import BASELINE, BASELINES, Section
@@ -164,7 +163,7 @@ def _content(
     ensembles, confidence = job.settings.ensembles, CONFIDENCE
     compared = comparisons(cells, systems, confidence=confidence, ensembles=ensembles)
     trained = {system: of for system, of in systems.items() if of[0] not in ensembles}
-    labels_worth = worth(cells, systems, confidence=confidence)
+    efficiency = label_efficiency(cells, systems, confidence=confidence)
     return {
         "schema": SCHEMA,
         "task": test.facts.task,
@@ -196,10 +195,9 @@ def _content(
         "noise": {str(cell.budget): cell.noise.as_dict() for cell in cells.values() if cell.noise is not None},
         "recipes": recipes(cells, confidence=confidence),
         "benefits": family_benefits(runs, cells, trained, confidence=confidence),
-        "label_efficiency": label_efficiency(cells, systems),
-        "worth": labels_worth,
+        "label_efficiency": efficiency,
         "mistakes": _mistakes(runs, cells, test),
-        "headline": headline(cells, labels_worth),
+        "headline": headline(cells, efficiency),
         "transfer": transfer(cells, systems, test),
         "statements": _missing(cells, scoring),
     }

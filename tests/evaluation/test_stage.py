@@ -194,9 +194,10 @@ def test_benefits_and_label_efficiency(content):
     assert labels["start"]["difference"]["mean"] == pytest.approx(0.3, abs=0.02)
     assert labels["slope"]["transferred"]["mean"] == pytest.approx(0.1, abs=0.01), "0.7 to 0.9 in two doublings"
     low, high = content["label_efficiency"]["ulmfit"]["adapted"]
-    assert low["against"]["ulmfit-scratch"] == {"labels": None, "ratio": None, "at_least_ratio": 4.0}
-    assert low["against"]["tfidf-words"]["labels"] == 2.0
-    assert high["against"]["tfidf-words"]["at_least_ratio"] == 1.0
+    assert low["against"]["ulmfit-scratch"]["needed"] == {"labels": None, "low": None, "high": None}
+    assert low["against"]["ulmfit-scratch"]["ratio"]["most"] == 4.0
+    assert low["against"]["tfidf-words"]["needed"]["labels"] == 2.0
+    assert high["against"]["tfidf-words"]["ratio"]["most"] == 1.0
 
 
 def test_another_version_of_the_test_set_is_refused(job, tmp_path):
