@@ -3,7 +3,7 @@ Wang et al. 2019): a class or slice counts as hurt only if the interval of its p
 zero at a Bonferroni-corrected confidence level."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +28,6 @@ SCRATCH = "scratch"
 Cells = Mapping[tuple[str, int], Cell]
 #: System -> (family, start).
 Systems = Mapping[str, tuple[str, str]]
-Ensembles = Mapping[str, Sequence[str]]
 
 
 def transferred(systems: Systems) -> dict[str, tuple[str, str]]:
@@ -40,54 +39,20 @@ def transferred(systems: Systems) -> dict[str, tuple[str, str]]:
     }
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Two systems at one budget; `difference`: better minus worse, paired by seed and by test row."""
-
-    better: str
-    worse: str
-    budget: int
-    difference: Interval
-
-    def as_dict(self) -> dict[str, Any]:
-        """The comparison as in evaluation.json."""
-        return vars(self) | {"difference": self.difference.as_dict()}
-
-
-def comparisons(
-    cells: Cells, systems: Systems, *, confidence: float, ensembles: Ensembles | None = None
-) -> list[Comparison]:
-    """Comparisons at every budget: the starts of each family with each other, each ensemble with its best member, and
-    the best fine-tuned system with the best baseline, where "best" is by dev. `ensembles`: name -> members."""
-    compared = []
+def differences(cells: Cells, *, confidence: float) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """{budget: {system: {other: {mean, low, high, clear}}}}: system minus other, paired by seed and by test row, each
+    pair of a budget in one order. `clear`: whether the interval excludes 0 at the confidence that is corrected for the
+    number of pairs of the budget (Bonferroni)."""
+    compared: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for budget in budgets_of(cells):
-        names = [system for system, of_cell in cells if of_cell == budget]
-        learned = [name for name in names if systems[name][0] != BASELINE]
-        pairs = [
-            (name, other)
-            for index, name in enumerate(learned)
-            for other in learned[index + 1 :]
-            if _comparable(System.of(*systems[name]), System.of(*systems[other]))
-        ]
-        for name in learned:
-            family, start = systems[name]
-            # A member is a family, or a baseline, whose name is its system.
-            members = [
-                system
-                for member in (ensembles or {}).get(family, ())
-                for system in (member, f"{member}-{start}")
-                if (system, budget) in cells
-            ]
-            if members:
-                pairs.append((name, best_selected(cells, members, budget)))
-        fixed = [name for name in names if systems[name][0] == BASELINE]
-        if learned and fixed:
-            pairs.append((best_selected(cells, learned, budget), best_selected(cells, fixed, budget)))
-        # The best baseline may be the best member of the best ensemble.
-        for pair in dict.fromkeys(pairs):
-            worse, better = sorted((cells[name, budget] for name in pair[::-1]), key=lambda cell: cell.main.mean)
-            difference = better.difference(worse, confidence=confidence)
-            compared.append(Comparison(better.system, worse.system, budget, difference))
+        chosen = [cell for (_, of), cell in cells.items() if of == budget]
+        pairs = [pair for pair in combinations(chosen, 2) if set(pair[0].seeds) & set(pair[1].seeds)]
+        rows = compared.setdefault(str(budget), {})
+        for cell, other in pairs:
+            corrected = cell.difference(other, confidence=1 - (1 - confidence) / len(pairs))
+            clear = corrected.low > 0 or corrected.high < 0
+            difference = cell.difference(other, confidence=confidence).as_dict() | {"clear": clear}
+            rows.setdefault(cell.system, {})[other.system] = difference
     return compared
 
 
@@ -102,32 +67,6 @@ def best_by_budget(cells: Cells) -> dict[int, str]:
 def best_selected(cells: Cells, names: Sequence[str], budget: int) -> str:
     """The system with the best score of selection."""
     return max(names, key=lambda name: cells[name, budget].selection)
-
-
-def _comparable(system: System, other: System) -> bool:
-    """Whether two systems of a family are compared: those that are frozen, joint, after a task or taught only with the
-    same one without."""
-    if system.family != other.family:
-        return False
-    if system.way or other.way:
-        plain = other if system.way else system
-        return plain == System(plain.family, system.start) and system.start == other.start
-    return not (system.frozen or other.frozen) or system.tuned == other.tuned
-
-
-def recipes(cells: Cells, *, confidence: float) -> dict[str, dict[str, dict[str, float]]]:
-    """{system: {other: {mean, low, high}}}: the paired differences of all systems at the largest budget, each pair in
-    one order."""
-    largest = budgets_of(cells)[-1]
-    chosen = [cell for (_, budget), cell in cells.items() if budget == largest]
-    return {
-        cell.system: {
-            other.system: cell.difference(other, confidence=confidence).as_dict()
-            for other in chosen[index + 1 :]
-            if set(cell.seeds) & set(other.seeds)
-        }
-        for index, cell in enumerate(chosen)
-    }
 
 
 #: Minimum number of test rows of a class or slice for which negative transfer is tested.

@@ -28,10 +28,9 @@ evaluation.json
     best: {budget: system}, by the mean of the primary metric
     challenger: {system, against, gain: {mean, low, high}, text}: the stored model with the best score of selection
         against the best baseline; null without a baseline or a language model
-    comparisons: [{better, worse, budget, difference: {mean, low, high}}] (`compare.comparisons`)
     noise: {budget: {std, freedom, pair_std, pair_freedom, systems, seeds}}: training noise of the primary metric,
         pooled over the systems of a budget (`components.data.scoring.intervals`)
-    recipes: {system: {other: {mean, low, high}}}: paired differences at the largest budget, each pair in one order
+    differences: paired differences of all systems at each budget (`compare.differences`)
     benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}; labels only with several budgets
     label_efficiency: number of labels with which others reach the same score (`benefits.label_efficiency`)
     mistakes: the most certain wrong answers at the largest budget, of the best system's best run: {system, seed, wrong
@@ -78,7 +77,7 @@ from components.evaluation.aggregates import (
     unit,
 )
 from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve
-from components.evaluation.compare import best_by_budget, comparisons, recipes, transfer
+from components.evaluation.compare import best_by_budget, differences, transfer
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import BASELINE, BASELINES, Section
 
@@ -161,7 +160,6 @@ def _content(
 ) -> dict[str, Any]:
     systems = {run.system: (run.family, run.start) for run in runs}
     ensembles, confidence = job.settings.ensembles, CONFIDENCE
-    compared = comparisons(cells, systems, confidence=confidence, ensembles=ensembles)
     trained = {system: of for system, of in systems.items() if of[0] not in ensembles}
     efficiency = label_efficiency(cells, systems, confidence=confidence)
     return {
@@ -191,9 +189,8 @@ def _content(
         ],
         "best": {str(budget): system for budget, system in best_by_budget(cells).items()},
         "challenger": against_baseline(artifacts, confidence=confidence),
-        "comparisons": [comparison.as_dict() for comparison in compared],
         "noise": {str(cell.budget): cell.noise.as_dict() for cell in cells.values() if cell.noise is not None},
-        "recipes": recipes(cells, confidence=confidence),
+        "differences": differences(cells, confidence=confidence),
         "benefits": family_benefits(runs, cells, trained, confidence=confidence),
         "label_efficiency": efficiency,
         "mistakes": _mistakes(runs, cells, test),

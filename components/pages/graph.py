@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import grandalf.graphs
+import networkx
 from grandalf.layouts import SugiyamaLayout
 
 from components.core.artifacts import MANIFEST, read_json, read_manifest
@@ -95,7 +96,11 @@ def picture(project: Project, *, chosen: str = "") -> Picture | None:
     if not graph.nodes:
         return None
     node = graph.nodes.get(chosen)
-    related = _related(graph, chosen) if node is not None else set(graph.nodes)
+    related = set(graph.nodes)
+    if node is not None:
+        drawn = networkx.DiGraph(graph.edges)
+        drawn.add_node(chosen)
+        related = {chosen} | networkx.ancestors(drawn, chosen) | networkx.descendants(drawn, chosen)
     corners, lines = placed(list(graph.nodes), graph.edges)
     boxes = [
         Box(graph.nodes[key], *corner, chosen=key == chosen, related=key in related) for key, corner in corners.items()
@@ -235,17 +240,6 @@ def _add_versions(graph: Graph, project: Project) -> None:
                     if digest:
                         graph.nodes.setdefault(data.key, data)
                         graph.edges.append((data.key, key))
-
-
-def _related(graph: Graph, key: str) -> set[str]:
-    """A node with all that it comes from and all that comes from it."""
-    reached = {key}
-    for side, other in ((1, 0), (0, 1)):
-        front = {key}
-        while front:
-            front = {edge[other] for edge in graph.edges if edge[side] in front} - reached
-            reached |= front
-    return reached
 
 
 def _facts(project: Project, node: Node) -> dict[str, str]:

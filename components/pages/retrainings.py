@@ -111,18 +111,9 @@ def listed(project: Project) -> tuple[list[Run], str]:
     try:
         results = project.results()
         runs = [_of_mlflow(run) for run in project.registry().search_runs(stage=RETRAIN, most=LISTED)]
-        before = [*(run.data for run in runs[1:]), ""][: len(runs)]
-        return [
-            replace(run, results=results.get(run.id, {}), changed=run.changed or _of_data(run.data, earlier))
-            for run, earlier in zip(runs, before, strict=True)
-        ], ""
+        return [replace(run, results=results.get(run.id, {})) for run in runs], ""
     except HeadstartError as error:
         return [], str(error)
-
-
-def _of_data(data: str, earlier: str) -> str:
-    """What is known of a run whose stages do not say what has changed."""
-    return "data" if earlier and data != earlier else ""
 
 
 def _in_short(changed: str) -> str:

@@ -7,8 +7,9 @@ decision.json holds `schema`, `tracking`, `recovered` (one sentence per change t
 and `decisions`: task -> the fields of `components.registry.promotion.Decision`, and {candidate, champion, test,
 warnings, recipe (`recipe_difference`), story, alias_before, alias_after, served, last_change}. candidate and champion
 are {name, version, digest, latency_ms: {median, rounds, conditions} or null}, `test` is {digest, rows, sketch}
-(`components.registry.uses`), `served` is {version, system, evaluated} or null (evaluated: it is a model of the run), and `story` says in one sentence which model is
-served and why. `first`: the decision is about a candidate that is served because no model is shown to be better.
+(`components.registry.uses`), `served` is {version, system, evaluated (whether it is a model of the run)} or null, and
+`story` says in one sentence which model is the current one and why. `first`: the decision is about a candidate that is
+promoted because no model is shown to be better.
 """
 
 import hashlib

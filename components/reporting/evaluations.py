@@ -30,7 +30,7 @@ def scores(task: str, evaluation: dict[str, Any], *, champion: str = "") -> Chap
     if differences := _differences(evaluation):
         chapter.text.append(
             "In the tables of differences, row minus column, paired by seed and test row, * marks those whose "
-            f"{evaluation['confidence']:.0%} interval excludes 0, each pair alone, not corrected for their number."
+            f"{evaluation['confidence']:.0%} interval, corrected for the number of pairs in the table, excludes 0."
         )
     chapter.tables += [_by_system(evaluation, champion), *differences]
     curves = label_curves(evaluation)
@@ -72,18 +72,13 @@ def training_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
 def _differences(evaluation: dict[str, Any]) -> list[Table]:
     """Matrices of the paired differences of the systems, row minus column, of each label budget."""
     tables = []
-    last = evaluation["budgets"][-1]
     for budget in evaluation["budgets"]:
-        pairs = [
-            (of["better"], of["worse"], of["difference"])
-            for of in evaluation.get("comparisons", [])
-            if of["budget"] == budget
-        ]
-        if budget == last:
-            listed = evaluation.get("recipes", {}).items()
-            pairs = [(name, other, of) for name, others in listed for other, of in others.items()]
-        cells = {(name, other): _signed(of["mean"], of["low"], of["high"]) for name, other, of in pairs}
-        cells |= {(other, name): _signed(-of["mean"], -of["high"], -of["low"]) for name, other, of in pairs}
+        listed = evaluation.get("differences", {}).get(str(budget), {})
+        cells = {}
+        for name, others in listed.items():
+            for other, of in others.items():
+                mark = "*" if of["clear"] else ""
+                cells |= {(name, other): f"{of['mean']:+.3f}{mark}", (other, name): f"{-of['mean']:+.3f}{mark}"}
         names = [each["system"] for each in evaluation["systems"] if any(each["system"] in pair for pair in cells)]
         if names:
             rows = [[name, *(cells.get((name, other), "") for other in names)] for name in names]
@@ -91,10 +86,6 @@ def _differences(evaluation: dict[str, Any]) -> list[Table]:
             title = f"Differences of {evaluation['titles'][evaluation['main']]}, {labels}"
             tables.append(Table(["system", *names], rows, title))
     return tables
-
-
-def _signed(mean: float, low: float, high: float) -> str:
-    return f"{mean:+.3f}{'*' if low > 0 or high < 0 else ''}"
 
 
 def _by_system(evaluation: dict[str, Any], champion: str) -> Table:

@@ -75,12 +75,15 @@ def job(tmp_path: Path) -> ReportJob:
         "benefits": {"ulmfit": {"adapted": {"labels": {"start": benefit}}}},
         "mistakes": {"system": "ulmfit-adapted", "seed": 1, "wrong": 8, "rows": wrong},
         "statements": [{"kind": "missing", "budget": 5, "holds": True, "apart": False, "text": "Without rows: map."}],
-        "comparisons": [
-            {"better": "ulmfit-adapted", "worse": "ulmfit-scratch", "budget": 5, "difference": interval(0.24)},
-        ],
-        "recipes": {
-            "tfidf": {"ulmfit-scratch": interval(0.18), "ulmfit-adapted": {"mean": -0.03, "low": -0.07, "high": 0.01}},
-            "ulmfit-scratch": {"ulmfit-adapted": interval(-0.21)},
+        "differences": {
+            "5": {"ulmfit-scratch": {"ulmfit-adapted": interval(-0.24) | {"clear": True}}},
+            "20": {
+                "tfidf": {
+                    "ulmfit-scratch": interval(0.18) | {"clear": True},
+                    "ulmfit-adapted": {"mean": -0.03, "low": -0.07, "high": -0.01, "clear": False},
+                },
+                "ulmfit-scratch": {"ulmfit-adapted": interval(-0.21) | {"clear": True}},
+            },
         },
         "cut": {"ulmfit-adapted": 0.04, "ulmfit-scratch": 0.04},
     }
