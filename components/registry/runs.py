@@ -91,7 +91,7 @@ def recipe_difference(evaluation: Path, system: str, other: str) -> str:
         Empty if the two are one recipe, or were not compared.
     """
     content = read_json(evaluation / "evaluation.json", made_by="the stage evaluate", missing_ok=True)
-    recipes = next(reversed(content.get("differences", {}).values()), {})
+    recipes: dict[str, dict[str, Any]] = next(reversed(content.get("differences", {}).values()), {})
     if (difference := recipes.get(system, {}).get(other)) is not None:
         mean, low, high = (difference[name] for name in ("mean", "low", "high"))
     elif (difference := recipes.get(other, {}).get(system)) is not None:

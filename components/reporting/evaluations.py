@@ -74,7 +74,7 @@ def _differences(evaluation: dict[str, Any]) -> list[Table]:
     tables = []
     for budget in evaluation["budgets"]:
         listed = evaluation.get("differences", {}).get(str(budget), {})
-        cells = {}
+        cells: dict[tuple[str, str], str] = {}
         for name, others in listed.items():
             for other, of in others.items():
                 mark = "*" if of["clear"] else ""
