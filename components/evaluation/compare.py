@@ -49,8 +49,7 @@ def differences(cells: Cells, *, confidence: float) -> dict[str, dict[str, dict[
         pairs = [pair for pair in combinations(chosen, 2) if set(pair[0].seeds) & set(pair[1].seeds)]
         rows = compared.setdefault(str(budget), {})
         for cell, other in pairs:
-            corrected = cell.difference(other, confidence=1 - (1 - confidence) / len(pairs))
-            clear = corrected.low > 0 or corrected.high < 0
+            clear = cell.difference(other, confidence=1 - (1 - confidence) / len(pairs)).clear
             difference = cell.difference(other, confidence=confidence).as_dict() | {"clear": clear}
             rows.setdefault(cell.system, {})[other.system] = difference
     return compared

@@ -157,13 +157,12 @@ class Labelling:
         )
         if not used or "train" not in rows:
             return ""
-        held = f"{rows['test']:,} rows are test" if rows["test"] else ""
         if used >= rows["train"]:
-            return f"The last run learned from all {used:,} rows of train; {held}."
+            return f"The last run learned from all {used:,} rows of train; {rows['test']:,} rows are test."
         named = " and ".join(budget_name(budget) for budget in budgets)
         return (
             f"The last run learned from {used:,} of {rows['train']:,} rows of train: the budgets of {named} "
-            f"{evaluation['unit']}, of all seeds together; {held}. More: data.tasks.{task}.budgets in params.yaml."
+            f"{evaluation['unit']}, of all seeds together; {rows['test']:,} rows are test. More: data.tasks.{task}.budgets in params.yaml."
         )
 
     def counts(self, task: str) -> Counts:

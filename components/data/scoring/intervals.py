@@ -73,8 +73,10 @@ class Interval:
     low: float
     high: float
 
-    def is_disjoint(self, other: Interval) -> bool:
-        return self.low > other.high or self.high < other.low
+    @property
+    def clear(self) -> bool:
+        """Whether it excludes 0."""
+        return self.low > 0 or self.high < 0
 
     def within(self, least: float, most: float) -> Interval:
         """The interval clipped to the metric's range [least, most]."""
