@@ -13,6 +13,7 @@ from components.labelling.answers import Answer, merge, undo
 from components.labelling.queue import Suggestion, queue
 from components.labelling.rows import read_rows, source_of
 from components.pages.project import Project
+from components.reporting.advice import labels_used
 
 #: Texts that are chosen at once, and labels that have a key.
 COUNT, KEYS = 50, 9
@@ -152,9 +153,7 @@ class Labelling:
         """How many of the labelled texts the models of the last run have learned from; empty before the first run."""
         evaluation = self._project.evaluation(task)
         budgets, rows = evaluation.get("budgets", []), evaluation.get("rows", {})
-        used = max(
-            (each["artifact"]["labels"] for each in evaluation.get("systems", []) if "artifact" in each), default=0
-        )
+        used = labels_used(evaluation)
         if not used or "train" not in rows:
             return ""
         if used >= rows["train"]:
@@ -162,7 +161,8 @@ class Labelling:
         named = " and ".join(budget_name(budget) for budget in budgets)
         return (
             f"The last run learned from {used:,} of {rows['train']:,} rows of train: the budgets of {named} "
-            f"{evaluation['unit']}, of all seeds together; {rows['test']:,} rows are test. More: data.tasks.{task}.budgets in params.yaml."
+            f"{evaluation['unit']}, of all seeds together; {rows['test']:,} rows are test. More: "
+            f"data.tasks.{task}.budgets in params.yaml."
         )
 
     def counts(self, task: str) -> Counts:

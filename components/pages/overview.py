@@ -41,8 +41,7 @@ class TaskView:
     @property
     def verdict(self) -> str:
         """The last decision in words."""
-        verdict = str(self.decision.get("verdict", ""))
-        return VERDICTS.get(verdict, verdict)
+        return VERDICTS.get(self.decision.get("verdict", ""), "")
 
     @property
     def reasons(self) -> Sequence[str]:

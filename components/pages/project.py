@@ -155,8 +155,7 @@ class Project:
         for entry in Ledger(registry).entries():
             if entry.event == "decision" and entry.model in tasks:
                 decision = entry["decision"]
-                verdict, score = decision["verdict"], decision.get("candidate_score")
-                text = VERDICTS.get(verdict, verdict)
+                text, score = VERDICTS[decision["verdict"]], decision.get("candidate_score")
                 if score is not None:
                     text = f"{title(decision['metric'])} {score:.3f}, {text}"
                 results.setdefault(entry.run, {})[tasks[entry.model]] = text

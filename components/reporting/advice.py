@@ -114,7 +114,7 @@ def _labels(task: str, evaluation: Mapping[str, Any], cells: Sequence[Mapping[st
     if len(cells) < 2:
         return None
     rows, budgets = evaluation.get("rows", {}).get("train", 0), evaluation["budgets"]
-    learned = max((each["artifact"]["labels"] for each in evaluation["systems"] if "artifact" in each), default=0)
+    learned = labels_used(evaluation)
     first, last = (cell["scores"][evaluation["main"]]["mean"] for cell in cells)
     before, after = (budget_name(cell["budget"]) for cell in cells)
     more, metric = f"from {before} to {after} {evaluation['unit']}", evaluation["titles"][evaluation["main"]]
@@ -128,6 +128,11 @@ def _labels(task: str, evaluation: Mapping[str, Any], cells: Sequence[Mapping[st
         return Advice(text, f"{step('suggest', task=task)}{flags}" if suggested else f"{step('ui')}{flags}")
     text = f"Look at the errors before labelling more: {more}, {metric} did not rise ({first:.3f} to {last:.3f})."
     return Advice(text, f"{step('ui')}{flags}", f"/errors?{urlencode({'task': task})}")
+
+
+def labels_used(evaluation: Mapping[str, Any]) -> int:
+    """Number of labelled rows that the stored models have learned from."""
+    return max((each["artifact"]["labels"] for each in evaluation.get("systems", []) if "artifact" in each), default=0)
 
 
 def _transfer(evaluation: Mapping[str, Any], flags: str) -> Advice | None:
