@@ -287,6 +287,16 @@ def test_columns_that_say_the_same_are_left_out(job):
     assert evaluations.scores("demo", evaluation).tables[0].columns == ["system", "20 labels"]
 
 
+def test_the_words_of_a_sentence_stand_in_one_line(job):
+    path = job.out / "evaluation" / "demo" / "evaluation.json"
+    evaluation = json.loads(path.read_text())
+    evaluation["mistakes"]["rows"][0]["fields"] = ["Marie", "Curie", "sleeps"]
+    path.write_text(json.dumps(evaluation | {"kind": "tagging"}))
+    assert "<td>Marie Curie sleeps</td>" in (report(job) / "report.html").read_text()
+    path.write_text(json.dumps(evaluation | {"kind": "pair"}))
+    assert "<td>Marie / Curie / sleeps</td>" in (report(job) / "report.html").read_text()
+
+
 def test_characters_that_change_the_direction_are_marks(job):
     path = job.out / "evaluation" / "demo" / "evaluation.json"
     evaluation = json.loads(path.read_text())
