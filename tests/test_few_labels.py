@@ -117,3 +117,10 @@ def test_differences_are_paired_and_draws_common(tmp_path):
     assert low < 0.25 < high
     alone = summary.scored(table["sst2", 8]["setfit"], [0], (np.array(truth), ["a", "b"]), "accuracy")
     assert alone.estimate() == (1.0,)
+
+
+def test_the_mean_over_sets_has_the_variances_of_the_sets():
+    """Three draws that agree by chance over the sets say little of the next three."""
+    sets = [(0.0, -0.3, 0.3), (0.3, -0.1, 0.7)]
+    assert summary.mean_over_sets(sets) == pytest.approx((0.15, 0.15 - 0.25, 0.15 + 0.25))
+    assert summary.mean_over_sets([*sets, (0.3,)]) == pytest.approx((0.2,))

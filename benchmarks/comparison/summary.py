@@ -13,6 +13,7 @@ shown.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,7 +188,8 @@ def summarise(path: Path, name: str | None) -> None:
                 values=differences(table, test, metric),
                 seeds=drawn,
                 notes="Paired by draw and test row, on the draws that both systems have. The means over sets weigh the "
-                f"sets alike. {notes.partition('. ')[2]}",
+                "sets alike; their intervals have the variances of all sets, taken to be independent. "
+                f"{notes.partition('. ')[2]}",
             )
     for what, title, others in (
         (
@@ -214,29 +216,30 @@ def differences(table: Table, test: Callable[[str], tuple[Any, list[str]]], metr
     means: dict[str, dict[str, Any]] = {}
     for each, other in COMPARED:
         name = f"{each}-{other}"
-        by_size: dict[int, list[dict[int, tuple[float, Floats]]]] = {}
+        by_size: dict[int, list[tuple[float, ...]]] = {}
         for (chosen, budget), row in table.items():
             if each not in row or other not in row or not (draws := common_draws({each: row[each], other: row[other]})):
                 continue
             left, right = (scored(row[system], draws, test(chosen), metric) for system in (each, other))
-            difference = Scored(left.draws - right.draws, left.without - right.without)
-            rows.setdefault(label(chosen, budget), {})[name] = difference.estimate()
+            difference = Scored(left.draws - right.draws, left.without - right.without).estimate()
+            rows.setdefault(label(chosen, budget), {})[name] = difference
             size = SETS[chosen].budgets.index(budget) if budget in SETS[chosen].budgets else 0
-            pairs = zip(difference.draws, difference.without, strict=True)
-            by_size.setdefault(size, []).append(dict(zip(draws, pairs, strict=True)))
+            by_size.setdefault(size, []).append(difference)
         for size, sets in by_size.items():
-            shared = sorted(set.intersection(*(set(cells) for cells in sets)))
-            if len(sets) > 1 and shared:
-                per_draw = [np.mean([cells[draw][0] for cells in sets]) for draw in shared]
-                # Test sets are independent of each other, so each row changes the mean by a share of its set.
-                without = [
-                    np.concatenate([(cells[draw][1] - cells[draw][1].mean()) / len(sets) for cells in sets])
-                    for draw in shared
-                ]
-                row = means.setdefault(f"mean over the sets, {SIZES[size]}", {})
-                row[name] = Scored(np.array(per_draw), np.array(without)).estimate()
+            if len(sets) > 1:
+                means.setdefault(f"mean over the sets, {SIZES[size]}", {})[name] = mean_over_sets(sets)
     order = [label(chosen, budget) for chosen, budget in table]
     return {row: rows[row] for row in order if row in rows} | dict(sorted(means.items()))
+
+
+def mean_over_sets(sets: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    """The mean of the estimates of sets. Its interval has the variances of all sets, which are taken to be independent
+    (Banerjee 1960); the spread of three means over the sets would be an estimate with two degrees of freedom."""
+    mean = sum(estimate[0] for estimate in sets) / len(sets)
+    if any(len(estimate) < 3 for estimate in sets):
+        return (mean,)
+    half = math.sqrt(sum((estimate[2] - estimate[0]) ** 2 for estimate in sets)) / len(sets)
+    return mean, mean - half, mean + half
 
 
 def cost_rows(table: Table, what: str) -> dict[str, dict[str, Any]]:

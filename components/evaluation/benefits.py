@@ -136,31 +136,35 @@ def _slopes(curve: Sequence[Cell]) -> dict[int, dict[str, Floats]]:
     return slopes
 
 
-def label_efficiency(cells: Cells, systems: Systems) -> dict[str, dict[str, Any]]:
-    """For every transferred system and budget: the number of labels per class with which the same family trained from
-    scratch, and the baseline that is best on dev, reach the same score.
+def label_efficiency(
+    cells: Cells, systems: Systems, *, confidence: float
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """For every transferred system and budget: the number of labels with which the same family trained from scratch,
+    and the baseline that is best in selection, reach the same score.
 
     Returns:
-        {family: {start: [{labels, score, against: {system: {labels, ratio, at_least_ratio}}}]}}. `labels` and `ratio`
-        are None if the largest budget does not reach the score; `at_least_ratio` is then its lower bound.
+        {family: {start: [{budget, labels, score, against: {system: {least, most, needed: {labels, low, high}, ratio:
+        {mean, low, high, most}}}}]}}. `least` and `most` are the numbers of labels of the system's smallest and
+        largest budget, `ratio` is needed / labels. None: the largest budget does not reach it.
     """
     fixed = [system for system, (family, _) in systems.items() if family == BASELINE]
     rivals = [best_selected(cells, fixed, budgets_of(cells)[-1])] if fixed else []
-    efficiency: dict[str, dict[str, Any]] = {}
+    efficiency: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for system, (family, start) in transferred(systems).items():
         curves = {name: curve_of(cells, name) for name in [f"{family}-{SCRATCH}", *rivals] if name in systems}
-        entries = efficiency.setdefault(family, {}).setdefault(start, [])
-        for cell in curve_of(cells, system):
-            against = {}
-            for rival, curve in curves.items():
-                labels, scores = [of.labels for of in curve], [of.main.mean for of in curve]
-                needed = labels_needed(cell.main.mean, labels=labels, scores=scores)
-                against[rival] = {
-                    "labels": needed,
-                    "ratio": needed / cell.labels if needed is not None else None,
-                    "at_least_ratio": labels[-1] / cell.labels if needed is None else None,
-                }
-            entries.append({"labels": cell.labels, "score": cell.main.mean, "against": against})
+        efficiency.setdefault(family, {})[start] = [
+            {
+                "budget": cell.budget,
+                "labels": cell.labels,
+                "score": cell.main.mean,
+                "against": {
+                    name: _needed(cell, curve, confidence=confidence)
+                    for name, curve in curves.items()
+                    if set(cell.seeds).intersection(*(of.seeds for of in curve))
+                },
+            }
+            for cell in curve_of(cells, system)
+        ]
     return efficiency
 
 
@@ -191,75 +195,55 @@ def labels_needed(score: float, *, labels: Sequence[float], scores: Sequence[flo
     return None
 
 
-def worth(cells: Cells, systems: Systems, *, confidence: float) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """{family: {start: [{budget, labels, score, most, needed: {labels, low, high}, ratio: {mean, low, high}}]}} for
-    every transferred system whose family was also trained from scratch. `most` is the number of labels of scratch's
-    largest budget; `ratio` is needed / labels, or None."""
-    saved: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for system, (family, start) in transferred(systems).items():
-        if curve := curve_of(cells, f"{family}-{SCRATCH}"):
-            entries = [_entry(cell, curve, confidence=confidence) for cell in curve_of(cells, system)]
-            saved.setdefault(family, {})[start] = [entry for entry in entries if entry is not None]
-    return saved
-
-
 def headline(cells: Cells, saved: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]) -> str:
-    """One sentence: what transfer was worth at the smallest budget, for the system that is best in selection. Empty
-    if no family has both a transferred system and one trained from scratch."""
+    """One sentence: what transfer was worth at the smallest budget (`saved`: of `label_efficiency`), for the system
+    that is best in selection. Empty if no family has both a transferred system and one trained from scratch."""
     entries = [
-        (family, start, entry)
+        (f"{family} ({start})", entry, entry["against"][scratch], cells[f"{family}-{start}", entry["budget"]].selection)
         for family, starts in saved.items()
         for start, of in starts.items()
         if not start.startswith(VECTORS)
         for entry in of
+        if (scratch := f"{family}-{SCRATCH}") in entry["against"]
     ]
     if not entries:
         return ""
-    least = min(entry["labels"] for _, _, entry in entries)
-    family, start, entry = max(
-        (of for of in entries if of[2]["labels"] == least),
-        key=lambda of: cells[f"{of[0]}-{of[1]}", of[2]["budget"]].selection,
-    )
+    least = min(entry["labels"] for _, entry, _, _ in entries)
+    system, entry, against, _ = max((of for of in entries if of[1]["labels"] == least), key=lambda of: of[3])
     scoring = next(iter(cells.values())).scoring
-    needed, ratio, label_unit = entry["needed"], entry["ratio"], unit(scoring)
+    needed, ratio, label_unit = against["needed"], against["ratio"], unit(scoring)
     reached = (
-        f"With {rounded(entry['labels'])} {label_unit}, {family} ({start}) reaches {title(scoring.main)} "
+        f"With {rounded(entry['labels'])} {label_unit}, {system} reaches {title(scoring.main)} "
         f"{entry['score']:.3f}; training from scratch needs"
     )
-    if needed["labels"] is None:
-        beyond = f"{reached} more than {rounded(entry['most'])} {label_unit}"
-        if entry["most"] == entry["labels"]:
-            return f"{beyond}; an estimate needs larger budgets."
-        return f"{beyond}: transfer was worth over {rounded(entry['most'] / entry['labels'])} times the labels."
-    first = curve_of(cells, f"{family}-{SCRATCH}")[0]
+    beyond = f"more than {rounded(against['most'])}"
+    if needed["low"] is None and against["most"] == entry["labels"]:
+        return f"{reached} {beyond} {label_unit}; an estimate needs larger budgets."
+    if needed["low"] is None:
+        return f"{reached} {beyond} {label_unit}: transfer was worth over {rounded(ratio['most'])} times the labels."
     # If the curve of scratch starts above the score, the number of labels is only an upper bound.
-    fewer, most = (" or fewer", "no more than ") if first.main.mean >= entry["score"] else ("", "")
-    high = f"more than {rounded(entry['most'])}" if needed["high"] is None else rounded(needed["high"])
-    return (
-        f"{reached} {rounded(needed['labels'])}{fewer} {label_unit} [{rounded(needed['low'])}, {high}]: transfer was "
-        f"worth {most}{rounded(ratio['mean'])} times the labels."
-    )
+    fewer = " or fewer" if needed["labels"] == against["least"] else ""
+    estimate, high = (beyond if needed[name] is None else rounded(needed[name]) for name in ("labels", "high"))
+    reached += f" {estimate}{fewer} {label_unit} [{rounded(needed['low'])}, {high}]"
+    if ratio["low"] <= 1:
+        return f"{reached}: that transfer saves labels is not shown."
+    least, times = (None if ratio[name] is None else rounded(ratio[name]) for name in ("low", "mean"))
+    return f"{reached}: transfer was worth {times or least} times the labels{'' if times else ' or more'}."
 
 
-def _entry(cell: Cell, curve: Sequence[Cell], *, confidence: float) -> dict[str, Any] | None:
-    if not set(cell.seeds).intersection(*(of.seeds for of in curve)):
-        return None
+def _needed(cell: Cell, curve: Sequence[Cell], *, confidence: float) -> dict[str, Any]:
     labels = [of.labels for of in curve]
     short = [of.difference(cell, confidence=confidence) for of in curve]
     needed, low, high = (
         labels_needed(0.0, labels=labels, scores=scores)
         for scores in ([of.mean for of in short], [of.high for of in short], [of.low for of in short])
     )
+    values = (("mean", needed), ("low", low), ("high", high), ("most", labels[-1]))
     return {
-        "budget": cell.budget,
-        "labels": cell.labels,
-        "score": cell.main.mean,
+        "least": labels[0],
         "most": labels[-1],
         "needed": {"labels": needed, "low": low, "high": high},
-        "ratio": {
-            name: None if value is None else value / cell.labels
-            for name, value in (("mean", needed), ("low", low), ("high", high))
-        },
+        "ratio": {name: None if value is None else value / cell.labels for name, value in values},
     }
 
 

@@ -28,19 +28,17 @@ evaluation.json
     best: {budget: system}, by the mean of the primary metric
     challenger: {system, against, gain: {mean, low, high}, text}: the stored model with the best score of selection
         against the best baseline; null without a baseline or a language model
-    comparisons: [{better, worse, budget, difference: {mean, low, high}, apart}] (`compare.comparisons`)
     noise: {budget: {std, freedom, pair_std, pair_freedom, systems, seeds}}: training noise of the primary metric,
         pooled over the systems of a budget (`components.data.scoring.intervals`)
-    recipes: {system: {other: {mean, low, high}}}: paired differences at the largest budget, each pair in one order
+    differences: paired differences of all systems at each budget (`compare.differences`)
     benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}; labels only with several budgets
-    label_efficiency: {family: {start: [{budget, score, against: {system: {labels, ratio}}}]}}
-    worth: number of labels with which scratch reaches the same score, with intervals (`evaluation.benefits`)
+    label_efficiency: number of labels with which others reach the same score (`benefits.label_efficiency`)
     mistakes: the most certain wrong answers at the largest budget, of the best system's best run: {system, seed, wrong
         (number), rows: [{row, fields, slice, true, predicted, size}]} (`components.data.tasks.mistakes`)
-    headline: a sentence about `worth` at the smallest budget, for the system that is best on dev
+    headline: a sentence about `label_efficiency` at the smallest budget, for the system that is best on dev
     learned_languages: languages of train, if the slices are languages; otherwise empty
     transfer: scratch, pretrained and adapted by class and slice (`evaluation.compare`)
-    statements: [{kind, holds, budget, text}]
+    statements: [{kind, text}]: classes without rows in test (`missing`), and with few (`few`)
 """
 
 from __future__ import annotations
@@ -78,8 +76,8 @@ from components.evaluation.aggregates import (
     rows_of_selection,
     unit,
 )
-from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve, worth
-from components.evaluation.compare import best_by_budget, comparisons, recipes, statements, transfer
+from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve
+from components.evaluation.compare import best_by_budget, differences, transfer
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import BASELINE, BASELINES, Section
 
@@ -139,6 +137,7 @@ def evaluate(job: EvaluateJob) -> Path:
     if facts.selection != "budget":
         selection = {"by": "dev", "rows": len(read_split(job.examples, "dev"))}
     content = _content(test, runs, cells, artifacts, job, scoring) | {
+        "rows": {"train": len(train), "test": len(test.rows)},
         "selection": selection,
         "cut": {folder.name: cut for folder in folders if (cut := read_manifest(folder).facts.get("cut"))},
     }
@@ -161,16 +160,14 @@ def _content(
 ) -> dict[str, Any]:
     systems = {run.system: (run.family, run.start) for run in runs}
     ensembles, confidence = job.settings.ensembles, CONFIDENCE
-    compared = comparisons(cells, systems, confidence=confidence, ensembles=ensembles)
     trained = {system: of for system, of in systems.items() if of[0] not in ensembles}
-    labels_worth = worth(cells, systems, confidence=confidence)
+    efficiency = label_efficiency(cells, systems, confidence=confidence)
     return {
         "schema": SCHEMA,
         "task": test.facts.task,
         "kind": test.facts.kind,
         "confidence": confidence,
         "labels": test.facts.labels,
-        "rows": {"test": len(test.rows)},
         "digests": test.facts.digests,
         "main": scoring.main,
         "scores": scoring.names,
@@ -192,16 +189,14 @@ def _content(
         ],
         "best": {str(budget): system for budget, system in best_by_budget(cells).items()},
         "challenger": against_baseline(artifacts, confidence=confidence),
-        "comparisons": [comparison.as_dict() for comparison in compared],
         "noise": {str(cell.budget): cell.noise.as_dict() for cell in cells.values() if cell.noise is not None},
-        "recipes": recipes(cells, confidence=confidence),
+        "differences": differences(cells, confidence=confidence),
         "benefits": family_benefits(runs, cells, trained, confidence=confidence),
-        "label_efficiency": label_efficiency(cells, systems),
-        "worth": labels_worth,
+        "label_efficiency": efficiency,
         "mistakes": _mistakes(runs, cells, test),
-        "headline": headline(cells, labels_worth),
+        "headline": headline(cells, efficiency),
         "transfer": transfer(cells, systems, test),
-        "statements": _missing(cells, scoring) + statements(cells, systems, compared, ensembles=ensembles),
+        "statements": _missing(cells, scoring),
     }
 
 
@@ -227,10 +222,7 @@ def _missing(cells: dict[tuple[str, int], Cell], scoring: Scoring) -> list[dict[
             f"Few rows of test decide the score of {listed}: without {'it' if len(few) == 1 else 'them'}, macro F1 of "
             f"{best} is {sum(others) / len(others):.3f}."
         )
-    return [
-        {"kind": kind, "budget": budgets_of(cells)[0], "holds": True, "apart": False, "text": text}
-        for kind, text in texts.items()
-    ]
+    return [{"kind": kind, "text": text} for kind, text in texts.items()]
 
 
 def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSplit) -> dict[str, Any]:

@@ -27,11 +27,13 @@ from starlette.middleware.base import BaseHTTPMiddleware
 
 from components.core.errors import HeadstartError
 from components.core.progress import duration
+from components.core.steps import step
 from components.data.tasks.budgets import budget_name
 from components.data.tasks.kinds import find_kind
 from components.pages import errors, graph, labelling, overview, retrainings, trying
 from components.pages.project import Link, Project
 from components.reporting import figures
+from components.reporting.marks import marked
 from components.serving import http
 from components.serving.http import Bodies, BodyError, address_of, configure, listen, names_of, token_for
 
@@ -110,7 +112,12 @@ class Pages:
         self.labelling = labelling.Labelling(project)
         loader = jinja2.PackageLoader("components.pages", "templates")
         self._templates = jinja2.Environment(
-            loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+            loader=loader,
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=jinja2.StrictUndefined,
+            finalize=marked,
         )
         self._templates.filters |= {"duration": duration, "budget": budget_name, "query": urlencode}
         # matplotlib's settings belong to the process.
@@ -151,7 +158,7 @@ class Pages:
         if run is None:
             return self.missing(f"no retraining {identifier!r}; the page Runs lists them")
         drawn = {stage.name: self._curves(stage) for stage in run.stages}
-        return self.page("run.html.j2", "/runs", run=run, drawn=drawn)
+        return self.page("run.html.j2", "/runs", run=run, drawn=drawn, not_run=retrainings.NOT_RUN)
 
     def _curves(self, stage: retrainings.StageRun) -> list[tuple[str, str]]:
         groups: dict[str, dict[str, figures.Line]] = {}
@@ -182,6 +189,9 @@ class Pages:
             "tasks": settings.run.tasks,
             "inputs": inputs,
             "types": io.inputs,
+            "examples": [],
+            "words": io.separator == " ",
+            "shown": trying.SHOWN,
             "champion": champion,
             "decision": self.project.decision(task),
             "predictions": [],
@@ -190,18 +200,19 @@ class Pages:
         }
         if any(text.strip() for text in inputs.values()):
             values |= self._predictions(task, inputs, champion)
+        with suppress(HeadstartError):
+            values["examples"] = trying.examples(self.project.examples(task), io)
         return self.page("try.html.j2", "/try", **values)
 
     def _predictions(self, task: str, inputs: Mapping[str, str], champion: Any) -> dict[str, Any]:
         io = find_kind(self.project.settings.data.tasks[task].kind).io
-        given = {name: text.split() if io.inputs[name] == "texts" else text for name, text in inputs.items()}
-        fields = io.parse(given)
+        fields = io.parse(trying.input_of(inputs, io))
         if fields is None:
             return {"problem": "a part of the input is empty"}
         challenger = self.project.challenger(task)
-        versions = [(champion.version, "champion")] if champion.version is not None else []
+        versions = [(champion.version, "current model")] if champion.version is not None else []
         if challenger is not None and (not versions or challenger.number != champion.version.number):
-            versions.append((challenger, "challenger" if versions else "best candidate, not served"))
+            versions.append((challenger, "candidate of the last run" if versions else "best candidate"))
         predictions = [self.models.predict(version, fields, role=role) for version, role in versions]
         neighbours: list[trying.Neighbour] = []
         if (facts := self.project.facts(task)) is not None and predictions:
@@ -220,6 +231,7 @@ class Pages:
             counts = self.labelling.counts(task)
         except HeadstartError as error:
             problem = str(error)
+        learned = self.labelling.learned(task)
         shown = session.next
         shares = sorted((shown.probabilities if shown else {}).items(), key=lambda item: -item[1])
         return self.page(
@@ -231,7 +243,11 @@ class Pages:
             multiple=settings.data.tasks[task].kind == "multilabel",
             counts=counts,
             problem=problem,
-            shares=shares[: trying.SHOWN],
+            shares=shares,
+            shown_labels=trying.SHOWN,
+            learned=learned,
+            suggest=step("suggest", task=task),
+            merge=step("label", file=f"{task}-to-label.csv", task=task),
             count=labelling.COUNT,
         )
 

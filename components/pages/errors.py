@@ -7,7 +7,7 @@ from typing import Any
 
 from components.data.tasks.data import Split
 from components.data.tasks.examples import read_split
-from components.data.tasks.kinds import scoring_for
+from components.data.tasks.kinds import find_kind, scoring_for
 from components.data.tasks.mistakes import Mistake, has_confusion, mistakes
 from components.data.tasks.results import read_answers
 from components.evaluation.aggregates import SELECTION, rows_of_selection
@@ -62,6 +62,7 @@ class Errors:
     counts: Any = None
     pairs: Sequence[tuple[str, str, int]] = ()
     slices: Sequence[tuple[str, int, int]] = field(default_factory=list)
+    separator: str = "\n"
 
     @property
     def page(self) -> Sequence[Mistake]:
@@ -118,6 +119,7 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
         counts=scoring_for(facts.kind, facts.labels).confusion(split.targets, given) if confused else None,
         pairs=[(*pair, count) for pair, count in pairs.most_common(PAIRS)] if confused else (),
         slices=_slices(split, errors),
+        separator=find_kind(facts.kind).io.separator,
     )
 
 

@@ -8,22 +8,16 @@ from typing import Any
 from components.core.errors import HeadstartError
 from components.core.progress import duration
 from components.core.steps import step
-from components.pages.project import Champion, Project
+from components.pages.project import VERDICTS, Champion, Project
 from components.pipeline.costs import History
 from components.reporting import evaluations, findings
-from components.reporting.advice import Advice, advice, answer
+from components.reporting.advice import Advice, advice, answer, current_row, grounds
 from components.reporting.findings import Chapter
 
 #: Prefix of the findings of `headstart drift` (`components.pipeline.monitoring.drift_check`).
 DRIFT = "drift-"
 #: Number of stages of the costs that are named.
 LONGEST = 5
-
-VERDICTS = {
-    "promote": "promoted",
-    "reject": "not promoted: it is worse or not better",
-    "inconclusive": "not promoted: the test rows do not decide",
-}
 
 
 @dataclass(frozen=True)
@@ -47,8 +41,7 @@ class TaskView:
     @property
     def verdict(self) -> str:
         """The last decision in words."""
-        verdict = str(self.decision.get("verdict", ""))
-        return VERDICTS.get(verdict, verdict)
+        return VERDICTS.get(self.decision.get("verdict", ""), "")
 
     @property
     def reasons(self) -> Sequence[str]:
@@ -58,8 +51,13 @@ class TaskView:
 
     @property
     def answer(self) -> str:
-        """What transfer was worth, in one sentence."""
+        """What transfer was worth, in one sentence; empty without a language model."""
         return answer(self.evaluation)
+
+    @property
+    def grounds(self) -> Sequence[str]:
+        """What the last decision rests on, besides its sentence."""
+        return grounds(self.decision)
 
 
 @dataclass(frozen=True)
@@ -77,14 +75,17 @@ class Cost:
 def task(project: Project, name: str) -> TaskView:
     evaluation, champion, decision = project.evaluation(name), project.champion(name), project.decision(name)
     system = champion.system if champion.version else ""
-    chapter = evaluations.scores(name, evaluation, champion=system) if evaluation else None
+    # A person may have moved the alias since the decision.
+    served = (decision.get("served") or {}).get("version")
+    row = current_row(decision) if champion.version is not None and champion.version.number == served else ""
+    chapter = evaluations.scores(name, evaluation, champion=row) if evaluation else None
     steps = advice(name, evaluation, system=system, flags=project.flags) if evaluation else []
     candidate = decision.get("candidate") or {}
     if champion.version is None and candidate.get("version"):
         number = candidate["version"]
         steps = [
             Advice(
-                f"Nothing is served yet. Version {number} is the best candidate: choose it if its errors do no harm.",
+                f"There is no current model. Version {number} is the best candidate; take it if its errors do no harm.",
                 f"{step('promote', task=name, version=number)}{project.flags}",
             ),
             *steps,

@@ -9,12 +9,21 @@ from typing import Any
 
 from components.core.artifacts import read_json, read_manifest
 from components.core.errors import HeadstartError, RegistryError
+from components.data.scoring.base import title
 from components.data.tasks.examples import TaskFacts, read_facts
 from components.registry.ledger import Ledger, State, in_words
 from components.registry.tracking import Registry, Version, connect
 from components.settings.loading import load_params
 from components.settings.params import Params
 from components.settings.registry import SQLITE
+
+#: Verdict of a decision -> what became of the candidate.
+VERDICTS = {
+    "promote": "promoted",
+    "reject": "not promoted: it is worse or not better",
+    "inconclusive": "not promoted: the test rows do not decide",
+    "unchanged": "the current model again",
+}
 
 
 @dataclass(frozen=True)
@@ -137,6 +146,20 @@ class Project:
                 if manifest.digest == version.digest:
                     return int(manifest.facts.get("budget", 0)), manifest.facts.get("seeds", [])
         return 0, []
+
+    def results(self) -> dict[str, dict[str, str]]:
+        """Id of a retraining -> task -> score of the candidate on test and what became of it, by the last decision."""
+        registry, settings = self.registry(), self.settings
+        tasks = {settings.registry.model_name(task): task for task in settings.run.tasks}
+        results: dict[str, dict[str, str]] = {}
+        for entry in Ledger(registry).entries():
+            if entry.event == "decision" and entry.model in tasks:
+                decision = entry["decision"]
+                text, score = VERDICTS[decision["verdict"]], decision.get("candidate_score")
+                if score is not None:
+                    text = f"{title(decision['metric'])} {score:.3f}, {text}"
+                results.setdefault(entry.run, {})[tasks[entry.model]] = text
+        return results
 
     def history(self, task: str) -> list[str]:
         """The changes of the champion and the decisions, newest first."""

@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +22,8 @@ LISTED, STAGES = 20, 500
 DRAWN = re.compile(r"loss|perplexity|(?:^|_)(?:dev|cv|heldout)")
 #: Beginnings of metrics that repeat others, or are about the machine.
 COPIES = ("system/", "mean_over", "curve.")
+#: Reason of a stage that has not run before.
+NOT_RUN = "has not run yet"
 #: Maximum number of curves in a figure.
 CURVES = 8
 RUNNING, FINISHED, FAILED, KILLED = "running", "finished", "failed", "interrupted"
@@ -65,7 +67,14 @@ class StageRun:
 
 @dataclass(frozen=True)
 class Run:
-    """One retraining. `expected`: stages that were going to run at its start -> seconds by earlier runs, or None."""
+    """One retraining.
+
+    Attributes:
+        expected: stages that were going to run at its start -> seconds by earlier runs, or None.
+        results: task -> its score and what became of the candidate (`Project.results`).
+        data: first characters of the digest of its data.
+        changed: why its stages ran: what is not as in the run before.
+    """
 
     id: str
     name: str
@@ -76,6 +85,9 @@ class Run:
     reason: str = ""
     stages: Sequence[StageRun] = ()
     expected: Mapping[str, float | None] = field(default_factory=dict)
+    results: Mapping[str, str] = field(default_factory=dict)
+    data: str = ""
+    changed: str = ""
 
     @property
     def left(self) -> str:
@@ -97,9 +109,20 @@ class Run:
 def listed(project: Project) -> tuple[list[Run], str]:
     """The retrainings, newest first, without their stages, and why they are missing."""
     try:
-        return [_of_mlflow(run) for run in project.registry().search_runs(stage=RETRAIN, most=LISTED)], ""
+        results = project.results()
+        runs = [_of_mlflow(run) for run in project.registry().search_runs(stage=RETRAIN, most=LISTED)]
+        return [replace(run, results=results.get(run.id, {})) for run in runs], ""
     except HeadstartError as error:
         return [], str(error)
+
+
+def _in_short(changed: str) -> str:
+    """Reasons of stages; files of code are counted."""
+    reasons = [reason for reason in changed.split("; ") if reason != NOT_RUN]
+    others = [reason for reason in reasons if not reason.startswith("code ")]
+    if files := len(reasons) - len(others):
+        others.append(f"code of Headstart ({files} {'file' if files == 1 else 'files'})")
+    return "; ".join(others) or ("first run" if changed else "")
 
 
 def find(project: Project, identifier: str) -> Run | None:
@@ -132,6 +155,8 @@ def _of_mlflow(run: Any, project: Project | None = None) -> Run:
         reason=tags.get(f"{PREFIX}reason", ""),
         stages=stages,
         expected=expected_of(tags),
+        data=tags.get(f"{PREFIX}data", "")[:7],
+        changed=_in_short(tags.get(f"{PREFIX}changed", "")),
     )
 
 

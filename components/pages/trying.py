@@ -18,6 +18,7 @@ from components.data.tasks.data import Answer, Fields
 from components.data.tasks.examples import TaskFacts, read_split, strata_of
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.mistakes import target_in_words
+from components.data.tasks.task_io import TaskIO
 from components.learners.abstention import share_at
 from components.learners.domain import Domain
 from components.learners.loading import load_model
@@ -27,8 +28,11 @@ from components.pages.project import Champion, Project
 from components.registry.champion import fetched
 from components.registry.tracking import Version
 
-#: Number of similar rows and of labels that are shown, and maximum number of characters of a text.
-NEAREST, SHOWN, LONGEST = 5, 6, 20_000
+#: Number of similar rows, of labels that are shown at once, of words and of examples that are named, and maximum number
+#: of characters of a text and of an example.
+NEAREST, SHOWN, NAMED, EXAMPLES, LONGEST, SHORT = 5, 10, 5, 3, 20_000, 300
+#: Least change of the answer of a word that is named.
+LEAST = 0.005
 #: Number of loaded models that are kept.
 KEPT = 3
 
@@ -62,7 +66,41 @@ class Prediction:
     @property
     def text(self) -> str:
         value = self.formatted.get("prediction", "")
+        if "spans" in self.formatted:
+            spans = [f"{span['text']} ({span['type']})" for span in self.formatted["spans"]]
+            return "; ".join(spans) or ("no span" if set(self.formatted["tags"]) == {"O"} else str(value))
         return f"{value:.4g}" if isinstance(value, float) else str(value) or "no label"
+
+
+def examples(directory: Path, io: TaskIO) -> list[dict[str, str]]:
+    """Texts of the user to try, as the fields of the form: of test, each with another answer as far as there are
+    some."""
+    split = read_split(directory, "test")
+    chosen: dict[str, Fields] = {}
+    for fields, target in zip(split.fields, split.targets, strict=True):
+        if sum(map(len, fields)) <= SHORT:
+            chosen.setdefault(str(target), fields)
+        if len(chosen) == EXAMPLES:
+            break
+    return [form_of(fields, io) for fields in chosen.values()]
+
+
+def form_of(fields: Fields, io: TaskIO) -> dict[str, str]:
+    """The parts of an input as the fields of the form; a list takes the last parts."""
+    return {
+        name: io.separator.join(fields[position:]) if kind == "texts" else fields[position]
+        for position, (name, kind) in enumerate(io.inputs.items())
+    }
+
+
+def input_of(form: Mapping[str, str], io: TaskIO) -> dict[str, str | list[str]]:
+    """The inverse of `form_of`: values of the columns."""
+    return {
+        name: [part.strip() for part in form[name].split(io.separator) if part.strip()]
+        if kind == "texts"
+        else form[name]
+        for name, kind in io.inputs.items()
+    }
 
 
 class Models:
@@ -88,7 +126,7 @@ class Models:
                 return Prediction(version, role, system, {}, problem=str(error))
         shares = sorted(formatted.get("probabilities", {}).items(), key=lambda item: -item[1])
         wrong = share_at(facts, formatted.get("confidence", 0.0))
-        return Prediction(version, role, system, formatted, shares[:SHOWN], explanation, wrong, outside)
+        return Prediction(version, role, system, formatted, shares, explanation, wrong, outside)
 
     def _load(self, version: Version) -> tuple[Classifier, Mapping[str, Any], Domain | None]:
         if version.label not in self._loaded:
@@ -128,7 +166,7 @@ class Similar:
         learned = _learned(split, facts, budget=budget, seeds=seeds)
         return [
             Neighbour(
-                "\n".join(split.fields[row]),
+                find_kind(facts.kind).io.separator.join(split.fields[row]),
                 target_in_words(facts.kind, split.fields[row], split.targets[row], facts.labels),
                 float(cosines[row]),
                 None if learned is None else int(row) in learned,
@@ -171,6 +209,13 @@ class Explanation:
     def largest(self) -> float:
         """The largest absolute weight; 0 without words."""
         return max((abs(piece.weight) for part in self.parts for piece in part if piece.weight is not None), default=0)
+
+    @property
+    def decided(self) -> list[tuple[str, float]]:
+        """The words with the largest weights, and these."""
+        words = {piece.text: piece.weight for part in self.parts for piece in part if piece.weight is not None}
+        named = sorted(words.items(), key=lambda item: -abs(item[1]))[:NAMED]
+        return [(word, weight) for word, weight in named if abs(weight) >= LEAST]
 
 
 def explain(classifier: Classifier, fields: Fields, answer: Answer) -> Explanation | None:

@@ -47,6 +47,8 @@ GIVE_UP_MS = 120_000
 SKIP_MS = 3000
 #: Start times of processes are rounded; difference in seconds at which they belong to two processes.
 START_PRECISION_S = 1.0
+#: Largest number of characters of the tag that says what has changed since the run before.
+CHANGED = 1000
 #: Outcome of a stage -> status of its run.
 STATUS = {"Failed": "FAILED", "Interrupted": "KILLED"}
 
@@ -302,7 +304,9 @@ class Live:
         if end is not None:
             self._machine.finish()
             note = _note(end, self.stages.values(), self.tags)
-            close(self._connection, self._run, end["status"], end["time"], {"reason": end["reason"]}, note)
+            reasons = dict.fromkeys(reason for stage in self.stages.values() for reason in stage.reasons)
+            tags = {"reason": end["reason"], "changed": "; ".join(reasons)[:CHANGED]}
+            close(self._connection, self._run, end["status"], end["time"], tags, note)
             self._closed = True
 
     def _send_stage(self, stage: Stage) -> None:

@@ -7,8 +7,9 @@ decision.json holds `schema`, `tracking`, `recovered` (one sentence per change t
 and `decisions`: task -> the fields of `components.registry.promotion.Decision`, and {candidate, champion, test,
 warnings, recipe (`recipe_difference`), story, alias_before, alias_after, served, last_change}. candidate and champion
 are {name, version, digest, latency_ms: {median, rounds, conditions} or null}, `test` is {digest, rows, sketch}
-(`components.registry.uses`), `served` is {version, system} or null, and `story` says in one sentence which model is
-served and why. `first`: the decision is about a candidate that is served because no model is shown to be better.
+(`components.registry.uses`), `served` is {version, system, evaluated (whether it is a model of the run)} or null, and
+`story` says in one sentence which model is the current one and why. `first`: the decision is about a candidate that is
+promoted because no model is shown to be better.
 """
 
 import hashlib
@@ -102,7 +103,8 @@ def _described(
     last, served = state.last, None
     after = last["after"] if last is not None else None
     if after is not None and (version := contest.ledger.registry.find_number(chosen.name, after)) is not None:
-        served = {"version": version.number, "system": version.tags.get("system", "")}
+        here = any(str(entry["version"]) == version.number for entry in contest.candidates)
+        served = {"version": version.number, "system": version.tags.get("system", ""), "evaluated": here}
     evaluation = read_json(contest.evaluation / "evaluation.json", made_by="evaluate", missing_ok=True)
     about = {**decision, "system": chosen.tags.get("system", contest.challenger["system"])}
     decision["story"] = story(about, served, evaluation=evaluation, candidates=contest.candidates)

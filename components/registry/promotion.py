@@ -408,7 +408,7 @@ def _bounded(
     # In the order of the table; the first entry with reasons decides.
     lost = [f"{change}, more than {change.margin:g}" for change in decision.slices if change.beyond_chance]
     if high <= threshold:
-        bound = f"not better by more than {rule.least_gain:g}"
+        bound = "not better" + (f" by more than {rule.least_gain:g}" if rule.least_gain else "")
         bound = bound if rule.mode == "superiority" else f"worse by more than the margin of {rule.margin:g}"
         lost = [bound, *lost]
     not_shown = [
@@ -426,8 +426,8 @@ def _bounded(
     ]
     usual: tuple[Verdict, list[str]] = ("promote", [sentence] if sentence else [])
     verdict, reasons = next((entry for entry in table if entry[1]), usual)
-    where = f"on {rows} test rows" + (f" in {gain.units} clusters" if decision.units == "clusters" else "")
-    further = [f"{scores}, between {low:+.4f} and {high:+.4f} at one-sided {1 - alpha:.6g} {where}"]
+    where = f"on {rows:,} test rows" + (f" in {gain.units:,} clusters" if decision.units == "clusters" else "")
+    further = [f"{scores}, between {low:+.4f} and {high:+.4f} (error of each bound: {alpha:.2%}) {where}"]
     further += [
         f"{change}, which may be chance"
         for change in decision.slices

@@ -90,7 +90,7 @@ def recipe_difference(evaluation: Path, system: str, other: str) -> str:
         Empty if the two are one recipe, or were not compared.
     """
     content = read_json(evaluation / "evaluation.json", made_by="the stage evaluate", missing_ok=True)
-    recipes = content.get("recipes", {})
+    recipes: dict[str, dict[str, Any]] = next(reversed(content.get("differences", {}).values()), {})
     if (difference := recipes.get(system, {}).get(other)) is not None:
         mean, low, high = (difference[name] for name in ("mean", "low", "high"))
     elif (difference := recipes.get(other, {}).get(system)) is not None:
@@ -155,6 +155,8 @@ def story(
         return f"there is no current model: {reasons[0]}"
     name = f"{served['system'] or 'a model'} (version {served['version']})"
     named = {system, served["system"]}
+    if system == served["system"] and (candidate := decision.get("candidate")):
+        system = f"version {candidate['version']}"
     if decision.get("first"):
         text = reasons[0]
         named |= {max(candidates, key=lambda entry: float(entry["dev_score"]))["system"]}

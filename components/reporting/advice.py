@@ -6,11 +6,15 @@ from typing import Any
 from urllib.parse import urlencode
 
 from components.core.steps import LABELLED_KINDS, step
+from components.data.scoring.base import title
+from components.data.tasks.kinds import find_kind
 from components.settings.section import BASELINE
 from components.settings.tasks import budget_name
 
 #: Gain of the primary metric between the two largest label budgets from which more labels are advised.
 GAIN = 0.01
+#: Factor of the largest label budget to the next one that is advised.
+MORE = 4
 #: Number of rows and share of a class from which a confusion is named.
 CONFUSED, SHARE = 5, 0.15
 
@@ -22,16 +26,18 @@ class Advice:
     Attributes:
         command: that does it; empty if there is none.
         page: of `headstart ui` that shows it; empty if there is none.
+        line: of params.yaml to write; empty if there is none.
     """
 
     text: str
     command: str = ""
     page: str = ""
+    line: str = ""
 
 
 def summary(task: str, evaluation: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, Any]:
-    """The answers for one task: {task, transfer (a sentence), served (a sentence), reasons (of the decision), mistakes
-    (as in evaluation.json), steps}."""
+    """The answers for one task: {task, transfer (a sentence), served (a sentence), reasons (`grounds`), mistakes (as in
+    evaluation.json), separator (of the parts of their inputs), steps}."""
     # The report of a run is written before its decision, so the decision may be one of an earlier version.
     served = decision.get("story", decision["verdict"]) if decision else "nothing was decided yet"
     served = served[0].upper() + served[1:] if served.split()[0].isalpha() else served
@@ -39,8 +45,9 @@ def summary(task: str, evaluation: Mapping[str, Any], decision: Mapping[str, Any
         "task": task,
         "transfer": answer(evaluation),
         "served": f"{served}.",
-        "reasons": list(decision.get("reasons", [])),
+        "reasons": grounds(decision),
         "mistakes": evaluation.get("mistakes", {}),
+        "separator": find_kind(evaluation.get("kind", LABELLED_KINDS[0])).io.separator.replace("\n", " / "),
         "steps": [asdict(each) for each in advice(task, evaluation, system=champion_of(decision))],
     }
 
@@ -53,6 +60,28 @@ def answer(evaluation: Mapping[str, Any]) -> str:
 def champion_of(decision: Mapping[str, Any]) -> str:
     """The system of the current model; empty if there is none."""
     return str((decision.get("served") or {}).get("system") or "")
+
+
+def current_row(decision: Mapping[str, Any]) -> str:
+    """The system of the run whose model is the current one; empty if that is of an earlier run."""
+    served, candidate = decision.get("served") or {}, decision.get("candidate") or {}
+    # Decisions of earlier versions of Headstart do not say whether it is of the run.
+    return champion_of(decision) if served.get("evaluated", served.get("version") == candidate.get("version")) else ""
+
+
+def grounds(decision: Mapping[str, Any]) -> list[str]:
+    """What a decision rests on, besides its sentence, which states the scores and the gain."""
+    if decision.get("low") is None:
+        return [reason for reason in decision.get("reasons", []) if reason not in decision.get("story", "")]
+    scores = f"{title(decision['metric'])} {decision['candidate_score']:.4f} against "
+    further = [each for each in decision["reasons"] if not each.startswith(scores) and each not in decision["story"]]
+    rows = f"Measured on {decision['test']['rows']:,} test rows"
+    if decision["units"] == "clusters":
+        rows += f" in {decision['count']:,} clusters, such as documents and copies"
+    return [
+        f"{rows}: comparison {decision['test_uses']} on them; each bound is wrong in {decision['alpha']:.2%} of cases",
+        *further,
+    ]
 
 
 def advice(task: str, evaluation: Mapping[str, Any], *, system: str = "", flags: str = "") -> list[Advice]:
@@ -75,24 +104,35 @@ def _cut(evaluation: Mapping[str, Any], system: str) -> Advice | None:
     family = next(
         (each.get("family", "FAMILY") for each in evaluation["systems"] if each["system"] == system), "FAMILY"
     )
-    text = f"{system} does not read {share:.1%} of the texts to their end. In params.yaml, raise finetune.{family}."
-    return Advice(f"{text}max_length, and read them in parts with finetune.{family}.chunk: 64.", step("settings"))
+    text = f"{system} does not read {share:.1%} of the texts to their end. Read them in parts:"
+    return Advice(text, line=f"finetune: {{{family}: {{max_length: 2000, chunk: 64}}}}")
 
 
 def _labels(task: str, evaluation: Mapping[str, Any], cells: Sequence[Mapping[str, Any]], flags: str) -> Advice | None:
-    """Whether more labels help, by the last step of the label curve of the best system."""
+    """Whether more labels help, by the last step of the label curve of the best system; first of those that exist."""
     cells = cells[-2:]
     if len(cells) < 2:
         return None
+    rows, budgets = evaluation.get("rows", {}).get("train", 0), evaluation["budgets"]
+    learned = labels_used(evaluation)
     first, last = (cell["scores"][evaluation["main"]]["mean"] for cell in cells)
     before, after = (budget_name(cell["budget"]) for cell in cells)
-    more, title = f"from {before} to {after} {evaluation['unit']}", evaluation["titles"][evaluation["main"]]
+    more, metric = f"from {before} to {after} {evaluation['unit']}", evaluation["titles"][evaluation["main"]]
     if last - first >= GAIN:
-        text = f"Label more texts: {more}, {title} rose from {first:.3f} to {last:.3f}."
+        if budgets[-1] > 0 and rows > learned:
+            text = f"Use more of your labels ({learned:,} of {rows:,} rows): {more}, {metric} rose from {first:.3f} to "
+            line = f"data: {{tasks: {{{task}: {{budgets: {[*budgets, MORE * budgets[-1]]}}}}}}}"
+            return Advice(f"{text}{last:.3f}.", f"headstart retrain{flags}", line=line)
+        text = f"Label more texts: {more}, {metric} rose from {first:.3f} to {last:.3f}."
         suggested = evaluation.get("kind", LABELLED_KINDS[0]) in LABELLED_KINDS
         return Advice(text, f"{step('suggest', task=task)}{flags}" if suggested else f"{step('ui')}{flags}")
-    text = f"Look at the errors before labelling more: {more}, {title} did not rise ({first:.3f} to {last:.3f})."
+    text = f"Look at the errors before labelling more: {more}, {metric} did not rise ({first:.3f} to {last:.3f})."
     return Advice(text, f"{step('ui')}{flags}", f"/errors?{urlencode({'task': task})}")
+
+
+def labels_used(evaluation: Mapping[str, Any]) -> int:
+    """Number of labelled rows that the stored models have learned from."""
+    return max((each["artifact"]["labels"] for each in evaluation.get("systems", []) if "artifact" in each), default=0)
 
 
 def _transfer(evaluation: Mapping[str, Any], flags: str) -> Advice | None:

@@ -30,7 +30,7 @@ def scores(task: str, evaluation: dict[str, Any], *, champion: str = "") -> Chap
     if differences := _differences(evaluation):
         chapter.text.append(
             "In the tables of differences, row minus column, paired by seed and test row, * marks those whose "
-            f"{evaluation['confidence']:.0%} interval excludes 0, each pair alone, not corrected for their number."
+            f"{evaluation['confidence']:.0%} interval, corrected for the number of pairs in the table, excludes 0."
         )
     chapter.tables += [_by_system(evaluation, champion), *differences]
     curves = label_curves(evaluation)
@@ -72,18 +72,13 @@ def training_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
 def _differences(evaluation: dict[str, Any]) -> list[Table]:
     """Matrices of the paired differences of the systems, row minus column, of each label budget."""
     tables = []
-    last = evaluation["budgets"][-1]
     for budget in evaluation["budgets"]:
-        pairs = [
-            (of["better"], of["worse"], of["difference"])
-            for of in evaluation.get("comparisons", [])
-            if of["budget"] == budget
-        ]
-        if budget == last:
-            listed = evaluation.get("recipes", {}).items()
-            pairs = [(name, other, of) for name, others in listed for other, of in others.items()]
-        cells = {(name, other): _signed(of["mean"], of["low"], of["high"]) for name, other, of in pairs}
-        cells |= {(other, name): _signed(-of["mean"], -of["high"], -of["low"]) for name, other, of in pairs}
+        listed = evaluation.get("differences", {}).get(str(budget), {})
+        cells: dict[tuple[str, str], str] = {}
+        for name, others in listed.items():
+            for other, of in others.items():
+                mark = "*" if of["clear"] else ""
+                cells |= {(name, other): f"{of['mean']:+.3f}{mark}", (other, name): f"{-of['mean']:+.3f}{mark}"}
         names = [each["system"] for each in evaluation["systems"] if any(each["system"] in pair for pair in cells)]
         if names:
             rows = [[name, *(cells.get((name, other), "") for other in names)] for name in names]
@@ -93,31 +88,37 @@ def _differences(evaluation: dict[str, Any]) -> list[Table]:
     return tables
 
 
-def _signed(mean: float, low: float, high: float) -> str:
-    return f"{mean:+.3f}{'*' if low > 0 or high < 0 else ''}"
-
-
 def _by_system(evaluation: dict[str, Any], champion: str) -> Table:
     budgets, main, unit = evaluation["budgets"], evaluation["main"], evaluation["unit"]
-    rows = []
+    rows, registered = [], []
     for system in evaluation["systems"]:
         cells = {cell["budget"]: _interval(cell["scores"][main]) for cell in system["budgets"]}
         # Ensembles are not stored.
         stored = system.get("artifact")
-        registered = (_interval(stored["scores"][main]), f"{stored['labels']:,}") if stored else ("", "")
+        registered.append((_interval(stored["scores"][main]), f"{stored['labels']:,}") if stored else ("", ""))
         name = f"{system['system']} (current model)" if system["system"] == champion else system["system"]
-        rows.append([name, *(cells[budget] for budget in budgets), *registered])
+        rows.append([name, *(cells[budget] for budget in budgets)])
     selection, title = evaluation["selection"], evaluation["titles"][main]
     how = f"choices on {selection['rows']:,} labels of dev, in addition to each budget"
     if selection["by"] == "budget":
         how = f"choices by {selection['folds']}-fold cross-validation within each label budget, without other labels"
-    return Table(
-        ["system", *(f"{budget_name(budget)} {unit.split()[0]}" for budget in budgets), "registered", "its labels"],
-        rows,
+    counted = unit.removeprefix("labelled ").removesuffix(" a class")
+    columns = ["system", *(f"{budget_name(budget)} {counted}" for budget in budgets)]
+    about = (
         f"{title[0].upper()}{title[1:]} by {unit} ({evaluation['confidence']:.0%} intervals, mean over "
-        f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows; {how}). Registered: the average "
-        "of all seeds of the largest budget, with the rows that any of them has learned from",
+        f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows; {how})"
     )
+    # With all labels, a seed may change nothing: the registered model is that of the row.
+    if any(score not in ("", row[-1]) for row, (score, _) in zip(rows, registered, strict=True)):
+        counts = {count for _, count in registered if count}
+        about += (
+            ". Registered: the average of all seeds of the largest budget, with the rows that any of them has learned"
+        )
+        about += f" from ({counts.pop()})" if len(counts) == 1 else " from"
+        shown = 2 if counts else 1
+        columns += ["registered", "its labels"][:shown]
+        rows = [[*row, *further[:shown]] for row, further in zip(rows, registered, strict=True)]
+    return Table(columns, rows, about)
 
 
 def _benefits(evaluation: dict[str, Any]) -> Table | None:

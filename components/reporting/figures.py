@@ -16,6 +16,8 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
+from components.reporting.marks import marked
+
 # Okabe and Ito (2008): eight colours that remain distinguishable with colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 INK = "#1b1f24"
@@ -239,7 +241,7 @@ def _short(name: str) -> str:
 
 def _printable(text: str) -> str:
     # Replacement characters stand for those characters that XML excludes.
-    return _NOT_PRINTABLE.sub("\ufffd", re.sub(r"\s", " ", text))
+    return _NOT_PRINTABLE.sub("\ufffd", str(marked(re.sub(r"\s", " ", text))))
 
 
 def _entries(axes: Axes) -> dict[str, Sequence[Any]]:

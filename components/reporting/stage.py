@@ -14,9 +14,10 @@ from components.core.artifacts import read_json, writing
 from components.core.data_version import data_versions
 from components.reporting import evaluations as chapter_of
 from components.reporting import figures, findings
-from components.reporting.advice import champion_of, summary
+from components.reporting.advice import current_row, summary
 from components.reporting.figures import Line
 from components.reporting.findings import Chapter, Drawing, Table
+from components.reporting.marks import marked
 from components.settings.section import Section, Start
 from components.settings.systems import TASK_ADAPTED
 
@@ -69,7 +70,7 @@ def report(job: ReportJob) -> Path:
     curves = _curves(job)
     trained = [start for start, _ in job.trained]
     scores = [
-        chapter_of.scores(task, evaluation, champion=champion_of(decisions.get(task, {})))
+        chapter_of.scores(task, evaluation, champion=current_row(decisions.get(task, {})))
         for task, evaluation in evaluations.items()
     ]
     # The first screen of a task: the answer, its figure and its table.
@@ -95,7 +96,7 @@ def report(job: ReportJob) -> Path:
         "studies": {name: study.numbers for name, study in studies.items()},
     }
     loader = jinja2.PackageLoader("components.reporting", "")
-    page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=marked)
     metrics = ", ".join(f"{task}: {of['titles'][of['main']]}" for task, of in evaluations.items())
     # The whole digest stands in report.json.
     digests = ", ".join(f"{path} (version {digest[:7]})" for path, digest in data.items()) or "not recorded"

@@ -10,7 +10,7 @@ import typer
 
 from components.core.artifacts import MANIFEST
 from components.data.scoring import title
-from components.data.scoring.intervals import CONFIDENCE, Interval, interval
+from components.data.scoring.intervals import CONFIDENCE, interval
 from components.data.tasks.examples import read_facts
 from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import format_budget
@@ -149,7 +149,7 @@ def _chapter(name: str, scores: Mapping[str, np.ndarray], how: str) -> Chapter:
     chapter.lead += [
         f"{name}: without {of} the score changes by {bounds(change, '+.3f')}."
         for of, change in changes.items()
-        if change.is_disjoint(Interval(0, 0, 0))
+        if change.clear
     ]
     chapter.text.append(
         f"{how}; mean over {len(whole)} samples of the labels with its interval; changes are paired by sample. Each "

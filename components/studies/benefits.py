@@ -165,20 +165,19 @@ def label_efficiency(outputs: Outputs, *, task: EveryTask = "") -> Findings:
         for family, starts in evaluation["label_efficiency"].items():
             for start, entries in starts.items():
                 system, scratch = f"{family}-{start}", f"{family}-scratch"
-                worth = {entry["labels"]: entry for entry in evaluation["worth"].get(family, {}).get(start, [])}
                 for entry in entries:
-                    labels = entry["labels"]
-                    for rival, needed in entry["against"].items():
-                        exact = worth.get(labels) if rival == scratch else None
-                        cells = ["more than available", f"more than {rounded(needed['at_least_ratio'])}"]
-                        if needed["labels"] is not None:
-                            cells = [rounded(needed["labels"]), f"{needed['ratio']:.2f}"]
-                        cells = _with_bounds(exact) if exact else cells
-                        rows.append([system, rounded(labels), f"{entry['score']:.3f}", rival, *cells])
-                    if labels in worth and worth[labels]["ratio"]["low"] is not None:
-                        ranges[f"{system}, {rounded(labels)}"] = _range(worth[labels])
-                first = f"{name}: with {rounded(entries[0]['labels'])} {unit} {system}"
-                chapter.lead.append(_reached(first, scratch, entries[0]))
+                    labels, against = rounded(entry["labels"]), entry["against"]
+                    rows += [[system, labels, f"{entry['score']:.3f}", of, *_bounds(against[of])] for of in against]
+                    if scratch in against and against[scratch]["needed"]["low"] is not None:
+                        ranges[f"{system}, {labels}"] = _range(against[scratch]["ratio"])
+                first = (
+                    f"{name}: with {rounded(entries[0]['labels'])} {unit} {system} reaches {entries[0]['score']:.3f}"
+                )
+                if scratch in entries[0]["against"]:
+                    first += "; from scratch that takes {}, {} times as many".format(
+                        *_bounds(entries[0]["against"][scratch])
+                    )
+                chapter.lead.append(f"{first}.")
         columns = ["system", unit, score, "against", "needs", "ratio"]
         chapter.tables.append(Table(columns, rows, name))
         svg = figures.lines(label_curves(evaluation), x_label=unit, y_label=score, logarithmic=True, ticks=True)
@@ -189,19 +188,19 @@ def label_efficiency(outputs: Outputs, *, task: EveryTask = "") -> Findings:
             chapter.figures.append(Drawing(svg, caption))
     chapter.text.append(
         "The number of labels that a rival needs is interpolated in its curve of mean test scores over the logarithm "
-        "of the labels, that of scratch with an interval over seeds and clusters of test rows; 'more than' if its "
+        "of the labels, with an interval over seeds and clusters of test rows; 'more than' if its "
         "largest budget does not reach the score. A ratio below 1: transfer needs more labels."
     )
-    kept = ("headline", "unit", "label_efficiency", "worth")
+    kept = ("headline", "unit", "label_efficiency")
     return Findings(chapter, {name: {key: of[key] for key in kept} for name, of in evaluations.items()})
 
 
-def _with_bounds(entry: Mapping[str, Any]) -> list[str]:
-    """The number of labels from scratch and the ratio, each with its interval."""
+def _bounds(entry: Mapping[str, Any]) -> list[str]:
+    """The number of labels that a rival needs and the ratio, each with its interval."""
     cells = []
     for values, first, most in (
         (entry["needed"], "labels", entry["most"]),
-        (entry["ratio"], "mean", entry["most"] / entry["labels"]),
+        (entry["ratio"], "mean", entry["ratio"]["most"]),
     ):
         mean, low, high = (
             f"more than {rounded(most)}" if values[key] is None else rounded(values[key])
@@ -211,21 +210,9 @@ def _with_bounds(entry: Mapping[str, Any]) -> list[str]:
     return cells
 
 
-def _range(entry: Mapping[str, Any]) -> tuple[float, float, float | None]:
+def _range(ratio: Mapping[str, Any]) -> tuple[float, float, float | None]:
     """Mean, low and high for a figure; a mean beyond the curve of scratch is clipped to its end."""
-    ratio = entry["ratio"]
-    mean = entry["most"] / entry["labels"] if ratio["mean"] is None else ratio["mean"]
-    return mean, ratio["low"], ratio["high"]
-
-
-def _reached(system: str, scratch: str, entry: Mapping[str, Any]) -> str:
-    reached = f"{system} reaches {entry['score']:.3f}"
-    if scratch not in entry["against"]:
-        return f"{reached}."
-    needed = entry["against"][scratch]
-    if needed["labels"] is None:
-        return f"{reached}; from scratch that takes more than {rounded(needed['at_least_ratio'])} times as many."
-    return f"{reached}; from scratch that takes {rounded(needed['labels'])}, {needed['ratio']:.2f} times as many."
+    return ratio["most"] if ratio["mean"] is None else ratio["mean"], ratio["low"], ratio["high"]
 
 
 LABEL_EFFICIENCY = Study(

@@ -130,7 +130,7 @@ def _upper_layers(numbers: Numbers) -> bool:
 
 def _ten_times(tasks: Numbers) -> bool:
     ratios = [of["label_efficiency"]["ulmfit"]["adapted"][0]["against"]["ulmfit-scratch"] for of in tasks.values()]
-    return all((of["ratio"] or of["at_least_ratio"]) >= 10 for of in ratios)
+    return all((of["ratio"]["mean"] or of["ratio"]["most"]) >= 10 for of in ratios)
 
 
 def _some_class_hurt(numbers: Numbers) -> bool:

@@ -1,15 +1,9 @@
 """Exact values of the three benefits of transfer and of label efficiency."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
 
-from components.data.scoring.intervals import Interval
-from components.data.tasks.kinds import scoring_for
 from components.evaluation.benefits import compare, label_slope, labels_needed, training_benefits
-from components.evaluation.compare import Comparison, statements
 
 
 def test_a_training_curve_has_start_slope_and_asymptote():
@@ -53,31 +47,3 @@ def test_labels_needed_are_interpolated_in_the_logarithm():
     assert labels_needed(0.5, **curve) == pytest.approx(20)
     assert labels_needed(0.2, **curve) == 5
     assert labels_needed(0.6, **curve) is None
-
-
-SCORING = scoring_for("classification", ["no", "yes"])
-
-
-@pytest.mark.parametrize(
-    ("better", "worse", "kind", "holds"),
-    [
-        ("adapted", "scratch", "transfer", True),
-        ("scratch", "adapted", "transfer", False),
-        ("vectors", "scratch", "transfer", True),
-        ("adapted", "vectors", "transfer", True),
-        ("vectors", "pretrained", "transfer", False),
-        ("scratch", "scratch-frozen", "tuning", True),
-        ("scratch-frozen", "scratch", "tuning", False),
-        ("adapted", "adapted-frozen", "tuning", True),
-        ("adapted", "pretrained", "adaptation", True),
-    ],
-)
-def test_the_kind_of_a_statement_about_two_starts(better, worse, kind, *, holds):
-    names = [f"bert-{start}" for start in (better, worse)]
-    cells: dict[Any, Any] = {
-        (name, 5): SimpleNamespace(system=name, scoring=SCORING, seeds=[0], main=Interval(mean, mean - 0.1, mean + 0.1))
-        for name, mean in zip(names, (0.6, 0.5), strict=True)
-    }
-    systems = {name: ("bert", start) for name, start in zip(names, (better, worse), strict=True)}
-    (actual,) = statements(cells, systems, [Comparison(*names, 5, Interval(0.1, 0.05, 0.15), apart=False)])
-    assert (actual["kind"], actual["holds"]) == (kind, holds)

@@ -1,18 +1,19 @@
 """Intervals of an evaluation on clustered test rows: agreement with the gate, coverage of clusters, pooling."""
 
 from dataclasses import replace
+from statistics import NormalDist
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from components.data.scoring.intervals import training_noise
+from components.data.scoring.intervals import Interval, training_noise
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import Cell, Run, TestSplit, make_cells
-from components.evaluation.benefits import family_benefits, worth
-from components.evaluation.compare import comparisons, recipes, transfer
+from components.evaluation.benefits import family_benefits, label_efficiency
+from components.evaluation.compare import differences, transfer
 from components.registry.judging import scored_rows
 from components.registry.promotion import Scored, TestRows, decide
 from components.settings.evaluate import EvaluateSettings
@@ -63,7 +64,7 @@ def cells_of(seeds: int, copies: int = 1, *, clustered: bool = True) -> dict[tup
 def test_the_interval_of_two_runs_is_the_one_of_the_gate():
     cells, test = cells_of(1), rows_of()
     better, worse = (cells[system, 20] for system in ("ulmfit-adapted", "ulmfit-scratch"))
-    (compared,) = [actual for actual in comparisons(cells, SYSTEMS, confidence=0.95) if actual.budget == 20]
+    compared = differences(cells, confidence=0.95)["20"]["ulmfit-scratch"]["ulmfit-adapted"]
     decision = decide(
         Scored("new", "a", better.rows[0]),
         Scored("old", "b", worse.rows[0]),
@@ -71,9 +72,8 @@ def test_the_interval_of_two_runs_is_the_one_of_the_gate():
         rows=TestRows("t", SCORING, worse.rows[0], groups=test.rows.groups),
     )
     assert (decision.gain, decision.low, decision.high) == pytest.approx(
-        (compared.difference.mean, compared.difference.low, compared.difference.high)
+        (-compared["mean"], -compared["high"], -compared["low"])
     )
-    assert recipes(cells, confidence=0.95)["ulmfit-scratch"]["ulmfit-adapted"]["low"] == pytest.approx(-decision.high)
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -108,7 +108,7 @@ def test_the_noise_of_training_is_pooled_over_systems_and_the_number_of_labels_h
     assert noise == training_noise(np.stack(table)) and noise is not None and noise.systems == 2
     assert cells["ulmfit-scratch", 20].noise == noise != cells["ulmfit-scratch", 5].noise
 
-    entry = worth(cells, SYSTEMS, confidence=0.95)["ulmfit"]["adapted"][0]
+    entry = label_efficiency(cells, SYSTEMS, confidence=0.95)["ulmfit"]["adapted"][0]["against"]["ulmfit-scratch"]
     needed = entry["needed"]
     short = [
         cells["ulmfit-scratch", budget].difference(cells["ulmfit-adapted", 5], confidence=0.95) for budget in (5, 20)
@@ -121,7 +121,20 @@ def test_the_noise_of_training_is_pooled_over_systems_and_the_number_of_labels_h
 def test_systems_without_common_seeds_are_not_compared_as_recipes():
     alone = [replace(run, seed=7) if run.system == "ulmfit-adapted" else run for run in runs(1)]
     cells = make_cells(alone, rows_of(), SETTINGS, scoring=SCORING)
-    assert recipes(cells, confidence=0.95) == {"ulmfit-scratch": {}, "ulmfit-adapted": {}}
+    assert differences(cells, confidence=0.95) == {str(budget): {} for _, budget in dict.fromkeys(cells)}
+
+
+@pytest.mark.parametrize(("systems", "clear"), [("ab", True), ("abcde", False)])
+def test_marks_of_differences_are_corrected_for_the_number_of_pairs(systems: str, *, clear: bool) -> None:
+    """A difference of 2.2 standard errors: beyond an interval of 95%, and within one of 99.5%, of ten pairs."""
+
+    def difference(other: Any, *, confidence: float) -> Interval:
+        half = NormalDist().inv_cdf((1 + confidence) / 2)
+        return Interval(2.2, 2.2 - half, 2.2 + half)
+
+    cells: Any = {(name, 5): SimpleNamespace(system=name, seeds=[0], difference=difference) for name in systems}
+    pair = differences(cells, confidence=0.95)["5"]["a"]["b"]
+    assert pair["low"] == pytest.approx(0.24, abs=0.001) and pair["clear"] is clear
 
 
 @pytest.mark.parametrize(
@@ -166,8 +179,8 @@ def test_copies_in_test_change_neither_the_interval_nor_the_verdict():
     for copies in (1, 3):
         split, test = test_of(copies)
         cells = make_cells(runs(1, copies), test, SETTINGS, scoring=SCORING)
-        (compared,) = [each for each in comparisons(cells, SYSTEMS, confidence=0.95) if each.budget == 20]
-        halves.append(compared.difference.high - compared.difference.low)
+        compared = differences(cells, confidence=0.95)["20"]["ulmfit-scratch"]["ulmfit-adapted"]
+        halves.append(compared["high"] - compared["low"])
         facts: Any = SimpleNamespace(labels=["no", "yes"], kind="classification", digests={"test": "t"})
         rows, _ = scored_rows(facts, split, {})
         better, worse = (cells[system, 20].rows[0] for system in ("ulmfit-adapted", "ulmfit-scratch"))

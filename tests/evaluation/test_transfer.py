@@ -80,9 +80,10 @@ def three(*, pretrained: float, adapted: float) -> dict[str, Any]:
 
 def test_what_transfer_was_worth(run):
     content = run(three(pretrained=0.7, adapted=0.75), dev={"ulmfit-adapted": 0.6})
-    few, some, _ = content["worth"]["ulmfit"]["adapted"]
+    entry, *others = content["label_efficiency"]["ulmfit"]["adapted"]
+    few, some, _ = (each["against"]["ulmfit-scratch"] for each in (entry, *others))
     # 0.75 is halfway between 0.7 at 16 and 0.8 at 64 labels: 32 in the logarithm.
-    assert (few["budget"], few["labels"], few["most"]) == (4, 4, 64)
+    assert (entry["budget"], entry["labels"], few["least"], few["most"]) == (4, 4, 4, 64)
     assert few["needed"]["labels"] == pytest.approx(32, rel=0.01)
     assert 16 < few["needed"]["low"] < 32 < few["needed"]["high"] < 64
     assert few["ratio"]["mean"] == pytest.approx(8, rel=0.01)
@@ -101,11 +102,31 @@ def test_scores_that_scratch_does_not_reach(run):
             "ulmfit-adapted": lambda budget, seed: right(0.95, seed),
         }
     )
-    few = content["worth"]["ulmfit"]["adapted"][0]
+    few = content["label_efficiency"]["ulmfit"]["adapted"][0]["against"]["ulmfit-scratch"]
     assert few["needed"] == {"labels": None, "low": None, "high": None}
     assert content["headline"].endswith(
         "needs more than 64 labels a class: transfer was worth over 16 times the labels."
     )
+
+
+def test_a_saving_of_labels_is_claimed_only_beyond_the_bounds(run):
+    """Two equal recipes with a flat curve: the mean of scratch stays below the score, its bounds do not."""
+    flat = {
+        "ulmfit-scratch": lambda budget, seed: right(0.7, seed),
+        "ulmfit-adapted": lambda budget, seed: right(0.71, 50 + seed),
+    }
+    content = run(flat)
+    few = content["label_efficiency"]["ulmfit"]["adapted"][0]["against"]["ulmfit-scratch"]
+    assert few["needed"] == {"labels": None, "low": 4.0, "high": None}
+    assert content["headline"].endswith(
+        "training from scratch needs more than 64 labels a class [4, more than 64]: that transfer saves labels is not "
+        "shown."
+    )
+    steep = flat | {"ulmfit-scratch": lambda budget, seed: right({4: 0.5, 16: 0.7, 64: 0.7}[budget], seed)}
+    content = run(steep)
+    few = content["label_efficiency"]["ulmfit"]["adapted"][0]["against"]["ulmfit-scratch"]
+    assert few["needed"]["labels"] is None and 4 < few["needed"]["low"] < 16
+    assert f"transfer was worth {few['ratio']['low']:.3g} times the labels or more." in content["headline"]
 
 
 @pytest.mark.filterwarnings("error")
@@ -127,7 +148,7 @@ def test_the_headline_is_about_the_best_system_on_dev(run):
     )
     # The curve of scratch starts above the score.
     assert "needs 4 or fewer labels a class [4, " in content["headline"]
-    assert content["headline"].endswith("transfer was worth no more than 1 times the labels.")
+    assert content["headline"].endswith("that transfer saves labels is not shown.")
     # `best` is decided on test.
     assert content["best"]["4"] == "ulmfit-adapted"
 

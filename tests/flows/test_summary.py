@@ -38,7 +38,7 @@ EVALUATION = {
         {"system": "tfidf-words", "budgets": [cell(20, 0.45)]},
     ],
     "challenger": {"text": "Of the models that can be registered, ulmfit-adapted is better."},
-    "statements": [{"text": "ulmfit-adapted beats tfidf-words at 20 labels a class"}],
+    "statements": [],
     "cut": {"ulmfit-adapted": 0.123},
 }
 DECISION = {

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from fastapi.testclient import TestClient
 
-from components.core.measurements import FILE, Curve
+from components.core.measurements import FILE, RUN_ID, Curve
 from components.data.tasks.examples import ExamplesJob, examples
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.learners.baselines.stage import BaselineJob, baseline
@@ -30,6 +30,7 @@ from components.registry.candidates import RegisterJob
 from components.registry.promote import PromoteJob, promote
 from components.registry.stage import register
 from components.registry.tracking import connect
+from components.reporting.stage import ReportJob, report
 from components.settings.evaluate import EvaluateSettings
 from components.settings.params import TelemetrySettings
 from components.settings.registry import PromotionRule, RegistrySettings
@@ -40,6 +41,8 @@ from tests.registry.conftest import empty_database
 __all__ = ["empty_database"]
 
 TASK = "things"
+#: Id of the retraining that has made the decision.
+RUN = "aaaa-1111"
 
 
 def write_project(root: Path) -> None:
@@ -104,6 +107,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
     registry = RegistrySettings(tracking=f"sqlite:///{root}/mlflow.db")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.setenv(RUN_ID, RUN)
         patch.setattr("components.registry.judging.LATENCY_ROWS", 5)
         data = {f"examples/{TASK}": Path("data") / TASK}
         job = {"registry": registry, "out": out, "families": [], "tasks": [TASK], "starts": [], "parameters": {}}
@@ -116,6 +120,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
                 out=out,
             )
         )
+    decision = out / "registry" / "decision.json"
+    job = {"families": [], "tasks": [TASK], "starts": [], "corpora": [], "decision": decision, "data": data}
+    report(ReportJob.model_validate({**job, "out": out, "output": out / "report", "project": root}))
     return root
 
 
@@ -130,10 +137,10 @@ def running(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     registry = RegistrySettings(tracking=f"sqlite:///{finished}/mlflow.db")
     run = live.Live(
         finished,
-        "aaaa-1111",
+        RUN,
         "2026-11-24 03:00:00 retrain",
         process=live.process_of(os.getpid()),
-        tags={"params": "params.yaml", "expected": json.dumps(expected)},
+        tags={"params": "params.yaml", "expected": json.dumps(expected), "data": "0123456789abcdef.dir"},
         registry=registry,
         telemetry=TelemetrySettings(),
         texts={},
@@ -150,7 +157,7 @@ def running(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     durations = finished / ".headstart" / "durations.jsonl"
     line = {"stage": "adapt@ulmfit", "machine": "m", "unit": "tokens", "amount": 1, "seconds": 36000.0, "time": ""}
     durations.write_text(json.dumps(line) + "\n")
-    yield "aaaa-1111"
+    yield RUN
     run.finish("FINISHED", reason="", summary=(), wait_s=10.0)
     connect(registry).client.delete_run(run._run)
     shutil.rmtree(finished / ".headstart")

@@ -5,10 +5,15 @@ from __future__ import annotations
 import html
 import re
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from components.core.artifacts import read_json
+from components.data.tasks.budgets import sample_rows
+from components.data.tasks.examples import read_split
+from components.data.tasks.kinds import find_kind
+from components.pages import retrainings, trying
 from components.pages.overview import TaskView
 from components.pages.project import Champion
 from tests.pages.conftest import TASK, text_of
@@ -25,12 +30,18 @@ def form(client: TestClient, path: str, **fields: str) -> str:
 def test_the_overview_says_what_is_served_and_why(client, finished):
     shown = text_of(client.get("/").text)
     assert f"Current model tfidf-words-characters Version 1 of headstart-{TASK}, since 20" in shown
-    assert "Last decision promoted" in shown
+    assert (
+        "Last decision promoted Measured on 24 test rows: comparison 1 on them; each bound is wrong in 2.50% of cases."
+        in (shown)
+    )
     decided = read_json(finished / "artifacts" / "registry" / "decision.json", made_by="the stage promote")
-    (reason, *_) = decided["decisions"][TASK]["reasons"]
+    decision = decided["decisions"][TASK]
     visible, ledger = shown.split(" Ledger ", 1)
-    assert visible.count(reason) == 1, "the reason of the decision is that of the champion"
-    assert reason in ledger
+    assert visible.count(f"{decision['story']}.") == 1 and shown.index(decision["story"]) < shown.index(
+        "system 2 labels"
+    )
+    assert decision["reasons"][0] not in visible and decision["reasons"][0] in ledger
+    assert "one-sided" not in shown and "macro_f1" not in shown
     assert "of baseline" in shown or "most frequent class" in shown
     assert "What to do next" in shown and "headstart drift --task things" in shown
     assert "95% intervals, mean over 2 seeds, 24 test rows" in shown
@@ -80,12 +91,48 @@ def test_an_unknown_run_is_not_found(client):
 def test_a_text_is_predicted_with_its_reasons_and_neighbours(client):
     page = form(client, "/try", task=TASK, text="the old goat <b>")
     shown = text_of(page)
-    assert "Champion tfidf-words-characters, version 1 animal Confidence" in shown
-    weights = {word: float(weight) for weight, word in re.findall(r'title="([+-][\d.]+)"[^>]*>([^<]+)<', page)}
-    assert max(weights, key=lambda word: weights[word]) == "goat" and weights["goat"] > 0
-    assert "the change of the answer without it" in shown
-    assert "&lt;b&gt;" in page and "<b>" not in page.split("<main", 1)[1].split("Nearest", 1)[0]
+    assert "Current model tfidf-words-characters, version 1 animal Confidence" in shown
+    assert re.search(r"animal \d\d\.\d% \w+ \d+\.\d% \w+ \d+\.\d% Words", shown), "all classes"
+    words = re.search(r"Words the old goat <b> ((?:\w+ [+-]\d\.\d\d ,? ?)+)Blue words", shown)
+    assert words
+    weights = {word: float(weight) for word, weight in re.findall(r"(\w+) ([+-]\d\.\d\d)", words[1])}
+    assert next(iter(weights)) == "goat" and weights["goat"] == max(map(abs, weights.values()))
+    assert "&lt;b&gt;" in page and "old <span style" not in page.split("Nearest")[1]
     assert re.search(r"Nearest labelled rows .*goat .* animal", shown)
+
+
+def test_a_text_of_the_user_is_tried_with_one_click(client, finished):
+    page = client.get("/try").text
+    forms = re.findall(r'name="text" value="([^"]+)">\s*<button class="example">([^<]+)</button>', page)
+    split = read_split(finished / "artifacts" / "examples" / TASK, "test")
+    labels = {fields[0]: int(target[0]) for fields, target in zip(split.fields, split.targets, strict=True)}
+    assert len(forms) == 3 and {labels[value] for value, _ in forms} == {0, 1, 2}
+    assert all(value == shown for value, shown in forms)
+    assert "Current model tfidf-words-characters" in text_of(form(client, "/try", task=TASK, text=forms[0][0]))
+
+
+@pytest.mark.parametrize("kind", ["classification", "pair", "tagging", "choice", "questions"])
+def test_the_form_holds_an_input_of_every_kind(kind: str) -> None:
+    io = find_kind(kind).io
+    fields = io.parse(io.examples[0])
+    assert fields and io.parse(trying.input_of(trying.form_of(fields, io), io)) == fields
+
+
+def test_a_run_has_its_score_decision_data_and_what_has_changed(client, running):
+    shown = text_of(client.get("/runs").text)
+    assert "Score on test, decision Data Changed since the run before" in shown
+    assert re.search(r"retrain running , \d+ s macro F1 0\.870, promoted Data version 0123456", shown)
+    assert retrainings._in_short("has not run yet") == "first run"
+    reasons = "has not run yet; data/things modified; code a.py: f; code b.py: g; setting x: 1 -> 2"
+    assert retrainings._in_short(reasons) == "data/things modified; setting x: 1 -> 2; code of Headstart (2 files)"
+
+
+def test_characters_that_change_the_direction_are_marks(client):
+    page = form(client, "/try", task=TASK, text="the old \u202egoat\u2066")
+    assert "\u202e" not in page.replace("the old \u202egoat\u2066</textarea>", "")
+    assert "[U+202E]" in page.split('<p class="words">')[1].split("</p>")[0]
+    # What is sent again is the text itself.
+    assert ">the old \u202egoat\u2066</textarea>" in page
 
 
 def test_the_errors_are_listed_by_certainty_and_filtered(client):
@@ -116,10 +163,10 @@ def test_unknown_values_of_the_address_are_replaced(client: TestClient, query: s
 def test_the_lineage_marks_the_served_version(client):
     page = client.get("/lineage").text
     assert page.count("<rect") == 2, "the data and the version"
-    assert "served, " in page and page.count("marker-end") == 1
+    assert "current model, " in page and page.count("marker-end") == 1
     chosen = client.get("/lineage", params={"node": f"version:headstart-{TASK}/1"}).text
     shown = text_of(chosen)
-    assert "things, version 1 The served version. digest" in shown and "system tfidf-words-characters" in shown
+    assert "things, version 1 The current model. digest" in shown and "system tfidf-words-characters" in shown
     assert client.get("/lineage?node=nothing").status_code == 200
 
 
@@ -133,3 +180,16 @@ def test_nothing_is_loaded_from_other_addresses(client):
     for path in ("/", "/runs", "/try", "/errors", "/lineage"):
         page = client.get(path).text
         assert not re.findall(r'(?:src|href|action)="(?!/|#)[^"]*"', page), path
+
+
+def test_the_labels_that_are_used_are_counted(client, finished, new_client, monkeypatch):
+    monkeypatch.chdir(finished)
+    shown = text_of(client.get("/label").text)
+    split = read_split(finished / "artifacts" / "examples" / TASK, "train")
+    used = {row for seed in (0, 1) for row in sample_rows(np.array([t[0] for t in split.targets]), 8, seed=seed)[0]}
+    assert 24 < len(used) < 36
+    assert (
+        f"The last run learned from {len(used)} of 36 rows of train: the budgets of 2 and 8 labels a class, " in shown
+    )
+    assert "of all seeds together; 24 rows are test. More: data.tasks.things.budgets in params.yaml." in shown
+    assert "The last run" not in text_of(new_client.get("/label").text)

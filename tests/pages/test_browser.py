@@ -20,8 +20,10 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the driver of th
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 
-PAGES = ("/", "/runs", "/try", "/label", "/errors", "/lineage")
-WIDTHS = {"wide": 1100, "phone": 390}
+PAGES = ("/", "/runs", "/try", "/label", "/errors", "/lineage", "/report")
+WIDTHS = {"wide": 1280, "phone": 400}
+#: Height of the first screen.
+SCREEN = 800
 #: Minimum contrast of text (WCAG 2.2, level AA: 4.5; large text: 3).
 CONTRAST = 4.5
 
@@ -112,7 +114,8 @@ def test_every_page_opens_in_both_widths_and_colours(browser, address):
                 assert not problems, (where, problems)
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{where}: scrolls sideways"
                 boxes = page.evaluate(BOXES)
-                assert boxes and not any(overlap(a, b) for a in boxes for b in boxes if a is not b), where
+                assert boxes or path == "/report", where
+                assert not any(overlap(a, b) for a in boxes for b in boxes if a is not b), where
                 weak = [entry for entry in page.evaluate(CONTRASTS) if entry[0] < CONTRAST]
                 assert not weak, (where, "dark" if dark else "light", weak)
                 small = page.evaluate(
@@ -121,6 +124,21 @@ def test_every_page_opens_in_both_widths_and_colours(browser, address):
                 )
                 assert not small, (where, small)
             page.context.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS.values())
+@pytest.mark.parametrize("path", ["/", "/report"])
+def test_the_answer_and_the_figure_are_on_the_first_screen(browser, address, width, path):
+    page, problems = opened(browser, width=width)
+    page.goto(address + path)
+    answer, figure = (page.locator(of).first.bounding_box() for of in ("p.lead", "figure svg"))
+    assert 0 < answer["y"] < answer["y"] + answer["height"] <= figure["y"], "the answer comes first"
+    assert figure["height"] > 50 and figure["y"] + figure["height"] <= SCREEN
+    story = page.locator("p.lead").first.inner_text()
+    text = page.inner_text("body")
+    assert story.startswith("tfidf-words-characters (version 1) is the current model") and text.count(story) == 1
+    assert len([sentence for sentence in re.split(r"[.;] ", text) if "beats" in sentence]) <= 1
+    assert not problems
 
 
 def overlap(a: dict[str, float], b: dict[str, float]) -> bool:

@@ -67,7 +67,7 @@ def test_answers_are_written_and_taken_back(project):
     client = opened(project)
     page = client.get("/label").text
     first = shown(page)
-    assert "36 labelled texts in train" in text_of(page)
+    assert "36 labelled texts in the file of train" in text_of(page)
     keys = dict(re.findall(r'value="(\w+)" data-key="(\d)"', page))
     assert keys == {"animal": "1", "fruit": "2", "metal": "3"}
     waiting = int(re.search(r"(\d+) texts left, 0 labelled", text_of(page))[1])

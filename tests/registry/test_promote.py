@@ -236,8 +236,9 @@ def test_the_difference_of_the_recipes_stands_beside_the_decision(pipeline):
     pipeline.write_baselines(words=3, pairs=8)
     evaluation = pipeline.out / "evaluation" / "letters"
     content = json.loads((evaluation / "evaluation.json").read_text())
-    content |= {"main": "accuracy", "titles": {"accuracy": "accuracy"}, "seeds": [0, 1]}
-    content["recipes"] = {"pairs": {"ulmfit-adapted": {"mean": -0.4, "low": -0.7, "high": 0.1}}}
+    content |= {"main": "accuracy", "titles": {"accuracy": "accuracy"}, "seeds": [0, 1], "budgets": [2, 8]}
+    of_two = {"pairs": {"ulmfit-adapted": {"mean": 0.0, "low": 0.0, "high": 0.0}}}
+    content["differences"] = {"2": of_two, "8": {"pairs": {"ulmfit-adapted": {"mean": -0.4, "low": -0.7, "high": 0.1}}}}
     (evaluation / "evaluation.json").write_text(json.dumps(content))
     decision = run(pipeline)
     sentence = "accuracy +0.4000 [-0.1000, +0.7000], mean over 2 seeds"

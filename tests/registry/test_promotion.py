@@ -20,7 +20,7 @@ NOT_INFERIOR = {"mode": "non_inferiority", "margin": 0.5}
     [
         # The gain alone. 280 right of 400 is 0.70.
         (scored("much better", 340), CHAMPION, {}, "promote", "gain +0.1500"),
-        (scored("much worse", 220), CHAMPION, {}, "reject", "not better by more than 0"),
+        (scored("much worse", 220), CHAMPION, {}, "reject", "not better"),
         (scored("a little worse", 278), CHAMPION, {}, "inconclusive", "the smallest gain that these test rows detect"),
         (scored("the same answers", 280), CHAMPION, {}, "reject", "gain +0.0000"),
         (scored("other errors", None, statistics=OTHER), CHAMPION, {}, "inconclusive", "test labels would decide it"),
@@ -39,7 +39,7 @@ NOT_INFERIOR = {"mode": "non_inferiority", "margin": 0.5}
         (scored("first, doubtful", 104), None, {}, "inconclusive", "test labels would decide it"),
         (scored("first, slow", 280, latency=replace(FAST, median=80.0)), None, {}, "reject", "takes 80.0 ms"),
         (scored("first, below the least gain", 280), None, {"least_gain": 0.9}, "promote", "gain +0.4500"),
-        (scored("first, other mode", 60), None, NOT_INFERIOR, "reject", "not better by more"),
+        (scored("first, other mode", 60), None, NOT_INFERIOR, "reject", "not better"),
         # Missing or incomparable predictions.
         (scored("unscored", None, problem="file gone"), CHAMPION, {}, "reject", "has no accuracy: file gone"),
         (scored("unscored", None, problem="file gone"), None, {}, "reject", "has no accuracy: file gone"),

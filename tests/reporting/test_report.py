@@ -11,7 +11,7 @@ import pytest
 
 from components.core.artifacts import writing
 from components.core.errors import ArtifactError
-from components.reporting import findings
+from components.reporting import advice, evaluations, findings
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.reporting.stage import ReportJob, _language_models, report
 
@@ -75,12 +75,15 @@ def job(tmp_path: Path) -> ReportJob:
         "benefits": {"ulmfit": {"adapted": {"labels": {"start": benefit}}}},
         "mistakes": {"system": "ulmfit-adapted", "seed": 1, "wrong": 8, "rows": wrong},
         "statements": [{"kind": "missing", "budget": 5, "holds": True, "apart": False, "text": "Without rows: map."}],
-        "comparisons": [
-            {"better": "ulmfit-adapted", "worse": "ulmfit-scratch", "budget": 5, "difference": interval(0.24)},
-        ],
-        "recipes": {
-            "tfidf": {"ulmfit-scratch": interval(0.18), "ulmfit-adapted": {"mean": -0.03, "low": -0.07, "high": 0.01}},
-            "ulmfit-scratch": {"ulmfit-adapted": interval(-0.21)},
+        "differences": {
+            "5": {"ulmfit-scratch": {"ulmfit-adapted": interval(-0.24) | {"clear": True}}},
+            "20": {
+                "tfidf": {
+                    "ulmfit-scratch": interval(0.18) | {"clear": True},
+                    "ulmfit-adapted": {"mean": -0.03, "low": -0.07, "high": -0.01, "clear": False},
+                },
+                "ulmfit-scratch": {"ulmfit-adapted": interval(-0.21) | {"clear": True}},
+            },
         },
         "cut": {"ulmfit-adapted": 0.04, "ulmfit-scratch": 0.04},
     }
@@ -124,7 +127,7 @@ def test_the_page_is_self_contained_and_compares_the_systems(job):
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
     for expected in [
         "With 5 labels a class, transfer was worth 4 times the labels.",
-        "0.610 [0.590, 0.630]",
+        "0.610 [0.590,\u00a00.630]",
         "90.0, 250.0",
         "data (version 0123456)",
         "12,000",
@@ -203,7 +206,7 @@ def test_the_page_begins_with_what_a_person_wants_to_know(job):
         "story": "ulmfit-adapted (version 2) is served: gain +0.03",
         "alias_before": "1",
         "alias_after": "2",
-        "served": {"version": "2", "system": "ulmfit-adapted"},
+        "served": {"version": "2", "system": "ulmfit-adapted", "evaluated": True},
     }
     job.decision.write_text(json.dumps({"decisions": {"demo": decision}}))
     directory = report(job)
@@ -214,13 +217,95 @@ def test_the_page_begins_with_what_a_person_wants_to_know(job):
     assert begins.index("<svg") < begins.index("<table>") < begins.index("The current model")
     assert "The current model ulmfit-adapted (version 2) is served: gain +0.03." in text
     assert text.count("(current model)") == 1 and text.count("to their end") == 1
-    assert "In params.yaml, raise finetune.ulmfit.max_length, and read them in parts with finetune.ulmfit.chunk" in text
+    assert "Write to params.yaml: finetune: {ulmfit: {max_length: 2000, chunk: 64}}" in text
     assert "8 test rows are wrong (ulmfit-adapted, the best system with the most labels, seed 1)." in text
     assert text.count("a &lt;i&gt;text&lt;/i&gt; list map &lt;b&gt; 0.") == 5
     assert "Label more texts: from 5 to 20 labels a class, macro F1 rose from 0.500 to 0.610. headstart suggest" in text
     summary = json.loads((directory / "report.json").read_text())["summary"]["demo"]
-    assert len(summary["mistakes"]["rows"]) == 6 and summary["reasons"] == ["gain +0.03"]
+    assert len(summary["mistakes"]["rows"]) == 6 and summary["reasons"] == []
     assert summary["steps"][0]["command"] == "headstart suggest FILE --task demo --count 50"
+
+
+DECISION = {
+    "verdict": "inconclusive",
+    "metric": "macro_f1",
+    "candidate_score": 0.61,
+    "champion_score": 0.6,
+    "low": -0.02,
+    "alpha": 0.0125,
+    "units": "clusters",
+    "count": 1088,
+    "test": {"rows": 2619},
+    "test_uses": 2,
+    "reasons": ["few rows", "macro F1 0.6100 against 0.6000 of x/1: gain +0.0100, between -0.0200 and +0.0400 on rows"],
+    "story": "x (version 1) stays: y is not shown to be better, macro F1 0.6100 against 0.6000 of x/1",
+    "candidate": {"version": "2"},
+    "served": {"version": "1", "system": "ulmfit-adapted", "evaluated": False},
+}
+
+
+def test_a_decision_is_said_once_and_only_a_model_of_the_run_is_marked(job):
+    assert advice.grounds(DECISION) == [
+        "Measured on 2,619 test rows in 1,088 clusters, such as documents and copies: comparison 2 on them; each bound "
+        "is wrong in 1.25% of cases",
+        "few rows",
+    ]
+    job.decision.write_text(json.dumps({"decisions": {"demo": DECISION}}))
+    page = (report(job) / "report.html").read_text()
+    assert "(current model)" not in page and page.count("0.6100 against 0.6000") == 1
+    of_run = DECISION | {"served": DECISION["served"] | {"evaluated": True}}
+    job.decision.write_text(json.dumps({"decisions": {"demo": of_run}}))
+    assert (report(job) / "report.html").read_text().count("ulmfit-adapted (current model)") == 1
+
+
+def test_labels_that_exist_are_used_before_further_ones(job):
+    path = job.out / "evaluation" / "demo" / "evaluation.json"
+    evaluation = json.loads(path.read_text())
+    stored = {"scores": {"macro_f1": interval(0.6)}, "labels": 120}
+    evaluation["systems"][-1]["artifact"] = stored
+    evaluation["rows"] = {"train": 100_996, "test": 20}
+    (step, *_) = advice.advice("demo", evaluation)
+    assert step.text == "Use more of your labels (120 of 100,996 rows): from 5 to 20 labels a class, macro F1 rose from 0.500 to 0.610."  # fmt: skip  # noqa: E501
+    assert step.line == "data: {tasks: {demo: {budgets: [5, 20, 80]}}}" and step.command == "headstart retrain"
+    evaluation["rows"]["train"] = 120
+    assert advice.advice("demo", evaluation)[0].text.startswith("Label more texts: from 5 to 20")
+
+
+def test_columns_that_say_the_same_are_left_out(job):
+    path = job.out / "evaluation" / "demo" / "evaluation.json"
+    evaluation = json.loads(path.read_text())
+    for actual, labels in zip(evaluation["systems"], (120, 120, 120), strict=True):
+        actual["artifact"] = {"scores": {"macro_f1": interval(0.6)}, "labels": labels}
+    table = evaluations.scores("demo", evaluation).tables[0]
+    assert table.columns == ["system", "5 labels", "20 labels", "registered"] and "learned from (120)" in table.title
+    evaluation["systems"][0]["artifact"]["labels"] = 60
+    assert evaluations.scores("demo", evaluation).tables[0].columns[-1] == "its labels"
+    for actual in evaluation["systems"]:
+        actual["budgets"] = actual["budgets"][1:]
+        actual["artifact"]["scores"] = actual["budgets"][0]["scores"]
+    evaluation["budgets"] = [20]
+    assert evaluations.scores("demo", evaluation).tables[0].columns == ["system", "20 labels"]
+
+
+def test_the_words_of_a_sentence_stand_in_one_line(job):
+    path = job.out / "evaluation" / "demo" / "evaluation.json"
+    evaluation = json.loads(path.read_text())
+    evaluation["mistakes"]["rows"][0]["fields"] = ["Marie", "Curie", "sleeps"]
+    path.write_text(json.dumps(evaluation | {"kind": "tagging"}))
+    assert "<td>Marie Curie sleeps</td>" in (report(job) / "report.html").read_text()
+    path.write_text(json.dumps(evaluation | {"kind": "pair"}))
+    assert "<td>Marie / Curie / sleeps</td>" in (report(job) / "report.html").read_text()
+
+
+def test_characters_that_change_the_direction_are_marks(job):
+    path = job.out / "evaluation" / "demo" / "evaluation.json"
+    evaluation = json.loads(path.read_text())
+    evaluation["mistakes"]["rows"][0]["fields"] = ["pay \u202e001\u2069"]
+    evaluation["labels"][0] = "\u200flist"
+    path.write_text(json.dumps(evaluation))
+    page = (report(job) / "report.html").read_text()
+    assert "pay [U+202E]001[U+2069]" in page and "[U+200F]list" in page
+    assert not re.search("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]", page)
 
 
 def test_translation_models_have_a_column_for_bleu():

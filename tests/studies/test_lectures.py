@@ -57,7 +57,7 @@ NUMBERS: dict[str, tuple[Any, Any]] = {
     "three-benefits": tuple({"t": {"ulmfit": {"adapted": {"labels": START | {"slope": of}}}}} for of in (HOLDS, NOT)),
     "label-efficiency": tuple(
         {"t": {"label_efficiency": {"ulmfit": {"adapted": [{"against": {"ulmfit-scratch": of}}]}}}}
-        for of in ({"ratio": None, "at_least_ratio": 25}, {"ratio": 3.0})
+        for of in ({"ratio": {"mean": None, "most": 25}}, {"ratio": {"mean": 3.0}})
     ),
     "negative-transfer": tuple(
         {"transfer": {"t": {"ulmfit": [{"parts": [{"starts": {"adapted": {"hurts": of}, "pretrained": None}}]}]}}}

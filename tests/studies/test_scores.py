@@ -32,18 +32,14 @@ def benefit(difference: float, *, holds: bool) -> dict[str, Any]:
     }
 
 
-def worth_entry(labels: float, needed: tuple[float | None, float | None, float | None]) -> dict[str, Any]:
-    names = ("labels", "low", "high")
+def needed(labels: float | None, low: float | None, high: float | None) -> dict[str, Any]:
+    """What a rival needs for the score with 5 labels."""
+    ratio = {"mean": labels, "low": low, "high": high, "most": 20.0}
     return {
-        "budget": int(labels),
-        "labels": labels,
-        "score": 0.5,
+        "least": 5.0,
         "most": 20.0,
-        "needed": dict(zip(names, needed, strict=True)),
-        "ratio": {
-            name: None if value is None else value / labels
-            for name, value in zip(("mean", "low", "high"), needed, strict=True)
-        },
+        "needed": {"labels": labels, "low": low, "high": high},
+        "ratio": {name: None if value is None else value / 5 for name, value in ratio.items()},
     }
 
 
@@ -60,8 +56,8 @@ def evaluation() -> dict[str, Any]:
         "asymptote": benefit(0.1, holds=True),
     }
     against = {
-        "ulmfit-scratch": {"labels": 21.5, "ratio": 4.3, "at_least_ratio": None},
-        "tfidf-words": {"labels": None, "ratio": None, "at_least_ratio": 4.0},
+        "ulmfit-scratch": needed(10.0, 7.5, 15.0),
+        "tfidf-words": needed(None, 12.0, None),
     }
     parts = [
         part("all", "", 0.2, hurts=False),
@@ -72,7 +68,6 @@ def evaluation() -> dict[str, Any]:
     return {
         "main": "macro_f1",
         "headline": "With 5 labels a class, transfer was worth 2 times the labels.",
-        "worth": {"ulmfit": {"adapted": [worth_entry(5.0, (10.0, 7.5, 15.0))]}},
         "transfer": {"ulmfit": [{"budget": 5, "parts": parts[:1]}, {"budget": 20, "parts": parts}]},
         "unit": "labels a class",
         "systems": [
@@ -109,16 +104,23 @@ def test_labels_that_rivals_need(outputs, write_evaluation, evaluation):
     actual = label_efficiency(outputs)
     assert actual.chapter.lead == [
         "aws-type: With 5 labels a class, transfer was worth 2 times the labels.",
-        "aws-type: with 5 labels a class ulmfit-adapted reaches 0.550; from scratch that takes 21.5, 4.30 times as "
-        "many.",
+        "aws-type: with 5 labels a class ulmfit-adapted reaches 0.550; from scratch that takes 10 [7.5, 15], "
+        "2 [1.5, 3] times as many.",
     ]
     assert actual.chapter.tables[0].rows == [
         ["ulmfit-adapted", "5", "0.550", "ulmfit-scratch", "10 [7.5, 15]", "2 [1.5, 3]"],
-        ["ulmfit-adapted", "5", "0.550", "tfidf-words", "more than available", "more than 4"],
+        [
+            "ulmfit-adapted",
+            "5",
+            "0.550",
+            "tfidf-words",
+            "more than 20 [12, more than 20]",
+            "more than 4 [2.4, more than 4]",
+        ],
     ]
     curves, ranges = actual.chapter.figures
     assert "tfidf-words" in curves.svg and "ulmfit-adapted, 5" in ranges.svg
-    assert actual.numbers["aws-type"]["worth"] == evaluation["worth"]
+    assert actual.numbers["aws-type"]["label_efficiency"] == evaluation["label_efficiency"]
 
 
 def test_negative_transfer_and_forgetting(outputs, write_evaluation, evaluation):

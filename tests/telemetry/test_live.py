@@ -158,6 +158,7 @@ def test_a_retraining_and_its_stages_are_runs(project, monkeypatch):
     assert pretrain.data.metrics["perplexity"] == 7.5
     assert pretrain.data.tags["headstart.dvc_output"] == "abc.dir"
     assert pretrain.data.tags["headstart.why"] == "data changed"
+    assert parent.data.tags["headstart.changed"] == "data changed", "each reason of the stages once"
     assert adapt.data.tags["headstart.error"] == "adapt@ulmfit: no space left"
     assert "no space left" in adapt.data.tags["mlflow.note.content"]
     assert "aws-type: promote" in parent.data.tags["mlflow.note.content"]

@@ -80,8 +80,10 @@ class Interval:
     low: float
     high: float
 
-    def is_disjoint(self, other: Interval) -> bool:
-        return self.low > other.high or self.high < other.low
+    @property
+    def clear(self) -> bool:
+        """Whether it excludes 0."""
+        return self.low > 0 or self.high < 0
 
     def as_dict(self) -> dict[str, float]:
         return asdict(self)

@@ -35,6 +35,11 @@ class TaskIO:
     format: Callable[[Fields, Answer, Sequence[str]], dict[str, Any]]
     examples: tuple[Mapping[str, Any], Mapping[str, Any]]
 
+    @property
+    def separator(self) -> str:
+        """What stands between the parts of an input that is shown: a space between the words of a sentence."""
+        return " " if [*self.inputs.values()] == ["texts"] else "\n"
+
 
 #: Example inputs of kinds that read one text, and of kinds that read two.
 TEXT_EXAMPLES = ({"text": "The name of the bucket."}, {"text": "Whether versioning is on."})
