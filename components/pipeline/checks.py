@@ -12,7 +12,6 @@ from components.pipeline.jobs.corpora import checks as checks_of
 from components.settings.detection import exists
 from components.settings.imports import FOLDER
 from components.settings.params import Params
-from components.settings.section import WITH_WORDS
 from components.settings.tasks import OF_ONE_TEXT, SPLITS
 from components.settings.tokenizer import SubwordSettings
 
@@ -190,8 +189,6 @@ def _tasks(params: Params) -> list[str]:
         kind = params.data.tasks[task].kind
         try:
             find_kind(kind, key=f"data.tasks.{task}.kind")
-            if not params.run.families and kind not in WITH_WORDS:
-                problems.append(f"run.families: {task} ({kind}) has no model of words only; add an encoder to pretrain")
             if metric is not None and metric not in (choices := promotion_metrics(kind)):
                 problems.append(
                     f"promote.metric: {metric!r} is not a metric of {task} ({kind}){nearest(metric, choices)}"

@@ -202,8 +202,6 @@ def why_not(evaluation: Mapping[str, Any], system: str, candidates: Sequence[Map
     selection = {each["system"]: each["artifact"]["selection"] for each in evaluation["systems"] if "artifact" in each}
     families = {each["system"]: each["family"] for each in evaluation["systems"]}
     chosen = max(candidates, key=lambda entry: float(entry["dev_score"]), default=None)
-    if families.get(system) == "baseline" and all(families.get(each["system"]) != "baseline" for each in candidates):
-        return "it cannot be served"
     kept = next((each["system"] for each in candidates if families.get(each["system"]) == "baseline"), system)
     if families.get(system) == "baseline" and selection.get(kept, math.inf) < selection.get(system, -math.inf):
         return (
