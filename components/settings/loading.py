@@ -89,8 +89,8 @@ def _resolved(raw: dict[str, Any], path: Path) -> tuple[Params, Completed]:
 
 
 def placed(problems: Sequence[str], path: Path, computed: Mapping[str, str]) -> Sequence[str]:
-    """The problems with the line of their key. One of a key that was `computed` (key -> from what) is left out: it has its
-    cause in a key of the file, which has a problem too."""
+    """The problems with the line of their key. One of a key that was `computed` (key -> from what) is left out, because
+    its cause is a key of the file, which has a problem too."""
     lines = dict(_places(yaml.compose(path.read_text(encoding="utf-8")), ""))
     result = []
     for problem in problems:
