@@ -21,7 +21,7 @@ from components.learners.task_models.heads import RegressionHead
 from components.learners.task_models.inputs import reads_apart
 from components.learners.task_models.model import TaskModel
 from components.models.base import LanguageModel
-from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
+from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, UNK
 
 MODEL: Final = "model.onnx"
 #: Tolerance of the comparison with the model's output.
@@ -36,14 +36,16 @@ class _Encoder(nn.Module):
         self.model = model
 
     def forward(self, tokens: Tensor, inside: Tensor) -> tuple[Tensor, ...]:
-        lengths = _lengths(inside)
+        tokens, lengths = _filled(tokens, inside)
         states = self.model.hidden_states(tokens, lengths)
         return (self.model.summary(states[-1], lengths), *states)
 
 
-def _lengths(inside: Tensor) -> Tensor:
-    # A text without any piece has one of padding.
-    return inside.sum(1).clamp(min=1)
+def _filled(tokens: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens, and lengths of at least 1: a text without any piece has the unknown one, as in `TextClassifier`."""
+    lengths = inside.sum(1)
+    first = torch.where(lengths == 0, torch.full_like(lengths, UNK), tokens[:, 0])
+    return torch.cat([first[:, None], tokens[:, 1:]], 1), lengths.clamp(min=1)
 
 
 def _lstm(
@@ -168,7 +170,7 @@ class _Graph(nn.Module):
         self.model, self.kind = model, kind
 
     def forward(self, tokens: Tensor, inside: Tensor, segments: Tensor | None = None) -> Tensor:
-        lengths = _lengths(inside)
+        tokens, lengths = _filled(tokens, inside)
         hidden = self.model.encoder.hidden_states(tokens, lengths, segments)
         outputs = self.model.head(self.model.features(hidden, lengths)).float()
         if isinstance(self.model.head, RegressionHead):
@@ -232,7 +234,9 @@ def write_tokenizer(path: Path, classifier: TextClassifier) -> None:
     tokenizer = library_tokenizer(classifier.tokenizer)
     tokenizer.post_processor = template(encoder)
     tokenizer.enable_padding(pad_id=0, pad_token=SPECIAL_PIECES[0])
-    tokenizer.enable_truncation(most_pieces(classifier.settings, encoder))
+    # Families may count a special piece that only an empty text has.
+    added = len(encoder.special_tokens([-1])) - 1 - len(encoder.special_tokens([]))
+    tokenizer.enable_truncation(most_pieces(classifier.settings, encoder) + added)
     tokenizer.save(str(path))
 
 
