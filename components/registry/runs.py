@@ -156,18 +156,20 @@ def story(
         return f"there is no current model: {reasons[0]}"
     name = f"{served['system'] or 'a model'} (version {served['version']})"
     named = {system, served["system"]}
+    number = (decision.get("candidate") or {}).get("version")
+    other = f"version {number}" if number and system == served["system"] else system
     if decision.get("first"):
         text = reasons[0]
         named |= {max(candidates, key=lambda entry: float(entry["dev_score"]))["system"]}
     elif verdict == "promote":
         text = f"{name} is the current model: {figures(decision)}"
     elif verdict == "reject":
-        text = f"{name} stays: {system} is rejected, {reasons[0]}"
+        text = f"{name} stays: {other} is rejected, {reasons[0]}"
         text += f" ({figures(decision)})" if decision.get("gain") is not None else ""
     elif verdict == "unchanged" or decision.get("gain") is None:
         text = f"{name} stays: {reasons[0]}"
     else:
-        text = f"{name} stays: {system} is not shown to be better, {figures(decision)}"
+        text = f"{name} stays: {other} is not shown to be better, {figures(decision)}"
     return f"{text}{_better_row(evaluation, served['system'], named, candidates)}"
 
 
