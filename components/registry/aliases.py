@@ -23,6 +23,7 @@ from components.registry.ledger import (
     in_words,
     is_version,
     missing_champion,
+    none_promoted,
     taint_in_words,
 )
 from components.registry.reading import Reading
@@ -234,6 +235,8 @@ def describe_champion(settings: RegistrySettings, task: str, *, at: str = "") ->
     state, present = Ledger(registry).state(model, alias), registry.alias(model, alias)
     moment = parse_time(at) if at else datetime.now(UTC)
     change = state.at(moment)
+    if not at and present is None and state.last is None:
+        raise RegistryError(none_promoted(registry, model, task))
     if change is None and (at or present is None):
         first = f"; the first one is of {_time(state.changes[0])}" if state.changes else ""
         raise RegistryError(f"{model}@{alias}: had no champion at {moment:%Y-%m-%d %H:%M:%S} UTC{first}")

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from components.core.artifacts import SCHEMA, read_manifest
 from components.core.errors import ArtifactError, RegistryError, SchemaError
-from components.core.steps import step
 from components.learners.abstention import abstaining
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
-from components.registry.ledger import Ledger, missing_champion
+from components.registry.ledger import Ledger, missing_champion, none_promoted
 from components.registry.reading import Reading
 from components.registry.version import Version
 from components.settings.registry import RegistrySettings, with_models
@@ -37,14 +36,7 @@ def find_champion(registry: Registry | Reading, task: str) -> Version:
     if version is None:
         if reason := missing_champion(registry, Ledger(registry).state(name, alias)):
             raise RegistryError(reason)
-        where = f"{name}@{alias} at {registry.address}"
-        if versions := registry.versions(name):
-            last = {"task": task, "version": versions[-1].number}
-            raise RegistryError(
-                f"{where}: {len(versions)} version(s), none promoted; registry/decision.json in the run's folder has "
-                f"the reasons. Try the last one: {step('try', **last)}; choose it: {step('promote', **last)}"
-            )
-        raise RegistryError(f"{where}: no version; run the stages register and promote first")
+        raise RegistryError(none_promoted(registry, name, task))
     return version
 
 

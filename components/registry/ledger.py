@@ -27,6 +27,7 @@ from components.core.environment import who
 from components.core.errors import RegistryError
 from components.core.masking import masked_parts
 from components.core.measurements import run_id
+from components.core.steps import step
 from components.registry.reading import LEDGER, Reading
 from components.registry.version import PREFIX, Version
 
@@ -250,6 +251,18 @@ def missing_champion(registry: Registry | Reading, state: State) -> str:
         f"{state.model}@{state.alias}: version {number} was the champion, and the "
         f"{'alias' if exists else 'version'} was deleted in MLflow; choose a champion with `headstart promote "
         "--version V --reason TEXT` or `headstart rollback`, or restore the alias in MLflow"
+    )
+
+
+def none_promoted(registry: Registry | Reading, model: str, task: str) -> str:
+    """What to do with a model of which no version has been promoted."""
+    where = f"{model}@{registry.settings.alias} at {registry.address}"
+    if not (versions := registry.versions(model)):
+        return f"{where}: no version; run the stages register and promote first"
+    last = {"task": task, "version": versions[-1].number}
+    return (
+        f"{where}: {len(versions)} version(s), none promoted; registry/decision.json in the run's folder has the "
+        f"reasons. Try the last one: {step('try', **last)}; choose it: {step('promote', **last)}"
     )
 
 
