@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from components.cli.programs import PROGRAMS
 from components.core import threads
 from components.core.environment import protect
 from components.core.errors import ConfigError, HeadstartError, TransientError, of_machine
@@ -43,8 +44,10 @@ def main(function: Callable[..., Any], *, interrupted: str = "interrupted") -> N
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(run)
+    module = Path(sys.argv[0]).stem
+    verb = next((verb for verb, name in PROGRAMS.items() if name == module), module)
     try:
-        app()
+        app(prog_name=f"headstart {verb}")
     except BudgetError as error:
         # The message was printed when the run was refused or stopped.
         sys.exit(error.exit_code)

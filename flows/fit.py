@@ -1,4 +1,4 @@
-"""From labelled data to a served model: `headstart fit [LABELLED]`, which is `headstart init` if there are no settings,
+"""From labelled data to a model: `headstart fit [LABELLED]`, which is `headstart init` if there are no settings,
 then `retrain`."""
 
 import math
@@ -100,29 +100,33 @@ def served(params: Path) -> list[str]:
 
 
 def to_be_served(task: str, decision: Mapping[str, Any], evaluation: Mapping[str, Any]) -> list[str]:
-    """How to try the best model of a task that none is served of, what would help for this verdict, and how to serve
+    """How to try the best model of a task that has no current one, what would help for this verdict, and how to choose
     it in spite of the rule."""
     number = (decision.get("candidate") or {}).get("version")
     steps = [f"{step('try', task=task, version=number)}    # the best candidate, to try"] * bool(number)
+    needed, count = decision.get("labels_needed"), decision.get("count")
+    rows = (decision.get("test") or {}).get("rows")
+    # Of a gain that is shown to be too small, or of none, more test rows would show the same.
+    if decision.get("verdict") != "reject" and rows and needed and count:
+        steps.append(
+            f"label about {math.ceil((needed - count) * rows / count):,} more test rows: they would show this gain"
+        )
     stored = [each for each in evaluation.get("systems", []) if "artifact" in each]
-    learn = max((each["artifact"]["labels"] for each in stored), default=0)
-    if decision.get("verdict") != "reject":
-        # Not shown: a larger test split decides it.
-        needed, count = decision.get("labels_needed"), decision.get("count")
-        rows = (decision.get("test") or {}).get("rows")
-        more = "label more test rows"
-        if rows and needed and count:
-            tests = math.ceil((needed - count) * rows / count)
-            more = f"label about {tests:,} more test rows, which would show this gain"
-        steps.append(more)
-    steps.append("label more rows to learn from" + (f" than {learn:,}" if learn else ""))
-    if all(each.get("family") == BASELINE for each in stored):
+    encoders = {each["family"]: each.get("budgets", []) for each in stored if each.get("family") != BASELINE}
+    ways = [(family, way) for family, cells in encoders.items() for cell in cells[-1:] for way in cell.get("ways", [])]
+    short = next(((family, way) for family, way in ways if way["share"] < 1), None)
+    if not encoders:
         start = "headstart init FILE --start NAME --overwrite"
         steps.append(f"start from a published encoder: {step('starts')}; then {start}")
-    else:
+    elif short is not None:
         steps.append(
-            "give the training more steps (finetune.*.auto.minutes, finetune.*.epochs), or try another encoder"
+            f"give the training more time: of the steps of {short[1]['way']}, {short[1]['share']:.0%} were within "
+            f"finetune.{short[0]}.auto.minutes of params.yaml (--minutes of init)"
         )
+    else:
+        steps.append(f"try another encoder: {step('starts')}")
+    learn = max((each["artifact"]["labels"] for each in stored), default=0)
+    steps.append("label more rows to learn from" + (f" than {learn:,}" if learn else ""))
     steps.append(f"check the labels: {step('check')}; {step('ui')} shows the errors")
     return steps + [f"or choose it against the rule: {step('promote', task=task, version=number)}"] * bool(number)
 

@@ -83,10 +83,13 @@ def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float =
         if shown:
             # A killed process releases its lock shortly before it ends.
             time.sleep(poll_s)
+        # A run that was not killed has cleared the file; its last processes may still be ending.
+        killed = os.fstat(file.fileno()).st_size > 0
         write_locked(file, what=what, pid=os.getpid(), since=time.strftime("%Y-%m-%d %H:%M:%S"))
         try:
             if left := orphans(root):
-                say(f"ending {len(left)} processes of a run that was killed")
+                if killed:
+                    say(f"ending {len(left)} processes of a run that was killed")
                 end(left)
             release_dvc_locks(root)
             yield

@@ -26,7 +26,8 @@ def lines(*, root: Path, params: Path, decided: bool = True, brief: bool = False
     out = root / settings.run.out
     shown = score if brief else scores
     content = [line for task in settings.run.tasks for line in shown(out, task)]
-    content += [line for line in checks(out) if "warning" in line]
+    # The check before the run has printed them.
+    content += [line for line in checks(out) if "warning" in line and not brief]
     content += drift(out)
     content += decisions(root=root, params=params, decided=decided)
     content += [f"{task}: next: {step}" for task in settings.run.tasks if not brief and (step := next_step(out, task))]

@@ -36,7 +36,6 @@ from components.settings.cluster import ClusterSettings
 from components.settings.completion import IMPORTED, IMPORTED_TRAINING, TRAINED, TRAINED_TRAINING
 from components.settings.finetune import FinetuneSettings
 from components.settings.minutes import FIRST_MINUTES
-from components.settings.section import WITH_WORDS
 from components.settings.systems import System
 from components.settings.tasks import TaskSource
 from headstart.model import Model
@@ -134,18 +133,10 @@ def _check_numbers(*, folds: int, seed: int, minutes: float | None) -> None:
 
 
 def _notes(task: TaskRows, start: str | Path | None) -> list[str]:
-    """What the report says about the use of the data.
-
-    Raises:
-        InputError: the kind of task needs a start.
-    """
+    """What the report says about the use of the data."""
     count = len(task.unlabelled)
     notes = [*task.notes, *([f"{count} rows have no label; their texts are used without one."] if count else [])]
     if start is None:
-        if task.kind not in WITH_WORDS:
-            raise InputError(
-                f"start: a task of kind {task.kind} needs an encoder; name one (`headstart starts` lists some)"
-            )
         notes.append("Words only: no start was named, such as start='all-MiniLM-L6-v2' (`headstart starts`).")
     return notes
 
@@ -227,7 +218,7 @@ class _Work:
         stages = [baseline(BaselineJob(examples=self.examples, output=output, unlabelled=self.free))]
         if start is not None:
             try:
-                if facts.kind in WITH_WORDS and seconds_left() < LEAST_SECONDS:
+                if seconds_left() < LEAST_SECONDS:
                     raise OutOfTimeError
                 stages.append(self._finetune(start, minutes=minutes))
                 notes = [*notes, *self._warnings(start)]

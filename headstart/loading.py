@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from components.core.artifacts import MANIFEST, json_of, read_json, read_manifest
-from components.core.errors import ArtifactError, RegistryError, extras, nearest
+from components.core.errors import ArtifactError, extras, nearest
 from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER, results_of
 from components.settings.systems import System
 from headstart.fitting import CHOSEN, candidates_of
@@ -74,20 +74,10 @@ def _best_of_run(run: Path, task: str | None) -> Path:
 
 
 def _registered(name: str, params: Path) -> Model:
-    from components.registry.champion import fetched, fetched_champion
+    from components.registry.champion import fetched_champion
     from components.settings.loading import load_params
 
     settings = load_params(params).registry
     task, _, number = name.partition("/")
-    if number:
-        from components.registry.tracking import connect
-
-        registry = connect(settings)
-        model = registry.settings.model_name(task)
-        names = {version.number: version for version in registry.versions(model)}
-        if number not in names:
-            raise RegistryError(f"{model}: has no version {number!r}{nearest(number, names)}")
-        with fetched(registry, names[number]) as bundle:
-            return Model(bundle)
-    with fetched_champion(settings, task) as (_, bundle):
+    with fetched_champion(settings, task, number=number) as (_, bundle):
         return Model(bundle)

@@ -92,7 +92,9 @@ def programs() -> Mapping[str, Any]:
         app = typer.Typer(add_completion=False)
         app.command()(importlib.import_module(f"flows.{program_of(verb)}").command)
         result[verb] = typer.main.get_command(app)
-    result["study"] = typer.main.get_command(studies.application())
+    result["study"] = study = typer.main.get_command(studies.application())
+    for name in studies.STUDIES:
+        study.commands[name] = typer.main.get_command(studies.application(name)).commands[name]
     return result
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from components.registry.reading import LEDGER, PROVENANCE, _state_of
 from tests.data.public_inputs import delimited
 
 HEAVY = {"torch", "sklearn", "matplotlib", "mlflow", "prefect", "dvc", "ray", "pandas", "transformers", "fastapi"}
@@ -17,6 +18,12 @@ COMMANDS = {
     "init rows.csv": set(),
     "check --settings": set(),
     "check": set(),
+    "study --help": {"numpy", "pyarrow", "scipy"},
+    "starts": {"pyarrow", "scipy"},
+    "dvc": set(),
+    "champion": {"pyarrow", "scipy"},
+    "champion --history": {"pyarrow", "scipy"},
+    "trace rows": set(),
 }
 SCRIPT = """
 import atexit, json, sys
@@ -32,10 +39,45 @@ def test_a_command_loads_only_what_it_needs(command, tmp_path):
     (tmp_path / "rows.csv").write_text(delimited())
     if command == "check --settings":
         (tmp_path / "params.yaml").write_text((Path(__file__).parents[1] / "params.yaml").read_text())
-    elif command == "check":
+    elif command.split()[0] in ("check", "dvc", "champion", "trace"):
         run("init", "rows.csv", folder=tmp_path)
+    if command.split()[0] in ("champion", "trace"):
+        write_registry(tmp_path)
     needless = run(*command.split(), folder=tmp_path) & (HEAVY | COMMANDS[command])
     assert not needless
+
+
+def write_registry(folder: Path) -> None:
+    """A registry of which a file beside its database knows a champion; the database itself is none of MLflow's."""
+    model = {"name": "headstart-rows", "number": "1", "source": "", "run_id": "", "tags": {"digest": "d"}}
+    change = {"action": "promote", "before": None, "after": "1", "before_digest": "", "after_digest": "d"}
+    entry = {"schema": 2, "event": "change", "model": model["name"], "alias": "champion", "by": "x", "run": ""}
+    entry |= {"time": "2026-01-01T00:00:00+00:00", "facts": {**change, "reasons": [], "vetoes": []}}
+    (folder / "mlflow.db").write_bytes(bytes(100))
+    answers = [
+        (["models"], [model["name"]]),
+        (["versions", model["name"]], [model]),
+        (["alias", model["name"], "champion"], model),
+        (["read_log", LEDGER], [{"1": json.dumps(entry)}, {}]),
+        (["parameters", model], {}),
+        (["document", model, PROVENANCE], None),
+    ]
+    known = {json.dumps(call, sort_keys=True): answer for call, answer in answers}
+    content = {"state": _state_of(folder / "mlflow.db"), "answers": known}
+    (folder / ".headstart").mkdir(exist_ok=True)
+    (folder / ".headstart" / "mlflow.db.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(("module", "further"), [("flows.costs", set()), ("flows.why", set())])
+def test_plan_and_why_load_dvc_only(module, further, tmp_path):
+    (tmp_path / "rows.csv").write_text(delimited())
+    run("init", "rows.csv", folder=tmp_path)
+    script = SCRIPT.replace("from components.cli.main import main", "import runpy").replace(
+        "main()", f"runpy.run_module('{module}', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    assert not loaded & ((HEAVY | further) - {"dvc", "pandas"}), "DVC imports pandas"
 
 
 def run(*arguments: str, folder: Path) -> set[str]:

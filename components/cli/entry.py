@@ -34,8 +34,9 @@ def _hand_over(verb: str, arguments: Sequence[str]) -> None:
 
     from components.cli.programs import FLOWS, program_of
 
-    # Otherwise the command says what is missing.
-    if verb in FLOWS and find_spec("prefect") is not None and find_spec("fcntl") is not None:
+    # `why --document` reads files only. Without a package the command says what is missing.
+    is_flow = verb in FLOWS or (verb == "why" and not any(each.startswith("--document") for each in arguments))
+    if is_flow and find_spec("prefect") is not None and find_spec("fcntl") is not None:
         os.execv(sys.executable, [sys.executable, "-m", f"flows.{program_of(verb)}", *arguments])
 
 

@@ -3,7 +3,7 @@
 #: Subcommand -> help text of the programs of `flows`. Each is a module that is executed in place of this process, so
 #: that this one does not import Prefect.
 FLOWS = {
-    "fit": "Train and serve a model from labelled data: `init` if there is no params.yaml, then `retrain`.",
+    "fit": "Train a model from labelled data: `init` if there is no params.yaml, then `retrain`.",
     "retrain": "Run every stage that is not up to date, from raw data to the promoted classifier.",
     "plan": "Show what a run would do, why, and what it would cost; nothing is run.",
     "sync": "Pull code and data, retrain, push and commit the result.",

@@ -1,12 +1,13 @@
 """Commands that set up a project: settings, checks, built-in data."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from components.cli.common import PARAMS, InitOptions, ParamsFile, flags, registry_of
+from components.cli.common import PARAMS, InitOptions, ParamsFile, flags
 
 app = typer.Typer()
 
@@ -41,12 +42,13 @@ def check(
     if settings:
         _print_settings(params, as_json=as_json)
         return
-    from components.pipeline.checks import check_new_data, check_params
+    from components.pipeline.checks import check_file
+    from components.settings.registry import find_repository
 
-    loaded = registry_of(params)
-    check_params(loaded)
-    print(f"{params}: ok")
-    for line in check_new_data(loaded, accept=accept):
+    if (root := find_repository(params.parent)) and root != Path.cwd():
+        params = params.absolute()
+        os.chdir(root)
+    for line in check_file(params, accept=accept):
         print(line)
 
 

@@ -10,9 +10,10 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from components.core.masking import masked
 
@@ -26,6 +27,16 @@ class HeadstartError(Exception):
 
     #: Exit code of a command that ends with this error.
     exit_code = 2
+    #: One message per problem, if there are several.
+    problems: Sequence[str] = ()
+
+    @classmethod
+    def listing(cls, problems: Sequence[str], *, what: str = "problem(s)", where: str = "") -> Self:
+        """One error of several problems; `where`: the file that they are in."""
+        place = f"{where}: " if where else ""
+        error = cls(f"{place}{len(problems)} {what}\n" + "\n".join(f"  {problem}" for problem in problems))
+        error.problems = problems
+        return error
 
     def __str__(self) -> str:
         """The message without passwords and tokens, wherever it is shown or written."""

@@ -31,7 +31,7 @@ def write_tokenizer(
     """
     backend = library_tokenizer(tokenizer)
     backend.add_special_tokens([AddedToken(piece, special=True, normalized=False) for piece in SPECIAL_PIECES])
-    backend.post_processor = _template(model)
+    backend.post_processor = template(model)
     backend.save(str(directory / "tokenizer.json"))
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -67,7 +67,7 @@ def library_tokenizer(tokenizer: Tokenizer) -> Backend:
     raise ConfigError(f"a tokenizer of kind {tokenizer.kind!r} has no counterpart in tokenizer.json")
 
 
-def _template(model: LanguageModel) -> processors.TemplateProcessing:
+def template(model: LanguageModel) -> processors.TemplateProcessing:
     """`model.special_tokens` as a template for one text, and for a pair of texts with segments."""
     around = model.special_tokens([-1])
     at = around.index(-1)

@@ -17,7 +17,6 @@ from components.core.artifacts import is_complete
 from components.core.errors import HeadstartError
 from components.data.tasks.data import Fields
 from components.settings.params import Params
-from components.settings.registry import SQLITE
 
 #: Number of features of the champion that are kept; more are projected at random, which keeps distances
 #: (Johnson and Lindenstrauss 1984).
@@ -70,9 +69,6 @@ def champion_of(params: Params, task: str) -> Any | None:
     """The champion of a task; None if there is none, or if it cannot be loaded."""
     from components.registry.champion import load_champion
 
-    address = params.registry.address
-    if address.startswith(SQLITE) and not Path(address.removeprefix(SQLITE)).is_file():
-        return None  # MLflow would make the file
     try:
         return load_champion(params.registry, task)
     except HeadstartError:

@@ -240,14 +240,17 @@ def named_columns(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def columns_of_data(path: Path, *, kind: str, source: TaskSource) -> dict[str, str]:
-    """The inputs that a table names as the labelled data do, and not by their own name: input -> column. The errors of
-    a table that cannot be read are left to its prediction."""
+    """The inputs that a table names as the labelled data do, and not by their own name: input -> column. A single input
+    may also be the column `text`, as of a txt file. The errors of a table that cannot be read are left to its
+    prediction."""
     try:
         names = open_rows(path, rejected=_ignore).names
     except DataError:
         return {}
-    local = {name: getattr(source, name, None) for name in find_kind(kind).io.inputs if name not in names}
-    return {name: column for name, column in local.items() if column in names}
+    inputs = find_kind(kind).io.inputs
+    local = {name: getattr(source, name, None) for name in inputs if name not in names}
+    result = {name: column for name, column in local.items() if column in names}
+    return result or (dict.fromkeys(local, "text") if len(inputs) == 1 and "text" in names else {})
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Checks before a run: of the settings that need models, kinds of task and files, and of the data."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from components.core.artifacts import digest_files
@@ -11,8 +11,8 @@ from components.pipeline.jobs import CORPORA, PAIRS_KIND, PARALLEL, WHOLE
 from components.pipeline.jobs.corpora import checks as checks_of
 from components.settings.detection import exists
 from components.settings.imports import FOLDER
+from components.settings.loading import placed, resolve, valid_tasks
 from components.settings.params import Params
-from components.settings.section import WITH_WORDS
 from components.settings.tasks import OF_ONE_TEXT, SPLITS
 from components.settings.tokenizer import SubwordSettings
 
@@ -28,7 +28,49 @@ def check_params(params: Params) -> None:
     subjects = (*of_encoders, _vocabularies, _joint_training, _tasks, _files)
     problems = [problem for find in subjects for problem in find(params)]
     if problems:
-        raise ConfigError(f"{len(problems)} problem(s)\n" + "\n".join(f"  {problem}" for problem in problems))
+        raise ConfigError.listing(problems)
+
+
+def check_file(path: Path, *, accept: str = "") -> Iterator[str]:
+    """Check a settings file and its data; yields one line per finding. With problems of the settings, the data of the
+    tasks whose own keys have none are checked too.
+
+    Raises:
+        ConfigError: lists every problem of the settings and of the data.
+    """
+    problems: list[str] = []
+
+    def collected(error: HeadstartError, computed: Mapping[str, str]) -> None:
+        several = error.problems or [str(error)]
+        problems.extend(placed(several, path, computed) if isinstance(error, ConfigError) else several)
+
+    computed: Mapping[str, str] = {}
+    try:
+        loaded, completed = resolve(path)
+        computed = completed.reasons
+    except ConfigError as error:
+        if not error.problems:
+            raise
+        problems.extend(error.problems)
+        if (valid := valid_tasks(path)) is None:
+            raise
+        loaded = valid
+    try:
+        check_params(loaded)
+    except ConfigError as error:
+        collected(error, computed)
+    if not problems:
+        yield f"{path}: ok"
+        yield from check_new_data(loaded, accept=accept)
+        return
+    missing = {task for task in loaded.run.tasks if any(f"data.tasks.{task}." in problem for problem in problems)}
+    if tasks := {name: source for name, source in loaded.data.tasks.items() if name not in missing}:
+        job = data_checks.ChecksJob(**checks_of(loaded)[WHOLE])
+        try:
+            data_checks.check_data(job.model_copy(update={"tasks": tasks, "corpora": {}}))
+        except HeadstartError as error:
+            collected(error, computed)
+    raise ConfigError.listing(problems, where=str(path))
 
 
 def _models(params: Params) -> list[str]:
@@ -190,8 +232,6 @@ def _tasks(params: Params) -> list[str]:
         kind = params.data.tasks[task].kind
         try:
             find_kind(kind, key=f"data.tasks.{task}.kind")
-            if not params.run.families and kind not in WITH_WORDS:
-                problems.append(f"run.families: {task} ({kind}) has no model of words only; add an encoder to pretrain")
             if metric is not None and metric not in (choices := promotion_metrics(kind)):
                 problems.append(
                     f"promote.metric: {metric!r} is not a metric of {task} ({kind}){nearest(metric, choices)}"

@@ -47,6 +47,7 @@ TASK_KINDS = (
     f"{PACKAGE}.data.tasks.kinds:KINDS",
     f"{PACKAGE}.learners.task_models.kinds:TASKS",
     f"{PACKAGE}.learners.baselines:BASELINES",
+    f"{PACKAGE}.learners.words.classifier:MODELS",
 )
 #: Module that imports published models; used only if `pretrain.<name>.source` is set.
 IMPORTING = f"{PACKAGE}.interchange.importing"

@@ -29,6 +29,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from components.core.environment import who
 from components.core.masking import masked
 from components.core.measurements import Point, Points
+from components.registry.reading import Reading
 from components.settings.params import TelemetrySettings
 from components.settings.registry import RegistrySettings
 
@@ -307,6 +308,8 @@ class Live:
             reasons = dict.fromkeys(reason for stage in self.stages.values() for reason in stage.reasons)
             tags = {"reason": end["reason"], "changed": "; ".join(reasons)[:CHANGED]}
             close(self._connection, self._run, end["status"], end["time"], tags, note)
+            with suppress(Exception):  # commands ask MLflow then
+                Reading(self._settings, self._root, registry=self._connection).renew()
             self._closed = True
 
     def _send_stage(self, stage: Stage) -> None:

@@ -3,8 +3,11 @@
 Each change is recorded in the ledger, applied, and marked as done. The commands take no lock; a retraining that is
 running sees the change."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from datetime import UTC, datetime, time, timedelta
+from typing import TYPE_CHECKING
 
 from components.core.errors import ConfigError, RegistryError
 from components.registry.ledger import (
@@ -20,10 +23,15 @@ from components.registry.ledger import (
     in_words,
     is_version,
     missing_champion,
+    none_promoted,
     taint_in_words,
 )
-from components.registry.tracking import Registry, Version, connect
+from components.registry.reading import Reading
+from components.registry.version import Version
 from components.settings.registry import RegistrySettings, with_models
+
+if TYPE_CHECKING:
+    from components.registry.tracking import Registry
 
 #: Upper limit of the time between the record of a change and its writer's last request to set the alias.
 LATE = timedelta(minutes=10)
@@ -151,6 +159,7 @@ def move(
     for version in registry.versions(model) if vetoes else ():
         if version.digest in vetoes:
             registry.set_tag(version, ROLLED_BACK, change.time.isoformat(timespec="seconds"))
+    Reading(registry.settings, registry=registry).renew()
     return recorded
 
 
@@ -159,6 +168,8 @@ def rollback(settings: RegistrySettings, task: str, *, to: str = "", reason: str
     they are not promoted automatically any more, even if they are registered again. `to`: version number; by default
     the previous champion that exists and is not vetoed. Raises RegistryError: there is no champion, no previous one, or
     `to` was not a champion, was deleted or is tainted."""
+    from components.registry.tracking import connect
+
     registry = connect(with_models(settings))
     ledger, model, alias = Ledger(registry), settings.model_name(task), settings.alias
     state, _, _ = observe(registry, ledger, model=model, alias=alias, missing_ok=True)
@@ -195,6 +206,8 @@ def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, 
     is better. `force`: whether a version that has learned from removed documents is accepted."""
     if not reason.strip():
         raise ConfigError("--reason: is empty; say why this version becomes the champion")
+    from components.registry.tracking import connect
+
     registry = connect(with_models(settings))
     model, alias = settings.model_name(task), settings.alias
     chosen = registry.find_number(model, version)
@@ -217,11 +230,13 @@ def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, 
 def describe_champion(settings: RegistrySettings, task: str, *, at: str = "") -> list[str]:
     """Which version is or was the champion, since when, by whom and why; lines for the user. `at`: date or time in ISO
     8601, UTC unless it has an offset; a date stands for its end. By default now."""
-    registry = connect(with_models(settings))
+    registry = Reading(with_models(settings))
     model, alias = settings.model_name(task), settings.alias
     state, present = Ledger(registry).state(model, alias), registry.alias(model, alias)
     moment = parse_time(at) if at else datetime.now(UTC)
     change = state.at(moment)
+    if not at and present is None and state.last is None:
+        raise RegistryError(none_promoted(registry, model, task))
     if change is None and (at or present is None):
         first = f"; the first one is of {_time(state.changes[0])}" if state.changes else ""
         raise RegistryError(f"{model}@{alias}: had no champion at {moment:%Y-%m-%d %H:%M:%S} UTC{first}")
@@ -238,7 +253,7 @@ def describe_champion(settings: RegistrySettings, task: str, *, at: str = "") ->
     return lines
 
 
-def _described(registry: Registry, state: State, change: Entry) -> list[str]:
+def _described(registry: Reading, state: State, change: Entry) -> list[str]:
     index = state.changes.index(change)
     until = f" until {_time(state.changes[index + 1])}" if index + 1 < len(state.changes) else ""
     deleted = "" if registry.find_number(state.model, change["after"]) else " (deleted since)"
@@ -252,7 +267,7 @@ def _described(registry: Registry, state: State, change: Entry) -> list[str]:
 
 def history(settings: RegistrySettings, task: str = "") -> list[str]:
     """The ledger in words, oldest first: of a task, or of all models in the registry; empty without entries."""
-    entries = Ledger(connect(with_models(settings))).entries(settings.model_name(task) if task else None)
+    entries = Ledger(Reading(with_models(settings))).entries(settings.model_name(task) if task else None)
     return [f"{_time(entry)}  {in_words(entry)}" for entry in entries]
 
 

@@ -1,99 +1,45 @@
-"""The champion of a task: download, verification and loading; from a local database without MLflow, whose import takes
-longer than a prediction."""
+"""The champion of a task: download, verification and loading."""
 
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
 
 from components.core.artifacts import SCHEMA, json_of, read_manifest
 from components.core.errors import ArtifactError, RegistryError, SchemaError
-from components.core.steps import step
 from components.learners.abstention import abstaining
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
-from components.registry.version import PREFIX, Version
-from components.settings.registry import SQLITE, RegistrySettings, located, with_models
+from components.registry.ledger import Ledger, missing_champion, none_promoted
+from components.registry.reading import Reading
+from components.registry.version import Version
+from components.settings.registry import RegistrySettings, with_models
 
 if TYPE_CHECKING:
     from components.registry.tracking import Registry
 
-#: Revisions of MLflow's schema whose tables are read here.
-REVISIONS: Final = frozenset({"dc11669786a5"})
-QUERY: Final = """
-SELECT version, source, run_id, storage_location
-FROM model_versions NATURAL JOIN (SELECT workspace, name, version FROM registered_model_aliases WHERE alias = ?)
-WHERE workspace = 'default' AND name = ? AND current_stage <> 'Deleted_Internal'
-"""
-NUMBERED: Final = """
-SELECT version, source, run_id, storage_location FROM model_versions
-WHERE version = ? AND workspace = 'default' AND name = ? AND current_stage <> 'Deleted_Internal'
-"""
-TAGS: Final = "SELECT key, value FROM model_version_tags WHERE workspace = 'default' AND name = ? AND version = ?"
 
-
-def local_champion(settings: RegistrySettings, task: str, number: str = "") -> tuple[Version, Path] | None:
-    """The version that the alias of a task points to, or the one with a number, and its bundle; None if MLflow has to
-    be asked."""
-    address = located(settings.address)
-    file = Path(address.removeprefix(SQLITE))
-    if not address.startswith(SQLITE) or not file.is_file():
-        return None
-    name = settings.model_name(task)
-    asked = (NUMBERED, (number, name)) if number else (QUERY, (settings.alias, name))
-    try:
-        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
-            if {revision for (revision,) in database.execute("SELECT version_num FROM alembic_version")} - REVISIONS:
-                return None
-            if (row := database.execute(*asked).fetchone()) is None:
-                return None
-            number, source, run, location = row
-            tags = {
-                key.removeprefix(PREFIX): value
-                for key, value in database.execute(TAGS, (name, number))
-                if key.startswith(PREFIX)
-            }
-    except sqlite3.Error:
-        return None
-    parts = urlsplit(location or "")
-    bundles = [*Path(unquote(parts.path)).glob("data/*/")]
-    if parts.scheme not in ("", "file") or len(bundles) != 1:
-        return None
-    return Version(name, str(number), source, run or "", tags), bundles[0]
-
-
-def find_champion(registry: Registry, task: str) -> Version:
+def find_champion(registry: Registry | Reading, task: str) -> Version:
     """The version that the alias of a task points to: `champion`, or `best` unless `registry.production` is set.
 
     Raises:
         RegistryError: no version has been promoted, or the champion was deleted.
     """
-    from components.registry.ledger import Ledger, missing_champion
-
     name, alias = registry.settings.model_name(task), registry.settings.alias
     version = registry.alias(name, alias)
     if version is None:
         if reason := missing_champion(registry, Ledger(registry).state(name, alias)):
             raise RegistryError(reason)
-        where = f"{name}@{alias} at {registry.address}"
-        if versions := registry.versions(name):
-            last = {"task": task, "version": versions[-1].number}
-            raise RegistryError(
-                f"{where}: {len(versions)} version(s), none promoted; registry/decision.json in the run's folder has "
-                f"the reasons. Try the last one: {step('try', **last)}; choose it: {step('promote', **last)}"
-            )
-        raise RegistryError(f"{where}: no version; run the stages register and promote first")
+        raise RegistryError(none_promoted(registry, name, task))
     return version
 
 
-def _numbered(registry: Registry, task: str, number: str) -> Version:
+def _numbered(registry: Registry | Reading, task: str, number: str) -> Version:
     """A version of a task; raises RegistryError, with the numbers that exist, if there is no such version."""
     name = registry.settings.model_name(task)
     if (version := registry.find_number(name, number)) is None:
@@ -107,33 +53,20 @@ def fetched_champion(
     settings: RegistrySettings, task: str, *, number: str = "", directory: Path | None = None
 ) -> Iterator[tuple[Version, Path]]:
     """The champion of a task, or its version with a number, and its bundle, as `find_champion` and `fetched`; MLflow is
-    imported only if the registry is not a local database."""
-    if (local := local_champion(settings, task, number)) is None:
-        from components.registry.tracking import connect
-
-        registry = connect(with_models(settings))
-        version = _numbered(registry, task, number) if number else find_champion(registry, task)
-        with fetched(registry, version, directory=directory) as bundle:
-            yield version, bundle
-        return
-    version, stored = local
-    with _verified(version, lambda place: Path(shutil.copytree(stored, place / "bundle")), directory) as bundle:
+    asked only for what `Reading` does not know."""
+    registry = Reading(with_models(settings))
+    version = _numbered(registry, task, number) if number else find_champion(registry, task)
+    with fetched(registry, version, directory=directory) as bundle:
         yield version, bundle
 
 
 @contextmanager
-def fetched(registry: Registry, version: Version, *, directory: Path | None = None) -> Iterator[Path]:
+def fetched(registry: Registry | Reading, version: Version, *, directory: Path | None = None) -> Iterator[Path]:
     """Download the bundle of a classifier, verify it against the registered digest, and delete it on exit; `directory`:
     where to, by default a temporary one."""
-    with _verified(version, lambda place: registry.download(version, place / "model"), directory) as bundle:
-        yield bundle
-
-
-@contextmanager
-def _verified(version: Version, fetch: Callable[[Path], Path], directory: Path | None) -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="headstart-")) if directory is None else directory
     try:
-        bundle = fetch(directory)
+        bundle = registry.download(version, directory / "model")
         _check(bundle, version)
         yield bundle
     finally:

@@ -28,7 +28,7 @@ from components.registry.runs import read_leakage, results_of
 from components.registry.tracking import Registry, Version
 from components.registry.uses import sketch_of, use_of
 from components.settings.registry import PromotionRule
-from components.settings.section import BASELINES, MOST_FREQUENT, WITH_WORDS
+from components.settings.section import BASELINES, MOST_FREQUENT
 
 #: In place of the name of a system: the baseline with the highest score on test. Choosing it on test favours the
 #: baselines.
@@ -129,7 +129,7 @@ def judge(
         )
         for label, version in versions.items()
     }
-    if not settled and facts.kind in WITH_WORDS:
+    if not settled:
         usual = rival_of(
             contest.finetuned, facts=facts, split=split, scoring=rows.scoring, metric=rows.scoring.main, system=system,
             rival=MOST_FREQUENT,

@@ -14,21 +14,26 @@ alias.
 | taint     | certificate, documents (number), tainted (labels of versions), contents (their digests), reason          |
 """
 
+from __future__ import annotations
+
 import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from components.core.environment import who
 from components.core.errors import RegistryError
 from components.core.masking import masked_parts
 from components.core.measurements import run_id
-from components.registry.tracking import PREFIX, Log, Registry, Version
+from components.core.steps import step
+from components.registry.reading import LEDGER, Reading
+from components.registry.version import PREFIX, Version
 
-#: Name of the log. Early versions had a registered model of this name, whose versions were the entries.
-LEDGER = "headstart.ledger"
+if TYPE_CHECKING:
+    from components.registry.tracking import Registry
+
 #: Version of the entries' format.
 SCHEMA = 2
 #: Marks of a change: applied by its own writer, by another process, or not at all.
@@ -161,14 +166,15 @@ def replay(entries: Sequence[Entry], *, model: str, alias: str) -> State:
 
 
 class Ledger:
-    """The ledger at one tracking address."""
+    """The ledger at one tracking address; of a `Reading`, it is read only."""
 
-    def __init__(self, registry: Registry) -> None:
-        self.registry, self._log = registry, Log(registry, LEDGER)
+    def __init__(self, registry: Registry | Reading) -> None:
+        self.registry: Any = registry
 
     def entries(self, model: str | None = None) -> list[Entry]:
         """The entries that concern a model, oldest first; without a model, every entry."""
-        texts, marks = self._log.read()
+        texts, marks = self.registry.read_log(LEDGER)
+        # Early versions had a registered model of this name, whose versions were the entries.
         if not texts and self.registry.versions(LEDGER):
             raise RegistryError(
                 f"the registered model {LEDGER} has the ledger of an early version, which is not read any more; delete "
@@ -203,8 +209,8 @@ class Ledger:
                     f"{model}@{alias}: was moved from version {before} to {now} meanwhile; run this again"
                 )
             position = entries[-1].position + 1 if entries else 1
-            if self._log.append(position, text, identifier=identifier):
-                stored = self._log.read()[0].get(position)
+            if self.registry.log(LEDGER).append(position, text, identifier=identifier):
+                stored = self.registry.read_log(LEDGER)[0].get(position)
                 if stored != text:
                     raise RegistryError(
                         f"{LEDGER}, {position}: was stored as another text, so nothing was changed; check the database "
@@ -214,7 +220,7 @@ class Ledger:
 
     def mark(self, change: Entry, value: str) -> None:
         """Mark a change as OWN, RECOVERED or ABANDONED."""
-        self._log.mark(_mark(change.position), value)
+        self.registry.log(LEDGER).mark(_mark(change.position), value)
 
 
 def _mark(position: int) -> str:
@@ -234,7 +240,7 @@ def is_version(version: Version, number: str, digest: str) -> bool:
     return version.number == number and (not digest or version.digest == digest)
 
 
-def missing_champion(registry: Registry, state: State) -> str:
+def missing_champion(registry: Registry | Reading, state: State) -> str:
     """Why an alias does not exist: the champion was deleted (a message), or nothing was promoted yet (empty)."""
     if state.last is None:
         return ""
@@ -245,6 +251,18 @@ def missing_champion(registry: Registry, state: State) -> str:
         f"{state.model}@{state.alias}: version {number} was the champion, and the "
         f"{'alias' if exists else 'version'} was deleted in MLflow; choose a champion with `headstart promote "
         "--version V --reason TEXT` or `headstart rollback`, or restore the alias in MLflow"
+    )
+
+
+def none_promoted(registry: Registry | Reading, model: str, task: str) -> str:
+    """What to do with a model of which no version has been promoted."""
+    where = f"{model}@{registry.settings.alias} at {registry.address}"
+    if not (versions := registry.versions(model)):
+        return f"{where}: no version; run the stages register and promote first"
+    last = {"task": task, "version": versions[-1].number}
+    return (
+        f"{where}: {len(versions)} version(s), none promoted; registry/decision.json in the run's folder has the "
+        f"reasons. Try the last one: {step('try', **last)}; choose it: {step('promote', **last)}"
     )
 
 

@@ -18,10 +18,8 @@ from components.core.artifacts import digest_text, json_of, read_manifest
 from components.core.data_version import UNKNOWN, DataVersion, data_versions, lock_stages
 from components.core.errors import ArtifactError
 from components.core.processors import cores, processor_name
-from components.registry.tracking import Version
+from components.registry.version import Version
 
-#: Name of the document (`Registry.document`).
-PROVENANCE: Final = "provenance"
 SCHEMA: Final = 1
 #: Folders of corpora of raw documents, and of the labelled data of tasks.
 CORPUS, EXAMPLES = "corpus", "examples"

@@ -155,20 +155,20 @@ def story(
         return f"there is no current model: {reasons[0]}"
     name = f"{served['system'] or 'a model'} (version {served['version']})"
     named = {system, served["system"]}
-    if system == served["system"] and (candidate := decision.get("candidate")):
-        system = f"version {candidate['version']}"
+    number = (decision.get("candidate") or {}).get("version")
+    other = f"version {number}" if number and system == served["system"] else system
     if decision.get("first"):
         text = reasons[0]
         named |= {max(candidates, key=lambda entry: float(entry["dev_score"]))["system"]}
     elif verdict == "promote":
         text = f"{name} is the current model: {figures(decision)}"
     elif verdict == "reject":
-        text = f"{name} stays: {system} is rejected, {reasons[0]}"
+        text = f"{name} stays: {other} is rejected, {reasons[0]}"
         text += f" ({figures(decision)})" if decision.get("gain") is not None else ""
     elif verdict == "unchanged" or decision.get("gain") is None:
         text = f"{name} stays: {reasons[0]}"
     else:
-        text = f"{name} stays: {system} is not shown to be better, {figures(decision)}"
+        text = f"{name} stays: {other} is not shown to be better, {figures(decision)}"
     return f"{text}{_better_row(evaluation, served['system'], named, candidates)}"
 
 
@@ -203,8 +203,6 @@ def why_not(evaluation: Mapping[str, Any], system: str, candidates: Sequence[Map
     selection = {each["system"]: each["artifact"]["selection"] for each in evaluation["systems"] if "artifact" in each}
     families = {each["system"]: each["family"] for each in evaluation["systems"]}
     chosen = max(candidates, key=lambda entry: float(entry["dev_score"]), default=None)
-    if families.get(system) == "baseline" and all(families.get(each["system"]) != "baseline" for each in candidates):
-        return "it cannot be served"
     kept = next((each["system"] for each in candidates if families.get(each["system"]) == "baseline"), system)
     if families.get(system) == "baseline" and selection.get(kept, math.inf) < selection.get(system, -math.inf):
         return (

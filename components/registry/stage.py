@@ -34,7 +34,8 @@ from components.registry.candidates import (
     write_bundle,
 )
 from components.registry.drift.measurements import REFERENCE, record_reference
-from components.registry.lineage import PROVENANCE, Lineage, provenance, read_lineage
+from components.registry.lineage import Lineage, provenance, read_lineage
+from components.registry.reading import PROVENANCE
 from components.registry.runs import artifact_of, read_dev_score, read_leakage
 from components.registry.tracking import Record, Version, connect
 

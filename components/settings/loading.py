@@ -2,7 +2,8 @@
 name; and the source of each value."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from components.core.artifacts import flatten
-from components.core.errors import ConfigError, nearest
+from components.core.errors import ConfigError, HeadstartError, nearest
 from components.core.masking import masked_values
 from components.settings.checks import default_record
 from components.settings.completion import Completed, complete
@@ -50,7 +51,24 @@ def resolve(path: Path) -> tuple[Params, Completed]:
         ConfigError: the file is missing or not YAML, or has unknown or missing keys, invalid values or undefined names;
             the message lists all problems.
     """
-    completed = complete(localised(read_file(path))[0], file=path)
+    return _resolved(read_file(path), path)
+
+
+def valid_tasks(path: Path) -> Params | None:
+    """The tasks of a settings file with problems whose own keys have none, in words models only, so that their data can
+    be checked too; None if there is none."""
+    data = read_file(path).get("data")
+    tasks = data.get("tasks") if isinstance(data, dict) else None
+    valid: dict[str, Any] = {}
+    for name, task in tasks.items() if isinstance(tasks, dict) else ():
+        with suppress(HeadstartError):
+            _resolved({"data": {"tasks": {name: task}}, "pretrain": {}}, path)
+            valid[name] = task
+    return _resolved({"data": {"tasks": valid}, "pretrain": {}}, path)[0] if valid else None
+
+
+def _resolved(raw: dict[str, Any], path: Path) -> tuple[Params, Completed]:
+    completed = complete(localised(raw)[0], file=path)
     raw = completed.raw
     # Hosts that share one params.yaml may have different clusters and folders.
     for name, (section, key) in VARIABLES.items():
@@ -66,23 +84,22 @@ def resolve(path: Path) -> tuple[Params, Completed]:
     except ValidationError as error:
         problems = _describe_all(error, raw) + problems
     if problems:
-        problems = _placed(problems, Path(path), completed)
-        raise ConfigError(f"{path}: {len(problems)} problem(s)\n" + "\n".join(f"  {line}" for line in problems))
+        raise ConfigError.listing(placed(problems, Path(path), completed.reasons), where=str(path))
     return params, completed
 
 
-def _placed(problems: list[str], path: Path, completed: Completed) -> list[str]:
-    """The problems with the line of their key. One of a key that was computed is left out: it has its cause in a key of
-    the file, which has a problem too."""
+def placed(problems: Sequence[str], path: Path, computed: Mapping[str, str]) -> Sequence[str]:
+    """The problems with the line of their key. One of a key that was `computed` (key -> from what) is left out, because
+    its cause is a key of the file, which has a problem too."""
     lines = dict(_places(yaml.compose(path.read_text(encoding="utf-8")), ""))
-    placed = []
+    result = []
     for problem in problems:
         key = problem.partition(":")[0].partition(" ")[0]
-        if key in lines or _nearest(completed.reasons, key) is None:
+        if key in lines or _nearest(computed, key) is None:
             line = _nearest(lines, key)
-            placed.append(problem + (f" (line {line})" if line else ""))
+            result.append(problem + (f" (line {line})" if line else ""))
     # All of them, if no key of the file is to blame.
-    return placed or problems
+    return result or problems
 
 
 def _places(node: Any, key: str) -> Iterator[tuple[str, int]]:

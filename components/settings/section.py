@@ -58,8 +58,6 @@ WORDS_SYSTEMS = (
     "ridge-words-pairs",
     "ridge-words-characters",
 )
-#: Kinds of task for which a model of words can be registered and served.
-WITH_WORDS = frozenset(("classification", "multilabel", "regression", "pair"))
 #: Hidden states that a head reads.
 LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"]
 #: Kind of a tokenizer.

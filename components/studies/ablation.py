@@ -21,7 +21,7 @@ from components.reporting import figures
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.finetune import FinetuneSettings
 from components.settings.section import Start
-from components.studies.frame import Budget, EncoderName, Outputs, Study, Task, bounds
+from components.studies.frame import Budget, EncoderName, Outputs, Task, bounds
 from components.studies.frozen import Labelled
 
 WHOLE: Final = "all techniques"
@@ -163,6 +163,3 @@ def _chapter(name: str, scores: Mapping[str, np.ndarray], how: str) -> Chapter:
         svg = figures.ranges(ranges, x_label="change of the score", reference=0.0)
         chapter.figures.append(Drawing(svg, f"{name}: change of the score without a technique."))
     return chapter
-
-
-STUDY = Study("ablation", "What is each technique of fine-tuning worth?", run)

@@ -11,7 +11,7 @@ from components.evaluation.benefits import rounded
 from components.reporting import figures
 from components.reporting.evaluations import training_curves
 from components.reporting.findings import Chapter, Drawing, Findings, Table
-from components.studies.frame import EveryTask, Outputs, Study, bounds, label_curves
+from components.studies.frame import EveryTask, Outputs, bounds, label_curves
 
 #: Axis of a curve -> its name in text.
 AXES = {"training": "epochs", "labels": "labels"}
@@ -69,11 +69,6 @@ def _held(task: str, system: str, axes: dict[str, Any]) -> str:
         return f"{task}: {system} has none of the three benefits over scratch, against {AXES[axis]}."
     rest = f"; no higher {' and '.join(missing)}" if missing else ""
     return f"{task}: over scratch, {system} has a higher {', '.join(held)} against {AXES[axis]}{rest}."
-
-
-BENEFITS = Study(
-    "benefits", "Does transfer give a higher start, a higher slope and a higher asymptote?", benefits_of_transfer
-)
 
 
 #: Measures of a language model, in order of preference.
@@ -148,9 +143,6 @@ def _forgetting(outputs: Outputs) -> dict[str, dict[str, Any]]:
     return forgetting
 
 
-NEGATIVE_TRANSFER = Study("negative-transfer", "Which classes and slices does transfer hurt?", negative_transfer)
-
-
 def label_efficiency(outputs: Outputs, *, task: EveryTask = "") -> Findings:
     """The number of labels with which scratch and the best baseline reach the score of each transferred system."""
     chapter = Chapter("Label efficiency")
@@ -213,8 +205,3 @@ def _bounds(entry: Mapping[str, Any]) -> list[str]:
 def _range(ratio: Mapping[str, Any]) -> tuple[float, float, float | None]:
     """Mean, low and high for a figure; a mean beyond the curve of scratch is clipped to its end."""
     return ratio["most"] if ratio["mean"] is None else ratio["mean"], ratio["low"], ratio["high"]
-
-
-LABEL_EFFICIENCY = Study(
-    "label-efficiency", "How many labels does transfer save, and how many do other systems need?", label_efficiency
-)

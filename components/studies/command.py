@@ -14,33 +14,49 @@ from rich.table import Table
 from components.core.artifacts import MANIFEST
 from components.core.errors import ConfigError, HeadstartError, nearest
 from components.core.tables import LazyTable
-from components.pipeline.running import run_stage
-from components.reporting import findings
-from components.reporting.findings import Chapter
+from components.reporting.findings import Chapter, Findings
 from components.settings.loading import load_params
-from components.studies.frame import Outputs, Study
 
-#: Name -> "module:attribute". A study is an entry `Study(...)` at the end of a file, and a line of this table.
-STUDIES: LazyTable[Study] = LazyTable(
+#: Name -> "module:function" of (outputs, *, options) -> findings; the options become flags of the command.
+STUDIES: LazyTable[Callable[..., Findings]] = LazyTable(
     {
-        "ablation": "components.studies.ablation:STUDY",
-        "benefits": "components.studies.benefits:BENEFITS",
-        "contextuality": "components.studies.contextuality:STUDY",
-        "effective-context": "components.studies.effective_context:STUDY",
-        "label-efficiency": "components.studies.benefits:LABEL_EFFICIENCY",
-        "layers": "components.studies.layers:STUDY",
-        "negative-transfer": "components.studies.benefits:NEGATIVE_TRANSFER",
-        "neighbours": "components.studies.neighbours:STUDY",
-        "ngrams": "components.studies.ngrams:STUDY",
-        "prompts": "components.studies.prompt_study:STUDY",
-        "systems": "components.studies.systems:STUDY",
-        "transferability": "components.studies.transferability:STUDY",
-        "vocabulary": "components.studies.vocabulary:STUDY",
-        "which-source": "components.studies.which_source:STUDY",
-        "word-order": "components.studies.word_order:STUDY",
-        "zero-shot": "components.studies.zero_shot:STUDY",
+        "ablation": "components.studies.ablation:run",
+        "benefits": "components.studies.benefits:benefits_of_transfer",
+        "contextuality": "components.studies.contextuality:run",
+        "effective-context": "components.studies.effective_context:run",
+        "label-efficiency": "components.studies.benefits:label_efficiency",
+        "layers": "components.studies.layers:run",
+        "negative-transfer": "components.studies.benefits:negative_transfer",
+        "neighbours": "components.studies.neighbours:run",
+        "ngrams": "components.studies.ngrams:run",
+        "prompts": "components.studies.prompt_study:run",
+        "systems": "components.studies.systems:run",
+        "transferability": "components.studies.transferability:run",
+        "vocabulary": "components.studies.vocabulary:run",
+        "which-source": "components.studies.which_source:run",
+        "word-order": "components.studies.word_order:run",
+        "zero-shot": "components.studies.zero_shot:run",
     }
 )
+#: Name -> what the study answers.
+QUESTIONS = {
+    "ablation": "What is each technique of fine-tuning worth?",
+    "benefits": "Does transfer give a higher start, a higher slope and a higher asymptote?",
+    "contextuality": "How much does a word's vector depend on its context, in each layer?",
+    "effective-context": "How much context does a language model use, and what does it cost?",
+    "label-efficiency": "How many labels does transfer save, and how many do other systems need?",
+    "layers": "Which layer gives the best features?",
+    "negative-transfer": "Which classes and slices does transfer hurt?",
+    "neighbours": "Which words are nearest to a word?",
+    "ngrams": "Is the language model better than n-grams of the same text?",
+    "prompts": "Which tasks does a language model answer by continuing a prompt?",
+    "systems": "Which system is best, at which size and number of labels?",
+    "transferability": "At which layer do features stop being general, and how far are layers co-adapted?",
+    "vocabulary": "How well do the vocabularies fit the text, per script?",
+    "which-source": "Which encoder or source task suits the task best, judged before fine-tuning?",
+    "word-order": "Does the encoder know the order of words, and in which layer?",
+    "zero-shot": "How well does a language model answer without labels?",
+}
 #: Minimum width of tables; a log has no fixed width.
 WIDTH = 160
 
@@ -49,30 +65,35 @@ def study(arguments: Sequence[str]) -> None:
     """Run the study that `arguments` name, with its options."""
     if arguments and not arguments[0].startswith("-") and arguments[0] not in STUDIES:
         raise ConfigError(f"unknown study {arguments[0]!r}{nearest(arguments[0], STUDIES)}")
-    application()(args=list(arguments), prog_name="headstart study")
+    application(arguments[0] if arguments else "")(args=list(arguments), prog_name="headstart study")
 
 
-def application() -> typer.Typer:
-    """The program with one command a study."""
+def application(name: str = "") -> typer.Typer:
+    """The program with one command a study; only the study `name` is imported."""
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         help="Studies of a finished run. Each prints tables, draws figures and adds a chapter to the report.",
     )
-    for entry in STUDIES.values():
-        app.command(entry.name, help=entry.question)(_command(entry))
+    for each, question in QUESTIONS.items():
+        app.command(each, help=question)(_command(each) if each == name else lambda: None)
     return app
 
 
-def _command(entry: Study) -> Callable[..., None]:
-    """A function with the signature of the study, and `--params` in place of the outputs."""
+def _command(name: str) -> Callable[..., None]:
+    """A function with the signature of a study, and `--params` in place of the outputs."""
+    run = STUDIES[name]
 
     def command(*, params: Path, **options: Any) -> None:
+        from components.pipeline.running import run_stage
+        from components.reporting import findings
+        from components.studies.frame import Outputs
+
         settings = load_params(params)
         outputs = Outputs(settings)
-        result = entry.run(outputs, **options)
-        directory = findings.write(outputs.out, entry.name, result, options=options, inputs=outputs.read)
+        result = run(outputs, **options)
+        directory = findings.write(outputs.out, name, result, options=options, inputs=outputs.read)
         _print(result.chapter)
         print(f"numbers and figures: {directory}")
         if not (outputs.out / "report" / MANIFEST).is_file():
@@ -83,8 +104,8 @@ def _command(entry: Study) -> Callable[..., None]:
         except HeadstartError as error:
             print(f"report: not updated ({error})")
 
-    hints = get_type_hints(entry.run, include_extras=True)
-    flags = list(inspect.signature(entry.run).parameters.values())[1:]
+    hints = get_type_hints(run, include_extras=True)
+    flags = list(inspect.signature(run).parameters.values())[1:]
     file = Annotated[Path, typer.Option("--params", help="Settings file.")]
     parameters = [
         *(flag.replace(annotation=hints[flag.name]) for flag in flags),

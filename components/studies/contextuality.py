@@ -25,7 +25,7 @@ from components.models.encoder import Encoder
 from components.reporting import figures
 from components.reporting.figures import Line
 from components.reporting.findings import Chapter, Drawing, Findings, Table
-from components.studies.frame import Corpus, EncoderName, Outputs, Study
+from components.studies.frame import Corpus, EncoderName, Outputs
 from components.studies.occurrences import Sentence, add_senses, evenly, of_letters, sample, search, states, two_senses
 
 #: Minimum number of sentences with a word (5 in Ethayarajh 2019), and maximum number of them that are used.
@@ -191,6 +191,3 @@ def _ambiguous(words: Mapping[str, Floats]) -> str:
                 best = (word, silhouette)
     # In a small sample no word may be frequent enough.
     return best[0] or max(words, key=lambda word: len(words[word]))
-
-
-STUDY = Study("contextuality", "How much does a word's vector depend on its context, in each layer?", run)

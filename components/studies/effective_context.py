@@ -32,7 +32,7 @@ from components.models.transformer_xl import TransformerXL
 from components.reporting import figures
 from components.reporting.figures import Line
 from components.reporting.findings import Chapter, Drawing, Findings, Table
-from components.studies.frame import EncoderName, Outputs, Study
+from components.studies.frame import EncoderName, Outputs
 from components.tokenization.store import TokenStore
 
 #: Gain below which a longer context does not count (Dai et al. 2019, appendix C).
@@ -233,6 +233,3 @@ def _add_costs(chapter: Chapter, costs: dict[str, dict[str, float]]) -> None:
     if ratios := {name: of["times"] for name, of in costs.items() if "times" in of}:
         svg = figures.bars(ratios, x_label="ratio of the costs without and with a carried state", form="{:,.1f}")
         chapter.figures.append(Drawing(svg, "Cost of a prediction that recomputes its context."))
-
-
-STUDY = Study("effective-context", "How much context does a language model use, and what does it cost?", run)

@@ -1,6 +1,6 @@
 """What all studies share: their interface, their options, access to the outputs of a run, intervals and curves."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +14,6 @@ from components.models import family as family_named
 from components.models.encoder import Encoder, load_encoder
 from components.reporting import evaluations
 from components.reporting.figures import Line
-from components.reporting.findings import Findings
 from components.settings.finetune import FinetuneSettings
 from components.settings.params import Block, Params
 from components.settings.systems import System
@@ -27,16 +26,6 @@ Corpus = Annotated[Literal["domain", "general"], typer.Option(help="Corpus of th
 Budget = Annotated[int, typer.Option(help="Labels per class; 0: the largest budget up to 50.", min=0)]
 #: Start -> the stage that makes its encoder.
 STAGE_OF = {"scratch": "scratch", "vectors": "scratch", "pretrained": "pretrain", "adapted": "adapt"}
-
-
-@dataclass(frozen=True)
-class Study:
-    """One entry of the STUDIES table. `run`: (outputs, *, options) -> findings; the options become flags of the
-    command."""
-
-    name: str
-    question: str
-    run: Callable[..., Findings]
 
 
 @dataclass

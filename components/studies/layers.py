@@ -17,7 +17,7 @@ from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import format_budget
 from components.reporting import figures
 from components.reporting.findings import Chapter, Drawing, Findings, Table
-from components.studies.frame import Budget, EncoderName, Outputs, Study, Task, band, bounds
+from components.studies.frame import Budget, EncoderName, Outputs, Task, band, bounds
 from components.studies.frozen import (
     PENALTIES,
     Floats,
@@ -136,6 +136,3 @@ def _chapter(task: str, scores: dict[str, dict[str, list[float]]], how: str, *, 
     svg = figures.lines(lines, x_label="", y_label="score on dev", ticks=True, names=ticks)
     chapter.figures.append(Drawing(svg, f"{task}: features of a frozen encoder; bands are the intervals."))
     return chapter
-
-
-STUDY = Study("layers", "Which layer gives the best features?", run)

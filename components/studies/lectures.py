@@ -361,7 +361,7 @@ def measured(
     """
     began, run = time.perf_counter(), claim.command(params)
     if run not in done:
-        done[run] = STUDIES[claim.study].run(outputs, **claim.options_on(params))
+        done[run] = STUDIES[claim.study](outputs, **claim.options_on(params))
     chapter, agrees = done[run].chapter, None
     # Where the run lacks what the claim is about, the reader decides.
     with suppress(KeyError, IndexError, ValueError, TypeError):

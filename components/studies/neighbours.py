@@ -20,7 +20,7 @@ from components.reporting import figures
 from components.reporting.figures import Cloud
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.serving.generation import nearest_words
-from components.studies.frame import EncoderName, Outputs, Study
+from components.studies.frame import EncoderName, Outputs
 from components.studies.occurrences import of_letters, planar
 from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY, UNK
@@ -163,6 +163,3 @@ def _map(
         for (group, names), part_N2 in zip(drawn.items(), parts, strict=True)
         if len(names)
     }
-
-
-STUDY = Study("neighbours", "Which words are nearest to a word?", run)

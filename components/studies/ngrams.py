@@ -34,7 +34,7 @@ from components.models import family as family_named
 from components.models.encoder import build_model
 from components.reporting.findings import Chapter, Findings, Table
 from components.settings.training import LanguageModelTraining, PretrainSettings
-from components.studies.frame import Outputs, Study
+from components.studies.frame import Outputs
 from components.tokenization.special import END, MASK, PAD, START, UNK
 from components.tokenization.store import TokenStore
 from components.training.pretraining.perplexity import heldout_sampler, measured_steps, perplexity_of
@@ -268,6 +268,3 @@ class _Positions:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
-
-
-STUDY = Study("ngrams", "Is the language model better than n-grams of the same text?", run)

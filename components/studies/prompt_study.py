@@ -32,7 +32,7 @@ from components.models.base import LanguageModel
 from components.models.encoder import Encoder
 from components.reporting.findings import Chapter, Findings, Table
 from components.serving.generation import Sampling, generate
-from components.studies.frame import EncoderName, Outputs, Study, bounds
+from components.studies.frame import EncoderName, Outputs, bounds
 from components.studies.prompt_tasks import FROM_FILE, TASKS, Item, PromptTask, Source
 from components.studies.zero_shot import NEUTRAL, answer_scores, unknown_words
 from components.tokenization import Tokenizer
@@ -287,6 +287,3 @@ def _chapter(numbers: Mapping[str, Any], samples: Sequence[Sequence[str]], notes
         rows.append([*row, *([f"{of['guessing']:.3f}", f"{of['perplexity']:.4g}"] if chosen else ["", ""])])
     shown = Table(["encoder", "task", "end of the question", "generated", "answer"], samples, "Samples")
     return Chapter("Prompts", lead, [EXPLANATION, *notes], [Table(COLUMNS, rows), shown])
-
-
-STUDY = Study("prompts", "Which tasks does a language model answer by continuing a prompt?", run)

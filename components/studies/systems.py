@@ -15,7 +15,7 @@ from components.reporting.figures import Line
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.section import MOST_FREQUENT
 from components.settings.systems import System
-from components.studies.frame import STAGE_OF, EveryTask, Outputs, Study, band, bounds
+from components.studies.frame import STAGE_OF, EveryTask, Outputs, band, bounds
 
 
 def run(
@@ -111,6 +111,3 @@ def _by_size(
         svg = figures.lines(lines, y_label=score, **options)
         drawings.append(Drawing(svg, f"{task}: score against the size of the encoder, {budget} {unit}."))
     return drawings
-
-
-STUDY = Study("systems", "Which system is best, at which size and number of labels?", run)

@@ -42,7 +42,7 @@ from components.reporting import figures
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
-from components.studies.frame import Outputs, Study, band, bounds
+from components.studies.frame import Outputs, band, bounds
 from components.training.checkpoint import CheckpointStore
 from components.training.loop import TrainingState, train
 from components.training.optim import decayed
@@ -246,8 +246,3 @@ def _chapter(name: str, scores: Mapping[str, Sequence[Sequence[float]]], *, how:
     svg = figures.lines(lines, x_label="n, copied layer groups", y_label="score on dev", ticks=True)
     drawing = Drawing(svg, f"{name}; dashed: copied layers are frozen; bands are the intervals.")
     return Chapter("How transferable are the layers?", lead, [text], [Table(["n", *SERIES], rows, name)], [drawing])
-
-
-STUDY = Study(
-    "transferability", "At which layer do features stop being general, and how far are layers co-adapted?", run
-)

@@ -5,7 +5,7 @@ from components.core.artifacts import MANIFEST, read_json
 from components.core.errors import ArtifactError
 from components.reporting import figures
 from components.reporting.findings import Chapter, Drawing, Findings, Table
-from components.studies.frame import Outputs, Study
+from components.studies.frame import Outputs
 
 #: Scripts with a smaller fraction of the words are in the JSON only.
 SHARE = 0.001
@@ -60,6 +60,3 @@ def run(outputs: Outputs) -> Findings:
     svg = figures.bars(heights, x_label="pieces per word", form="{:.2f}")
     drawing = Drawing(svg, "Pieces per word, by script.")
     return Findings(Chapter("Vocabularies", [lead], [text], tables, [drawing]), reports)
-
-
-STUDY = Study("vocabulary", "How well do the vocabularies fit the text, per script?", run)

@@ -32,7 +32,7 @@ from components.reporting.figures import Cloud
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.finetune import FinetuneSettings
 from components.settings.systems import System
-from components.studies.frame import STAGE_OF, Budget, Outputs, Study, Task
+from components.studies.frame import STAGE_OF, Budget, Outputs, Task
 from components.studies.frozen import Labelled, layer_vectors, numbers_of
 from components.studies.occurrences import evenly
 
@@ -200,6 +200,3 @@ def _chapter(
     svg = figures.scatter(clouds, x_label="LogME (nats per row)", y_label=f"fine-tuned: {score}")
     chapter.figures.append(Drawing(svg, f"{task}: LogME before and the metric after fine-tuning."))
     return chapter
-
-
-STUDY = Study("which-source", "Which encoder or source task suits the task best, judged before fine-tuning?", run)

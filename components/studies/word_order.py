@@ -18,7 +18,7 @@ from components.learners.task_models.pooling import mask
 from components.models.encoder import Encoder
 from components.reporting import figures
 from components.reporting.findings import Chapter, Drawing, Findings, Table
-from components.studies.frame import Corpus, EncoderName, Outputs, Study, band, bounds
+from components.studies.frame import Corpus, EncoderName, Outputs, band, bounds
 from components.studies.frozen import PENALTIES, normalised, regressed
 from components.studies.occurrences import BATCH, Sentence, sample
 
@@ -122,6 +122,3 @@ def means(encoder: Encoder, read: Sequence[Words]) -> list[Tensor]:
         parts.append([(layer.sum(1) / lengths_B[:, None]).float() for layer in layers])
     back = torch.tensor(order).argsort()
     return [torch.cat(of)[back].clone() for of in zip(*parts, strict=True)]
-
-
-STUDY = Study("word-order", "Does the encoder know the order of words, and in which layer?", run)

@@ -37,7 +37,7 @@ from components.models.encoder import Encoder
 from components.reporting.findings import Chapter, Findings, Table
 from components.serving.generation import GAP, require_output_layer
 from components.serving.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
-from components.studies.frame import EncoderName, Outputs, Study, Task, bounds
+from components.studies.frame import EncoderName, Outputs, Task, bounds
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
 from components.tokenization.words import encode_words
@@ -318,6 +318,3 @@ def _chapter(numbers: Mapping[str, Any], notes: Sequence[str]) -> Chapter:
     rows = [[name, *(bounds(of[score]) for score in SCORES)] for name, of in scores.items()]
     table = Table(["encoder", *SCORES], rows, f"{task}: accuracy on {split}")
     return Chapter(f"Zero-shot: {task}", [lead], [text, *notes], [table])
-
-
-STUDY = Study("zero-shot", "How well does a language model answer without labels?", run)

@@ -42,7 +42,7 @@ def test_the_best_candidate_by_hand():
 
 
 def test_the_threshold_is_selected_on_dev():
-    baseline = SlidingWindow([])
+    baseline = SlidingWindow.of([])
     fields = [("Who built a bridge in 1932?", CONTEXT), ("Why is the moon green?", CONTEXT), ("", "")]
 
     def score(actual):
@@ -134,7 +134,7 @@ def test_words_of_the_question_are_no_candidate():
 
 
 def test_common_words_come_from_the_contexts_too():
-    many = SlidingWindow([f"der Fluss {number} und der Berg" for number in range(100)])
+    many = SlidingWindow.of([f"der Fluss {number} und der Berg" for number in range(100)])
     assert {"der", "und", "berg"} <= many.common and "7" not in many.common
-    few = SlidingWindow(["der Fluss und der Berg"])
+    few = SlidingWindow.of(["der Fluss und der Berg"])
     assert "der" not in few.common and "the" in few.common

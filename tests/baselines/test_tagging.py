@@ -2,9 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 
+from components.core.errors import ArtifactError
+from components.data.scoring.spans import legal_transitions
 from components.data.tasks.data import Split
-from components.learners.baselines.tagging import FeatureTagger, _features, _Likelihood, most_frequent_tags
+from components.learners.baselines.tagging import FeatureTagger, _features, _Likelihood, _matrix, most_frequent_tags
+from components.learners.words.classifier import read_model, write_model
+from components.models.layers.crf import Legal, LinearChainCRF
 
 LABELS = ["B-X", "I-X", "O"]
 
@@ -46,10 +51,10 @@ def test_features_of_a_word_and_its_neighbours():
 
 
 def test_the_gradient_is_that_of_finite_differences():
-    tagger = FeatureTagger(LABELS)
-    actual = [_features(words) for words in TRAIN.fields]
-    tagger._number = {name: index for index, name in enumerate(sorted({n for s in actual for w in s for n in w})[:12])}
-    problem = _Likelihood(tagger.crf, tagger._matrix(actual), [target.astype(np.int64) for target in TRAIN.targets])
+    described = [_features(words) for words in TRAIN.fields]
+    names = sorted({name for sentence in described for word in sentence for name in word})[:12]
+    matrix = _matrix(described, {name: index for index, name in enumerate(names)})
+    problem = _Likelihood(matrix, [target.astype(np.int64) for target in TRAIN.targets], len(LABELS))
     point = np.random.default_rng(0).normal(size=problem.size) / 3
     value, gradient = problem.value_and_gradient(point, 0.7)
     for place in (0, 7, problem.size - 1, problem.size - 5, problem.size - 12):
@@ -67,9 +72,7 @@ def test_it_learns_and_stays_legal():
         right = [answer.tolist() == target.tolist() for answer, target in zip(answers, TRAIN.targets, strict=True)]
         return sum(right) / len(right)
 
-    actual = dict(FeatureTagger(LABELS).fit(TRAIN))
-    assert list(actual) == [3.0, 1.0, 0.3, 0.1]
-    tagger = actual[0.1]
+    *_, tagger = FeatureTagger.fit(TRAIN, LABELS)
     assert score(tagger) == 1.0
     answers = tagger.answers([("the", "Emil", "Berg", "sings"), ("Fritz",)])
     assert answers[0].tolist() == [2, 0, 1, 2]
@@ -79,3 +82,49 @@ def test_it_learns_and_stays_legal():
         for tag in answer.tolist():
             assert tag != 1 or before != 2
             before = tag
+
+
+def test_the_likelihood_and_the_best_tags_are_those_of_the_layer():
+    rng, tags = np.random.default_rng(1), len(LABELS)
+    legal = Legal(*map(torch.from_numpy, legal_transitions(LABELS)))
+    layer = LinearChainCRF(tags, legal=legal).double()
+    fields = [tuple(f"w{word}" for word in rng.integers(0, 9, size)) for size in (3, 1, 7, 2)]
+    split = Split(
+        fields, [rng.integers(0, tags, len(words)).astype(float) for words in fields], [None] * 4, list("abcd")
+    )
+    described = [_features(words) for words in fields]
+    names = sorted({name for sentence in described for word in sentence for name in word})
+    matrix = _matrix(described, numbers := {name: index for index, name in enumerate(names)})
+    problem = _Likelihood(matrix, [target.astype(np.int64) for target in split.targets], tags)
+    point = rng.normal(size=problem.size)
+    tagger = FeatureTagger(LABELS, numbers, *problem.parts(point))
+    with torch.no_grad():
+        for part, values in (
+            (layer.transition, tagger.transition),
+            (layer.start, tagger.start),
+            (layer.end, tagger.end),
+        ):
+            part.copy_(torch.from_numpy(values))
+    expected, emissions = 0.0, torch.from_numpy(matrix @ tagger.weights).split([len(words) for words in fields])
+    for given, target, answer in zip(emissions, split.targets, tagger.answers(fields), strict=True):
+        length, gold = torch.tensor([len(target)]), torch.from_numpy(target).long()[None]
+        expected -= layer.log_likelihood(given[None], gold, length).sum().item()
+        assert layer.decode(given[None], length)[0].tolist() == answer.tolist()
+    assert problem.value_and_gradient(point, 0.0)[0] == pytest.approx(expected)
+
+
+def test_an_empty_sentence_has_no_tags():
+    *_, tagger = FeatureTagger.fit(TRAIN, LABELS)
+    assert [answer.tolist() for answer in tagger.answers([(), ("Fritz",), ()])][0::2] == [[], []]
+    assert tagger.answers([]) == []
+
+
+def test_a_stored_tagger_answers_alike(tmp_path):
+    *_, tagger = FeatureTagger.fit(TRAIN, LABELS)
+    write_model(tagger, tmp_path)
+    again = read_model(tmp_path, kind="tagging", labels=LABELS)
+    fields = [("the", "Emil", "Berg", "sings"), ("Fritz",)]
+    expected = [answer.tolist() for answer in tagger.answers(fields)]
+    assert [answer.tolist() for answer in again.answers(fields)] == expected
+    with pytest.raises(ArtifactError, match="do not fit"):
+        read_model(tmp_path, kind="tagging", labels=[*LABELS, "B-Y"])

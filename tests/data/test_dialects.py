@@ -139,3 +139,18 @@ def test_doubled_quotes_in_a_field_of_two_lines_are_evidence_for_quotes():
     lines[19], lines[39] = '19,"a ""quoted"" text\nof two lines, with a comma"', "39,text 39,too many"
     dialect = detect_dialect("\n".join(["id,text", *lines]))
     assert (dialect.delimiter, dialect.quote, dialect.header) == (",", '"', True)
+
+
+def test_one_column_with_delimiters_in_quotes():
+    lines = [
+        "text",
+        "A great touch.",
+        '"Pears, almonds and bacon are a winner!"',
+        '"As for ""mains,"" nothing."',
+        "Bad.",
+    ]
+    actual = detect_dialect("\n".join(lines * 9) + "\n")
+    assert (actual.delimiter, actual.quote) == (",", '"')
+    # Quotation marks of a text that begins with one are no quotes.
+    loose = detect_dialect('text,label\n"Nice" he said,good\nfine,good\nbad,bad\n')
+    assert loose.delimiter == ","

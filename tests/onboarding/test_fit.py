@@ -87,17 +87,27 @@ def test_without_a_served_model_fit_says_what_to_do_and_not_how_to_predict():
     first, *steps, last = fit.to_be_served("reviews", decision, evaluation)
     assert first.startswith("headstart predict FILE predictions.csv --task reviews --version 4 ")
     assert steps == [
-        "label about 400 more test rows, which would show this gain",
-        "label more rows to learn from than 90",
+        "label about 400 more test rows: they would show this gain",
         "start from a published encoder: headstart starts; then headstart init FILE --start NAME --overwrite",
+        "label more rows to learn from than 90",
         "check the labels: headstart check; headstart ui shows the errors",
     ]
     assert last == 'or choose it against the rule: headstart promote --task reviews --version 4 --reason "WHY"'
-    assert fit.to_be_served("reviews", {}, {})[:2] == ["label more test rows", "label more rows to learn from"]
-    # More test rows do not change a verdict that is certain.
-    evaluation["systems"][0]["family"] = "mini"
-    certain = fit.to_be_served("reviews", decision | {"verdict": "reject"}, evaluation)
-    assert not any("test rows" in each for each in certain) and "finetune.*.auto.minutes" in certain[2]
+
+
+def test_what_would_help_depends_on_the_verdict():
+    decision = {"test": {"rows": 200}, "labels_needed": None, "count": 20, "candidate": {"version": "4"}}
+    ways = [{"way": "features", "share": 1.0}, {"way": "contrastive", "share": 0.4}]
+    encoder = {"family": "mini", "artifact": {"labels": 90}, "budgets": [{"budget": 20}, {"budget": -1, "ways": ways}]}
+    for verdict in (decision, decision | {"labels_needed": 60, "verdict": "reject"}):
+        _, *steps = fit.to_be_served("reviews", verdict, {"systems": [encoder]})
+        # More test rows would show the same.
+        assert not any("test rows" in each for each in steps)
+        assert steps[0].startswith(
+            "give the training more time: of the steps of contrastive, 40% were within finetune.mini."
+        )
+    _, *steps = fit.to_be_served("reviews", decision, {"systems": [encoder | {"budgets": []}]})
+    assert steps[0] == "try another encoder: headstart starts"
 
 
 def test_the_flags_of_fit_are_those_of_init(tmp_path, monkeypatch, capsys):

@@ -201,10 +201,9 @@ def test_kinds_with_words(kind):
 
 
 @pytest.mark.parametrize("kind", ["tagging", "similarity"])
-def test_kinds_that_need_a_start(kind, make_encoder, in_process):
+def test_kinds_without_a_start_and_with_one(kind, make_encoder, in_process):
     data = pd.DataFrame([ROWS[kind](row) for row in rows(3)])
-    with pytest.raises(InputError, match=f"kind {kind} needs an encoder"):
-        fit(data, verbose=False)
+    assert "Words only: no start was named" in str(fit(data, folds=2, verbose=False).report)
     model = fit(data, start=make_encoder("bert"), minutes=1, folds=2, verbose=False)
     assert model.kind == kind
     result = model.predict(data)

@@ -28,9 +28,14 @@ def matches(lines: list[str], *patterns: str) -> None:
 
 def test_champion_answers_who_was_and_why(registry):
     settings = registry.settings
-    with pytest.raises(RegistryError, match=rf"^{M}@{A}: had no champion at {TIME}$"):
+    with pytest.raises(RegistryError, match=rf"^{M}@{A} at .*: no version; run the stages register and promote first$"):
         describe_champion(settings, "letters")
-    promote(registry, add(registry, "a"))
+    first_version = add(registry, "a")
+    with pytest.raises(
+        RegistryError, match=r"1 version\(s\), none promoted; .* --task letters --version 1; choose it:"
+    ):
+        describe_champion(settings, "letters")
+    promote(registry, first_version)
     first = datetime.now(UTC)
     promote(registry, add(registry, "b"))
 

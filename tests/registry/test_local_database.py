@@ -1,10 +1,8 @@
 """A local registry: the champion is read without MLflow, a new database is the one that MLflow's migrations make."""
 
 import re
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
@@ -14,8 +12,10 @@ import yaml
 from components.core.errors import RegistryError
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.prediction import predict_rows
-from components.registry.champion import fetched_champion, find_champion, load_champion, local_champion
+from components.registry.champion import fetched_champion, find_champion, load_champion
+from components.registry.ledger import Ledger
 from components.registry.promote import promote
+from components.registry.reading import Reading
 from components.registry.stage import register
 from components.registry.tracking import connect
 from components.registry.tracking.new_database import DUMP, create_database, dump_database
@@ -36,43 +36,55 @@ def promoted(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     return pipeline
 
 
-def test_the_champion_is_the_one_of_mlflow(promoted):
+def database_of(promoted: Pipeline) -> Path:
+    return Path(promoted.settings.tracking.removeprefix("sqlite:///"))
+
+
+def without_mlflow(monkeypatch: pytest.MonkeyPatch, settings: RegistrySettings) -> Reading:
+    """A reading that may not ask the registry."""
+    reading = Reading(settings)
+    monkeypatch.setattr(Reading, "registry", property(lambda _: pytest.fail("MLflow was asked")))
+    return reading
+
+
+def test_the_champion_is_the_one_of_mlflow(promoted, monkeypatch):
     settings = promoted.settings
     registry = connect(settings)
-    expected = find_champion(registry, "letters")
-    local = local_champion(settings, "letters")
-    assert local is not None and local[0] == expected
+    expected, ledger = find_champion(registry, "letters"), Ledger(registry).entries()
+    reading = without_mlflow(monkeypatch, settings)
+    assert find_champion(reading, "letters") == expected and Ledger(reading).entries() == ledger
+    assert reading.find_number(expected.name, expected.number) == registry.find_number(expected.name, expected.number)
     with fetched_champion(settings, "letters") as (version, bundle):
         assert version == expected and (bundle / "manifest.json").is_file()
-    assert not bundle.exists() and local[1].is_dir(), "a copy was removed, not the stored model"
-
-    assert local_champion(settings, "others") is None
-    database = settings.tracking.removeprefix("sqlite:///")
-    with closing(sqlite3.connect(database)) as changed, changed:
-        changed.execute("UPDATE alembic_version SET version_num = 'later'")
-    assert local_champion(settings, "letters") is None, "another version of MLflow has migrated the database"
+    assert not bundle.exists()
+    with fetched_champion(settings, "letters"):
+        pass  # a copy was removed, not the stored model
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "DELETE FROM registered_model_aliases",
-        "UPDATE model_versions SET current_stage = 'Deleted_Internal'",
-        "UPDATE model_versions SET storage_location = 's3://bucket/model'",
-        "UPDATE model_versions SET storage_location = NULL",
-        "DROP TABLE model_versions",
-    ],
-)
-def test_mlflow_is_asked_about_everything_else(promoted, change):
-    with closing(sqlite3.connect(promoted.settings.tracking.removeprefix("sqlite:///"))) as database, database:
-        database.execute(change)
-    assert local_champion(promoted.settings, "letters") is None
+def test_what_a_person_changes_in_mlflow_is_seen(promoted):
+    settings = promoted.settings
+    registry = connect(settings)
+    first = find_champion(registry, "letters")
+    registry.client.delete_registered_model_alias(first.name, settings.alias)
+    assert Reading(settings).alias(first.name, settings.alias) is None
+    with pytest.raises(RegistryError, match="the alias was deleted in MLflow"):
+        load_champion(settings, "letters")
+    registry.set_alias(first.name, settings.alias, first)
+    assert Reading(settings).alias(first.name, settings.alias) == first
 
 
-def test_a_registry_that_is_no_local_database(tmp_path, promoted):
-    for address in ("http://127.0.0.1:9", f"sqlite:///{tmp_path}/none.db"):
-        assert local_champion(promoted.settings.model_copy(update={"tracking": address}), "letters") is None
-    assert not (tmp_path / "none.db").exists()
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"state": 1}'])
+def test_mlflow_is_asked_if_the_file_is_damaged_or_of_another_state(promoted, content):
+    settings = promoted.settings
+    expected = find_champion(connect(settings), "letters")
+    (database_of(promoted).parent / ".headstart" / "mlflow.db.json").write_text(content)
+    assert find_champion(Reading(settings), "letters") == expected
+
+
+def test_a_folder_that_cannot_be_written_has_no_file(promoted, monkeypatch):
+    monkeypatch.setattr("components.registry.reading.write_atomic", lambda *_: (_ for _ in ()).throw(OSError()))
+    Path(database_of(promoted).parent / ".headstart" / "mlflow.db.json").unlink()
+    assert find_champion(Reading(promoted.settings), "letters").number
 
 
 def test_prediction_imports_neither_mlflow_nor_torch_nor_scikit_learn(promoted):
@@ -128,7 +140,7 @@ def test_the_champion_and_a_version(pipeline, tmp_path):
     pd.testing.assert_frame_equal(load(pipeline.out).predict(TEXTS), actual, check_exact=True)
     version = load("letters/1", params=tmp_path / "params.yaml")
     pd.testing.assert_frame_equal(version.predict(TEXTS), actual, check_exact=True)
-    with pytest.raises(RegistryError, match="has no version '7'"):
+    with pytest.raises(RegistryError, match="has no version 7"):
         load("letters/7", params=tmp_path / "params.yaml")
     with pytest.raises(RegistryError, match="no version"):
         load("others", params=tmp_path / "params.yaml")
@@ -154,12 +166,11 @@ def test_commands_that_read_make_no_database(tmp_path, monkeypatch):
 def test_a_version_is_fetched_by_its_number(promoted):
     """Also while nothing is promoted."""
     settings = promoted.settings
-    champion = local_champion(settings, "letters")
-    assert champion is not None
-    with closing(sqlite3.connect(settings.tracking.removeprefix("sqlite:///"))) as database, database:
-        database.execute("DELETE FROM registered_model_aliases")
-    assert local_champion(settings, "letters") is None
-    assert local_champion(settings, "letters", champion[0].number) == champion
+    registry = connect(settings)
+    champion = find_champion(registry, "letters")
+    registry.client.delete_registered_model_alias(champion.name, settings.alias)
+    with fetched_champion(settings, "letters", number=champion.number) as (version, _):
+        assert version == champion
     with (
         pytest.raises(RegistryError, match="has no version 99; versions: "),
         fetched_champion(settings, "letters", number="99"),

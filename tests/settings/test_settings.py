@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from components.core.errors import ConfigError
+from components.pipeline.checks import check_file
 from components.settings.loading import load_params
 from components.settings.section import WORDS_SYSTEMS
 
@@ -230,3 +231,34 @@ def test_problems_have_the_line_of_their_key_and_a_computed_key_has_none(tmp_pat
         "pretrain.ulmfit.training.token: unknown key; did you mean 'tokens'? (line 10)",
         "finetune.ulmfit.max_lenght: unknown key; did you mean 'max_length'? (line 12)",
     ]
+
+
+def test_check_lists_the_problems_of_settings_and_data_at_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text("text,label\n" + "".join(f"row {n},{'ab'[n % 2]}\n" for n in range(40)))
+    Path("params.yaml").write_text(
+        "data:\n  tasks:\n"
+        "    one: {path: ., train: rows.csv, test: null, kind: classification, text: text, label: lable}\n"
+        "    two: {path: ., train: rows.csv, test: null, kind: clasification, text: text, label: label}\n"
+        "    three: {path: nowhere, kind: classification, text: text, label: label}\n"
+        "    four: {path: ., train: rows.csv, test: null, kind: regression, text: text, score: label}\n"
+        "    five: {path: ., txt: text}\n"
+        "promote: {confidence: 2}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        list(check_file(Path("params.yaml")))
+    first, *problems = str(caught.value).splitlines()
+    assert first == "params.yaml: 6 problem(s)"
+    for problem, expected in zip(
+        problems,
+        [
+            r"data\.tasks\.five\.txt: unknown key; did you mean 'text'\? \(line 7\)",
+            r"promote\.confidence: must be less than 1 \(found 2\) \(line 8\)",
+            r"data\.tasks\.two\.kind: unknown task kind 'clasification'.*\(line 4\)",
+            r"data\.tasks\.three\.path: nowhere does not exist.*\(line 5\)",
+            r"rows\.csv, line 1: no column 'lable'; did you mean 'label'",
+            r"rows\.csv, line 2: the score \('label'\) is 'a', not a number",
+        ],
+        strict=True,
+    ):
+        assert re.search(expected, problem), problem

@@ -11,8 +11,8 @@ from components.cli import main as cli
 from components.core.errors import ArtifactError, ConfigError
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.studies import command
-from components.studies.command import STUDIES
-from components.studies.frame import Outputs, Study
+from components.studies.command import QUESTIONS, STUDIES
+from components.studies.frame import Outputs
 
 
 def count(
@@ -26,7 +26,8 @@ def count(
 
 @pytest.fixture(autouse=True)
 def _one_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "STUDIES", {**STUDIES, "count": Study("count", "How often?", count)})
+    monkeypatch.setattr(command, "STUDIES", {**STUDIES, "count": count})
+    monkeypatch.setattr(command, "QUESTIONS", {**QUESTIONS, "count": "How often?"})
 
 
 def test_flags_come_from_the_signature(params_file):
@@ -50,9 +51,9 @@ def test_an_unknown_study():
 
 
 def test_every_study_has_a_command():
-    for name, study in STUDIES.items():
-        assert study.name == name
-        assert study.question.endswith("?")
+    assert [*QUESTIONS] == [*STUDIES]
+    for name, question in QUESTIONS.items():
+        assert question.endswith("?")
         done = CliRunner().invoke(cli.app, ["study", name, "--help"])
         assert "--params" in done.output, done.output
 

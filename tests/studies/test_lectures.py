@@ -88,7 +88,7 @@ NUMBERS: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("name", CLAIMS)
 def test_claims_name_studies_and_their_options(name):
     claim = CLAIMS[name]
-    inspect.signature(STUDIES[claim.study].run).bind(None, **claim.options)
+    inspect.signature(STUDIES[claim.study]).bind(None, **claim.options)
     params = load_params(ROOT / claim.settings)
     assert {*claim.examples, claim.options.get("task", params.run.tasks[0])} <= params.data.tasks.keys()
     if name := claim.options.get("encoder"):
@@ -106,7 +106,7 @@ def test_the_page_has_what_was_measured(tmp_path, monkeypatch):
     chapter = Chapter("Title", ["Lead."], ["Text."], [Table(["a", "b"], [["x|y", "0.5"]])], [Drawing("<svg/>", "Map.")])
     numbers = NUMBERS["which-source"]
     runs = iter([Findings(chapter, numbers[0]), Findings(chapter, {"evidence": {}})])
-    monkeypatch.setattr(lectures, "STUDIES", {"which-source": type("S", (), {"run": lambda *_, **__: next(runs)})})
+    monkeypatch.setattr(lectures, "STUDIES", {"which-source": lambda *_, **__: next(runs)})
     claim, done = CLAIMS["which-source"], {}
     outputs = Outputs(load_params(ROOT / PARAMS))
     for _ in range(2):

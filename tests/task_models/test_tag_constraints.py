@@ -1,6 +1,6 @@
 """Legal transitions of each tagging scheme."""
 
-from components.learners.task_models.taggers import legal_transitions
+from components.data.scoring.spans import legal_transitions
 
 BIO = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
 IOBES = ["B-X", "E-X", "I-X", "O", "S-X"]

@@ -20,7 +20,14 @@ from components.data.tasks.data import Fields, Split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.selection import Data, Training
 from components.learners.loading import load_model
-from components.learners.words.classifier import WordsClassifier, WordsModel, load_words, save_words
+from components.learners.words.classifier import (
+    WordsClassifier,
+    WordsModel,
+    load_words,
+    read_model,
+    save_words,
+    write_model,
+)
 from components.learners.words.features import WordFeatures
 from components.learners.words.systems import SYSTEMS as TABLE
 from components.learners.words.text import Counted, spaced
@@ -51,7 +58,7 @@ SYSTEMS = {
 
 def training(kind: str) -> Training:
     fields: list[Fields] = [
-        (text, TEXTS[number // 2])[: 2 if kind == "pair" else 1] for number, text in enumerate(TEXTS)
+        (text, TEXTS[number // 2])[: 2 if kind in ("pair", "similarity") else 1] for number, text in enumerate(TEXTS)
     ]
     count = len(fields)
     rows = Split(fields, [np.asarray([number % 3], dtype=np.float64) for number in range(count)], [None] * count)
@@ -147,7 +154,7 @@ def test_measurements_do_not_change_the_answers(system, tmp_path):
     assert hasattr(loaded, "answer_measured")
     answers, measured = measure(loaded, rows)
     np.testing.assert_array_equal(np.stack(answers), np.stack(loaded.answer(rows)))
-    parts = 2 if SYSTEMS[system][0] == "pair" else 1
+    parts = 2 if SYSTEMS[system][0] in ("pair", "similarity") else 1
     assert measured.rows["pieces"][0] == 3 * parts
     assert measured.rows["unknown"][len(rows) // 2] == parts, "the word that was added"
     features = loaded.models[0].features.matrix(rows)
@@ -175,14 +182,14 @@ def test_an_altered_directory_is_refused(name, content, message, tmp_path):
 
 def test_files_that_do_not_fit_each_other_are_refused(tmp_path):
     model, _ = saved("tfidf-words", tmp_path / "classifier")
-    model.write(tmp_path)
+    write_model(model, tmp_path)
     described = json.loads((tmp_path / "words.json").read_text())
     described["vectorizers"][0]["terms"].pop()
     (tmp_path / "words.json").write_text(json.dumps(described))
     with pytest.raises(ArtifactError, match="not a words model of this version"):
-        WordsModel.read(tmp_path, labels=3)
+        read_model(tmp_path, kind="classification", labels=LABELS)
     with pytest.raises(ArtifactError, match="run its stage again"):
-        WordsModel.read(tmp_path / "nowhere", labels=3)
+        read_model(tmp_path / "nowhere", kind="classification", labels=LABELS)
 
 
 def test_no_torch_is_imported():

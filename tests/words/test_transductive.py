@@ -12,7 +12,7 @@ from components.data.tasks.kinds import scoring_for
 from components.data.tasks.selection import Data, Training
 from components.learners.unlabelled.self_training import probabilities
 from components.learners.words import transductive
-from components.learners.words.classifier import WordsModel, load_words, save_words
+from components.learners.words.classifier import WordsModel, load_words, read_model, save_words, write_model
 from components.learners.words.features import DESCRIPTION
 from components.learners.words.linear import LinearModel
 
@@ -113,9 +113,9 @@ def test_a_damaged_model_is_refused(tmp_path):
     learned, _ = training("classification")
     model = transductive.exclusive(learned)[0].model
     assert isinstance(model, WordsModel) and isinstance(model.linear, LinearModel)
-    model.write(tmp_path)
+    write_model(model, tmp_path)
     described = json.loads((tmp_path / DESCRIPTION).read_text())
     described["means"]["words"].pop()
     (tmp_path / DESCRIPTION).write_text(json.dumps(described))
     with pytest.raises(ArtifactError, match="not a words model of this version"):
-        WordsModel.read(tmp_path, labels=3)
+        read_model(tmp_path, kind="classification", labels=["a", "b", "c"])

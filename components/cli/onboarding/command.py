@@ -32,7 +32,6 @@ from components.data.tasks.reading.records import is_blank, is_no_number, label_
 from components.pipeline.dvc_yaml import refuse_other_pipeline, write_dvc_yaml
 from components.settings.data import CorpusSource
 from components.settings.loading import load_params
-from components.settings.section import WITH_WORDS
 from components.settings.tasks import KINDS, TABLES, TaskSource
 
 if TYPE_CHECKING:
@@ -79,12 +78,6 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     start = _best(measured)
     read = [*rows.read, *facts.lines()[1:], *columns.columns_in_words(by_column, keys)]
     read += [lists] if (lists := columns.lists_in_words(by_column, rows.loads)) and "label" in keys else []
-    if start is None and facts.kind not in WITH_WORDS:
-        raise ConfigError(
-            "\n".join([facts.lines()[0], *read])
-            + f"\nkind {facts.kind} needs an encoder, words alone do not suffice; name one with --start "
-            "(`headstart starts` lists some)"
-        )
     made = make_project(root)
     path, within = take_files(files, name=name, root=root)
     task = {"path": path} | _block(keys, facts, within)

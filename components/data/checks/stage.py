@@ -99,7 +99,11 @@ def check_data(job: ChecksJob) -> list[Checked]:
         except DataError as error:
             problems.append(str(error))
     if problems:
-        raise DataError("\n".join(problems) if len(problems) == 1 else _listed("problem(s) in the data", problems))
+        raise (
+            DataError("\n".join(problems))
+            if len(problems) == 1
+            else DataError.listing(problems, what="problem(s) in the data")
+        )
     versions = record.read(Path(job.settings.record))
     return [_checked(unit, versions.get(unit.name, []), job.settings, _names(unit, units, versions)) for unit in units]
 
@@ -143,10 +147,10 @@ def refuse(checked: Sequence[Checked]) -> None:
         DataError: lists the violations.
     """
     if stopping := [str(finding) for each in checked if each.stops for finding in each.findings if finding.stops]:
-        raise DataError(
-            _listed("violation(s) of the rules for new data", stopping)
-            + "\ncorrect the data; if the change is intended: headstart check --accept REASON"
+        listed = "\n".join(
+            [f"{len(stopping)} violation(s) of the rules for new data", *(f"  {each}" for each in stopping)]
         )
+        raise DataError(f"{listed}\ncorrect the data; if the change is intended: headstart check --accept REASON")
 
 
 def accept(job: ChecksJob, checked: Sequence[Checked], *, reason: str = record.BY_RULE) -> list[str]:
@@ -157,7 +161,3 @@ def accept(job: ChecksJob, checked: Sequence[Checked], *, reason: str = record.B
     """
     versions = [(each.unit, [str(finding) for finding in each.findings]) for each in checked]
     return record.accept(Path(job.settings.record), versions, reason=reason)
-
-
-def _listed(what: str, problems: Sequence[str]) -> str:
-    return f"{len(problems)} {what}\n" + "\n".join(f"  {problem}" for problem in problems)

@@ -130,12 +130,16 @@ def _splits_all(text: str, delimiter: str, *, whole: bool) -> bool:
 
 def _covered(text: str, dialect: Dialect) -> tuple[int, bool]:
     """The number of lines in rows of the most frequent number of fields, and of lines in which quotes enclose a
-    field, 0 if the rows have one field; and whether no line is lost."""
+    field, 0 if the rows have one field, unless quotes enclose delimiters in it; and whether no line is lost."""
     lines, begin, width = dialect_lines(text, dialect), 0, 0
     covered: Counter[int] = Counter()
     for start, row in chain(strict_rows(lines, dialect), [(len(lines), "")]):
         covered[width] += start - begin
         begin, width = start, len(row) if isinstance(row, list) else 0
+    if covered[1] == len(lines) and any(
+        dialect.quote and row.startswith(dialect.quote) and dialect.delimiter in row for row in lines
+    ):
+        return len(lines), True
     best = max((count for width, count in covered.items() if width > 1), default=0)
     enclosed = len(_enclosed(dialect).findall(text)) if best and dialect.quote else 0
     return best + enclosed, best == len(lines)

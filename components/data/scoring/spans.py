@@ -13,7 +13,7 @@ only, so the spans of all rows are found with array operations. The result equal
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,40 @@ class Tags:
         rows = np.searchsorted(ends + np.arange(len(lengths)) + 1, first)
         shift = (ends - lengths + np.arange(len(lengths)) + 1)[rows]
         return Spans(rows, first - shift, last - shift, kind[first])
+
+
+class Transitions(NamedTuple):
+    """Tags (C,) that may come first (`start`) and last (`end`), and whether j may follow i (`step` (C, C) [i, j])."""
+
+    start: NDArray[np.bool_]
+    step: NDArray[np.bool_]
+    end: NDArray[np.bool_]
+
+
+def legal_transitions(labels: Sequence[str]) -> Transitions:
+    """The starts, transitions and ends that the tagging scheme allows; without one, all.
+
+    BIO: I follows B or I of its type. IOB1: B follows B or I of its type, to separate two spans. IOBES: a span is S, or
+    B, any number of I, and E of one type; it must be complete.
+    """
+    tags = read_tags(labels)
+    if tags.scheme == "none":
+        every = np.ones(len(labels), dtype=bool)
+        return Transitions(every, np.ones((len(labels), len(labels)), dtype=bool), every)
+    outside = Tags(tags.scheme, tags.types, np.asarray([O]), np.asarray([-1]))
+    return Transitions(_allowed(outside, tags)[0], _allowed(tags, tags), _allowed(tags, outside)[:, 0])
+
+
+def _allowed(before: Tags, after: Tags) -> NDArray[np.bool_]:
+    first, then = before.prefixes[:, None], after.prefixes[None, :]
+    open_ = ((first == B) | (first == I)) & (before.type_of[:, None] == after.type_of[None, :])
+    if before.scheme == "IOB1":
+        return open_ | (then != B)
+    continues = open_ & ((then == I) | (then == E))
+    begins = (then == O) | (then == B) | (then == S)
+    if before.scheme == "IOBES":
+        begins = begins & ((first == O) | (first == E) | (first == S))
+    return continues | begins
 
 
 def read_tags(labels: Sequence[str], *, scheme: Scheme | None = None) -> Tags:

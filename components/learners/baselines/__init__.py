@@ -14,9 +14,9 @@ BASELINES: LazyTable[Systems] = LazyTable(
         "classification": "components.learners.baselines.base:CLASSIFICATION",
         "multilabel": "components.learners.baselines.base:MULTILABEL",
         "pair": "components.learners.baselines.base:PAIR",
-        "similarity": "components.learners.baselines.pairs:SIMILARITY",
+        "similarity": "components.learners.baselines.base:SIMILARITY",
         "regression": "components.learners.baselines.base:REGRESSION",
-        "choice": "components.learners.baselines.pairs:CHOICE",
+        "choice": "components.learners.baselines.choice:CHOICE",
         "tagging": "components.learners.baselines.tagging:TAGGING",
         "questions": "components.learners.baselines.questions:QUESTIONS",
     }

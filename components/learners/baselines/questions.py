@@ -16,22 +16,21 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final, Self
 
 import numpy as np
 import regex
 from numpy.typing import NDArray
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from components.data.formats.words import CHARACTER, UNSPACED
+from components.data.scoring.answers import NEVER, apply_threshold, best_threshold
 from components.data.segmenters import Segmentation
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.selection import Candidate, Training
 from components.learners.baselines.base import Systems
-from components.learners.task_models.span_head import NEVER, apply_threshold, best_threshold
 
 #: Maximum number of words of a candidate; a longer run is reduced to its last words, which include the head of
 #: an English noun phrase.
@@ -83,15 +82,21 @@ def words_of(text: str, segmentation: Segmentation) -> Words:
 
 
 class SlidingWindow:
-    """The baseline of question answering; frequent words and English stop words delimit candidates."""
+    """The baseline of question answering; the words `common` delimit candidates."""
 
-    def __init__(self, contexts: Iterable[str]) -> None:
+    def __init__(self, common: frozenset[str], threshold: float = NEVER) -> None:
         self.segmentation = Segmentation("auto")
+        self.common, self.threshold = common, threshold
+
+    @classmethod
+    def of(cls, contexts: Iterable[str]) -> Self:
+        """Without a threshold; frequent words and English stop words are common."""
+        from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
         distinct = set(contexts)
-        counts = Counter(word for text in distinct for word in set(words_of(text, self.segmentation).words))
+        counts = Counter(word for text in distinct for word in set(words_of(text, Segmentation("auto")).words))
         frequent = {word for word, count in counts.items() if count > COMMON * len(distinct)}
-        self.common = ENGLISH_STOP_WORDS | (frequent if len(distinct) >= LEAST_CONTEXTS else set())
-        self.threshold = NEVER
+        return cls(ENGLISH_STOP_WORDS | (frequent if len(distinct) >= LEAST_CONTEXTS else set()))
 
     def fit(self, fields: Sequence[Fields], score: Callable[[list[Answer]], NDArray[np.float64]]) -> None:
         """Select the minimum score of an answer; `score`: answers -> (N,) primary metric of each row."""
@@ -111,6 +116,13 @@ class SlidingWindow:
             for question, context in fields
         ]
         return apply_threshold(np.asarray(result, dtype=np.float32).reshape(-1, 4))
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
+        return {"form": "window", "common": sorted(self.common)}, {"threshold": np.asarray([self.threshold])}
+
+    @classmethod
+    def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], labels: Sequence[str]) -> Self:
+        return cls(frozenset(described["common"]), float(arrays["threshold"][0]))
 
 
 def best_candidate(question: Sequence[str], context: Words, common: frozenset[str]) -> tuple[int, int, float]:
@@ -206,7 +218,7 @@ def _distance(a: int, b: int, query: Sequence[int], words: int) -> float:
 def by_overlap(training: Training) -> list[Candidate]:
     """The sliding window; stop words are counted in all contexts of the train split. Labels decide the threshold
     only."""
-    baseline = SlidingWindow(context for _, context in training.inputs)
+    baseline = SlidingWindow.of(context for _, context in training.inputs)
     rows, scoring = training.held_out, training.scoring
 
     def per_row(result: list[Answer]) -> NDArray[np.float64]:

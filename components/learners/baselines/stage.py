@@ -27,13 +27,13 @@ from components.data.unlabelled_texts import read_unlabelled
 from components.learners.abstention import abstention_facts, write_domain
 from components.learners.baselines import baselines_of
 from components.learners.words import transductive
-from components.learners.words.classifier import WordsModel, save_words
+from components.learners.words.classifier import Stored, save_words
 from components.learners.words.systems import LATENT, LATENT_FOLDER, suited
 from components.settings.section import BASELINE, Section
 
 #: First seed of a draw of rows -> data of the run, and system -> its model and its answers to the rows that choices are
 #: made on.
-Best = dict[int, tuple[Data, dict[str, tuple[WordsModel, list[Answer]]]]]
+Best = dict[int, tuple[Data, dict[str, tuple[Stored, list[Answer]]]]]
 
 
 class BaselineJob(Section):
@@ -48,9 +48,9 @@ def baseline(job: BaselineJob) -> Path:
     """Train the baselines at every budget and seed; write the files of `components.data.tasks.results`.
 
     These systems are deterministic: seeds with the same training rows, as with the budget `all`, have the
-    result of the first of them. If the task has words models (`components.learners.words`), the one that is chosen
-    (`components.data.tasks.choice`) for most draws of rows at the largest budget is written to `classifier/`: the
-    average over the draws.
+    result of the first of them. The words model that is chosen (`components.data.tasks.choice`) for most draws of rows
+    at the largest budget is written to `classifier/`: the average over the draws, or the first one if answers of the
+    kind have no mean.
 
     Raises:
         ArtifactError: the examples are incomplete.
@@ -127,7 +127,7 @@ class _Baselines:
             except OutOfTimeError:
                 clock().left_out.append(name)
                 continue
-            if budget == facts.budgets[-1] and isinstance(predictions.model, WordsModel):
+            if budget == facts.budgets[-1] and isinstance(predictions.model, Stored):
                 answers = predictions.answers[data.judged[0]]
                 self.best.setdefault(seed, (data, {}))[1][name] = predictions.model, answers
             if name == LATENT:
@@ -163,6 +163,9 @@ def _run(name: str, system: System, data: Data, record: Mapping[str, Any]) -> tu
 def _write_best(directory: Path, facts: TaskFacts, best: Best, *, train: Split) -> None:
     if not best:
         return
+    # Of a kind whose answers have no mean, the first seed stands for the system.
+    averages = scoring_for(facts.kind, facts.labels).averages
+    best = best if averages else dict([*best.items()][:1])
     systems = list(next(iter(best.values()))[1])
     chosen = Counter(
         choose(data.scoring, data.judged[1], [result[name][1] for name in systems], folds=data.folds).index
@@ -178,7 +181,7 @@ def _write_best(directory: Path, facts: TaskFacts, best: Best, *, train: Split) 
             "task": facts.task,
             "system": system,
             "budget": facts.budgets[-1],
-            "seeds": list(facts.seeds),
+            "seeds": list(facts.seeds if averages else facts.seeds[:1]),
             "systems": systems,
             **abstention_facts(
                 facts.kind, [(data.judged[1].targets, result[system][1]) for data, result in best.values()]

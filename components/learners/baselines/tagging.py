@@ -13,22 +13,22 @@ Shapes: N words of R sentences, F features, C tags.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Final
+from typing import Any, Final, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy import optimize, sparse
-from torch import Tensor
+from scipy.special import logsumexp
 
+from components.data.scoring.spans import legal_transitions
 from components.data.tasks.data import Answer, Fields, Split
 from components.data.tasks.selection import Candidate, Training
 from components.learners.baselines.base import Function, Systems
-from components.learners.task_models.taggers import legal_transitions
-from components.models.layers.crf import LinearChainCRF
 
 #: Candidates for the strength of the L2 penalty, in order.
 PENALTIES: Final = (3.0, 1.0, 0.3, 0.1)
@@ -36,8 +36,8 @@ PENALTIES: Final = (3.0, 1.0, 0.3, 0.1)
 STEPS: Final = 60
 #: Maximum length of prefix and suffix features, in characters.
 AFFIX: Final = 4
-#: Maximum number of words of a batch, padding included.
-BATCH_WORDS: Final = 8192
+#: Score of an illegal transition in decoding.
+ILLEGAL: Final = -1e9
 
 Floats = NDArray[np.float64]
 
@@ -59,26 +59,32 @@ def _most(counts: Counter[int]) -> int:
     return min(counts, key=lambda tag: (-counts[tag], tag))
 
 
+@dataclass
 class FeatureTagger:
     """The CRF on features.
 
-    Args:
+    Attributes:
         labels: C names of tags; they determine the legal transitions.
+        numbers: F names of features -> their index.
+        weights, transition, start, end: W (F, C), A (C, C), a (C,), b (C,).
     """
 
-    def __init__(self, labels: Sequence[str]) -> None:
-        self.labels = labels
-        self.crf = LinearChainCRF(len(labels), legal=legal_transitions(labels)).double()
-        self.weights: Floats = np.zeros((0, len(labels)))
-        self._number: dict[str, int] = {}
+    labels: Sequence[str]
+    numbers: Mapping[str, int]
+    weights: Floats
+    transition: Floats
+    start: Floats
+    end: Floats
 
-    def fit(self, train: Split, *, penalties: Sequence[float] = PENALTIES) -> Iterator[tuple[float, FeatureTagger]]:
-        """Train on R labelled sentences; yields each penalty, in order, with the tagger that it gives."""
+    @classmethod
+    def fit(cls, train: Split, labels: Sequence[str], *, penalties: Sequence[float] = PENALTIES) -> Iterator[Self]:
+        """Train on R labelled sentences; yields the tagger of each penalty, in order."""
         result = [_features(words) for words in train.fields]
         present = sorted({name for sentence in result for names in sentence for name in names})
-        self._number = {name: index for index, name in enumerate(present)}
-        x_NF = self._matrix(result)
-        problem = _Likelihood(self.crf, x_NF, [target.astype(np.int64) for target in train.targets])
+        numbers = {name: index for index, name in enumerate(present)}
+        problem = _Likelihood(
+            _matrix(result, numbers), [target.astype(np.int64) for target in train.targets], len(labels)
+        )
         point = np.zeros(problem.size)
         for penalty in penalties:
             point = optimize.minimize(
@@ -89,95 +95,126 @@ class FeatureTagger:
                 method="L-BFGS-B",
                 options={"maxiter": STEPS, "maxcor": 6},
             ).x
-            self.weights = problem.take(point)
-            yield penalty, self._copy()
-
-    def _copy(self) -> FeatureTagger:
-        result = FeatureTagger(self.labels)
-        result.crf.load_state_dict(self.crf.state_dict())
-        result.weights, result._number = self.weights.copy(), self._number
-        return result
+            yield cls(labels, numbers, *problem.parts(point))
 
     def answers(self, fields: Sequence[Fields]) -> list[Answer]:
-        """Tag indices of each sentence's words."""
-        x_NF = self._matrix([_features(words) for words in fields])
-        lengths = np.asarray([len(words) for words in fields], dtype=np.int64)
-        emissions = torch.from_numpy(x_NF @ self.weights)
-        result: list[Answer] = [np.zeros(0, dtype=np.float32)] * len(fields)
-        for rows, inside, words in _batches(lengths):
-            tags = self.crf.decode(_padded(emissions, inside, words), inside.sum(1)).numpy().astype(np.float32)
-            for row, sentence, length in zip(rows.tolist(), tags, lengths[rows].tolist(), strict=True):
-                result[row] = sentence[:length]
-        return result
+        """Tag indices of each sentence's words: the best legal sequence (Viterbi 1967), or one with the fewest illegal
+        transitions if none of its length is legal."""
+        legal = legal_transitions(self.labels)
+        start, step, end = (
+            scores + np.where(allowed, 0, ILLEGAL)
+            for scores, allowed in zip((self.start, self.transition, self.end), legal, strict=True)
+        )
+        best_NC = np.asarray(_matrix([_features(words) for words in fields], self.numbers) @ self.weights)
+        order = _Order([len(words) for words in fields])
+        best_NC[order.first] += start
+        from_NC = np.zeros(best_NC.shape, dtype=np.int64)
+        for words in order.following:
+            # [n, j, i]: from i to j.
+            scores = best_NC[words - 1][:, None, :] + step.T
+            from_NC[words] = scores.argmax(2)
+            best_NC[words] += scores.max(2)
+        tags_N = np.zeros(len(best_NC), dtype=np.int64)
+        tags_N[order.last] = (best_NC[order.last] + end).argmax(1)
+        for words in reversed(order.following):
+            tags_N[words - 1] = from_NC[words, tags_N[words]]
+        return np.split(tags_N.astype(np.float32), order.ends[:-1]) if fields else []
 
-    def _matrix(self, sentences: Sequence[list[list[str]]]) -> sparse.csr_array:
-        number = self._number
-        rows = [[number[name] for name in names if name in number] for sentence in sentences for names in sentence]
-        counts = np.cumsum([0, *map(len, rows)])
-        columns = np.fromiter((column for row in rows for column in row), dtype=np.int64, count=int(counts[-1]))
-        return sparse.csr_array((np.ones(len(columns)), columns, counts), shape=(len(rows), len(number)))
+    def dump(self) -> tuple[dict[str, Any], dict[str, Floats]]:
+        arrays = {"weights": self.weights, "transition": self.transition, "start": self.start, "end": self.end}
+        return {"form": "crf", "features": list(self.numbers)}, arrays
+
+    @classmethod
+    def load(cls, described: Mapping[str, Any], arrays: Mapping[str, Floats], labels: Sequence[str]) -> Self:
+        numbers = {name: index for index, name in enumerate(described["features"])}
+        tags, parts = len(labels), tuple(arrays[name] for name in ("weights", "transition", "start", "end"))
+        if [part.shape for part in parts] != [(len(numbers), tags), (tags, tags), (tags,), (tags,)]:
+            raise ValueError(f"arrays that do not fit {len(numbers)} features and {tags} tags")
+        return cls(labels, numbers, *parts)
+
+
+def _matrix(sentences: Sequence[list[list[str]]], numbers: Mapping[str, int]) -> sparse.csr_array:
+    """(N, F): the features of the words of all sentences."""
+    rows = [[numbers[name] for name in names if name in numbers] for sentence in sentences for names in sentence]
+    counts = np.cumsum([0, *map(len, rows)])
+    columns = np.fromiter((column for row in rows for column in row), dtype=np.int64, count=int(counts[-1]))
+    return sparse.csr_array((np.ones(len(columns)), columns, counts), shape=(len(rows), len(numbers)))
+
+
+class _Order:
+    """The order in which the N words of R sentences are read: all first words, all second words and so on.
+
+    Attributes:
+        ends: (R,) number of the word after each sentence.
+        first, last: words of the sentences that are not empty.
+        following: of each position but the first, the words, of the longest sentence first.
+    """
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        sizes = np.asarray(lengths, dtype=np.int64)
+        self.ends = np.cumsum(sizes)
+        longest = np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)]
+        starts, sizes = (self.ends - sizes)[longest], sizes[longest]
+        self.first, self.last = starts, starts + sizes - 1
+        self.following = [starts[sizes > place] + place for place in range(1, sizes.max(initial=1))]
 
 
 class _Likelihood:
     """The objective on the training sentences, as a function of all weights in one vector: W, A, a, b."""
 
-    def __init__(self, crf: LinearChainCRF, x_NF: sparse.csr_array, targets: list[NDArray[np.int64]]) -> None:
-        self.crf, self.x_NF, self.turned_FN = crf, x_NF, x_NF.T.tocsr()
-        lengths = np.asarray([len(target) for target in targets], dtype=np.int64)
-        tags = torch.from_numpy(np.concatenate(targets))
-        self.batches = [
-            (inside, words, _padded(tags[:, None], inside, words)[..., 0]) for _, inside, words in _batches(lengths)
-        ]
-        self.parts = [crf.transition, crf.start, crf.end]
-        self.shape = (x_NF.shape[1], crf.tags)
-        self.size = self.shape[0] * self.shape[1] + sum(part.numel() for part in self.parts)
+    def __init__(self, x_NF: sparse.csr_array, targets: Sequence[NDArray[np.int64]], tags: int) -> None:
+        self.x_NF, self.turned_FN = x_NF, x_NF.T.tocsr()
+        self.order = order = _Order([len(target) for target in targets])
+        self.words = np.concatenate([*order.following, np.zeros(0, dtype=np.int64)])
+        self.row_N = np.repeat(np.arange(len(targets)), [len(target) for target in targets])
+        self.gold_NC = np.eye(tags)[np.concatenate(targets)]
+        self.shapes = [(x_NF.shape[1], tags), (tags, tags), (tags,), (tags,)]
+        self.size = sum(map(math.prod, self.shapes))
 
-    def take(self, point: Floats) -> Floats:
-        """Copy A, a, b into the CRF; returns W (F, C)."""
-        ends = np.cumsum([self.shape[0] * self.shape[1], *(part.numel() for part in self.parts)])
-        weights, *rest = np.split(point, ends[:-1])
-        with torch.no_grad():
-            for part, values in zip(self.parts, rest, strict=True):
-                part.copy_(torch.from_numpy(values).view_as(part))
-        return weights.reshape(self.shape)
+    def parts(self, point: Floats) -> list[Floats]:
+        """W, A, a and b."""
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
+        return [part.reshape(shape) for part, shape in zip(np.split(point, ends[:-1]), self.shapes, strict=True)]
 
     def value_and_gradient(self, point: Floats, penalty: float) -> tuple[float, Floats]:
-        weights = self.take(point)
-        x_NC = torch.from_numpy(self.x_NF @ weights).requires_grad_()
-        self.crf.zero_grad()
-        total = 0.0
-        for inside, words, tags in self.batches:
-            loss = -self.crf.log_likelihood(_padded(x_NC, inside, words), tags, inside.sum(1)).sum()
-            loss.backward()
-            total += loss.item()
-        assert x_NC.grad is not None
-        pieces = [self.turned_FN @ x_NC.grad.numpy()]
-        # Zeros for a parameter that the loss does not use (transitions, in sentences of one word).
-        pieces += [np.zeros(part.shape) if part.grad is None else part.grad.numpy() for part in self.parts]
+        weights, step, start, end = self.parts(point)
+        order, words, gold_NC = self.order, self.words, self.gold_NC
+        x_NC = np.asarray(self.x_NF @ weights)
+        highest = step.max()
+        factors = np.exp(step - highest)
+        # The forward and the backward algorithm in the log domain, for all sentences at once.
+        ahead_NC, back_NC = x_NC.copy(), np.empty_like(x_NC)
+        ahead_NC[order.first] += start
+        back_NC[order.last] = end
+        for place in order.following:
+            ahead_NC[place] += _log_product(ahead_NC[place - 1], factors) + highest
+        for place in reversed(order.following):
+            back_NC[place - 1] = _log_product(x_NC[place] + back_NC[place], factors.T) + highest
+        log_R = np.zeros(len(order.ends))
+        log_R[self.row_N[order.last]] = logsumexp(ahead_NC[order.last] + end, axis=1)
+        share_NC = np.exp(ahead_NC + back_NC - log_R[self.row_N][:, None])
+        before_MC, after_MC = ahead_NC[words - 1], x_NC[words] + back_NC[words]
+        most_M1, other_M1 = before_MC.max(1, keepdims=True), after_MC.max(1, keepdims=True)
+        scale_M1 = np.exp(most_M1 + other_M1 + highest - log_R[self.row_N[words]][:, None])
+        pairs_CC = factors * ((np.exp(before_MC - most_M1) * scale_M1).T @ np.exp(after_MC - other_M1))
+        gold_CC = gold_NC[words - 1].T @ gold_NC[words]
+        gold_start, gold_end = gold_NC[order.first].sum(0), gold_NC[order.last].sum(0)
+        score = (x_NC * gold_NC).sum() + (step * gold_CC).sum() + start @ gold_start + end @ gold_end
+        pieces = [
+            self.turned_FN @ (share_NC - gold_NC),
+            pairs_CC - gold_CC,
+            share_NC[order.first].sum(0) - gold_start,
+            share_NC[order.last].sum(0) - gold_end,
+        ]
         gradient = np.concatenate([piece.ravel() for piece in pieces]) + penalty * point
-        return total + penalty / 2 * float(point @ point), gradient
+        return float(log_R.sum() - score) + penalty / 2 * float(point @ point), gradient
 
 
-def _batches(lengths: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], Tensor, Tensor]]:
-    """Batches of sentences of similar length: their indices (B,), the mask (B, W) and the indices of their words."""
-    starts = np.cumsum(lengths) - lengths
-    order = np.argsort(lengths, kind="stable")
-    result = []
-    first = 0
-    for last in range(1, len(order) + 1):
-        if last == len(order) or (last + 1 - first) * lengths[order[last]] > BATCH_WORDS:
-            rows = order[first:last]
-            columns = np.arange(lengths[rows].max())
-            inside = columns < lengths[rows, None]
-            result.append((rows, torch.from_numpy(inside), torch.from_numpy((starts[rows, None] + columns)[inside])))
-            first = last
-    return result
-
-
-def _padded(values_NX: Tensor, inside: Tensor, words: Tensor) -> Tensor:
-    laid_out = values_NX.new_zeros(*inside.shape, values_NX.shape[-1])
-    laid_out[inside] = values_NX[words]
-    return laid_out
+def _log_product(scores_BC: Floats, factors_CC: Floats) -> Floats:
+    """log(exp(scores) @ factors); the largest score is factored out, so that no exponential overflows."""
+    most_B1 = scores_BC.max(1, keepdims=True)
+    sums = np.exp(scores_BC - most_B1) @ factors_CC
+    return np.asarray(np.log(np.maximum(sums, np.finfo(np.float64).tiny)) + most_B1)
 
 
 def _features(words: Sequence[str]) -> list[list[str]]:
@@ -233,8 +270,11 @@ def usual_tags(training: Training) -> list[Candidate]:
 
 
 def by_features(training: Training) -> list[Candidate]:
-    result = FeatureTagger(training.labels).fit(training.rows)
-    return [Candidate.of(tagger, {"penalty": penalty, "features": len(tagger.weights)}) for penalty, tagger in result]
+    result = FeatureTagger.fit(training.rows, training.labels)
+    return [
+        Candidate.of(tagger, {"penalty": penalty, "features": len(tagger.weights)})
+        for penalty, tagger in zip(PENALTIES, result, strict=True)
+    ]
 
 
 TAGGING = Systems({"word-features-crf": by_features}, constant=usual_tags)

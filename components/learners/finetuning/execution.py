@@ -16,7 +16,6 @@ from components.core.measurements import Curve
 from components.core.progress import Progress
 from components.data.tasks.budgets import budget_name
 from components.data.tasks.data import Answer
-from components.data.tasks.examples import read_facts
 from components.data.tasks.results import OUT_OF_FOLD, best_score
 from components.learners.finetuning.attempts import (
     PREFERRED,
@@ -43,7 +42,6 @@ from components.learners.finetuning.specs import gpu_bytes
 from components.learners.ways import way_of
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import Way
-from components.settings.section import WITH_WORDS
 from components.training.checkpoint import CheckpointStore
 
 
@@ -134,7 +132,7 @@ def train_all(
     # Each run's ways in order, without those that its number of rows rules out.
     suited = [suited_ways({way: of_way[run] for way, of_way in specs.items()}) for run in range(count)]
     for way, of_way in specs.items():
-        is_late = seconds_left() < 0 and not _is_required(of_way[0])
+        is_late = seconds_left() < 0
         costs = [cost_of(spec) if several and not is_late else Cost(0.0) for spec in of_way]
         shares = [
             share_left(spec, cost, tried, ways=ways)
@@ -147,14 +145,13 @@ def train_all(
         try:
             if is_late:
                 raise OutOfTimeError
-            with until(math.inf if _is_required(of_way[0]) else clock().end):
-                trained = _candidates(
-                    [shortened(of_way[run], costs[run], shares[run]) for run in tried],
-                    title=f"{title} {way}" if several else title,
-                    names=names,
-                    selection=selection,
-                    cluster=cluster,
-                )
+            trained = _candidates(
+                [shortened(of_way[run], costs[run], shares[run]) for run in tried],
+                title=f"{title} {way}" if several else title,
+                names=names,
+                selection=selection,
+                cluster=cluster,
+            )
             done = dict(zip(tried, trained, strict=True))
         except OutOfTimeError:
             clock().left_out.append(f"{title} {way}")
@@ -173,11 +170,6 @@ def train_all(
         )
         for run, spec in enumerate(last)
     ]
-
-
-def _is_required(spec: GroupSpec) -> bool:
-    # Kinds without words models have a model whatever the limit of time is.
-    return not way_of(spec.settings).trains_encoder and read_facts(spec.members[0].examples).kind not in WITH_WORDS
 
 
 def _finish(

@@ -293,7 +293,7 @@ def _read(directory: Path, encoder: Encoder) -> TextClassifier:
         precision: Precision = "bf16" if config["precision"] == "bf16" else "float32"
         head_precision: Precision | None = "float32" if config.get("head_precision") == "float32" else None
         temperature = float(config.get("temperature", 1.0))
-        words = WordsPart.read(directory, config["words"], labels=len(labels)) if "words" in config else None
+        words = WordsPart.read(directory, config["words"], labels=labels) if "words" in config else None
     except (OSError, ValueError, KeyError, ConfigError) as error:
         raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
     classifier = TaskModel(encoder.model, task=task, settings=settings, labels=labels)

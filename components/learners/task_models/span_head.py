@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from components.data.scoring.answers import NEVER, apply_threshold, best_threshold, refused
 from components.learners.task_models.heads import CalibratedHead, dropouts_of
 from components.learners.task_models.pooling import Inside, mask
 from components.models.base import Batch
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     # Imported for type checkers only.
     from components.data.tasks.data import Answer
 
-#: Score of a span in a window without context, and threshold that makes the head always predict a span.
-NEVER: Final = -1e4
 #: Maximum length of an answer in characters.
 LONGEST_ANSWER: Final = 160
 
@@ -96,9 +95,9 @@ class Answering(CalibratedHead):
         decides, self.decides = self.decides, False
         raw = np.stack(answer())
         self.decides = decides
-        refused = [_refused(row) for row in raw]
+        without = [refused(row) for row in raw]
         margin = raw[:, 2].astype(np.float64) - raw[:, 3]
-        self.threshold.fill_(best_threshold(margin, score(list(raw)), score(refused)))
+        self.threshold.fill_(best_threshold(margin, score(list(raw)), score(without)))
         raw[:, 3] += float(self.threshold)
         return apply_threshold(raw)
 
@@ -133,34 +132,6 @@ def best_spans(outputs: Tensor, offsets: Tensor, lengths: Tensor, *, longest: in
     none_3 = found_S3.new_zeros(3)
     none_3[2] = NEVER
     return torch.where((lengths > 1).unsqueeze(-1), found_S3, none_3)
-
-
-def best_threshold(margin: NDArray[np.float64], given: NDArray[np.float64], refused: NDArray[np.float64]) -> float:
-    """The minimum margin (N,) of the best span over no answer that maximises the sum of scores, from the metric of each
-    row with the span (`given`) and without (`refused`): the midpoint between two rows, at a tie the closest to 0;
-    `NEVER` if answering always is optimal."""
-    order = np.argsort(margin)
-    sorted_margin = margin[order]
-    # totals[k]: no answer for the k rows with the lowest margins.
-    totals = given.sum() + np.concatenate([[0.0], np.cumsum((refused - given)[order])])
-    between = (sorted_margin[:-1] + sorted_margin[1:]) / 2
-    cuts = np.concatenate([[NEVER], between, [sorted_margin[-1] + 1.0]])
-    # No threshold separates rows with equal margins.
-    apart = np.concatenate([[True], sorted_margin[:-1] < sorted_margin[1:], [True]])
-    best = totals[apart].max()
-    if totals[0] >= best - 1e-9:
-        return NEVER
-    result = cuts[apart & (totals >= best - 1e-9)]
-    return float(result[np.abs(result).argmin()])
-
-
-def apply_threshold(raw: NDArray[np.float32]) -> list[Answer]:
-    """(N, 4) answers -> N answers; [0, 0, ...] where the score of no answer exceeds the span's."""
-    return [_refused(row) if row[3] > row[2] else row for row in raw]
-
-
-def _refused(row: NDArray[np.float32]) -> Answer:
-    return np.asarray([0, 0, row[2], row[3]], dtype=np.float32)
 
 
 def _true_units(batch: Batch) -> tuple[Tensor, Tensor]:

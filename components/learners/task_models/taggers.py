@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.data.scoring.spans import B, E, I, O, S, Tags, read_tags
+from components.data.scoring.spans import legal_transitions
 from components.learners.task_models.heads import ImitatingHead, divergence_at, dropouts_of
 from components.learners.task_models.pooling import Inside, mask
 from components.models.base import Batch
@@ -20,39 +20,6 @@ from components.models.layers.dropout import LockedDropout, WordDropout
 from components.models.layers.host import is_fixed, move, on_host
 from components.models.layers.lstm import BiLSTM
 from components.settings.finetune import FinetuneSettings
-
-
-def legal_transitions(labels: Sequence[str]) -> Legal:
-    """The starts, transitions and ends that the tagging scheme allows (`components.data.scoring.spans`); without one,
-    all.
-
-    BIO: I follows B or I of its type. IOB1: B follows B or I of its type, to separate two spans. IOBES: a span is S, or
-    B, any number of I, and E of one type; it must be complete.
-    """
-    tags = read_tags(labels)
-    count = len(labels)
-    if tags.scheme == "none":
-        every = torch.ones(count, dtype=torch.bool)
-        return Legal(every, torch.ones(count, count, dtype=torch.bool), every.clone())
-    outside = Tags(tags.scheme, tags.types, np.asarray([O]), np.asarray([-1]))
-    return Legal(
-        torch.from_numpy(_allowed(outside, tags)[0]),
-        torch.from_numpy(_allowed(tags, tags)),
-        torch.from_numpy(_allowed(tags, outside)[:, 0]),
-    )
-
-
-def _allowed(before: Tags, after: Tags) -> np.ndarray:
-    first, then = before.prefixes[:, None], after.prefixes[None, :]
-    open_ = ((first == B) | (first == I)) & (before.type_of[:, None] == after.type_of[None, :])
-    if before.scheme == "IOB1":
-        return open_ | (then != B)
-    continues = open_ & ((then == I) | (then == E))
-    begins = (then == O) | (then == B) | (then == S)
-    if before.scheme == "IOBES":
-        begins = begins & ((first == O) | (first == E) | (first == S))
-    return continues | begins
-
 
 #: Width of each direction of the biLSTM, and rate at which whole units are dropped before it (Akbik et al. 2018).
 LSTM_WIDTH = 256
@@ -93,7 +60,7 @@ class Tagger(ImitatingHead):
             self.projection = nn.Linear(features, features)
             self.lstm = BiLSTM(features, LSTM_WIDTH)
             self.output = nn.Linear(2 * LSTM_WIDTH, len(labels))
-        legal = legal_transitions(labels)
+        legal = Legal(*map(torch.from_numpy, legal_transitions(labels)))
         self.crf = LinearChainCRF(len(labels), legal=legal) if settings.tagger != "linear" else None
         for name, scores in zip(("start", "step", "end"), illegal_scores(legal), strict=True):
             # Derived from the labels, therefore not stored.

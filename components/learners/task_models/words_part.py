@@ -20,7 +20,7 @@ from scipy.special import expit
 
 from components.core.errors import ArtifactError
 from components.data.tasks.data import Answer, Fields
-from components.learners.words.classifier import WordsModel
+from components.learners.words.classifier import WordsModel, read_model, write_model
 from components.learners.words.linear import LinearModel
 
 How = Literal["mean", "joint"]
@@ -51,11 +51,11 @@ class WordsPart:
     def write(self, directory: Path) -> dict[str, Any]:
         """Write the words model below the folder of a classifier; returns the entry of its config.json."""
         (directory / FOLDER).mkdir()
-        self.model.write(directory / FOLDER)
+        write_model(self.model, directory / FOLDER)
         return {"how": self.how, "weight": self.weight}
 
     @classmethod
-    def read(cls, directory: Path, config: Mapping[str, Any], *, labels: int) -> WordsPart:
+    def read(cls, directory: Path, config: Mapping[str, Any], *, labels: Sequence[str]) -> WordsPart:
         """Read what `write` has written.
 
         Raises:
@@ -63,7 +63,9 @@ class WordsPart:
         """
         if config.get("how") not in ("mean", "joint"):
             raise ArtifactError(f"{directory}: words: unknown combination {config.get('how')!r}; fine-tune again")
-        return cls(config["how"], WordsModel.read(directory / FOLDER, labels=labels), float(config["weight"]))
+        model = read_model(directory / FOLDER, kind="", labels=labels)
+        assert isinstance(model, WordsModel)
+        return cls(config["how"], model, float(config["weight"]))
 
 
 def mean(of_encoder: NDArray[np.float32], of_words: NDArray[np.float32], weight: float) -> NDArray[np.float32]:

@@ -2,8 +2,9 @@
 
 config.json         task kind; `form: words`, by which readers tell it from a model with an encoder
 labels.json         names of the labels, by index
-words.json          form of the features, and the terms of each vectorizer in the order of their columns
-words.safetensors   document frequencies as idf, and the weights of the linear model, in float64
+words.json          form of the features, and what the model has as text: of a linear model the terms of each
+                    vectorizer in the order of their columns
+words.safetensors   its numbers: of a linear model the document frequencies as idf, and the weights, in float64
 manifest.json       digests of all files (components.core.artifacts)
 
 The average of several models holds them as its members (components.data.tasks.members).
@@ -16,21 +17,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from components.core.artifacts import json_of, read_manifest
 from components.core.errors import ArtifactError
+from components.core.tables import LazyTable
 from components.data.tasks.data import Answer, Fields, mean_answers
 from components.data.tasks.members import KIND, members_of, save_members
-from components.learners.words.features import RowFeatures, read_features, write_features
+from components.learners.words.features import RowFeatures, load_features, read_arrays, write_arrays
 from components.learners.words.linear import LinearFunction, LinearModel, load_linear
 
 FORM: Final = "words"
 #: Maximum number of rows of a batch.
 ROWS: Final = 4096
+
+
+@runtime_checkable
+class Stored(Protocol):
+    """A fitted model that can be stored as JSON and arrays."""
+
+    def answers(self, rows: Sequence[Fields]) -> list[Answer]:
+        """The answers to N inputs; the answer to a row does not depend on the others."""
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What `load` reads: JSON, and arrays by name."""
+
+    @classmethod
+    def load(cls, described: dict[str, Any], arrays: dict[str, NDArray[Any]], labels: Sequence[str]) -> Self:
+        """The model that `dump` has described. Raises ValueError, KeyError, TypeError: the parts do not fit."""
 
 
 @dataclass(frozen=True)
@@ -54,38 +71,63 @@ class WordsModel:
         assert isinstance(self.linear, LinearModel)
         return replace(self, linear=self.linear.balanced(counts))
 
-    def write(self, directory: Path) -> None:
-        write_features(directory, self.features, **self.linear.dump())
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        described, arrays = self.features.dump()
+        return described, {**arrays, **self.linear.dump()}
 
     @classmethod
-    def read(cls, directory: Path, *, labels: int) -> WordsModel:
-        """Read what `write` has written. Raises ArtifactError: files are missing, damaged or do not fit."""
-        try:
-            features, arrays = read_features(directory)
-            return cls(features, load_linear(arrays, features=features.width, labels=labels))
-        except Exception as error:  # safetensors and scikit-learn raise errors of several classes
-            raise ArtifactError(
-                f"{directory}: not a words model of this version ({error}); run its stage again"
-            ) from error
+    def load(cls, described: dict[str, Any], arrays: dict[str, NDArray[Any]], labels: Sequence[str]) -> Self:
+        features = load_features(described, arrays)
+        return cls(features, load_linear(arrays, features=features.width, labels=len(labels)))
+
+
+#: Kind of task -> its words model; a linear model for all others.
+MODELS: LazyTable[type[Stored]] = LazyTable(
+    {
+        "choice": "components.learners.baselines.choice:ChoiceOverlap",
+        "tagging": "components.learners.baselines.tagging:FeatureTagger",
+        "questions": "components.learners.baselines.questions:SlidingWindow",
+    }
+)
+
+
+def write_model(model: Stored, directory: Path) -> None:
+    write_arrays(directory, *model.dump())
+
+
+def read_model(directory: Path, *, kind: str, labels: Sequence[str]) -> Stored:
+    """Read what `write_model` has written. Raises ArtifactError: files are missing, damaged or do not fit."""
+    try:
+        return MODELS.get(kind, WordsModel).load(*read_arrays(directory), labels)
+    except Exception as error:  # safetensors and scikit-learn raise errors of several classes
+        raise ArtifactError(f"{directory}: not a words model of this version ({error}); run its stage again") from error
 
 
 @dataclass(frozen=True)
 class WordsClassifier:
     """A trained words model as it is served (`components.learners.prediction.Classifier`); the answers of several are
-    averaged. `quick`: a batch of few short texts takes less than a millisecond."""
+    averaged."""
 
     kind: str
     labels: Sequence[str]
-    models: Sequence[WordsModel]
-    quick: ClassVar[bool] = True
+    models: Sequence[Stored]
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
         """The answers to N rows. The answer to a row does not depend on the other rows."""
         result: list[Answer] = []
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
-            result += mean_answers([model.answers(part) for model in self.models])
+            several = [model.answers(part) for model in self.models]
+            result += mean_answers(several) if len(several) > 1 else several[0]
         return result
+
+
+@dataclass(frozen=True)
+class LinearClassifier(WordsClassifier):
+    """Linear words models. `quick`: a batch of few short texts takes less than a millisecond."""
+
+    models: Sequence[WordsModel]
+    quick: ClassVar[bool] = True
 
     def answer_measured(
         self, rows: Sequence[Fields], projection: Callable[[int], NDArray[np.float32]]
@@ -104,7 +146,7 @@ class WordsClassifier:
 def save_words(
     directory: Path,
     *,
-    models: Sequence[WordsModel],
+    models: Sequence[Stored],
     kind: str,
     labels: Sequence[str],
     facts: dict[str, Any],
@@ -113,11 +155,11 @@ def save_words(
     """Write words models, of which several are averaged, as a directory, which may be part of another draft. `facts`:
     of the manifest; `beside`: as of `save_members`."""
 
-    def write(model: WordsModel, path: Path) -> None:
+    def write(model: Stored, path: Path) -> None:
         config = {"form": FORM, "kind": kind}
         (path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
         (path / "labels.json").write_text(json.dumps(list(labels), ensure_ascii=False, indent=1) + "\n")
-        model.write(path)
+        write_model(model, path)
 
     save_members(directory, [partial(write, model) for model in models], facts=facts, beside=beside)
 
@@ -140,7 +182,9 @@ def load_words(directory: Path) -> WordsClassifier:
         raise ArtifactError(
             f"{directory}: not a words model of this version ({error}); run the stage baseline again"
         ) from error
-    return WordsClassifier(kind, labels, [WordsModel.read(member, labels=len(labels)) for member in members])
+    models = [read_model(member, kind=kind, labels=labels) for member in members]
+    linear = [model for model in models if isinstance(model, WordsModel)]
+    return LinearClassifier(kind, labels, linear) if linear else WordsClassifier(kind, labels, models)
 
 
 def form_of(directory: Path) -> str:

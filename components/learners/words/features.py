@@ -148,24 +148,30 @@ class LatentFeatures:
 RowFeatures = WordFeatures | LatentFeatures
 
 
-def write_features(directory: Path, features: RowFeatures, **arrays: NDArray[Any]) -> None:
-    """Write features, and further arrays beside theirs."""
-    described, fitted = features.dump()
-    # ASCII, because a term may contain half of a surrogate pair, which UTF-8 cannot express.
-    (directory / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
-    save_file({**fitted, **arrays}, directory / WEIGHTS)
-
-
-def read_features(directory: Path) -> tuple[RowFeatures, dict[str, NDArray[Any]]]:
-    """The features that `write_features` has written, and all arrays.
+def load_features(described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RowFeatures:
+    """What `dump` has described.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError: files are missing, damaged or do not fit.
+        ValueError, KeyError, TypeError: they do not fit each other.
     """
-    described = json_of(directory / DESCRIPTION)
-    arrays = load_file(directory / WEIGHTS)
     load = LatentFeatures.load if described["form"] == LatentFeatures.form else WordFeatures.load
-    return load(described, arrays), arrays
+    return load(described, arrays)
+
+
+def write_arrays(directory: Path, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write what `dump` returns."""
+    # ASCII, because a term may contain half of a surrogate pair, which UTF-8 cannot express.
+    (directory / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+    save_file(dict(arrays), directory / WEIGHTS)
+
+
+def read_arrays(directory: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What `write_arrays` has written.
+
+    Raises:
+        OSError, ValueError: a file is missing or damaged.
+    """
+    return json_of(directory / DESCRIPTION), load_file(directory / WEIGHTS)
 
 
 def fit_text(

@@ -13,7 +13,7 @@ from components.learners.words import UNSPACED, transductive
 from components.learners.words.classifier import WordsModel
 from components.learners.words.features import RowFeatures, WordFeatures, fit_text
 from components.learners.words.fits import Rows, fit_exclusive, fit_independent, fit_margin, fit_ridge
-from components.learners.words.linear import LinearModel
+from components.learners.words.linear import LinearFunction, LinearModel
 from components.learners.words.text import Analyzer, Counted, Tfidf
 
 #: Candidates for the inverse strength of the L2 penalty, the strongest penalty first.
@@ -110,6 +110,16 @@ def either(system: System) -> System:
     return candidates
 
 
+def line(training: Training) -> list[Candidate]:
+    """Least-squares regression of a number on the cosine of both texts."""
+    features, x = cosine(training)
+    y = np.asarray([target[0] for target in training.rows.targets])
+    # If all cosines are equal, the slope is undefined.
+    slope, offset = np.polyfit(x[:, 0], y, 1) if np.ptp(x) > 0 else (0.0, y.mean())
+    model = WordsModel(features, LinearFunction(np.asarray([[slope]]), np.asarray([offset])))
+    return [Candidate.of(model, {"slope": float(slope), "offset": float(offset)})]
+
+
 def ridge(training: Training, *, read: Reading) -> list[Candidate]:
     """Ridge regression of a number on some features, without and with a scaled slope."""
     features, x = read(training)
@@ -173,6 +183,7 @@ SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
         {"ridge-words": partial(ridge, read=_SINGLE), "ridge-words-pairs": partial(ridge, read=_PAIRS)},
         {"ridge-words-characters": partial(ridge, read=_BOTH)},
     ),
+    "similarity": ({"tfidf-cosine": line}, {}),
 }
 
 
@@ -188,7 +199,7 @@ def with_characters(*, language: str, which: str) -> bool:
 
 def probable_systems(kind: str, *, language: str, which: str) -> dict[str, System]:
     """Name -> words model with calibrated probabilities; empty for kinds without one."""
-    usual, further = SYSTEMS[kind] if kind in SYSTEMS and kind != "regression" else ({}, {})
+    usual, further = SYSTEMS[kind] if kind in SYSTEMS and kind not in ("regression", "similarity") else ({}, {})
     every = usual | (further if with_characters(language=language, which=which) else {})
     return {name: system for name, system in every.items() if name != MARGIN}
 

@@ -15,7 +15,7 @@ from components.data.tasks.data import one_hot
 from components.data.tasks.selection import Candidate, Free, Training
 from components.learners.unlabelled.self_training import ROUNDS, Round, View, rounds
 from components.learners.words.classifier import WordsModel
-from components.learners.words.features import LatentFeatures, read_features, write_features
+from components.learners.words.features import LatentFeatures, read_arrays, write_arrays
 from components.learners.words.latent import PENALTIES, LatentSemantics, Vectors, WordMeans, dimensions_of
 from components.learners.words.linear import LinearModel
 
@@ -94,13 +94,11 @@ def store(folder: Path, free: Free, *, labels: int) -> None:
     """Write the features that are fitted on texts, for runs whose `Free.fitted` is the folder."""
     directory = folder / free.key.hex()
     directory.mkdir(parents=True)
-    write_features(directory, _fitted(free, labels)[0])
+    write_arrays(directory, *_fitted(free, labels)[0].dump())
 
 
 def _stored(free: Free) -> LatentFeatures | None:
     directory = free.fitted and free.fitted / free.key.hex()
     if directory is None or not directory.is_dir():
         return None
-    features, _ = read_features(directory)
-    assert isinstance(features, LatentFeatures)
-    return features
+    return LatentFeatures.load(*read_arrays(directory))

@@ -48,6 +48,7 @@ from components.pipeline.lineage.places import (
 from components.pipeline.lineage.trace import Evidence, Learner, learners
 from components.registry.drift.traffic import traffic_folder
 from components.registry.ledger import record_taints
+from components.registry.reading import Reading
 from components.registry.tracking import connect
 from components.settings.imports import is_local_copy
 from components.settings.params import Params
@@ -165,7 +166,7 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
     ids = {copy.id for copy in copies}
     plan.objects = cache.affected(texts, exact=evidence.exact, ids=ids)
     plan.remote = remotes(root) if plan.objects else {}
-    plan.learners = learners(connect(params.registry), evidence)
+    plan.learners = learners(Reading(params.registry), evidence)
     if plan.outputs or raw or plan.learners:
         plan.caches += [path for path in [*caches, *(node_cache() / name for name in CACHES)] if path.exists()]
         plan.checkpoints = params.cluster.storage if "://" in params.cluster.storage else ""

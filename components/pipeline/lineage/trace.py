@@ -12,9 +12,10 @@ from components.data.ingestion.dedup import exact_keys
 from components.data.matching import Texts, file_holds
 from components.pipeline.lineage.documents import Copy, holders, near_copies, texts_of
 from components.pipeline.lineage.places import Cache, holds_key, raw_holders
-from components.registry.ledger import LEDGER, TAINTED
-from components.registry.lineage import PROVENANCE, provenance, read_lineage
-from components.registry.tracking import Registry, Version, connect
+from components.registry.ledger import TAINTED
+from components.registry.lineage import provenance, read_lineage
+from components.registry.reading import LEDGER, PROVENANCE, Reading
+from components.registry.version import Version
 from components.settings.params import Params
 from components.settings.registry import RegistrySettings, with_models
 
@@ -32,11 +33,11 @@ def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
     path = Path(model)
     if path.exists() or len(path.parts) > 2:
         return _trace_path(params, path, root=root)
-    registry = connect(with_models(params.registry))
+    registry = Reading(with_models(params.registry))
     return _trace_version(registry, find_version(registry, params.registry, model))
 
 
-def find_version(registry: Registry, settings: RegistrySettings, model: str) -> Version:
+def find_version(registry: Reading, settings: RegistrySettings, model: str) -> Version:
     """A version by NAME, NAME:VERSION, NAME/VERSION or NAME@ALIAS; NAME may be the name of a task.
 
     Raises:
@@ -65,7 +66,7 @@ def find_version(registry: Registry, settings: RegistrySettings, model: str) -> 
     return result
 
 
-def _trace_version(registry: Registry, version: Version) -> dict[str, Any]:
+def _trace_version(registry: Reading, version: Version) -> dict[str, Any]:
     return {
         "model": version.label,
         "registered": True,
@@ -77,7 +78,7 @@ def _trace_version(registry: Registry, version: Version) -> dict[str, Any]:
     }
 
 
-def _traced(registry: Registry, labels: str) -> list[dict[str, Any]]:
+def _traced(registry: Reading, labels: str) -> list[dict[str, Any]]:
     """The traces of the versions in a tag, NAME/NUMBER with commas between."""
     pairs = [label.rpartition("/") for label in labels.split(", ") if label]
     result = [registry.find_number(name, number) for name, _, number in pairs]
@@ -180,7 +181,7 @@ def trace_document(params: Params, document: str, *, root: Path, where: str = ""
     result = holders(params, texts)
     files = raw_holders(params, texts, root=root)
     evidence = Evidence(texts, wanted, copies=result, files=files, cache=Cache(root))
-    learned = learners(connect(params.registry), evidence)
+    learned = learners(Reading(params.registry), evidence)
     return {
         "by_id": bool(named),
         "files": [path.relative_to(root).as_posix() for path in files],
@@ -259,7 +260,7 @@ class Evidence:
         return self._answers[key]
 
 
-def learners(registry: Registry, evidence: Evidence) -> list[Learner]:
+def learners(registry: Reading, evidence: Evidence) -> list[Learner]:
     """The versions that have, or may have, learned from the documents, over all models of the registry."""
     versions = [version for name in registry.models() if name != LEDGER for version in registry.versions(name)]
     results: list[Learner] = []

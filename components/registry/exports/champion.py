@@ -22,7 +22,7 @@ from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import extract_member, members_of
 from components.interchange.huggingface import CONVERTERS
-from components.interchange.tokenizer_json import library_tokenizer, write_tokenizer
+from components.interchange.tokenizer_json import write_tokenizer
 from components.interchange.vectors import write_vectors
 from components.learners.task_models.classifier import TextClassifier, load_members
 from components.learners.words.classifier import FORM, form_of
@@ -38,15 +38,16 @@ from components.registry.exports.onnx import (
     TOKENIZER,
     predict,
     refuse,
-    templates,
+    snippet,
     write_int8,
     write_onnx,
     write_task_graph,
 )
+from components.registry.exports.onnx import write_tokenizer as write_onnx_tokenizer
 from components.registry.tracking import connect
 from components.settings.params import Params
 from components.settings.registry import with_models
-from components.tokenization.special import FIRST_ORDINARY, UNK
+from components.tokenization.special import FIRST_ORDINARY
 
 KIND: Final = "export"
 FORMS: Final = ("onnx", "huggingface", "container")
@@ -169,7 +170,7 @@ def export_classifier(source: Source, export: Export) -> list[str]:
             lines += [TRUST] * (draft.path / MODULE).exists()
         else:
             classifier = load_members(source.directory)[0].sharpened()
-            notes = _graph(draft.path, classifier, int8=int8)
+            notes, usage = _graph(draft.path, classifier, int8=int8), snippet(classifier)
             lines += _measured(draft.path, source, classifier, int8=int8)
         card = _card(source, str(config["kind"]), labels, usage=usage, lines=lines)
         (draft.path / CARD).write_text(card, encoding="utf-8")
@@ -192,9 +193,9 @@ def _card(source: Source, kind: str, labels: Sequence[str], *, usage: str, lines
 def _graph(directory: Path, classifier: TextClassifier, *, int8: bool) -> list[str]:
     # First, because it takes the shortest time to find out.
     refuse(classifier)
-    library_tokenizer(classifier.tokenizer).save(str(directory / TOKENIZER))
+    write_onnx_tokenizer(directory / TOKENIZER, classifier)
     write_task_graph(directory / MODEL, classifier)
-    notes = [f"{MODEL}: tokens, lengths -> outputs; {CONFIG}: how a text becomes tokens"]
+    notes = [f"{MODEL}: input_ids, attention_mask -> outputs; {CARD}: from a text to its label"]
     if int8:
         write_int8(directory / MODEL, directory / INT8)
         sizes = [(directory / name).stat().st_size / 1e6 for name in (MODEL, INT8)]
@@ -203,7 +204,7 @@ def _graph(directory: Path, classifier: TextClassifier, *, int8: bool) -> list[s
         notes.append(
             f"{TOKENIZER} expects text with spaces between words; Headstart inserts them (segmenter: {segmenter})"
         )
-    config = {"kind": classifier.kind, "labels": list(classifier.labels), "unknown": UNK, **templates(classifier)}
+    config = {"kind": classifier.kind, "labels": list(classifier.labels)}
     (directory / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return notes
 

@@ -3,7 +3,7 @@ exported graph by onnxruntime and tokenizers, as a user of the folder computes t
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,16 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.core.artifacts import json_of
 from components.core.errors import ConfigError, extras
 from components.data.tasks.data import Fields
+from components.interchange.tokenizer_json import library_tokenizer, template
 from components.learners.task_models.base import most_pieces
 from components.learners.task_models.classifier import TextClassifier
 from components.learners.task_models.heads import RegressionHead
 from components.learners.task_models.inputs import reads_apart
 from components.learners.task_models.model import TaskModel
 from components.models.base import LanguageModel
-from components.tokenization.special import END, FIRST_ORDINARY
+from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, UNK
 
 MODEL: Final = "model.onnx"
 #: Tolerance of the comparison with the model's output.
@@ -35,9 +35,17 @@ class _Encoder(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, tokens: Tensor, inside: Tensor) -> tuple[Tensor, ...]:
+        tokens, lengths = _filled(tokens, inside)
         states = self.model.hidden_states(tokens, lengths)
         return (self.model.summary(states[-1], lengths), *states)
+
+
+def _filled(tokens: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens, and lengths of at least 1: a text without any piece has the unknown one, as in `TextClassifier`."""
+    lengths = inside.sum(1)
+    first = torch.where(lengths == 0, torch.full_like(lengths, UNK), tokens[:, 0])
+    return torch.cat([first[:, None], tokens[:, 1:]], 1), lengths.clamp(min=1)
 
 
 def _lstm(
@@ -75,33 +83,34 @@ def export_graph(
     segments: bool = False,
     instead: str = "",
 ) -> None:
-    """Write a module as an ONNX graph with a dynamic batch size and length. Inputs, int64: `tokens` (batch, length)
-    with special pieces, padded with 0; `lengths` (batch,); with `segments` also `segments` (batch, length)."""
+    """Write a module as an ONNX graph with a dynamic batch size and length. Inputs, int64, (batch, length):
+    `input_ids` with special pieces, `attention_mask`, 0 at padding; with `segments` also `token_type_ids`."""
     with extras():
         import onnxscript  # noqa: F401  (required by torch's exporter)
     # Sizes that are unlikely to equal another dimension, so that the exporter does not treat them as constants.
-    tokens = torch.full((3, 7), FIRST_ORDINARY).masked_fill(torch.arange(7) >= torch.tensor([[7], [5], [6]]), 0)
+    inside = (torch.arange(7) < torch.tensor([[7], [5], [6]])).long()
+    tokens = FIRST_ORDINARY * inside
     tokens[:, 0] = END
-    inputs: dict[str, Tensor] = {"tokens": tokens, "lengths": torch.tensor([7, 5, 6])}
-    batch, length = torch.export.Dim("batch"), torch.export.Dim("length", max=encoder.max_tokens)
-    shapes: dict[str, Any] = {"tokens": {0: batch, 1: length}, "lengths": {0: batch}}
+    inputs: dict[str, Tensor] = {"input_ids": tokens, "attention_mask": inside}
     if segments:
-        inputs["segments"] = torch.zeros_like(tokens)
-        inputs["segments"][:, 4:] = 1
-        shapes["segments"] = {0: batch, 1: length}
+        inputs["token_type_ids"] = torch.zeros_like(tokens)
+        inputs["token_type_ids"][:, 4:] = 1
+    shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=encoder.max_tokens)}
+    shapes: dict[str, Any] = dict.fromkeys(inputs, shape)
     size = sum(parameter.numel() * parameter.element_size() for parameter in graph.parameters())
+    before = logging.root.manager.disable
+    # Warnings about packages that are not installed, and about the parts of torch that are passed.
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # Its warnings about packages that are not installed.
-            logging.getLogger("torch.onnx").setLevel(logging.ERROR)
             torch.onnx.export(
                 graph.eval(),
                 tuple(inputs.values()),
                 path,
                 input_names=list(inputs),
                 output_names=outputs,
-                dynamic_shapes=shapes,
+                dynamic_shapes=tuple(shapes.values()),
                 custom_translation_table={torch.ops.aten.lstm.input: _lstm},
                 dynamo=True,
                 external_data=size > _LARGEST,
@@ -112,6 +121,8 @@ def export_graph(
             f"{type(encoder).__name__} cannot be exported to ONNX: torch's exporter does not support its "
             f"data-dependent computation ({type(error.__cause__ or error).__name__}){instead}"
         ) from error
+    finally:
+        logging.disable(before)
 
 
 def write_onnx(path: Path, model: LanguageModel) -> list[str]:
@@ -123,18 +134,20 @@ def write_onnx(path: Path, model: LanguageModel) -> list[str]:
         raise ConfigError(
             f"{type(model).__name__} cannot be exported to ONNX: the exported graph has a fixed batch size or length"
         )
-    return [f"{MODEL}: tokens, lengths -> summary, layer_0 .. layer_{layers - 1}"]
+    return [f"{MODEL}: input_ids, attention_mask -> summary, layer_0 .. layer_{layers - 1}"]
 
 
 def _agrees(path: Path, model: LanguageModel) -> bool:
     """Whether graph and model agree for another batch size and length, which the exporter may treat as constants."""
     from onnx.reference import ReferenceEvaluator
 
-    tokens, lengths = torch.full((2, 4), FIRST_ORDINARY), torch.tensor([4, 4])
+    tokens = torch.full((2, 4), FIRST_ORDINARY)
+    inside = torch.ones_like(tokens)
     with torch.no_grad():
-        expected = _Encoder(model)(tokens, lengths)
+        expected = _Encoder(model)(tokens, inside)
     try:
-        result = ReferenceEvaluator(str(path)).run(None, {"tokens": tokens.numpy(), "lengths": lengths.numpy()})
+        inputs = {"input_ids": tokens.numpy(), "attention_mask": inside.numpy()}
+        result = ReferenceEvaluator(str(path)).run(None, inputs)
     except Exception:  # any operator may fail on an unexpected shape
         return False
     return all(
@@ -156,7 +169,8 @@ class _Graph(nn.Module):
         super().__init__()
         self.model, self.kind = model, kind
 
-    def forward(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, inside: Tensor, segments: Tensor | None = None) -> Tensor:
+        tokens, lengths = _filled(tokens, inside)
         hidden = self.model.encoder.hidden_states(tokens, lengths, segments)
         outputs = self.model.head(self.model.features(hidden, lengths)).float()
         if isinstance(self.model.head, RegressionHead):
@@ -214,16 +228,39 @@ def write_int8(source: Path, target: Path) -> None:
         quantize_dynamic(model, target, weight_type=QuantType.QInt8)
 
 
-def templates(classifier: TextClassifier) -> dict[str, Any]:
-    """How pieces are joined with special pieces: `template`, in which -1 and -2 stand for the pieces of the first and
-    of the second text, `segments` of its entries, and `room`, the maximum number of pieces of the texts."""
-    encoder, most = classifier.model.encoder, most_pieces(classifier.settings, classifier.model.encoder)
-    if classifier.kind in PAIRS:
-        template, segments = encoder.pair_tokens([-1], [-2])
-        room = most - len(encoder.pair_tokens([], [])[0])
-        return {"template": list(template), "segments": list(segments), "room": room}
-    template = list(encoder.special_tokens([-1]))
-    return {"template": template, "segments": [0] * len(template), "room": most - len(encoder.special_tokens([]))}
+def write_tokenizer(path: Path, classifier: TextClassifier) -> None:
+    """Write a tokenizer.json that adds special pieces, cuts what is too long, and pads the texts of a batch."""
+    encoder = classifier.model.encoder
+    tokenizer = library_tokenizer(classifier.tokenizer)
+    tokenizer.post_processor = template(encoder)
+    tokenizer.enable_padding(pad_id=0, pad_token=SPECIAL_PIECES[0])
+    # Families may count a special piece that only an empty text has.
+    added = len(encoder.special_tokens([-1])) - 1 - len(encoder.special_tokens([]))
+    tokenizer.enable_truncation(most_pieces(classifier.settings, encoder) + added)
+    tokenizer.save(str(path))
+
+
+#: Kind of task -> the expression of the answers from `outputs` (batch, labels); of other kinds, a number.
+ANSWERS: Final = {
+    "classification": "[labels[number] for number in outputs.argmax(1)]",
+    "pair": "[labels[number] for number in outputs.argmax(1)]",
+    "multilabel": "[[label for label, share in zip(labels, row) if share >= 0.5] for row in outputs]",
+}
+
+
+def snippet(classifier: TextClassifier) -> str:
+    """Python code that answers in the folder of the graph, with onnxruntime and tokenizers."""
+    pairs = classifier.kind in PAIRS
+    texts = [("a text", "another one"), ("two", "texts")] if pairs else ["a text", "another one"]
+    names = {"input_ids": "ids", "attention_mask": "attention_mask"} | ({"token_type_ids": "type_ids"} if pairs else {})
+    inputs = ", ".join(f'"{name}": np.array([row.{field} for row in rows])' for name, field in names.items())
+    labels = f'labels = json.load(open("{CONFIG}"))["labels"]\n' if classifier.kind in ANSWERS else ""
+    return (
+        f"import json\n\nimport numpy as np\nimport onnxruntime\nfrom tokenizers import Tokenizer\n\n{labels}"
+        f'rows = Tokenizer.from_file("{TOKENIZER}").encode_batch({texts!r})\n'
+        f'outputs = onnxruntime.InferenceSession("{MODEL}").run(None, {{{inputs}}})[0]\n'
+        f"print({ANSWERS.get(classifier.kind, 'outputs[:, 0].tolist()')})\n"
+    )
 
 
 def predict(directory: Path, rows: Sequence[Fields], *, int8: bool = False) -> list[NDArray[np.float32]]:
@@ -232,10 +269,7 @@ def predict(directory: Path, rows: Sequence[Fields], *, int8: bool = False) -> l
         import onnxruntime
     from tokenizers import Tokenizer
 
-    config = json_of(directory / CONFIG)
     tokenizer = Tokenizer.from_file(str(directory / TOKENIZER))
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     graph = str(directory / (INT8 if int8 else MODEL))
@@ -243,23 +277,12 @@ def predict(directory: Path, rows: Sequence[Fields], *, int8: bool = False) -> l
     names = {given.name for given in session.get_inputs()}
     answers = []
     for row in rows:
-        pieces = [list(tokenizer.encode(text, add_special_tokens=False).ids) for text in row]
-        ids, segments = zip(*_joined(pieces, config), strict=True)
-        inputs = {"tokens": [ids], "lengths": [len(ids)], "segments": [segments]}
-        given = {name: np.asarray(value, dtype=np.int64) for name, value in inputs.items() if name in names}
+        encoded = tokenizer.encode(row[0], row[1] if len(row) > 1 else None)
+        inputs = {
+            "input_ids": encoded.ids,
+            "attention_mask": encoded.attention_mask,
+            "token_type_ids": encoded.type_ids,
+        }
+        given = {name: np.asarray([value], dtype=np.int64) for name, value in inputs.items() if name in names}
         answers.append(np.asarray(session.run(None, given)[0][0], dtype=np.float32))
     return answers
-
-
-def _joined(pieces: list[list[int]], config: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    room = max(1, config["room"])
-    if len(pieces) == 1:
-        pieces = [pieces[0][:room] or [config["unknown"]]]
-    else:
-        first, second = pieces
-        kept = max(1, min(len(first), max(room - len(second), -(-room // 2))))
-        pieces = [first[:kept], second[: max(1, room - kept)]]
-    # The entries -1 and -2 of the template stand for the pieces of the texts.
-    for entry, segment in zip(config["template"], config["segments"], strict=True):
-        for piece in [entry] if entry >= 0 else pieces[-1 - entry]:
-            yield piece, segment

@@ -18,7 +18,7 @@ from components.learners.task_models.classifier import TextClassifier
 from components.learners.task_models.heads import BatchNorm, FixedNorm, RegressionHead, TextHead
 from components.models.encoder import CONFIG, WEIGHTS
 from components.registry.exports.exported import __file__ as exported
-from components.registry.exports.onnx import several_parts
+from components.registry.exports.onnx import PAIRS, several_parts
 
 MODULE: Final = "modeling_headstart.py"
 #: Line of the model card of a folder with this module.
@@ -44,6 +44,16 @@ _TASKS: Final = {
     "tagging": "token-classification",
     "questions": "question-answering",
 }
+#: How a folder that answers questions is used.
+QUESTIONS: Final = """\
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+model, tokenizer = AutoModelForQuestionAnswering.from_pretrained("."), AutoTokenizer.from_pretrained(".")
+inputs = tokenizer("a question", "the text that holds the answer", return_tensors="pt")
+outputs = model(**inputs)
+start, end = outputs.start_logits[0].argmax(), outputs.end_logits[0].argmax()
+print(tokenizer.decode(inputs["input_ids"][0][start : end + 1]))
+"""
 Affine = tuple[Tensor, Tensor]
 
 
@@ -79,11 +89,11 @@ def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) 
     save_file({key: value.contiguous().clone() for key, value in result.items()}, directory / WEIGHTS, {"format": "pt"})
     notes = write_tokenizer(directory, classifier.tokenizer, classifier.model.encoder, segments=family != "gpt")
     trust = ", trust_remote_code=True" if sequence else ""
-    usage = f'from transformers import pipeline\nmodel = pipeline("{task}", "FOLDER"{trust})\n'
+    example = {"text": "a text", "text_pair": "another one"} if classifier.kind in PAIRS else "a text"
+    usage = f'from transformers import pipeline\n\nmodel = pipeline("{task}", "."{trust})\nprint(model({example!r}))\n'
     if task == "question-answering":
         # Version 5 of transformers has no pipeline for it.
-        name = "AutoModelForQuestionAnswering"
-        usage = f'from transformers import {name}\nmodel = {name}.from_pretrained("FOLDER")\n'
+        usage = QUESTIONS
     return [
         f"{config['architectures'][0]}: {len(result)} tensors{' and a module of its own' * sequence}",
         *notes,

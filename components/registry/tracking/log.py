@@ -9,16 +9,13 @@ from __future__ import annotations
 import random
 import re
 import time
-from typing import TYPE_CHECKING
+from typing import Any
 
 from mlflow.entities import Param, ViewType
 from mlflow.exceptions import MlflowException
 
 from components.core.errors import RegistryError
 from components.registry.tracking.connection import translated
-
-if TYPE_CHECKING:
-    from components.registry.tracking.registry import Registry
 
 #: Maximum characters of a parameter; longer entries have several.
 LENGTH = 5000
@@ -30,9 +27,9 @@ CREATION_S = 5.0
 
 
 class Log:
-    """Entries with consecutive positions from 1."""
+    """Entries with consecutive positions from 1; `registry`: the one that has the log."""
 
-    def __init__(self, registry: Registry, name: str) -> None:
+    def __init__(self, registry: Any, name: str) -> None:
         self._registry, self._client, self._name = registry, registry.client, name
         self._run = ""
 

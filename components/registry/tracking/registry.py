@@ -24,6 +24,7 @@ from components.core.masking import masked, masked_json, masked_values
 from components.core.measurements import Point, run_id
 from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO
 from components.registry.tracking.connection import as_default, is_unanswered, probe, translated
+from components.registry.tracking.log import Log
 from components.registry.version import PREFIX, Version
 from components.settings.registry import SQLITE, RegistrySettings, located
 
@@ -164,6 +165,13 @@ class Registry:
         #: The tracking URI as set, without a password, for messages and records.
         self.address = address
         self.settings = settings
+        self._logs: dict[str, Log] = {}
+
+    def log(self, name: str) -> Log:
+        return self._logs.setdefault(name, Log(self, name))
+
+    def read_log(self, name: str) -> tuple[dict[int, str], dict[str, str]]:
+        return self.log(name).read()
 
     def find(self, name: str, *, digest: str) -> Version | None:
         """The newest version of model `name` with this content digest, or None."""
@@ -231,6 +239,11 @@ class Registry:
         if len(bundles) != 1:
             raise RegistryError(f"{version.label}: expected one bundle below {root.name}, found {len(bundles)}")
         return bundles[0]
+
+    def location(self, version: Version) -> str:
+        """URI of the folder of a version's files."""
+        with translated(version.label):
+            return str(self.client.get_model_version_download_uri(version.name, version.number))
 
     def attached(self, version: Version, file: str) -> bytes | None:
         """The content of a file that `attach` has stored with a version as `FOLDER/NAME`; None if there is none."""

@@ -111,6 +111,32 @@ def test_the_graph_predicts_as_the_model(family, kind, settings, save):
     expected = np.stack(load_classifier(model).answer([row if kind == "pair" else (row,) for row in given]))
     answers = predict(output, [row if kind == "pair" else (row,) for row in given])
     np.testing.assert_allclose(np.stack(answers), expected, atol=1e-4)
+    # The code of the card, with texts of different lengths.
+    code = code_of_card(output)
+    fields = [("a text", "another one"), ("two", "texts")] if kind == "pair" else [("a text",), ("another one",)]
+    answers = load_classifier(model).answer(fields)
+    shown = {
+        "multilabel": lambda answer: [label for label, share in zip(LABELS, answer, strict=True) if share >= 0.5],
+        "regression": lambda answer: pytest.approx(float(answer[0]), abs=1e-4),
+    }.get(kind, lambda answer: LABELS[answer.argmax()])
+    assert ast.literal_eval(run_code(code, output)) == [shown(answer) for answer in answers]
+
+
+def code_of_card(folder: Path) -> str:
+    (code,) = re.findall(r"```\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    return code
+
+
+def run_code(code: str, folder: Path) -> str:
+    """What the code prints in a folder, without Headstart and without a line on stderr."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_export_prints_nothing_of_torch(save, capfd):
+    export(save("bert", "classification"), "onnx")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_loss_of_int8_is_measured(save):
@@ -160,6 +186,8 @@ def test_a_text_pipeline_predicts_as_the_model(family, kind, settings, save):
     assert notes[0].startswith("Headstart") and (output / "modeling_headstart.py").exists()
     card = (output / "README.md").read_text()
     assert "`trust_remote_code=True` runs that code" in card and "trust_remote_code=True)" in card
+    if kind == "pair":
+        assert ast.literal_eval(run_code(code_of_card(output), output))["label"] in LABELS
     run = pipeline("text-classification", str(output), trust_remote_code=True, top_k=None)
     classifier = load_classifier(model)
     given: list[Any] = (
@@ -197,6 +225,7 @@ def test_answers_of_a_pipeline(save):
     model = save("bert", "questions", layers="last")
     output, _ = export(model, "huggingface")
     classifier = load_classifier(model)
+    run_code(code_of_card(output), output)
     (encoded,) = classifier.encode([("a b", "c d a b c")])
     outputs: list[np.ndarray] = []
     classifier.batches.observed_answers([encoded], lambda task, vectors, batch: [outputs.append(

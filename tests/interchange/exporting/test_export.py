@@ -147,7 +147,7 @@ def test_onnxruntime_gives_the_same_output(family, save, tmp_path):
         with torch.no_grad():
             layers = encoder.model.hidden_states(tokens, lengths)
             summary = encoder.model.summary(layers[-1], lengths)
-        actual = session.run(None, {"tokens": tokens.numpy(), "lengths": lengths.numpy()})
+        actual = session.run(None, {"input_ids": tokens.numpy(), "attention_mask": inside.long().numpy()})
         np.testing.assert_allclose(actual[0], summary.numpy(), atol=1e-5, rtol=1e-4)
         for ours, other in zip(layers, actual[1:], strict=True):
             np.testing.assert_allclose(other[inside.numpy()], ours.numpy()[inside.numpy()], atol=1e-5, rtol=1e-4)

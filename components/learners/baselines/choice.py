@@ -1,6 +1,8 @@
-"""Baselines for two texts, or a text and its choices: similarity of their TF-IDF vectors."""
+"""Baselines for a text and its choices: similarity of their TF-IDF vectors."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +19,28 @@ from components.learners.words.text import Tfidf
 SCALES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
-def line(training: Training) -> list[Candidate]:
-    """Least-squares regression of the number on the cosine of both texts."""
-    features = WordFeatures("cosine", (counted(training),))
-    x = features.matrix(training.rows.fields)[:, 0]
-    y = np.asarray([target[0] for target in training.rows.targets])
-    # If all cosines are equal, the slope is undefined.
-    slope, offset = map(float, np.polyfit(x, y, 1) if np.ptp(x) > 0 else (0.0, y.mean()))
+@dataclass(frozen=True)
+class ChoiceOverlap:
+    """Softmax over the scaled cosines of a text with its choices."""
 
-    def answers(rows: Sequence[Fields]) -> list[Answer]:
-        return list((offset + slope * features.matrix(rows)).astype(np.float32)) if rows else []
+    vectorizer: Tfidf
+    scale: float
 
-    return [Candidate.of(Function(answers), {"slope": slope, "offset": offset})]
+    def answers(self, rows: Sequence[Fields]) -> list[Answer]:
+        """Probabilities of each row's choices."""
+        return [softmax(self.scale * row).astype(np.float32) for row in _choices(rows, self.vectorizer)]
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
+        described, arrays = WordFeatures("text", (self.vectorizer,)).dump()
+        return described, arrays | {"scale": np.asarray([self.scale])}
+
+    @classmethod
+    def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], labels: Sequence[str]) -> Self:
+        return cls(WordFeatures.load(described, arrays).vectorizers[0], float(arrays["scale"][0]))
 
 
 def overlap(training: Training) -> list[Candidate]:
-    """Softmax over the scaled cosines of a text with its choices."""
+    """The scale is selected by the likelihood of the training rows."""
     vectorizer = counted(training)
     train = _choices(training.rows.fields, vectorizer)
     right = [int(target[0]) for target in training.rows.targets]
@@ -41,11 +49,7 @@ def overlap(training: Training) -> list[Candidate]:
     ]
     # At least the smallest positive scale, so that the choices are ranked by cosine.
     scale = SCALES[max(1, int(np.argmax(likelihoods)))]
-
-    def answers(rows: Sequence[Fields]) -> list[Answer]:
-        return [softmax(scale * row).astype(np.float32) for row in _choices(rows, vectorizer)]
-
-    return [Candidate.of(Function(answers), {"scale": scale})]
+    return [Candidate.of(ChoiceOverlap(vectorizer, scale), {"scale": scale})]
 
 
 def usual_position(training: Training) -> list[Candidate]:
@@ -68,5 +72,4 @@ def _choices(rows: Sequence[Fields], vectorizer: Tfidf) -> list[NDArray[np.float
     return np.split(cosines(texts, choices), np.cumsum(counts)[:-1])
 
 
-SIMILARITY = Systems({"tfidf-cosine": line})
 CHOICE = Systems({"tfidf-overlap": overlap}, constant=usual_position)

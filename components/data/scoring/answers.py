@@ -1,0 +1,38 @@
+"""The decision whether to answer a question: a span, or none, by a threshold of the difference of their scores."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Score of a span in a window without context, and threshold with which a span is always predicted.
+NEVER: Final = -1e4
+
+
+def best_threshold(margin: NDArray[np.float64], given: NDArray[np.float64], refused: NDArray[np.float64]) -> float:
+    """The minimum margin (N,) of the best span over no answer that maximises the sum of scores, from the metric of each
+    row with the span (`given`) and without (`refused`): the midpoint between two rows, at a tie the closest to 0;
+    `NEVER` if answering always is optimal."""
+    order = np.argsort(margin)
+    sorted_margin = margin[order]
+    # totals[k]: no answer for the k rows with the lowest margins.
+    totals = given.sum() + np.concatenate([[0.0], np.cumsum((refused - given)[order])])
+    between = (sorted_margin[:-1] + sorted_margin[1:]) / 2
+    cuts = np.concatenate([[NEVER], between, [sorted_margin[-1] + 1.0]])
+    # No threshold separates rows with equal margins.
+    apart = np.concatenate([[True], sorted_margin[:-1] < sorted_margin[1:], [True]])
+    best = totals[apart].max()
+    if totals[0] >= best - 1e-9:
+        return NEVER
+    result = cuts[apart & (totals >= best - 1e-9)]
+    return float(result[np.abs(result).argmin()])
+
+
+def apply_threshold(raw: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    """(N, 4) answers -> N answers; [0, 0, ...] where the score of no answer exceeds the span's."""
+    return [refused(row) if row[3] > row[2] else row for row in raw]
+
+
+def refused(row: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The answer (4,) without its span."""
+    return np.asarray([0, 0, row[2], row[3]], dtype=np.float32)

@@ -1,0 +1,146 @@
+"""What a registry in a local database says, without MLflow, whose import takes longer than a prediction.
+
+Answers stand in a file beside the database, `.headstart/NAME.json`, the version of each champion among them. They count
+as long as the database has not changed: its size, its time and SQLite's file change counter are compared, so that an
+alias that a person moves in MLflow is seen. The writers of the registry renew them (`Reading.renew`).
+
+registry: {state: [size, time, counter], answers: {call: answer}}
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import suppress
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from components.core.artifacts import write_atomic
+from components.core.masking import masked
+from components.registry.version import Version
+from components.settings.registry import SQLITE, RegistrySettings, located
+
+if TYPE_CHECKING:
+    from components.registry.tracking import Registry
+
+STATE: Final = ".headstart"
+#: Name of the log of `components.registry.ledger`, and of the document of `components.registry.lineage`.
+LEDGER: Final = "headstart.ledger"
+PROVENANCE: Final = "provenance"
+
+
+class Reading:
+    """The questions to a registry that change nothing; MLflow is asked what the file does not answer.
+
+    Args:
+        settings: of the registry.
+        folder: as of `components.registry.tracking.connect`.
+        registry: that is asked; None: it is opened when it is needed.
+    """
+
+    def __init__(self, settings: RegistrySettings, folder: Path = Path(), registry: Registry | None = None) -> None:
+        self.settings, self.address, self._folder = settings, masked(settings.address), folder
+        uri = located(settings.address, folder)
+        self._database = Path(uri.removeprefix(SQLITE)) if uri.startswith(SQLITE) else None
+        self._state = _state_of(self._database)
+        self._answers: dict[str, Any] = self._stored()
+        if registry is not None:
+            self.registry = registry
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The registry itself."""
+        from components.registry.tracking import connect
+
+        return connect(self.settings, self._folder)
+
+    def alias(self, name: str, alias: str) -> Version | None:
+        """As of `Registry`, like the methods below."""
+        answer = self._ask("alias", name, alias)
+        return None if answer is None else Version(**answer)
+
+    def versions(self, name: str) -> list[Version]:
+        return [Version(**answer) for answer in self._ask("versions", name)]
+
+    def find_number(self, name: str, number: str) -> Version | None:
+        return next((version for version in self.versions(name) if version.number == str(number)), None)
+
+    def models(self) -> list[str]:
+        return list(self._ask("models"))
+
+    def parameters(self, version: Version) -> dict[str, str]:
+        return dict(self._ask("parameters", version))
+
+    def document(self, version: Version, name: str) -> dict[str, Any] | None:
+        answer: dict[str, Any] | None = self._ask("document", version, name)
+        return answer
+
+    def read_log(self, name: str) -> tuple[dict[int, str], dict[str, str]]:
+        texts, marks = self._ask("read_log", name)
+        return {int(position): text for position, text in texts.items()}, marks
+
+    def download(self, version: Version, directory: Path) -> Path:
+        parts = urlsplit(self._ask("location", version))
+        bundles = [*Path(unquote(parts.path)).glob("data/*/")]
+        if parts.scheme not in ("", "file") or len(bundles) != 1:
+            return self.registry.download(version, directory)
+        return Path(shutil.copytree(bundles[0], directory / bundles[0].name))
+
+    def renew(self) -> None:
+        """Ask what commands ask: the ledger, the versions, and of each champion where it is and what it was made of."""
+        self._state, self._answers = _state_of(self._database), {}
+        if self._state is None:
+            return
+        self.read_log(LEDGER)
+        for name in self.models():
+            self.versions(name)
+            if (version := self.alias(name, self.settings.alias)) is not None:
+                self._ask("location", version)
+                self.parameters(version)
+                self.document(version, PROVENANCE)
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        shown = [asdict(each) if isinstance(each, Version) else each for each in arguments]
+        call = json.dumps([method, *shown], sort_keys=True)
+        if call not in self._answers:
+            answer = getattr(self.registry, method)(*arguments)
+            # As it is stored.
+            self._answers[call] = json.loads(json.dumps(answer, default=asdict))
+            self._store()
+        return self._answers[call]
+
+    @property
+    def _file(self) -> Path:
+        assert self._database is not None
+        return self._database.parent / STATE / f"{self._database.name}.json"
+
+    def _stored(self) -> dict[str, Any]:
+        if self._state is not None:
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                content = json.loads(self._file.read_text(encoding="utf-8"))
+                if content["state"] == self._state:
+                    return dict(content["answers"])
+        return {}
+
+    def _store(self) -> None:
+        # An answer may be about a later state than the first one.
+        if self._state is not None and self._state == _state_of(self._database):
+            with suppress(OSError):  # a folder that cannot be written
+                self._file.parent.mkdir(exist_ok=True)
+                write_atomic(self._file, json.dumps({"state": self._state, "answers": self._answers}))
+
+
+def _state_of(database: Path | None) -> list[int] | None:
+    """Size, time and file change counter (bytes 24 to 27 of a SQLite file) of a database; None if it has changes in
+    another file, or does not exist."""
+    if database is None or database.with_name(f"{database.name}-wal").exists():
+        return None
+    try:
+        with database.open("rb") as file:
+            head, stat = file.read(28), database.stat()
+    except OSError:
+        return None
+    return [stat.st_size, stat.st_mtime_ns, int.from_bytes(head[24:28], "big")]
