@@ -76,8 +76,8 @@ def task(project: Project, name: str) -> TaskView:
     evaluation, champion, decision = project.evaluation(name), project.champion(name), project.decision(name)
     system = champion.system if champion.version else ""
     # A person may have moved the alias since the decision.
-    served = (decision.get("served") or {}).get("version")
-    row = current_row(decision) if champion.version is not None and champion.version.number == served else ""
+    same = champion.version is not None and champion.version.number == decision.get("alias_after")
+    row = current_row(decision) if same else ""
     chapter = evaluations.scores(name, evaluation, champion=row) if evaluation else None
     steps = advice(name, evaluation, system=system, flags=project.flags) if evaluation else []
     candidate = decision.get("candidate") or {}

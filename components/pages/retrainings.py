@@ -111,18 +111,19 @@ def listed(project: Project) -> tuple[list[Run], str]:
     try:
         results = project.results()
         runs = [_of_mlflow(run) for run in project.registry().search_runs(stage=RETRAIN, most=LISTED)]
-        return [replace(run, results=results.get(run.id, {})) for run in runs], ""
+        out = f"{project.settings.run.out}/"
+        return [replace(run, results=results.get(run.id, {}), changed=_in_short(run.changed, out)) for run in runs], ""
     except HeadstartError as error:
         return [], str(error)
 
 
-def _in_short(changed: str) -> str:
-    """Reasons of stages; files of code are counted."""
-    reasons = [reason for reason in changed.split("; ") if reason != NOT_RUN]
+def _in_short(changed: str, out: str) -> str:
+    """Reasons of stages; files of code are counted, outputs of other stages (below `out`) left out."""
+    reasons = [reason for reason in changed.split("; ") if not reason.startswith((NOT_RUN, out))]
     others = [reason for reason in reasons if not reason.startswith("code ")]
     if files := len(reasons) - len(others):
         others.append(f"code of Headstart ({files} {'file' if files == 1 else 'files'})")
-    return "; ".join(others) or ("first run" if changed else "")
+    return "; ".join(others) or ("first run" if changed.startswith(NOT_RUN) else "")
 
 
 def find(project: Project, identifier: str) -> Run | None:
@@ -156,7 +157,7 @@ def _of_mlflow(run: Any, project: Project | None = None) -> Run:
         stages=stages,
         expected=expected_of(tags),
         data=tags.get(f"{PREFIX}data", "")[:7],
-        changed=_in_short(tags.get(f"{PREFIX}changed", "")),
+        changed=tags.get(f"{PREFIX}changed", ""),
     )
 
 

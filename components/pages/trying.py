@@ -31,8 +31,6 @@ from components.registry.tracking import Version
 #: Number of similar rows, of labels that are shown at once, of words and of examples that are named, and maximum number
 #: of characters of a text and of an example.
 NEAREST, SHOWN, NAMED, EXAMPLES, LONGEST, SHORT = 5, 10, 5, 3, 20_000, 300
-#: Least change of the answer of a word that is named.
-LEAST = 0.005
 #: Number of loaded models that are kept.
 KEPT = 3
 
@@ -215,7 +213,7 @@ class Explanation:
         """The words with the largest weights, and these."""
         words = {piece.text: piece.weight for part in self.parts for piece in part if piece.weight is not None}
         named = sorted(words.items(), key=lambda item: -abs(item[1]))[:NAMED]
-        return [(word, weight) for word, weight in named if abs(weight) >= LEAST]
+        return [(word, weight) for word, weight in named if round(weight, 2)]
 
 
 def explain(classifier: Classifier, fields: Fields, answer: Answer) -> Explanation | None:

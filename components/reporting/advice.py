@@ -121,7 +121,8 @@ def _labels(task: str, evaluation: Mapping[str, Any], cells: Sequence[Mapping[st
     if last - first >= GAIN:
         if budgets[-1] > 0 and rows > learned:
             text = f"Use more of your labels ({learned:,} of {rows:,} rows): {more}, {metric} rose from {first:.3f} to "
-            line = f"data: {{tasks: {{{task}: {{budgets: {[*budgets, MORE * budgets[-1]]}}}}}}}"
+            larger = MORE * budgets[-1] if MORE * budgets[-1] < rows else "all"
+            line = f"data: {{tasks: {{{task}: {{budgets: {[*budgets, larger]}}}}}}}"
             return Advice(f"{text}{last:.3f}.", f"headstart retrain{flags}", line=line)
         text = f"Label more texts: {more}, {metric} rose from {first:.3f} to {last:.3f}."
         suggested = evaluation.get("kind", LABELLED_KINDS[0]) in LABELLED_KINDS

@@ -122,9 +122,11 @@ def test_a_run_has_its_score_decision_data_and_what_has_changed(client, running)
     shown = text_of(client.get("/runs").text)
     assert "Score on test, decision Data Changed since the run before" in shown
     assert re.search(r"retrain running , \d+ s macro F1 0\.870, promoted Data version 0123456", shown)
-    assert retrainings._in_short("has not run yet") == "first run"
-    reasons = "has not run yet; data/things modified; code a.py: f; code b.py: g; setting x: 1 -> 2"
-    assert retrainings._in_short(reasons) == "data/things modified; setting x: 1 -> 2; code of Headstart (2 files)"
+    assert retrainings._in_short("has not run yet", "out/") == "first run"
+    reasons = "has not run yet; out/model deleted; data/things modified; code a.py: f; code b.py: g; setting x: 1 -> 2"
+    assert (
+        retrainings._in_short(reasons, "out/") == "data/things modified; setting x: 1 -> 2; code of Headstart (2 files)"
+    )
 
 
 def test_characters_that_change_the_direction_are_marks(client):

@@ -267,7 +267,12 @@ def test_labels_that_exist_are_used_before_further_ones(job):
     (step, *_) = advice.advice("demo", evaluation)
     assert step.text == "Use more of your labels (120 of 100,996 rows): from 5 to 20 labels a class, macro F1 rose from 0.500 to 0.610."  # fmt: skip  # noqa: E501
     assert step.line == "data: {tasks: {demo: {budgets: [5, 20, 80]}}}" and step.command == "headstart retrain"
-    evaluation["rows"]["train"] = 120
+    evaluation["rows"]["train"] = 121
+    stored["labels"] = 30
+    assert advice.advice("demo", evaluation)[0].line == "data: {tasks: {demo: {budgets: [5, 20, 80]}}}"
+    evaluation["rows"]["train"] = 79
+    assert advice.advice("demo", evaluation)[0].line == "data: {tasks: {demo: {budgets: [5, 20, 'all']}}}"
+    evaluation["rows"]["train"] = 30
     assert advice.advice("demo", evaluation)[0].text.startswith("Label more texts: from 5 to 20")
 
 
