@@ -142,7 +142,13 @@ def test_doubled_quotes_in_a_field_of_two_lines_are_evidence_for_quotes():
 
 
 def test_one_column_with_delimiters_in_quotes():
-    lines = ["text", "A great touch.", '"Pears, almonds and bacon are a winner!"', '"As for ""mains,"" nothing."', "Bad."]
+    lines = [
+        "text",
+        "A great touch.",
+        '"Pears, almonds and bacon are a winner!"',
+        '"As for ""mains,"" nothing."',
+        "Bad.",
+    ]
     actual = detect_dialect("\n".join(lines * 9) + "\n")
     assert (actual.delimiter, actual.quote) == (",", '"')
     # Quotation marks of a text that begins with one are no quotes.
