@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -78,9 +79,14 @@ class Reading:
         answer: dict[str, Any] | None = self._ask("document", version, name)
         return answer
 
-    def read_log(self, name: str) -> tuple[dict[int, str], dict[str, str]]:
-        texts, marks = self._ask("read_log", name)
-        return {int(position): text for position, text in texts.items()}, marks
+    def log(self, name: str) -> SimpleNamespace:
+        """The log, of which only `read` exists."""
+
+        def read() -> tuple[dict[int, str], dict[str, str]]:
+            texts, marks = self._ask("read_log", name)
+            return {int(position): text for position, text in texts.items()}, marks
+
+        return SimpleNamespace(read=read)
 
     def download(self, version: Version, directory: Path) -> Path:
         parts = urlsplit(self._ask("location", version))
@@ -94,7 +100,7 @@ class Reading:
         self._state, self._answers = _state_of(self._database), {}
         if self._state is None:
             return
-        self.read_log(LEDGER)
+        self.log(LEDGER).read()
         for name in self.models():
             self.versions(name)
             if (version := self.alias(name, self.settings.alias)) is not None:

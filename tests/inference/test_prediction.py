@@ -133,6 +133,13 @@ def test_inputs_may_have_the_names_of_the_labelled_data(tmp_path, name, content,
     assert columns_of_data(tmp_path / name, kind="classification", source=source) == columns
 
 
+def test_a_text_a_line_is_the_input_of_every_kind_with_one(tmp_path):
+    (tmp_path / "in.txt").write_text("Anna sings\n")
+    source = TaskSource(path="data", kind="tagging")
+    assert columns_of_data(tmp_path / "in.txt", kind="tagging", source=source) == {"words": "text"}
+    assert columns_of_data(tmp_path / "in.txt", kind="questions", source=source) == {}
+
+
 # Prediction of files for every kind of task.
 
 

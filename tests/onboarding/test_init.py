@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from components.cli import main as cli
 from components.cli.common import InitOptions
 from components.cli.onboarding import proposal
 from components.cli.onboarding.command import _without_labels, init
@@ -244,3 +246,20 @@ def test_a_group_column_is_proposed_and_written(root, tmp_path):
     assert "column 'customer' is the group (--group)" in named
     with pytest.raises(DataError, match="no column 'author'; the columns are text, label, customer"):
         init(InitOptions(file, group="author", overwrite=True), root=root)
+
+
+def test_the_commands_of_the_page_run(root):
+    """Those of docs/own-data.md and README.md that end within a second: `init` and `check`; the others are the steps
+    that a run prints."""
+    folder = Path(__file__).parents[2]
+    text = "".join((folder / name).read_text(encoding="utf-8") for name in ("README.md", "docs/own-data.md"))
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    blocks = "".join(block for language, block in fences if not language)
+    commands = [line.partition(" #")[0].split()[1:] for line in re.findall(r"^headstart .*", blocks, re.MULTILINE)]
+    short = [given for given in commands if given[0] in ("init", "check") and not {"--start", "NAME"} & {*given}]
+    assert len(short) >= 4
+    labelled = "".join(f"the {'bad' if n % 2 else 'good'} meal {n},{'ab'[n % 2]}\n" for n in range(60))
+    Path("reviews.csv").write_text(f"text,label\n{labelled}")
+    for arguments in short:
+        done = CliRunner().invoke(cli.app, arguments)
+        assert done.exit_code == 0, f"{arguments}: {done.output} {done.exception!r}"

@@ -165,10 +165,9 @@ class Registry:
         #: The tracking URI as set, without a password, for messages and records.
         self.address = address
         self.settings = settings
-        self._logs: dict[str, Log] = {}
 
     def log(self, name: str) -> Log:
-        return self._logs.setdefault(name, Log(self, name))
+        return Log(self, name)
 
     def read_log(self, name: str) -> tuple[dict[int, str], dict[str, str]]:
         return self.log(name).read()
