@@ -356,9 +356,13 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
 
 
 def is_sentence_encoder(encoder: Path) -> bool:
-    """Whether an encoder directory holds a model of sentence embeddings: it has no output layer over the vocabulary."""
-    from components.interchange.published import OUTPUT_BIASES  # imports torch
+    """Whether an encoder directory holds a model of sentence embeddings whose reading is not known: it has no output
+    layer over the vocabulary."""
+    from components.interchange.published import OUTPUT_BIASES
+    from components.models.encoder import architecture_of  # imports torch
 
+    if architecture_of(encoder).config.reading is not None:
+        return False
     return any(name.endswith(OUTPUT_BIASES) for name in read_manifest(encoder).facts.get("fresh", []))
 
 

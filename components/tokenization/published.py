@@ -36,6 +36,8 @@ FILES: Final = (
     "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer_config.json",
     "special_tokens_map.json",
 )  # fmt: skip
+#: Sentence-transformers: `do_lower_case` lower-cases texts before the tokenizer; named after the model in old folders.
+READING: Final = "sentence_*_config.json"
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class Vocabulary:
     size: int
 
 
+def reading_config(folder: Path) -> Path:
+    """The file of sentence-transformers beside a tokenizer, which need not exist."""
+    return next(iter(sorted(folder.glob(READING))), folder / "sentence_bert_config.json")
+
+
 def read_vocabulary(folder: Path) -> Vocabulary:
     """Import the tokenizer of a Hugging Face folder.
 
@@ -60,6 +67,7 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         ArtifactError: there is no tokenizer, it is damaged, or its rules are not supported.
     """
     settings = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
+    settings["lower"] = bool(_json(reading_config(folder)).get("do_lower_case"))
     if (folder / "tokenizer.json").is_file():
         return _from_library(folder / "tokenizer.json", settings)
     if (folder / "vocab.txt").is_file():
@@ -91,7 +99,7 @@ def read_vocabulary(folder: Path) -> Vocabulary:
 
 
 def vocabulary_digest(folder: Path) -> str:
-    return digest_files(folder / name for name in FILES)
+    return digest_files([*(folder / name for name in FILES), reading_config(folder)])
 
 
 def published_tokenizer(folder: Path, *, kind: str, digest: str | None) -> Tokenizer:
@@ -163,12 +171,18 @@ def _word_pieces(
     path: Path, vocabulary: Mapping[str, int], rules: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Vocabulary:
     order, named = _order(path, list(vocabulary), vocabulary, settings)
-    tokenizer = WordPieceTokenizer(_pieces(order, vocabulary), **_bert_words(path, rules))
+    words = _bert_words(path, rules)
+    words["lowercase"] |= settings["lower"]
+    tokenizer = WordPieceTokenizer(_pieces(order, vocabulary), **words)
     return Vocabulary(tokenizer, order, named, len(vocabulary))
 
 
 def _bert_words(path: Path, rules: Mapping[str, Any]) -> BertWords:
     """The arguments of a tokenizer of BERT's words for a normaliser in the notation of the library."""
+    parts = rules.get("normalizers", [])
+    if [part.get("type") for part in parts] == ["Lowercase", "BertNormalizer"]:
+        # As sentence-transformers writes `do_lower_case`.
+        return {**_bert_words(path, parts[1]), "lowercase": True}
     if rules.get("type") != "BertNormalizer" or not (rules["clean_text"] and rules["handle_chinese_chars"]):
         raise ArtifactError(f"{path}: words without BERT's normaliser are not supported")
     lowercase, strip = bool(rules["lowercase"]), rules.get("strip_accents")
@@ -189,6 +203,8 @@ def _pairs(
     words: BertWords | None = None,
 ) -> Vocabulary:
     """BPE over the characters of `words`; byte-level BPE if that is None."""
+    if settings["lower"] and not (words and words["lowercase"]):
+        raise ArtifactError(f"{path}: do_lower_case with a BPE tokenizer is not supported; choose another encoder")
     order, named = _order(path, list(vocabulary), vocabulary, settings)
     pieces = _pieces(order, vocabulary)
     tokenizer: Tokenizer
@@ -211,6 +227,9 @@ def _unigram(
     settings: Mapping[str, Any],
 ) -> Vocabulary:
     vocabulary = _numbered([piece for piece, _ in pieces], path)
+    if settings["lower"]:
+        rules = [{"type": "Lowercase"}, *([normalizer] if normalizer else [])]
+        normalizer = {"type": "Sequence", "normalizers": rules}
     order, named = _order(path, list(vocabulary), vocabulary, settings)
     names = _pieces(order, vocabulary)
     # A piece with a space in its name cannot occur in text.

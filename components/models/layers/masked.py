@@ -123,7 +123,8 @@ class MaskedModel(LanguageModel):
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         # A shared block is one group.
-        return [self.embeddings(), *(list(block.parameters()) for block in dict.fromkeys(self.body()))]
+        *groups, top = [list(block.parameters()) for block in dict.fromkeys(self.body())]
+        return [self.embeddings(), *groups, [*top, *(self.sentence.parameters() if self.sentence else ())]]
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         top_BTD = self.run(tokens, None, None)[-1]
@@ -133,11 +134,12 @@ class MaskedModel(LanguageModel):
         return self.token
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
-        return [START, *pieces, END]
+        return [START, *self.prompt, *pieces, END]
 
     @property
     def max_tokens(self) -> int:
-        return self.config.positions
+        reading = self.config.reading
+        return min(self.config.positions, (reading and reading.max_length) or self.config.positions)
 
     def run(
         self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, positions_BT: Tensor | None = None
