@@ -10,9 +10,10 @@ masked positions per row, N = B M, V vocabulary.
 """
 
 from collections.abc import Iterable
-from typing import cast
+from typing import Annotated, cast
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -33,9 +34,15 @@ from components.tokenization.special import END, START
 
 
 class MaskedConfig(TransformerConfig):
-    """Keys of `TransformerConfig`; `whole_words`: all pieces of a word are masked together (Cui et al. 2019)."""
+    """Keys of `TransformerConfig`; `whole_words`: all pieces of a word are masked together (Cui et al. 2019);
+    `feedforward`: inner width of the feed-forward layers, 0 for 4 D."""
 
     whole_words: bool = False
+    feedforward: Annotated[int, Field(ge=0, exclude_if=lambda value: not value)] = 0
+
+    @property
+    def inner(self) -> int:
+        return self.feedforward or 4 * self.width
 
 
 class MaskedModel(LanguageModel):
