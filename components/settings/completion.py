@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from components.settings.hub import config_file
 from components.settings.registry import find_repository
 from components.settings.tasks import SPLITS
 
@@ -230,7 +231,7 @@ def _complete_models(done: Completed, root: Path) -> None:
             continue
         source = _source(block)
         if source and "family" not in block and name not in all_families():
-            kind = _json(root / source / "config.json").get("model_type")
+            kind = _json(config_file(source, root)).get("model_type")
             if isinstance(kind, str):
                 done.fill(("pretrain", name, "family"), MODEL_TYPES.get(kind, kind), f"model_type of {source}")
         family = str(block.get("family") or name)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from components.core.artifacts import digest_files
 from components.core.errors import ArtifactError
 from components.data.segmenters import Segmentation
+from components.settings.hub import hub_folder, is_hub_name
 from components.tokenization import Tokenizer
 from components.tokenization.bert import BertWords
 from components.tokenization.bpe import WORD_END, BytePairTokenizer, WordPairTokenizer, pre_tokenizer
@@ -104,6 +105,7 @@ def vocabulary_digest(folder: Path) -> str:
 
 def published_tokenizer(folder: Path, *, kind: str, digest: str | None) -> Tokenizer:
     """Import the tokenizer of a folder as `read_vocabulary`. Raises ArtifactError also: other kind or digest."""
+    folder = hub_folder(folder) if is_hub_name(folder) else folder
     tokenizer = read_vocabulary(folder).tokenizer
     if tokenizer.kind != kind:
         raise ArtifactError(f"{folder}: its tokenizer is of kind {tokenizer.kind!r}, not {kind!r}")

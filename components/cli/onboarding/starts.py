@@ -23,6 +23,7 @@ from components.learners.task_models.model import run_over
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import has_large_table, load_encoder
 from components.settings.finetune import FinetuneSettings
+from components.settings.hub import pinned
 from components.settings.tasks import TaskSource
 from components.settings.training import Training
 
@@ -45,7 +46,7 @@ class Measured:
     """
 
     name: str
-    folder: Path
+    folder: str
     digest: str
     parameters: int
     texts_per_second: float
@@ -92,7 +93,7 @@ def measure(start: str, examples: Examples, *, source: TaskSource, name: str, al
     texts = [text for fields in sample.fields for text in fields]
     return Measured(
         name=name,
-        folder=folder,
+        folder=pinned(start, folder),
         digest=source_digest(folder),
         parameters=sum(weights.numel() for weights in model.parameters()),
         texts_per_second=len(encoded) / seconds,

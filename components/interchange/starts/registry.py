@@ -20,7 +20,9 @@ from typing import Final, Literal
 
 from components.core.artifacts import digest_file, locked, partial_path
 from components.core.errors import ArtifactError, ConfigError, nearest
+from components.interchange.huggingface import family_of
 from components.interchange.starts.packed import convert
+from components.settings.hub import hub_folder, is_hub_name
 from components.settings.registry import find_repository
 
 FILE: Final = "starts.json"
@@ -79,13 +81,16 @@ def installed(start: Start) -> Path | None:
 
 
 def folder_of(start: str | Path) -> Path:
-    """The folder of a start: the start itself, or the folder of an installed start.
+    """The folder of a start: the start itself, the folder of an installed start, or of a model of the hub.
 
     Raises:
         ConfigError: there is neither a folder nor a start of that name, or the start is not installed.
+        ArtifactError, ConfigError: as `hub_folder`.
     """
     if Path(start).exists():
         return Path(start)
+    if is_hub_name(start):
+        return hub_folder(start, known=[each.origin for each in read_starts().values()], check=family_of)
     if isinstance(start, Path) or os.sep in str(start):
         raise ConfigError(f"start: {start}: does not exist; name a folder, or a start of `headstart starts`")
     result = find_start(start)
