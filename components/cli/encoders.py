@@ -131,9 +131,15 @@ def starts(
         folder = install_start(start, find_links=find_links)
         print(f"{folder}: {start.origin}, {start.licence}; use it with --start {start.name}")
         return
+    entries = list(registry.read_starts().values())
     rows = [
-        (start.name, start.title, ", ".join(start.languages), f"{start.bytes / 1e6:.0f} MB", start.licence,
-         f"{start.package} {start.version}", "" if registry.installed(start) is None else "yes")
-        for start in registry.read_starts().values()
+        (start.name, ", ".join(start.languages), f"{start.parameters / 1e6:.1f} M", start.licence,
+         f"{start.score:.1f}" if start.score else "", f"{start.matrices / entries[0].matrices:.1f}",
+         f"{start.parameters / entries[0].parameters:.1f}",
+         "no" if registry.installed(start) is None else "yes")
+        for start in entries
     ]  # fmt: skip
-    print_table(("name", "what", "languages", "size", "licence", "package", "installed"), rows, width=170)
+    heads = ("name", "languages", "parameters", "licence", "score", "time", "memory", "installed")
+    print_table(heads, rows, width=170)
+    print(f"score: {registry.SCORES}; time of a token and memory: multiples of {entries[0].name}")
+    print(f"no trained weights were read here of: {', '.join(start.name for start in entries if not start.package)}")

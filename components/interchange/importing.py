@@ -1,5 +1,6 @@
 """`headstart import`: conversion of a published model to an encoder directory."""
 
+import hashlib
 import json
 import tempfile
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from components.interchange.elmo import from_elmo_file, options_file
 from components.interchange.huggingface import CONVERTERS, family_of
 from components.interchange.published import Imported, plain_tensors, with_settings
 from components.interchange.sentence import read_reading, reading_files, transformer_folder
-from components.interchange.starts.registry import folder_of
+from components.interchange.starts.registry import folder_of, listed_reading
 from components.interchange.transformer_xl import MODEL_TYPE as TRANSFO_XL
 from components.interchange.transformer_xl import from_transfo_xl, vocabulary_file
 from components.interchange.vectors import SUFFIX
@@ -29,6 +30,7 @@ from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
 from components.models.base import LanguageModel
 from components.models.encoder import KIND, build_model, save_encoder, write_untrained
+from components.models.sentence import Reading
 from components.settings.hub import is_hub_name
 from components.tokenization import Tokenizer
 from components.tokenization.published import FILES, Vocabulary, json_content, read_vocabulary
@@ -143,7 +145,7 @@ def read_published(
         family_named(family)
     source = _local(source)
     result, files = _recognised(source, vocabulary)
-    content = digest_files(files)
+    content = _digest(source, files)
     if digest is not None and digest != content:
         raise ArtifactError(
             f"{source}: its digest is {content}, expected {digest}; it is not the model that was specified"
@@ -170,7 +172,13 @@ def source_digest(source: Path) -> str:
     Raises:
         ArtifactError: the source cannot be imported.
     """
-    return digest_files(_recognised(_local(source), None)[1])
+    source = _local(source)
+    return _digest(source, _recognised(source, None)[1])
+
+
+def _digest(source: Path, files: list[Path]) -> str:
+    entry, content = listed_reading(source), digest_files(files)
+    return hashlib.sha256(f"{content} {json.dumps(entry)}".encode()).hexdigest() if entry else content
 
 
 def _local(source: Path) -> Path:
@@ -211,6 +219,9 @@ def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]
 
 def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported:
     reading, layers = read_reading(folder)
+    if entry := listed_reading(folder):
+        listed = Reading.model_validate(entry)
+        reading = listed if reading is None else reading.model_copy(update={"prompt": reading.prompt or listed.prompt})
     folder = transformer_folder(folder)
     config = read_config(folder)
     try:

@@ -51,7 +51,7 @@ def hub_folder(
 
     repo, _, revision = str(start).partition("@")
     how: dict[str, Any] = {"revision": revision or None, "allow_patterns": ALLOWED, "ignore_patterns": IGNORED}
-    if (folder := _cached(repo, how)) is not None:
+    if (folder := cached_folder(repo, **how)) is not None:
         return folder
     with _explained(repo, revision, known):
         facts = HfApi().model_info(repo, revision=revision or "main", files_metadata=True)
@@ -88,7 +88,7 @@ def config_file(start: str, root: Path) -> Path:
     return Path(cached) if isinstance(cached, str) else root / start
 
 
-def _cached(repo: str, how: dict[str, Any]) -> Path | None:
+def cached_folder(repo: str, **how: Any) -> Path | None:
     """The folder in the cache, if no file of the model can be missing in it."""
     from huggingface_hub import snapshot_download, try_to_load_from_cache
     from huggingface_hub.errors import LocalEntryNotFoundError
