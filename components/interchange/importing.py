@@ -1,5 +1,7 @@
 """`headstart import`: conversion of a published model to an encoder directory."""
 
+import hashlib
+import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,13 +21,18 @@ from components.interchange.elmo import SUFFIX as ELMO
 from components.interchange.elmo import from_elmo_file, options_file
 from components.interchange.huggingface import CONVERTERS, family_of
 from components.interchange.published import Imported, plain_tensors, with_settings
+from components.interchange.sentence import read_reading, reading_files, transformer_folder
+from components.interchange.starts.registry import folder_of, listed_reading
 from components.interchange.transformer_xl import MODEL_TYPE as TRANSFO_XL
 from components.interchange.transformer_xl import from_transfo_xl, vocabulary_file
 from components.interchange.vectors import SUFFIX
 from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
+from components.models.base import LanguageModel
 from components.models.encoder import KIND, build_model, save_encoder, write_untrained
-from components.settings.completion import has_unit_vectors
+from components.models.sentence import Reading
+from components.settings.hub import is_hub_name
+from components.tokenization import Tokenizer
 from components.tokenization.published import FILES, Vocabulary, json_content, read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY
 
@@ -90,9 +97,9 @@ def import_encoder(
     """Convert a published model and write the encoder directory `output`; returns the log of the mapping.
 
     Args:
-        source: a Hugging Face folder (BERT, DistilBERT, RoBERTa, XLM-RoBERTa, CamemBERT, ALBERT, GPT, GPT-2, XLNet,
-            Transformer-XL), a folder of flair's models, a fastai weight file (.pth), ELMo's weights (.hdf5), or word
-            vectors (.txt, .vec, .gz; .bin of word2vec or fastText).
+        source: the name of a model of the hub; a Hugging Face folder (BERT, DistilBERT, RoBERTa, XLM-RoBERTa,
+            CamemBERT, ALBERT, GPT, GPT-2, XLNet, Transformer-XL), a folder of flair's models, a fastai weight file
+            (.pth), ELMo's weights (.hdf5), or word vectors (.txt, .vec, .gz; .bin of word2vec or fastText).
         family: of the result; None: from config.json, `ulmfit` for .pth, `elmo` for .hdf5, `word2vec` for vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
 
@@ -120,7 +127,6 @@ def write_imported(imported: Imported, *, source: Path, draft: Draft) -> None:
             "source": str(source),
             "source_digest": imported.digest,
             "fresh": imported.fresh,
-            "unit_length": has_unit_vectors(source),
             "torch": torch.__version__,
         }
 
@@ -137,8 +143,9 @@ def read_published(
     `settings`: dropout rates and penalties of the model."""
     if family is not None:
         family_named(family)
+    source = _local(source)
     result, files = _recognised(source, vocabulary)
-    content = digest_files(files)
+    content = _digest(source, files)
     if digest is not None and digest != content:
         raise ArtifactError(
             f"{source}: its digest is {content}, expected {digest}; it is not the model that was specified"
@@ -165,7 +172,18 @@ def source_digest(source: Path) -> str:
     Raises:
         ArtifactError: the source cannot be imported.
     """
-    return digest_files(_recognised(source, None)[1])
+    source = _local(source)
+    return _digest(source, _recognised(source, None)[1])
+
+
+def _digest(source: Path, files: list[Path]) -> str:
+    entry, content = listed_reading(source), digest_files(files)
+    return hashlib.sha256(f"{content} {json.dumps(entry)}".encode()).hexdigest() if entry else content
+
+
+def _local(source: Path) -> Path:
+    """The folder of a model of the hub; other sources are paths."""
+    return folder_of(source) if is_hub_name(source) else source
 
 
 def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]:
@@ -178,7 +196,10 @@ def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]
         weights = [pickled] if plain else weight_files(source)
         return TRANSFO_XL, [source / "config.json", *weights, vocabulary_file(source)]
     if source.is_dir():
-        return "huggingface", [source / "config.json", *weight_files(source), *(source / name for name in FILES)]
+        inner = transformer_folder(source)
+        return "huggingface", [
+            inner / "config.json", *weight_files(inner), *(inner / name for name in FILES), *reading_files(source)
+        ]  # fmt: skip
     if not source.exists():
         raise ArtifactError(f"{source}: does not exist")
     if source.suffix in FASTAI:
@@ -197,6 +218,11 @@ def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]
 
 
 def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported:
+    reading, layers = read_reading(folder)
+    if entry := listed_reading(folder):
+        listed = Reading.model_validate(entry)
+        reading = listed if reading is None else reading.model_copy(update={"prompt": reading.prompt or listed.prompt})
+    folder = transformer_folder(folder)
     config = read_config(folder)
     try:
         result = family_of(config)
@@ -216,19 +242,54 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
         raise ArtifactError(f"{folder}: the tokenizer has {vocabulary.size} pieces, but the model has {rows} rows")
     kind = vocabulary.tokenizer.kind
     with torch.device("meta"):
-        model = build_model(result, vocabulary=rows, settings=settings, tokenizer=kind)
-    model.to_empty(device="cpu").load_state_dict(inner)
+        model = build_model(result, vocabulary=rows, settings={**settings, "reading": reading}, tokenizer=kind)
+    inner |= {f"sentence.{name}": value.float() for name, value in layers.items()}
+    try:
+        model.to_empty(device="cpu").load_state_dict(inner)
+    except RuntimeError as error:
+        raise ArtifactError(f"{folder}: the weights of its modules do not fit: {error}; download it again") from error
     model.remap_vocabulary(torch.tensor(vocabulary.rows))
     model.bind(vocabulary.tokenizer)
+    _check_reading(folder, model, vocabulary.tokenizer)
     log = [
         f"{folder}: model_type {config['model_type']!r} -> family {result!r}",
         f"tokenizer: {kind}, {vocabulary.tokenizer.vocab_size} pieces",
         *_special_log(vocabulary),
         f"{len(tensors)} tensors imported",
     ]
+    if reading is not None:
+        log.append(f"read as trained: {reading.model_dump_json(exclude_defaults=True)}")
     if fresh:
         log.append(f"not in the file, initialised as in a new model: {', '.join(fresh)}")
     return Imported(result, model.eval(), vocabulary.tokenizer, digest, log, fresh)
+
+
+def _check_reading(folder: Path, model: LanguageModel, tokenizer: Tokenizer) -> None:
+    """Refuse what the family or the tokenizer cannot express: the pieces of a prompt and of a text that are encoded
+    apart must be those of the whole."""
+    reading = model.config.reading
+    if reading is None:
+        return
+    layers = {id(parameter) for group in model.layer_groups() for parameter in group}
+    texts = ["word", "9 (a)"]
+    whole = tokenizer.encode_batch([f"{reading.prompt}{text}" for text in texts])
+    apart = tokenizer.encode_batch(texts)
+    problems = {
+        "a Dense module": model.sentence is not None
+        and not all(id(weights) in layers for weights in model.sentence.parameters()),
+        "a maximum length": reading.max_length is not None
+        and (model.max_tokens is None or model.max_tokens > reading.max_length),
+        "a prompt": bool(reading.prompt)
+        and (
+            len(model.special_tokens([])) <= len(model.prompt)
+            or any([*model.prompt, *text] != list(both) for text, both in zip(apart, whole, strict=True))
+        ),
+    }
+    if named := [name for name, holds in problems.items() if holds]:
+        raise ArtifactError(
+            f"{folder}: {' and '.join(named)} of a {type(model).__name__} with this tokenizer is not supported; choose "
+            "another encoder"
+        )
 
 
 def _special_log(vocabulary: Vocabulary) -> list[str]:

@@ -1,6 +1,7 @@
 """Export of tokenizers as tokenizer.json, which AutoTokenizer of transformers reads."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from components.tokenization.bpe import BytePairTokenizer
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, START
 from components.tokenization.unigram import UnigramTokenizer
 
+PROMPT: Final = "[PROMPT]"
 ROLES: Final = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 
 
@@ -31,7 +33,7 @@ def write_tokenizer(
     """
     backend = library_tokenizer(tokenizer)
     backend.add_special_tokens([AddedToken(piece, special=True, normalized=False) for piece in SPECIAL_PIECES])
-    backend.post_processor = template(model)
+    backend.post_processor = template(model, tokenizer.pieces)
     backend.save(str(directory / "tokenizer.json"))
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -67,10 +69,12 @@ def library_tokenizer(tokenizer: Tokenizer) -> Backend:
     raise ConfigError(f"a tokenizer of kind {tokenizer.kind!r} has no counterpart in tokenizer.json")
 
 
-def template(model: LanguageModel) -> processors.TemplateProcessing:
+def template(model: LanguageModel, pieces: Sequence[str]) -> processors.TemplateProcessing:
     """`model.special_tokens` as a template for one text, and for a pair of texts with segments."""
+    prompt = list(model.prompt)
     around = model.special_tokens([-1])
     at = around.index(-1)
+    around[at - len(prompt) : at], at = [], at - len(prompt)
     before, after = ([SPECIAL_PIECES[id_] for id_ in part] for part in (around[:at], around[at + 1 :]))
     single = [*before, "$A", *after]
     pair = [*(f"{part}:0" for part in single), "$B:1", *(f"{part}:1" for part in after)]
@@ -79,5 +83,9 @@ def template(model: LanguageModel) -> processors.TemplateProcessing:
         *ends, last = after
         single = ["$A:0", *(f"{part}:0" for part in ends), f"{last}:2"]
         pair = [*single[:-1], "$B:1", *(f"{part}:1" for part in ends), f"{last}:2"]
-    used = [(piece, index) for index, piece in enumerate(SPECIAL_PIECES) if piece in {*before, *after}]
+    used: list[Any] = [(piece, index) for index, piece in enumerate(SPECIAL_PIECES) if piece in {*before, *after}]
+    if prompt:
+        # One special token of the library may stand for several pieces.
+        used.append({"id": PROMPT, "ids": prompt, "tokens": [pieces[id_] for id_ in prompt]})
+        single, pair = ([*parts[:at], f"{PROMPT}:0", *parts[at:]] for parts in (single, pair))
     return processors.TemplateProcessing(single=single, pair=pair, special_tokens=used)

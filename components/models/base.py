@@ -15,6 +15,7 @@ from components.core.errors import ConfigError
 from components.models.layers.chunks import Chunking, Texts
 from components.models.layers.dropout import Noise
 from components.models.layers.softmax import remapped
+from components.models.sentence import Reading, TextVectors, pooled
 from components.tokenization.special import END
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class ModelConfig(BaseModel):
     penalties: ClassVar[tuple[str, ...]] = ()
 
     vocabulary: int
+    #: How a sentence encoder was trained to read a text; None: the model is none.
+    reading: Reading | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @classmethod
     def of_training(cls) -> list[str]:
@@ -91,6 +94,14 @@ class LanguageModel(nn.Module, ABC):
     #: Whether long pretraining runs on a GPU are compiled (`components.training.loop`).
     compiles: ClassVar[bool] = False
     _chunking: Chunking | None = None
+    #: The layers of `config.reading`, which `build_model` adds.
+    sentence: TextVectors | None
+    #: The pieces of the prompt of `config.reading`, which `special_tokens` puts before a text.
+    prompt: Sequence[int] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sentence = None
 
     @abstractmethod
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
@@ -131,6 +142,13 @@ class LanguageModel(nn.Module, ABC):
         """One vector per text from a layer, (B, T, D) -> (B, D): the last state (causal models), the first position
         (BERT), [last forward state; first backward state] (FLAIR)."""
         return last_states(hidden, lengths)
+
+    def vectors_of(self, hidden: Tensor, lengths: Tensor, *, scaled: bool = True) -> Tensor:
+        """One vector per text from a layer, (B, T, D) -> (B, F) float32, as the encoder was trained
+        (`config.reading`); the mean if it is no sentence encoder. Without `scaled`, not scaled to length 1."""
+        if self.sentence is None:
+            return pooled(hidden.float(), lengths, "mean")
+        return self.sentence(hidden, lengths, lead=self.special_tokens([-1]).index(-1), scaled=scaled)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
         """One vector per unit, such as a word: the state at its first piece (Devlin et al. 2019, section 5.3), or for a
@@ -190,6 +208,9 @@ class LanguageModel(nn.Module, ABC):
     def bind(self, tokenizer: Tokenizer) -> None:
         """Set the tokenizer, after building, loading, and every change of vocabulary. Families that depend on the
         spelling of pieces (characters, n-grams) derive their tables here."""
+        if self.config.reading is not None and self.config.reading.prompt:
+            # The space at its end belongs to the first piece of the text.
+            self.prompt = tokenizer.encode_batch([self.config.reading.prompt.rstrip()])[0].tolist()
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         """Logits of the language-model objective.

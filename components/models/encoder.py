@@ -25,6 +25,7 @@ from components.core.artifacts import MANIFEST, Manifest, json_of, read_manifest
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.models import family as family_named
 from components.models.base import LanguageModel
+from components.models.sentence import TextVectors
 from components.settings.training import LanguageModelTraining
 from components.tokenization import Tokenizer, load_tokenizer
 
@@ -107,7 +108,10 @@ def build_model(
             problems.append(f"model.{key}: {message}" if key else problem["msg"].removeprefix("Value error, "))
     if problems or config is None:
         raise ConfigError("\n  ".join([f"{family}: {len(problems)} problem(s)", *problems]))
-    return member.build(config)
+    model = member.build(config)
+    if config.reading is not None:
+        model.sentence = TextVectors(config.reading)
+    return model
 
 
 def save_encoder(directory: Path, *, family: str, model: LanguageModel, tokenizer: Path) -> None:
@@ -190,7 +194,10 @@ def family_of(directory: Path) -> str:
 def architecture_of(directory: Path) -> LanguageModel:
     """The model of the encoder in `directory` on the meta device: shapes without weights. Raises as `family_of`."""
     family, sizes, _ = _read_config(Path(directory))
-    return _empty_model(Path(directory), family, sizes)
+    model = _empty_model(Path(directory), family, sizes)
+    if model.config.reading is not None and model.config.reading.prompt:
+        model.bind(load_tokenizer(directory / TOKENIZER))
+    return model
 
 
 def has_large_table(model: LanguageModel) -> bool:

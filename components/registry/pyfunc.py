@@ -66,12 +66,11 @@ class ServedClassifier:
 
 
 def embed(encoder: Encoder, texts: Sequence[str | None]) -> list[list[float] | None]:
-    """Text embeddings: the mean of an encoder's last hidden states over the tokens of a text, at most
-    `MAX_LENGTH` or as many as the model has positions."""
+    """Text embeddings as the encoder was trained (`LanguageModel.vectors_of`), of at most `MAX_LENGTH` pieces,
+    or as many as the model has positions."""
     from components.learners.task_models.base import Encoded
     from components.learners.task_models.inputs import encode_texts
     from components.learners.task_models.model import run_over
-    from components.learners.task_models.pooling import masked_mean
 
     filled = [index for index, text in enumerate(texts) if text is not None and text.strip()]
     vectors: list[list[float] | None] = [None] * len(texts)
@@ -80,7 +79,7 @@ def embed(encoder: Encoder, texts: Sequence[str | None]) -> list[list[float] | N
 
     def pooled(batch: Batch) -> list[Tensor]:
         hidden = encoder.model.hidden_states(batch["tokens"], batch["lengths"])
-        return list(masked_mean(hidden[-1], batch["lengths"]).float().cpu())
+        return list(encoder.model.vectors_of(hidden[-1], batch["lengths"]).cpu())
 
     room = min(MAX_LENGTH, encoder.model.max_tokens or MAX_LENGTH)
     pieces = encode_texts([str(texts[index]) for index in filled], encoder.tokenizer, encoder.model, room)

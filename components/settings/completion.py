@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from components.settings.hub import config_file
 from components.settings.registry import find_repository
 from components.settings.tasks import SPLITS
 
@@ -41,7 +42,7 @@ IMPORTED: Final = {
     "method": "auto",
     "words": "auto",
     "layers": "last",
-    "pooling": "mean",
+    "pooling": "trained",
     "pairs": "apart",
     "head_norm": "length",
     "head_penalties": [0.3, 1.0, 3.0, 10.0, 30.0, 100.0],
@@ -230,7 +231,7 @@ def _complete_models(done: Completed, root: Path) -> None:
             continue
         source = _source(block)
         if source and "family" not in block and name not in all_families():
-            kind = _json(root / source / "config.json").get("model_type")
+            kind = _json(config_file(source, root)).get("model_type")
             if isinstance(kind, str):
                 done.fill(("pretrain", name, "family"), MODEL_TYPES.get(kind, kind), f"model_type of {source}")
         family = str(block.get("family") or name)
@@ -248,7 +249,7 @@ def _complete_models(done: Completed, root: Path) -> None:
             _complete_training(done, ("adapt", name, "training"), family=family, imported=bool(_source(made)))
     for name in families:
         if any(name in done.blocks(section) for section in ("pretrain", "static")):
-            _complete_finetune(done, name, root)
+            _complete_finetune(done, name)
 
 
 def _complete_training(done: Completed, keys: tuple[str, ...], *, family: str, imported: bool) -> None:
@@ -269,7 +270,7 @@ def _complete_passes(done: Completed, keys: tuple[str, ...], *, family: str) -> 
         done.fill((*keys, "passes"), PASSES, f"more passes over a short text raise the held-out loss of {family}")
 
 
-def _complete_finetune(done: Completed, name: str, root: Path) -> None:
+def _complete_finetune(done: Completed, name: str) -> None:
     """Fill in the recipe, unless the block names rate, batch size and keys outside of `training`: it is complete
     then."""
     given = done.at("finetune", name)
@@ -281,8 +282,6 @@ def _complete_finetune(done: Completed, name: str, root: Path) -> None:
     sources = [source for each in origins if (source := _source(done.at("pretrain", each)))]
     recipe: dict[str, Any] = dict(IMPORTED if sources else TRAINED)
     why = f"recipe for imported encoders ({sources[0]})" if sources else "recipe for trained language models"
-    if sources and not done.at("static", name) and has_unit_vectors(root / sources[0]):
-        recipe["unit_length"] = True
     for key, value in recipe.items():
         done.fill(("finetune", name, key), value, why)
     done.fill(("finetune", name, "training"), IMPORTED_TRAINING if sources else TRAINED_TRAINING, why)
@@ -321,20 +320,13 @@ def _source(block: Any) -> str:
     return source if isinstance(source, str) else ""
 
 
-def has_unit_vectors(folder: Path) -> bool:
-    """Whether a published model is a sentence encoder whose vectors have length 1: its modules.json says so, and the
-    lack of an output layer does not."""
-    result = _json(folder / "modules.json", like=list)
-    return any(str(module.get("type", "")).endswith(".Normalize") for module in result if isinstance(module, dict))
-
-
-def _json(path: Path, like: type = dict) -> Any:
+def _json(path: Path) -> dict[str, Any]:
     """A JSON file of an imported model; empty if it cannot be read, which `headstart check` reports."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return like()
-    return result if isinstance(result, like) else like()
+        return {}
+    return result if isinstance(result, dict) else {}
 
 
 def _texts(values: Any) -> list[str]:

@@ -48,8 +48,9 @@ class ReadingSettings(Section):
     layers: LayerChoice = "all"
     #: Pooling of hidden states to one vector per text: `summary` is the first token (BERT) or the last state (causal
     #: models), `lead` a mean with weight 1 / (3 + t) at position t, `concat` is [last, max, mean] (ULMFiT, section
-    #: 3.3).
-    pooling: Literal["concat", "summary", "mean", "lead", "max"] = "concat"
+    #: 3.3), `trained` the pooling and the further layers with which a sentence encoder was trained (modules.json), and
+    #: `mean` for others.
+    pooling: Literal["concat", "summary", "mean", "lead", "max", "trained"] = "concat"
     #: Whether the vectors of a text are scaled to length 1 after pooling, each layer's by itself, as by models of
     #: sentence-transformers (Reimers and Gurevych 2019); of kinds with one vector per text.
     unit_length: bool = False

@@ -138,9 +138,9 @@ class PretrainSettings(Section):
     preset: str | None = None
     #: Keys of the family's config class; they take precedence over the preset.
     model: dict[str, Any] = {}
-    #: Published model that is imported instead of trained, in any form that `headstart import` reads. It determines
-    #: the size, so `preset` must be empty, and `model` has no keys but dropout rates and, of ULMFiT, `activation` and
-    #: `slowness`.
+    #: Published model that is imported instead of trained: OWNER/NAME@COMMIT of the hub, or any form that `headstart
+    #: import` reads. It determines the size, so `preset` must be empty, and `model` has no keys but dropout rates and,
+    #: of ULMFiT, `activation` and `slowness`.
     source: str | None = None
     #: SHA-256 of the source, as `headstart check` prints it. The encoder is rebuilt when it changes. null: the files
     #: are not verified.

@@ -14,6 +14,7 @@ from typing import Any, Final
 from components.core.artifacts import digest_files, json_of
 from components.core.errors import ArtifactError
 from components.data.segmenters import Segmentation
+from components.settings.hub import hub_folder, is_hub_name
 from components.tokenization import Tokenizer
 from components.tokenization.bert import BertWords
 from components.tokenization.bpe import WORD_END, BytePairTokenizer, WordPairTokenizer, pre_tokenizer
@@ -36,6 +37,8 @@ FILES: Final = (
     "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer_config.json",
     "special_tokens_map.json",
 )  # fmt: skip
+#: Sentence-transformers: `do_lower_case` lower-cases texts before the tokenizer; named after the model in old folders.
+READING: Final = "sentence_*_config.json"
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,11 @@ class Vocabulary:
     size: int
 
 
+def reading_config(folder: Path) -> Path:
+    """The file of sentence-transformers beside a tokenizer, which need not exist."""
+    return next(iter(sorted(folder.glob(READING))), folder / "sentence_bert_config.json")
+
+
 def read_vocabulary(folder: Path) -> Vocabulary:
     """Import the tokenizer of a Hugging Face folder.
 
@@ -60,6 +68,7 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         ArtifactError: there is no tokenizer, it is damaged, or its rules are not supported.
     """
     settings = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
+    settings["lower"] = bool(_json(reading_config(folder)).get("do_lower_case"))
     if (folder / "tokenizer.json").is_file():
         return _from_library(folder / "tokenizer.json", settings)
     if (folder / "vocab.txt").is_file():
@@ -91,11 +100,12 @@ def read_vocabulary(folder: Path) -> Vocabulary:
 
 
 def vocabulary_digest(folder: Path) -> str:
-    return digest_files(folder / name for name in FILES)
+    return digest_files([*(folder / name for name in FILES), reading_config(folder)])
 
 
 def published_tokenizer(folder: Path, *, kind: str, digest: str | None) -> Tokenizer:
     """Import the tokenizer of a folder as `read_vocabulary`. Raises ArtifactError also: other kind or digest."""
+    folder = hub_folder(folder) if is_hub_name(folder) else folder
     tokenizer = read_vocabulary(folder).tokenizer
     if tokenizer.kind != kind:
         raise ArtifactError(f"{folder}: its tokenizer is of kind {tokenizer.kind!r}, not {kind!r}")
@@ -163,12 +173,18 @@ def _word_pieces(
     path: Path, vocabulary: Mapping[str, int], rules: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Vocabulary:
     order, named = _order(path, list(vocabulary), vocabulary, settings)
-    tokenizer = WordPieceTokenizer(_pieces(order, vocabulary), **_bert_words(path, rules))
+    words = _bert_words(path, rules)
+    words["lowercase"] |= settings["lower"]
+    tokenizer = WordPieceTokenizer(_pieces(order, vocabulary), **words)
     return Vocabulary(tokenizer, order, named, len(vocabulary))
 
 
 def _bert_words(path: Path, rules: Mapping[str, Any]) -> BertWords:
     """The arguments of a tokenizer of BERT's words for a normaliser in the notation of the library."""
+    parts = rules.get("normalizers", [])
+    if [part.get("type") for part in parts] == ["Lowercase", "BertNormalizer"]:
+        # As sentence-transformers writes `do_lower_case`.
+        return {**_bert_words(path, parts[1]), "lowercase": True}
     if rules.get("type") != "BertNormalizer" or not (rules["clean_text"] and rules["handle_chinese_chars"]):
         raise ArtifactError(f"{path}: words without BERT's normaliser are not supported")
     lowercase, strip = bool(rules["lowercase"]), rules.get("strip_accents")
@@ -189,6 +205,8 @@ def _pairs(
     words: BertWords | None = None,
 ) -> Vocabulary:
     """BPE over the characters of `words`; byte-level BPE if that is None."""
+    if settings["lower"] and not (words and words["lowercase"]):
+        raise ArtifactError(f"{path}: do_lower_case with a BPE tokenizer is not supported; choose another encoder")
     order, named = _order(path, list(vocabulary), vocabulary, settings)
     pieces = _pieces(order, vocabulary)
     tokenizer: Tokenizer
@@ -211,6 +229,9 @@ def _unigram(
     settings: Mapping[str, Any],
 ) -> Vocabulary:
     vocabulary = _numbered([piece for piece, _ in pieces], path)
+    if settings["lower"]:
+        rules = [{"type": "Lowercase"}, *([normalizer] if normalizer else [])]
+        normalizer = {"type": "Sequence", "normalizers": rules}
     order, named = _order(path, list(vocabulary), vocabulary, settings)
     names = _pieces(order, vocabulary)
     # A piece with a space in its name cannot occur in text.

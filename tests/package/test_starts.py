@@ -17,7 +17,9 @@ from components.core.errors import ArtifactError, ConfigError
 from components.interchange.importing import read_published
 from components.interchange.starts import packed, registry
 from components.interchange.starts.registry import Start, find_start, folder_of, install, installed, read_starts
+from components.models.sentence import Reading
 from components.registry.exports.champion import export_encoder
+from components.settings.hub import is_hub_name
 from headstart.starts import encoder_of
 
 
@@ -50,6 +52,7 @@ def tiny(tmp_path: Path, make_encoder: Callable[..., Path], monkeypatch: pytest.
         parameters=1000,
         licence="MIT",
         origin="nobody/tiny",
+        matrices=500,
     )
     monkeypatch.setattr(registry, "read_starts", lambda: {"tiny": start})
     return start
@@ -59,10 +62,15 @@ def test_registry():
     starts = read_starts()
     assert next(iter(starts)) == "all-MiniLM-L6-v2"
     for name, start in starts.items():
+        assert start.languages and start.licence and start.parameters > start.matrices > 0
+        Reading.model_validate(start.reading)
+        if not start.package:
+            assert name == start.origin and is_hub_name(name)
+            continue
         assert name == start.name and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name)
         assert re.fullmatch(r"[0-9a-f]{64}", start.sha256)
         assert start.wheel.startswith(start.package.replace("-", "_")) and start.wheel.endswith(".whl")
-        assert start.version in start.wheel and start.languages and start.licence and start.bytes < 200e6
+        assert start.version in start.wheel and start.bytes < 200e6
     with pytest.raises(ConfigError, match="did you mean 'all-MiniLM-L6-v2'"):
         find_start("all-minilm-L6")
 
@@ -82,6 +90,18 @@ def test_install_and_use(tiny, tmp_path, frame):
     assert name == "tiny"
     assert encoder_of(tmp_path / "published", folder=tmp_path / "encoder") == ("published", encoder)
     assert encoder_of(encoder, folder=tmp_path / "encoder")[1] == encoder
+
+
+def test_the_reading_that_only_the_card_names(tiny, tmp_path, monkeypatch):
+    install(tiny, find_links=tmp_path / "wheels")
+    plain = read_published(installed(tiny))
+    entry = dataclasses.replace(tiny, reading={"after": ["normalize"], "prompt": "a b ", "max_length": 9})
+    monkeypatch.setattr(registry, "read_starts", lambda: {"tiny": entry})
+    imported = read_published(installed(tiny))
+    assert imported.model.config.reading == Reading(after=("normalize",), prompt="a b ", max_length=9)
+    assert plain.model.config.reading is None and plain.digest != imported.digest
+    # A copy elsewhere is another folder.
+    assert read_published(tmp_path / "published").model.config.reading is None
 
 
 def test_a_changed_wheel_is_refused(tiny, tmp_path):

@@ -83,8 +83,8 @@ def test_an_imported_encoder_needs_no_corpus(write, encoder):
     assert (params.run.families, params.run.starts, params.corpora) == (["mini"], ["pretrained"], {})
     assert (params.pretrain["mini"].family, params.pretrain["mini"].tokenizer) == ("bert", "wordpiece")
     settings = params.finetune["mini"]
-    assert (settings.method, settings.layers, settings.pooling, settings.pairs) == ("auto", "last", "mean", "apart")
-    assert settings.unit_length and settings.training.rate == 0.00005
+    assert (settings.method, settings.layers, settings.pooling, settings.pairs) == ("auto", "last", "trained", "apart")
+    assert settings.training.rate == 0.00005
     trained = {"pretrain@mini", "finetune@mood-mini-pretrained"}
     assert stages(file) == OF_WORDS | trained
 
@@ -94,7 +94,7 @@ def test_a_key_of_the_file_takes_precedence_over_the_recipe(write, encoder):
     for training in ({"rate": 0.001}, {"rate": 0.001, "batch_size": 8}):
         named = {"pretrain": {"mini": block}, "finetune": {"mini": {"training": training}}}
         settings = load_params(write(named)).finetune["mini"]
-        assert (settings.layers, settings.pooling, settings.training.rate) == ("last", "mean", 0.001)
+        assert (settings.layers, settings.pooling, settings.training.rate) == ("last", "trained", 0.001)
         assert settings.training.batch_size == training.get("batch_size", 16)
         assert settings.training.schedule == "slanted_triangular"
     ours = {"mini": {"pooling": "max", "training": {"rate": 0.001}}}

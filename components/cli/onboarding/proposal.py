@@ -198,7 +198,7 @@ def names_of(starts: Sequence[str]) -> Mapping[str, str]:
     """Start -> name of its block; different for different starts."""
     names: dict[str, str] = {}
     for start in starts:
-        name = block_name(Path(start).name)
+        name = block_name(Path(start.partition("@")[0]).name)
         while name in names.values():
             name += "-2"
         names[start] = name

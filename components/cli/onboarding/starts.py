@@ -20,10 +20,10 @@ from components.learners.task_models.extent import Extent, reading_of
 from components.learners.task_models.inputs import sizes_of
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import run_over
-from components.learners.task_models.pooling import masked_mean
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import has_large_table, load_encoder
 from components.settings.finetune import FinetuneSettings
+from components.settings.hub import pinned
 from components.settings.tasks import TaskSource
 from components.settings.training import Training
 
@@ -46,7 +46,7 @@ class Measured:
     """
 
     name: str
-    folder: Path
+    folder: str
     digest: str
     parameters: int
     texts_per_second: float
@@ -93,7 +93,7 @@ def measure(start: str, examples: Examples, *, source: TaskSource, name: str, al
     texts = [text for fields in sample.fields for text in fields]
     return Measured(
         name=name,
-        folder=folder,
+        folder=pinned(start, folder),
         digest=source_digest(folder),
         parameters=sum(weights.numel() for weights in model.parameters()),
         texts_per_second=len(encoded) / seconds,
@@ -106,9 +106,9 @@ def measure(start: str, examples: Examples, *, source: TaskSource, name: str, al
 
 
 def _means(model: LanguageModel, batch: Batch) -> list[NDArray[np.float64]]:
-    """(D,) of each row: the mean of the last layer's states, over its sequences."""
+    """(F,) of each row: the vector of the encoder, a mean over its sequences."""
     last = model.hidden_states(batch["tokens"], batch["lengths"], batch.get("segments"))[-1]
-    pooled, counts = masked_mean(last, batch["lengths"]).float(), torch.bincount(batch["rows"])
+    pooled, counts = model.vectors_of(last, batch["lengths"]), torch.bincount(batch["rows"])
     sums = pooled.new_zeros(len(counts), pooled.shape[1]).index_add_(0, batch["rows"], pooled)
     means: Tensor = sums / counts[:, None]
     return list(means.double().numpy())

@@ -40,6 +40,7 @@ _BERT_KEYS: Final = Keys(
         "layers": ("num_hidden_layers", 12),
         "heads": ("num_attention_heads", 12),
         "positions": ("max_position_embeddings", 512),
+        "feedforward": ("intermediate_size", 3072),
     },
     values={
         "dropout": ("hidden_dropout_prob", 0.1),
@@ -49,7 +50,6 @@ _BERT_KEYS: Final = Keys(
     activation=("hidden_act", "gelu"),
     fixed={"type_vocab_size": 2, "tie_word_embeddings": True},
     required={"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
-    derived=lambda width: {"intermediate_size": 4 * width},
 )
 _DISTIL_KEYS: Final = Keys(
     numbers={
@@ -58,11 +58,11 @@ _DISTIL_KEYS: Final = Keys(
         "layers": ("n_layers", 6),
         "heads": ("n_heads", 12),
         "positions": ("max_position_embeddings", 512),
+        "feedforward": ("hidden_dim", 3072),
     },
     values={"dropout": ("dropout", 0.1), "dropout_attention": ("attention_dropout", 0.1)},
     activation=("activation", "gelu"),
     fixed={"tie_word_embeddings": True},
-    derived=lambda width: {"hidden_dim": 4 * width},
 )
 _ROBERTA_KEYS: Final = replace(
     _BERT_KEYS,
@@ -79,6 +79,7 @@ _ALBERT_KEYS: Final = replace(
         "layers": ("num_hidden_layers", 12),
         "heads": ("num_attention_heads", 64),
         "positions": ("max_position_embeddings", 512),
+        "feedforward": ("intermediate_size", 16384),
     },
     values={
         "dropout": ("hidden_dropout_prob", 0.0),

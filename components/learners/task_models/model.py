@@ -75,6 +75,7 @@ class TaskModel(nn.Module):
                 widths=[layer.shape[-1] for layer in hidden],
                 summary=encoder.summary,
                 unit_states=encoder.unit_states,
+                trained=encoder.vectors_of,
                 static=0 if table is None else table.shape[1],
             )
             if self.of_units:

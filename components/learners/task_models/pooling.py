@@ -16,7 +16,7 @@ from components.core.errors import ConfigError
 from components.models.layers.host import on_host, places
 from components.settings.section import LayerChoice
 
-Pooling = Literal["concat", "summary", "mean", "lead", "max"]
+Pooling = Literal["concat", "summary", "mean", "lead", "max", "trained"]
 
 
 def mask(lengths: Tensor, columns: int) -> Tensor:
@@ -101,6 +101,7 @@ class Features(nn.Module):
     Args:
         unit_length: whether each pooled vector is scaled to length 1.
         widths: D of the embedding and of every layer, lowest first.
+        trained: the vectors of pooling `trained` (`LanguageModel.vectors_of`); default: the mean.
         static: width of the word vectors at the beginning of every state, which `mix` does not scale.
 
     Raises:
@@ -117,13 +118,16 @@ class Features(nn.Module):
         widths: Sequence[int],
         summary: Callable[[Tensor, Tensor], Tensor],
         unit_states: Callable[[Tensor, Tensor], Tensor],
+        trained: Callable[[Tensor, Tensor], Tensor] = masked_mean,
         static: int = 0,
     ) -> None:
         super().__init__()
         self.layers = layers
         self.pooling = pooling
         self.unit_length = unit_length
-        self._summary = summary
+        self._pools = {
+            "summary": summary, "max": masked_max, "mean": masked_mean, "lead": lead_mean, "trained": trained
+        }  # fmt: skip
         self._unit_states = unit_states
         if len(widths) == 1 and layers in ("second_to_last", "sum", "sum_last_four", "concat_last_four"):
             raise ConfigError(f"layers: {layers!r} needs layers above the embedding, and there are none; choose last")
@@ -160,14 +164,10 @@ class Features(nn.Module):
 
     def pooled(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
         """L + 1 tensors (S, T, D_l) -> (S, F) float32; with `mix` (S, (L + 1) F), independent of its weights."""
-        pools: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-            "summary": self._summary,
-            "max": masked_max,
-            "mean": masked_mean,
-            "lead": lead_mean,
-        }
         names = ("summary", "max", "mean") if self.pooling == "concat" else (self.pooling,)
-        return self.joined([pools[name](layer, lengths).float() for layer in self.select(hidden) for name in names])
+        return self.joined(
+            [self._pools[name](layer, lengths).float() for layer in self.select(hidden) for name in names]
+        )
 
     def joined(self, parts: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
         """Vectors (S, D_i) of each layer and pool -> (S, F), each scaled to length 1 with `unit_length`."""
@@ -175,6 +175,10 @@ class Features(nn.Module):
 
     def block_widths(self, hidden: Sequence[Tensor], *, units: bool) -> list[int]:
         """Widths of the blocks of a vector: the pools of each chosen layer, or with `units` the layers."""
+        if self.pooling == "trained" and not units:
+            lengths = torch.full((len(hidden[0]),), hidden[0].shape[1], device=hidden[0].device)
+            width = self._pools["trained"](hidden[-1], lengths).shape[1]
+            return [width] * (1 if self.layers == "mix" else len(self.select(hidden)))
         pools = 3 if self.pooling == "concat" and not units else 1
         layers = [hidden[0]] if self.layers == "mix" else self.select(hidden)
         return [layer.shape[-1] for layer in layers for _ in range(pools)]

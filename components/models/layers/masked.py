@@ -10,9 +10,10 @@ masked positions per row, N = B M, V vocabulary.
 """
 
 from collections.abc import Iterable
-from typing import cast
+from typing import Annotated, cast
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -33,9 +34,15 @@ from components.tokenization.special import END, START
 
 
 class MaskedConfig(TransformerConfig):
-    """Keys of `TransformerConfig`; `whole_words`: all pieces of a word are masked together (Cui et al. 2019)."""
+    """Keys of `TransformerConfig`; `whole_words`: all pieces of a word are masked together (Cui et al. 2019);
+    `feedforward`: inner width of the feed-forward layers, 0 for 4 D."""
 
     whole_words: bool = False
+    feedforward: Annotated[int, Field(ge=0, exclude_if=lambda value: not value)] = 0
+
+    @property
+    def inner(self) -> int:
+        return self.feedforward or 4 * self.width
 
 
 class MaskedModel(LanguageModel):
@@ -123,7 +130,8 @@ class MaskedModel(LanguageModel):
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         # A shared block is one group.
-        return [self.embeddings(), *(list(block.parameters()) for block in dict.fromkeys(self.body()))]
+        *groups, top = [list(block.parameters()) for block in dict.fromkeys(self.body())]
+        return [self.embeddings(), *groups, [*top, *(self.sentence.parameters() if self.sentence else ())]]
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         top_BTD = self.run(tokens, None, None)[-1]
@@ -133,11 +141,12 @@ class MaskedModel(LanguageModel):
         return self.token
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
-        return [START, *pieces, END]
+        return [START, *self.prompt, *pieces, END]
 
     @property
     def max_tokens(self) -> int:
-        return self.config.positions
+        reading = self.config.reading
+        return min(self.config.positions, (reading and reading.max_length) or self.config.positions)
 
     def run(
         self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, positions_BT: Tensor | None = None

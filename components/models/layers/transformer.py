@@ -23,7 +23,7 @@ INITIAL_STD: Final = 0.02
 
 
 class TransformerConfig(ModelConfig):
-    """Sizes and dropout rates; the inner width of the feed-forward layers is 4 D.
+    """Sizes and dropout rates; the inner width of the feed-forward layers is 4 D, if the family has no other.
 
     Attributes:
         width: D.
@@ -54,6 +54,10 @@ class TransformerConfig(ModelConfig):
     def head_count(self) -> int:
         return self.heads or max(1, self.width // 64)
 
+    @property
+    def inner(self) -> int:
+        return 4 * self.width
+
 
 class Block(nn.Module):
     """Attention and a feed-forward layer with residual connections.
@@ -73,8 +77,8 @@ class Block(nn.Module):
             width, config.head_count, dropout=config.dropout_attention, causal=causal, band=band
         )
         self.attention_norm = LayerNorm(width, eps=config.norm_eps)
-        self.expand = Linear(width, 4 * width)
-        self.contract = Linear(4 * width, width)
+        self.expand = Linear(width, config.inner)
+        self.contract = Linear(config.inner, width)
         self.norm = LayerNorm(width, eps=config.norm_eps)
         self.drop = Dropout(config.dropout)
         self.activation = config.activation

@@ -22,6 +22,7 @@ from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import extract_member, members_of
 from components.interchange.huggingface import CONVERTERS
+from components.interchange.sentence import write_reading
 from components.interchange.tokenizer_json import write_tokenizer
 from components.interchange.vectors import write_vectors
 from components.learners.task_models.classifier import TextClassifier, load_members
@@ -320,8 +321,11 @@ def _huggingface(directory: Path, encoder: Encoder) -> list[str]:
     config, tensors = CONVERTERS[encoder.family].to_huggingface(encoder.model)
     (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
+    # The prompt stands in the files of the reading.
+    encoder.model.prompt = ()
     return [
         f"{config['architectures'][0]}: {len(tensors)} tensors",
+        *write_reading(directory, encoder.model),
         *write_tokenizer(directory, encoder.tokenizer, encoder.model),
     ]
 

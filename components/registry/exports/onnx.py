@@ -232,7 +232,7 @@ def write_tokenizer(path: Path, classifier: TextClassifier) -> None:
     """Write a tokenizer.json that adds special pieces, cuts what is too long, and pads the texts of a batch."""
     encoder = classifier.model.encoder
     tokenizer = library_tokenizer(classifier.tokenizer)
-    tokenizer.post_processor = template(encoder)
+    tokenizer.post_processor = template(encoder, classifier.tokenizer.pieces)
     tokenizer.enable_padding(pad_id=0, pad_token=SPECIAL_PIECES[0])
     # Families may count a special piece that only an empty text has.
     added = len(encoder.special_tokens([-1])) - 1 - len(encoder.special_tokens([]))

@@ -17,6 +17,7 @@ from components.interchange.tokenizer_json import write_tokenizer
 from components.learners.task_models.classifier import TextClassifier
 from components.learners.task_models.heads import BatchNorm, FixedNorm, RegressionHead, TextHead
 from components.models.encoder import CONFIG, WEIGHTS
+from components.models.sentence import NORMALIZE, Reading
 from components.registry.exports.exported import __file__ as exported
 from components.registry.exports.onnx import PAIRS, several_parts
 
@@ -111,6 +112,8 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
         problem = reason
     elif getattr(model.encoder, "task", None) is not None:
         problem = "its special tokens of tasks have no counterpart in transformers"
+    elif settings.pooling == "trained" and task == "text-classification" and _trained(classifier) is None:
+        problem = "the pooling or the further layers of its sentence encoder have no counterpart in the exported module"
     elif task != "text-classification":
         plain = settings.layers == "last" and not settings.head_hidden and model.features.mix is None
         if family in ("gpt", "xlnet"):
@@ -121,6 +124,18 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
             problem = "transformers reads the last layer by one linear layer (layers: last, head_hidden: 0)"
     if problem:
         raise ConfigError(f"{problem}; `--format onnx` or container may express the model")
+
+
+def _trained(classifier: TextClassifier) -> tuple[str, bool] | None:
+    """The pooling of a sentence encoder in the names of the exported module, and whether vectors are scaled to length
+    1; None: the module does not have it."""
+    reading = classifier.model.encoder.config.reading or Reading()
+    names = {"mean": "mean", "max": "max", "first": "summary"}
+    plain = len(reading.pooling) == 1 and reading.pooling[0] in names and reading.after in ((), (NORMALIZE,))
+    # Only of causal families is the summary not the first position.
+    if not plain or (reading.prompt and not reading.pool_prompt) or classifier.model.encoder.attention != "around":
+        return None if classifier.model.encoder.config.reading else ("mean", False)
+    return names[reading.pooling[0]], bool(reading.after)
 
 
 def affine_layers(head: nn.Module) -> list[Affine]:
@@ -179,10 +194,13 @@ def _sequence(
     """The tensors of `exported/modeling_headstart.py`; describes the head in `config`."""
     features, settings = classifier.model.features, classifier.settings
     mix = features.mix
+    pooling, unit = settings.pooling, settings.unit_length
+    if pooling == "trained" and (trained := _trained(classifier)) is not None:
+        pooling, unit = trained[0], trained[1] or unit
     config["headstart"] = {
         "layers": settings.layers,
-        "pooling": settings.pooling,
-        "unit_length": settings.unit_length,
+        "pooling": pooling,
+        "unit_length": unit,
         "summary": summary,
         "widths": [head[0][0].shape[1], *(len(bias) for _, bias in head)],
         "mix": 0 if mix is None else len(mix.scores),

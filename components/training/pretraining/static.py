@@ -182,7 +182,7 @@ def word_vocabulary(job: StaticJob, texts: Sequence[str]) -> WordTokenizer:
 
 
 def encode_pieces(teacher: Encoder, tokenizer: Tokenizer, *, name: str) -> Tensor:
-    """(V, E) float32: the mean of the last layer over a piece alone, the special pieces of the family included. Pieces
+    """(V, E) float32: the teacher's vector of a piece alone, the special pieces of the family included. Pieces
     that the teacher lacks are read as words. The vectors of the special pieces other than UNK are 0."""
     ids = {piece: index for index, piece in enumerate(teacher.tokenizer.pieces)}
     others = [piece for piece in tokenizer.pieces[FIRST_ORDINARY:] if piece not in ids]
@@ -201,7 +201,7 @@ def room_of(model: LanguageModel) -> int | None:
 
 
 def mean_states(model: LanguageModel, sequences: Mapping[int, Sequence[int]], *, rows: int, name: str) -> Tensor:
-    """(rows, E) float32: the mean of the last layer over each sequence, by its row; other rows are 0."""
+    """(rows, E) float32: the vector of each sequence (`LanguageModel.vectors_of`), by its row; other rows are 0."""
     by_length: dict[int, list[int]] = defaultdict(list)
     for row, sequence in sequences.items():
         by_length[len(sequence)].append(row)
@@ -211,8 +211,7 @@ def mean_states(model: LanguageModel, sequences: Mapping[int, Sequence[int]], *,
             size = max(1, BATCH_PIECES // length)
             for chosen in (group[start : start + size] for start in range(0, len(group), size)):
                 tokens_BT = torch.tensor([sequences[row] for row in chosen])
-                hidden_BTE = model.hidden_states(tokens_BT, torch.full((len(chosen),), length))[-1]
-                results[chosen] = hidden_BTE.float().mean(1)
+                results[chosen] = _vectors(model, tokens_BT)
                 bar.advance(len(chosen))
     return results
 
@@ -307,6 +306,11 @@ def piece_weights(frequencies: NDArray[np.int64], *, smoothing: float) -> NDArra
 
 
 def _width(model: LanguageModel) -> int:
-    entry = torch.tensor([model.special_tokens([UNK])])
     with torch.no_grad():
-        return int(model.hidden_states(entry, torch.tensor([entry.shape[1]]))[-1].shape[-1])
+        return _vectors(model, torch.tensor([model.special_tokens([UNK])])).shape[1]
+
+
+def _vectors(model: LanguageModel, tokens_BT: Tensor) -> Tensor:
+    """(B, E): not scaled to length 1, so that frequent pieces can be weighted down by their lengths."""
+    lengths = torch.full((len(tokens_BT),), tokens_BT.shape[1])
+    return model.vectors_of(model.hidden_states(tokens_BT, lengths)[-1], lengths, scaled=False)

@@ -31,6 +31,7 @@ from components.learners.words.features import fit_text
 from components.learners.words.fits import fit_exclusive
 from components.models import FAMILIES
 from components.models.encoder import build_model
+from components.models.sentence import Dense, Reading
 from components.registry.exports.champion import Export, Source, export_classifier
 from components.registry.exports.onnx import predict
 from components.settings.finetune import FinetuneSettings
@@ -44,6 +45,9 @@ TEXTS = ["a b c", "d", "dog a b", "z z", "c a b d " * 9]
 PAIRS = [("a b", "c"), ("d", "dog"), ("a b c " * 5, "c d")]
 TRAINING = Training(rate=0.1, batch_size=1)
 LAST = {"layers": "last", "pooling": "summary"}
+TRAINED = {"layers": "last", "pooling": "trained"}
+FIRST = {"reading": Reading(pooling=("first",), after=("normalize",), prompt="a b")}
+DENSE = {"reading": Reading(pooling=("max", "mean"), after=(Dense(inputs=64, outputs=6), "normalize"), prompt="a b")}
 
 
 Save = Callable[..., Path]
@@ -53,11 +57,13 @@ Save = Callable[..., Path]
 def save(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> Save:
     """`save("bert", "classification", layers="last")`: a task model with random weights."""
 
-    def write(family: str, kind: str, *, words: WordsPart | None = None, **settings: Any) -> Path:
+    def write(
+        family: str, kind: str, *, words: WordsPart | None = None, reading: Reading | None = None, **settings: Any
+    ) -> Path:
         kinds = {"albert": "unigram", "roberta": "bpe", "gpt": "bpe", "xlnet": "unigram", "flair": "char"}
         tokenizer = tokenizer_directory(kinds.get(family, "wordpiece"))
         sizes = {key: value for key, value in FAMILIES[family].tiny.items() if key != "band"}
-        encoder = build_model(family, vocabulary=24, settings=sizes)
+        encoder = build_model(family, vocabulary=24, settings={**sizes, "reading": reading})
         encoder.bind(load_tokenizer(tokenizer))
         for parameter in encoder.parameters():
             torch.nn.init.normal_(parameter, std=0.1)
@@ -98,6 +104,7 @@ def export(model: Path, form: str, **more: Any) -> tuple[Path, list[str]]:
     ("family", "kind", "settings"),
     [
         pytest.param("bert", "classification", {}, marks=pytest.mark.slow),
+        ("bert", "classification", {**TRAINED, **DENSE}),
         pytest.param("ulmfit", "multilabel", {"head_hidden": 5, "head_norm": "none"}, marks=pytest.mark.slow),
         ("bert", "pair", LAST),
         pytest.param("word2vec", "regression", {"layers": "last", "pooling": "mean"}, marks=pytest.mark.slow),
@@ -174,6 +181,9 @@ def test_a_model_with_words_is_not_a_graph(save, tmp_path):
         ("albert", "classification", LAST),
         ("xlnet", "classification", LAST),
         ("bert", "regression", LAST),
+        ("bert", "classification", {**TRAINED, **FIRST}),
+        ("bert", "pair", {**TRAINED, **FIRST, "pairs": "joined"}),
+        ("roberta", "classification", TRAINED),
         ("bert", "pair", LAST),
         ("bert", "classification", {}),
         ("roberta", "classification", {"layers": "mix", "pooling": "lead", "unit_length": True}),

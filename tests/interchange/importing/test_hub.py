@@ -1,0 +1,160 @@
+"""Published models by name, fetched by huggingface_hub from a server on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub.constants as constants
+import pytest
+from typer.testing import CliRunner
+
+from components.cli import main as cli
+from components.cli.onboarding.proposal import names_of
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError, ConfigError
+from components.interchange.importing import source_digest
+from components.interchange.starts.registry import folder_of
+from components.models.encoder import load_encoder
+from components.settings import hub as module
+from components.settings.completion import complete
+from components.settings.hub import is_hub_name, pinned
+from headstart.starts import encoder_of
+from tests.interchange.importing.hub import COMMIT, Hub, serving
+from tests.interchange.importing.test_sentence import write_folder
+
+NAME = "someone/tiny-bert"
+
+
+@pytest.fixture
+def hub(save_folder, tmp_path, monkeypatch) -> Iterator[Hub]:
+    """A server with one sentence encoder; the cache of huggingface_hub is in tmp_path/cache."""
+    folder = save_folder("bert")
+    write_folder(folder, pooling="cls", after=["dense"])
+    (folder / "pytorch_model.bin").write_bytes(b"a pickle")
+    (folder / "code.py").write_text("raise SystemExit")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with serving(Hub({NAME: folder})) as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
+        )
+        yield server
+
+
+def published(hub: Hub) -> Path:
+    return hub.folders[NAME]
+
+
+def test_a_model_is_fetched_once_and_read_as_a_folder(hub, tmp_path, capsys):
+    folder = folder_of(NAME)
+    size = sum(
+        path.stat().st_size for path in published(hub).rglob("*") if path.suffix in (".json", ".txt", ".safetensors")
+    )
+    assert capsys.readouterr().err.startswith(f"{NAME}: {size / 1e6:.1f} MB, licence mit, commit {COMMIT}\n")
+    names = {path.name for path in folder.rglob("*") if path.is_file()}
+    assert {"modules.json", "model.safetensors"} <= names and not names & {"pytorch_model.bin", "code.py"}
+    assert source_digest(Path(NAME)) == source_digest(folder) == source_digest(published(hub))
+    # Neither the pinned nor the bare name needs the network again.
+    count = len(hub.requests)
+    assert folder_of(pinned(NAME, folder)) == folder_of(f"{NAME}@{COMMIT}") == folder_of(NAME) == folder
+    assert len(hub.requests) == count
+    name, encoder = encoder_of(NAME, folder=tmp_path / "encoder")
+    assert name == "tiny-bert" and read_manifest(encoder).facts["source"] == f"{NAME}@{COMMIT}"
+    assert load_encoder(encoder).model.config.reading.pooling == ("first",)
+
+
+def test_the_command_installs_it(hub):
+    done = CliRunner().invoke(cli.app, ["starts", "--install", NAME])
+    assert done.exit_code == 0, done.output
+    assert f"use it with --start {NAME}@{COMMIT}\n" in done.output
+
+
+def test_settings_name_it(hub, tmp_path):
+    folder_of(NAME)
+    raw = {"pretrain": {"mini": {"source": f"{NAME}@{COMMIT}"}}}
+    assert complete(raw, file=tmp_path / "params.yaml").raw["pretrain"]["mini"]["family"] == "bert"
+    assert names_of([f"{NAME}@{COMMIT}"]) == {f"{NAME}@{COMMIT}": "tiny-bert"}
+
+
+def test_a_path_is_no_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert is_hub_name("someone/tiny") and is_hub_name("someone/tiny@main")
+    assert not any(map(is_hub_name, ("tiny", "a/b/c", "/a/b", "./a", "../b", "a/b@")))
+    (tmp_path / "someone").mkdir()
+    assert not is_hub_name("someone/tiny")
+
+
+def test_a_cut_download_is_resumed(hub):
+    hub.cut = [1000]
+    folder = folder_of(NAME)
+    assert source_digest(folder) == source_digest(published(hub))
+
+
+def test_another_digest_is_refused(hub):
+    hub.altered = True
+    with pytest.raises(
+        ArtifactError, match=r"tiny-bert: model.safetensors has another digest than the hub lists; delete /"
+    ):
+        folder_of(NAME)
+
+
+def test_offline(hub, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ConfigError, match="is not in the cache, and the hub does not answer; unset HF_HUB_OFFLINE"):
+        folder_of(NAME)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    folder = folder_of(NAME)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert folder_of(NAME) == folder
+    (folder / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(ConfigError, match="is not in the cache"):
+        folder_of(NAME)
+
+
+def test_single_files_of_another_tool_are_completed(hub):
+    from huggingface_hub import hf_hub_download
+
+    for name in ("config.json", "model.safetensors"):
+        hf_hub_download(NAME, name)
+    assert (folder_of(NAME) / "modules.json").is_file()
+
+
+def change_config(hub: Hub, **values: Any) -> None:
+    path = published(hub) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda hub: hub.failing.update({NAME: (403, "GatedRepo")}), ConfigError, "is gated; accept .* HF_TOKEN"),
+        (lambda hub: hub.failing.update({NAME: (500, "")}), ConfigError, "did not deliver it .*500.*; run this"),
+        (lambda hub: hub.folders.clear(), ConfigError, "no such model, or a private one; .*set HF_TOKEN"),
+        (lambda hub: hub.listed.append("../evil.json"), ArtifactError, "lists ../evil.json, which is outside"),
+        (lambda hub: [path.unlink() for path in published(hub).rglob("*.safetensors")], ArtifactError,
+         "has no safetensors, and a pickle can execute code; convert it"),
+        (lambda hub: change_config(hub, auto_map={"AutoModel": "code.Model"}), ArtifactError,
+         r"code of the repository \(auto_map\), which is not run; choose"),
+        (lambda hub: change_config(hub, model_type="t5"), ArtifactError, "no family supports model_type 't5'"),
+    ],
+)  # fmt: skip
+def test_errors_say_what_to_do(change, error, message, hub):
+    change(hub)
+    with pytest.raises(error, match=f"^someone/tiny-bert: .*{message}"):
+        folder_of(NAME)
+    assert not any("/cdn/" in request for request in hub.requests)
+
+
+def test_an_unknown_revision_and_too_little_room(hub, monkeypatch):
+    with pytest.raises(ConfigError, match="has no revision v9; name a commit"):
+        folder_of(f"{NAME}@v9")
+    with pytest.raises(ConfigError, match="did you mean 'intfloat/multilingual-e5-small'"):
+        folder_of("intfloat/multilingual-e5-smal")
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
+    with pytest.raises(ConfigError, match="0 MB of disk for it; free some, or set HF_HOME"):
+        folder_of(NAME)
