@@ -277,7 +277,7 @@ def predict(directory: Path, rows: Sequence[Fields], *, int8: bool = False) -> l
     names = {given.name for given in session.get_inputs()}
     answers = []
     for row in rows:
-        encoded = tokenizer.encode(*row)
+        encoded = tokenizer.encode(row[0], row[1] if len(row) > 1 else None)
         inputs = {
             "input_ids": encoded.ids,
             "attention_mask": encoded.attention_mask,
