@@ -22,7 +22,6 @@ ALLOWED: Final = ("*.safetensors", "*.json", "*.txt", "*.model")
 #: Other forms of the same weights, and checkpoints of their training.
 IGNORED: Final = ("onnx/*", "openvino/*", "original/*", "checkpoint*/*", "*/checkpoint*/*")
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -117,10 +116,9 @@ def _refuse(repo: str, names: list[str], commit: str, check: Callable[[dict[str,
             f"{repo}: has no safetensors, and a pickle can execute code; convert it where you trust it, with "
             "AutoModel.from_pretrained(NAME).save_pretrained(FOLDER), and name the folder"
         )
-    place = next((name for name in ("config.json", "0_Transformer/config.json") if name in names), None)
-    if place is None:
-        raise ArtifactError(f"{repo}: has no config.json; choose a model of transformers or sentence-transformers")
-    config = json.loads(Path(hf_hub_download(repo, place, revision=commit)).read_text(encoding="utf-8"))
+    if "config.json" not in names:
+        return  # an old folder, with the model inside
+    config = json.loads(Path(hf_hub_download(repo, "config.json", revision=commit)).read_text(encoding="utf-8"))
     if "auto_map" in config:
         raise ArtifactError(
             f"{repo}: its architecture is code of the repository (auto_map), which is not run; choose another model"
