@@ -16,22 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from components.models.base import ModelFamily
-from components.models.layers.masked import MaskedConfig
-from components.models.roberta import RoBERTa
+from components.models.roberta import RoBERTa, RoBERTaConfig
 
 #: Buckets: half of them for keys after the query; of each half, half for one distance each, up to `FARTHEST`.
 BUCKETS: Final = 32
 FARTHEST: Final = 128
 
 
-class MPNetConfig(MaskedConfig):
-    """The config of MPNet has the keys of `MaskedConfig`."""
-
-
 class MPNet(RoBERTa):
-    config: MPNetConfig
-
-    def __init__(self, config: MPNetConfig) -> None:
+    def __init__(self, config: RoBERTaConfig) -> None:
         super().__init__(config)
         self.distance = nn.Parameter(torch.zeros(BUCKETS, config.head_count))
 
@@ -58,7 +51,7 @@ def bucket(away: Tensor) -> Tensor:
 
 FAMILY = ModelFamily(
     name="mpnet",
-    config=MPNetConfig,
+    config=RoBERTaConfig,
     build=MPNet,
     objective="masked",
     sampler="full_sentences",

@@ -78,8 +78,8 @@ class TextVectors(nn.Module):
 
 
 def pooled(hidden_BTD: Tensor, lengths: Tensor, pool: Pool, *, first: int = 0) -> Tensor:
-    """(B, D) float32: the states of each text from position `first` on, without padding, as one vector."""
-    hidden_BTD = hidden_BTD.float()
+    """(B, D), at least float32: the states of each text from position `first` on, without padding, as one vector."""
+    hidden_BTD = hidden_BTD.to(torch.promote_types(hidden_BTD.dtype, torch.float32))
     if pool == "first":
         return hidden_BTD[:, first]
     if pool == "last":

@@ -18,9 +18,9 @@ from typing import Any, Final
 from components.core.artifacts import digest_file
 from components.core.errors import ArtifactError, ConfigError, nearest
 
-ALLOWED: Final = ("*.safetensors", "*.json", "*.txt", "*.model")
+ALLOWED: Final = ["*.safetensors", "*.json", "*.txt", "*.model"]
 #: Other forms of the same weights, and checkpoints of their training.
-IGNORED: Final = ("onnx/*", "openvino/*", "original/*", "checkpoint*/*", "*/checkpoint*/*")
+IGNORED: Final = ["onnx/*", "openvino/*", "original/*", "checkpoint*/*", "*/checkpoint*/*"]
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -59,7 +59,7 @@ def hub_folder(
         _refuse(repo, names, str(facts.sha), check)
         size = sum(sizes[name] for name in names)
         _room(repo, size)
-        licence = (facts.card_data or {}).get("license") or "not stated"
+        licence = getattr(facts.card_data, "license", None) or "not stated"
         print(f"{repo}: {size / 1e6:.1f} MB, licence {licence}, commit {facts.sha}", file=sys.stderr)
         folder = Path(snapshot_download(repo, **how))
     for path in folder.rglob("*.safetensors"):

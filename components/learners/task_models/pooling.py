@@ -120,7 +120,7 @@ class Features(nn.Module):
         self.layers = layers
         self.pooling = pooling
         self.unit_length = unit_length
-        self._pools = {
+        self._pools: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
             "summary": summary, "max": masked_max, "mean": masked_mean, "lead": lead_mean, "trained": trained
         }  # fmt: skip
         self._unit_states = unit_states
