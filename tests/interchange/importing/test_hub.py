@@ -21,6 +21,8 @@ from components.models.encoder import load_encoder
 from components.settings import hub as module
 from components.settings.completion import complete
 from components.settings.hub import is_hub_name, pinned
+from components.settings.loading import load_params
+from headstart import fit
 from headstart.starts import encoder_of
 from tests.interchange.importing.hub import COMMIT, Hub, serving
 from tests.interchange.importing.test_sentence import write_folder
@@ -158,3 +160,22 @@ def test_an_unknown_revision_and_too_little_room(hub, monkeypatch):
     monkeypatch.setattr(module.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
     with pytest.raises(ConfigError, match="0 MB of disk for it; free some, or set HF_HOME"):
         folder_of(NAME)
+
+
+def test_settings_are_written_with_the_commit(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{word} {number},{word}\n" for number in range(12) for word in ("list", "name"))
+    (tmp_path / "things.csv").write_text(f"text,label\n{rows}")
+    done = CliRunner().invoke(cli.app, ["init", "things.csv", "--start", NAME])
+    assert done.exit_code == 0, done.output
+    block = load_params(tmp_path / "params.yaml").pretrain["tiny-bert"]
+    assert (block.source, block.digest) == (f"{NAME}@{COMMIT}", source_digest(published(hub)))
+    assert block.family == "bert"
+
+
+@pytest.mark.slow
+def test_a_fit_by_name(hub):
+    texts = [f"{word} {number}" for number in range(8) for word in ("list", "name")]
+    model = fit(texts, label=["list", "name"] * 8, start=NAME, verbose=False)
+    assert any(tried.system.startswith("tiny-bert") for tried in model.report.tried)
+    assert "list" in model.predict(["the list 3"]).to_numpy()[0]
