@@ -158,12 +158,14 @@ def _explained(repo: str, revision: str, known: Iterable[str]) -> Iterator[None]
         raise ConfigError(f"{repo}: has no revision {revision}; name a commit, or no revision") from error
     except errors.RepositoryNotFoundError as error:
         hint = nearest(repo, list(known))
-        raise ConfigError(f"{repo}: no such model, or a private one{hint}; correct it, or set HF_TOKEN") from error
+        raise ConfigError(
+            f"{repo}: no such folder or model, or a private one{hint}; correct it, or set HF_TOKEN"
+        ) from error
     except (errors.LocalEntryNotFoundError, ConnectionError, TransportError) as error:
-        remedy = (
-            "unset HF_HUB_OFFLINE, or check the connection and HF_ENDPOINT; it can be fetched elsewhere into HF_HOME"
-        )
-        raise ConfigError(f"{repo}: is not in the cache, and the hub does not answer; {remedy}") from error
+        raise ConfigError(
+            f"{repo}: does not exist as a folder or in the cache, and the hub does not answer; name a folder, unset "
+            "HF_HUB_OFFLINE, or check the connection and HF_ENDPOINT"
+        ) from error
     except (errors.HfHubHTTPError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(f"{repo}: the hub did not deliver it ({reason}); run this again, it is resumed") from error

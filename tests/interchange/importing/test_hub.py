@@ -107,14 +107,17 @@ def test_another_digest_is_refused(hub):
 
 def test_offline(hub, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ConfigError, match="is not in the cache, and the hub does not answer; unset HF_HUB_OFFLINE"):
+    with pytest.raises(
+        ConfigError,
+        match="does not exist as a folder or in the cache, and the hub does not answer; name a folder, unset HF_HUB_OFFLINE",
+    ):
         folder_of(NAME)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     folder = folder_of(NAME)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert folder_of(NAME) == folder
     (folder / "1_Pooling" / "config.json").unlink()
-    with pytest.raises(ConfigError, match="is not in the cache"):
+    with pytest.raises(ConfigError, match="does not exist as a folder or in the cache"):
         folder_of(NAME)
 
 
@@ -136,7 +139,7 @@ def change_config(hub: Hub, **values: Any) -> None:
     [
         (lambda hub: hub.failing.update({NAME: (403, "GatedRepo")}), ConfigError, "is gated; accept .* HF_TOKEN"),
         (lambda hub: hub.failing.update({NAME: (500, "")}), ConfigError, "did not deliver it .*500.*; run this"),
-        (lambda hub: hub.folders.clear(), ConfigError, "no such model, or a private one; .*set HF_TOKEN"),
+        (lambda hub: hub.folders.clear(), ConfigError, "no such folder or model, or a private one; .*set HF_TOKEN"),
         (lambda hub: hub.listed.append("../evil.json"), ArtifactError, "lists ../evil.json, which is outside"),
         (lambda hub: [path.unlink() for path in published(hub).rglob("*.safetensors")], ArtifactError,
          "has no safetensors, and a pickle can execute code; convert it"),
