@@ -270,13 +270,10 @@ def _check_reading(folder: Path, model: LanguageModel, tokenizer: Tokenizer) -> 
     reading = model.config.reading
     if reading is None:
         return
-    layers = {id(parameter) for group in model.layer_groups() for parameter in group}
     texts = ["word", "9 (a)"]
     whole = tokenizer.encode_batch([f"{reading.prompt}{text}" for text in texts])
     apart = tokenizer.encode_batch(texts)
     problems = {
-        "a Dense module": model.sentence is not None
-        and not all(id(weights) in layers for weights in model.sentence.parameters()),
         "a maximum length": reading.max_length is not None
         and (model.max_tokens is None or model.max_tokens > reading.max_length),
         "a prompt": bool(reading.prompt)

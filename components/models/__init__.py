@@ -17,6 +17,7 @@ FAMILIES: LazyTable[ModelFamily[Any]] = LazyTable(
         "elmo": "components.models.elmo:FAMILY",
         "gpt": "components.models.gpt:FAMILY",
         "roberta": "components.models.roberta:FAMILY",
+        "mpnet": "components.models.mpnet:FAMILY",
         "albert": "components.models.albert:FAMILY",
         "word2vec": "components.models.word2vec:FAMILY",
         "glove": "components.models.glove:FAMILY",

@@ -147,7 +147,7 @@ class LanguageModel(nn.Module, ABC):
         """One vector per text from a layer, (B, T, D) -> (B, F) float32, as the encoder was trained
         (`config.reading`); the mean if it is no sentence encoder. Without `scaled`, not scaled to length 1."""
         if self.sentence is None:
-            return pooled(hidden.float(), lengths, "mean")
+            return pooled(hidden, lengths, "mean")
         return self.sentence(hidden, lengths, lead=self.special_tokens([-1]).index(-1), scaled=scaled)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
@@ -272,12 +272,6 @@ class LanguageModel(nn.Module, ABC):
 def last_states(hidden: Tensor, lengths: Tensor) -> Tensor:
     """The state (B, D) of (B, T, D) at each text's last position."""
     return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
-
-
-def mean_states(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """The mean (B, D) of (B, T, D) over each text, without padding."""
-    inside_BT1 = (torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]).unsqueeze(-1)
-    return hidden.masked_fill(~inside_BT1, 0).sum(1) / lengths[:, None].to(hidden.dtype)
 
 
 def at_columns(hidden: Tensor, columns: Tensor) -> Tensor:

@@ -195,7 +195,8 @@ def architecture_of(directory: Path) -> LanguageModel:
     """The model of the encoder in `directory` on the meta device: shapes without weights. Raises as `family_of`."""
     family, sizes, _ = _read_config(Path(directory))
     model = _empty_model(Path(directory), family, sizes)
-    if model.config.reading is not None and model.config.reading.prompt:
+    if model.config.reading is not None:
+        # The prompt takes room.
         model.bind(load_tokenizer(directory / TOKENIZER))
     return model
 

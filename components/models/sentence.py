@@ -67,7 +67,7 @@ class TextVectors(nn.Module):
         """`lead`: pieces before the text, which are left out unless `pool_prompt`; without `scaled`, the vectors keep
         their length at the end."""
         first = 0 if self.reading.pool_prompt else lead
-        x = torch.cat([pooled(hidden_BTD.float(), lengths, pool, first=first) for pool in self.reading.pooling], dim=1)
+        x = torch.cat([pooled(hidden_BTD, lengths, pool, first=first) for pool in self.reading.pooling], dim=1)
         dense = iter(self.dense)
         for index, layer in enumerate(self.reading.after):
             if isinstance(layer, Dense):
@@ -78,7 +78,8 @@ class TextVectors(nn.Module):
 
 
 def pooled(hidden_BTD: Tensor, lengths: Tensor, pool: Pool, *, first: int = 0) -> Tensor:
-    """(B, D): the states of each text from position `first` on, without padding, as one vector."""
+    """(B, D), at least float32: the states of each text from position `first` on, without padding, as one vector."""
+    hidden_BTD = hidden_BTD.to(torch.promote_types(hidden_BTD.dtype, torch.float32))
     if pool == "first":
         return hidden_BTD[:, first]
     if pool == "last":

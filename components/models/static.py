@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.core.errors import DataError, nearest
-from components.models.base import LanguageModel, ModelConfig, Size, mean_states
+from components.models.base import LanguageModel, ModelConfig, Size
+from components.models.sentence import pooled
 from components.tokenization.special import END
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class StaticVectors(LanguageModel):
         return [self.embed(tokens)]
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return mean_states(hidden, lengths)
+        return pooled(hidden, lengths, "mean")
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
         # No special pieces, which would be part of the mean; END represents an empty text.

@@ -21,12 +21,13 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import ModelFamily, mean_states
+from components.models.base import ModelFamily
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear, compute_dtype
 from components.models.layers.packing import packing
 from components.models.layers.relative import sinusoids
 from components.models.layers.transformer import Activation, Block, DecoderBlock, TransformerConfig, check_length
+from components.models.sentence import pooled
 from components.models.translation import Memory, State, TranslationModel
 
 
@@ -95,7 +96,7 @@ class Transformer(TranslationModel):
         return [packed.unpack(state_RWD) for state_RWD in states]
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return mean_states(hidden, lengths)
+        return pooled(hidden, lengths, "mean")
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [[self.embedding], *(list(block.parameters()) for block in self.blocks)]

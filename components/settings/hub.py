@@ -18,11 +18,10 @@ from typing import Any, Final
 from components.core.artifacts import digest_file
 from components.core.errors import ArtifactError, ConfigError, nearest
 
-ALLOWED: Final = ("*.safetensors", "*.json", "*.txt", "*.model")
+ALLOWED: Final = ["*.safetensors", "*.json", "*.txt", "*.model"]
 #: Other forms of the same weights, and checkpoints of their training.
-IGNORED: Final = ("onnx/*", "openvino/*", "original/*", "checkpoint*/*", "*/checkpoint*/*")
+IGNORED: Final = ["onnx/*", "openvino/*", "original/*", "checkpoint*/*", "*/checkpoint*/*"]
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -60,7 +59,7 @@ def hub_folder(
         _refuse(repo, names, str(facts.sha), check)
         size = sum(sizes[name] for name in names)
         _room(repo, size)
-        licence = (facts.card_data or {}).get("license") or "not stated"
+        licence = getattr(facts.card_data, "license", None) or "not stated"
         print(f"{repo}: {size / 1e6:.1f} MB, licence {licence}, commit {facts.sha}", file=sys.stderr)
         folder = Path(snapshot_download(repo, **how))
     for path in folder.rglob("*.safetensors"):
@@ -117,10 +116,9 @@ def _refuse(repo: str, names: list[str], commit: str, check: Callable[[dict[str,
             f"{repo}: has no safetensors, and a pickle can execute code; convert it where you trust it, with "
             "AutoModel.from_pretrained(NAME).save_pretrained(FOLDER), and name the folder"
         )
-    place = next((name for name in ("config.json", "0_Transformer/config.json") if name in names), None)
-    if place is None:
-        raise ArtifactError(f"{repo}: has no config.json; choose a model of transformers or sentence-transformers")
-    config = json.loads(Path(hf_hub_download(repo, place, revision=commit)).read_text(encoding="utf-8"))
+    if "config.json" not in names:
+        return  # an old folder, with the model inside
+    config = json.loads(Path(hf_hub_download(repo, "config.json", revision=commit)).read_text(encoding="utf-8"))
     if "auto_map" in config:
         raise ArtifactError(
             f"{repo}: its architecture is code of the repository (auto_map), which is not run; choose another model"
@@ -160,12 +158,14 @@ def _explained(repo: str, revision: str, known: Iterable[str]) -> Iterator[None]
         raise ConfigError(f"{repo}: has no revision {revision}; name a commit, or no revision") from error
     except errors.RepositoryNotFoundError as error:
         hint = nearest(repo, list(known))
-        raise ConfigError(f"{repo}: no such model, or a private one{hint}; correct it, or set HF_TOKEN") from error
+        raise ConfigError(
+            f"{repo}: no such folder or model, or a private one{hint}; correct it, or set HF_TOKEN"
+        ) from error
     except (errors.LocalEntryNotFoundError, ConnectionError, TransportError) as error:
-        remedy = (
-            "unset HF_HUB_OFFLINE, or check the connection and HF_ENDPOINT; it can be fetched elsewhere into HF_HOME"
-        )
-        raise ConfigError(f"{repo}: is not in the cache, and the hub does not answer; {remedy}") from error
+        raise ConfigError(
+            f"{repo}: does not exist as a folder or in the cache, and the hub does not answer; name a folder, unset "
+            "HF_HUB_OFFLINE, or check the connection and HF_ENDPOINT"
+        ) from error
     except (errors.HfHubHTTPError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(f"{repo}: the hub did not deliver it ({reason}); run this again, it is resumed") from error

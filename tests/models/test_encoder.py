@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from components.core.artifacts import writing
 from components.core.errors import ArtifactError, ConfigError
-from components.models import family
-from components.models.encoder import KIND, build_model, load_encoder, save_encoder
+from components.models import FAMILIES, family
+from components.models.encoder import KIND, architecture_of, build_model, load_encoder, save_encoder
+from components.models.sentence import Dense, Reading
+from components.tokenization import load_tokenizer
+from components.tokenization.wordpiece import WordPieceTokenizer
 from tests.models.conftest import VOCABULARY
 
 
@@ -23,6 +27,40 @@ def encoder(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> Path:
         save_encoder(draft.path, family="ulmfit", model=model, tokenizer=tokenizer_directory("wordpiece"))
         draft.facts["trained"] = False
     return directory
+
+
+def test_how_a_sentence_encoder_reads_is_kept_with_another_vocabulary(tmp_path, tokenizer_directory):
+    """As adaptation does: the encoder is loaded, gets the vocabulary of the domain, and is saved."""
+    reading = Reading(pooling=("first", "last"), after=(Dense(inputs=64, outputs=5), "normalize"), prompt="a b ",
+                      pool_prompt=False, max_length=20)  # fmt: skip
+    settings = {**FAMILIES["bert"].tiny, "reading": reading}
+    model = build_model("bert", vocabulary=VOCABULARY, settings=settings)
+    directory = tokenizer_directory("wordpiece")
+    tokenizer = load_tokenizer(directory)
+    model.bind(tokenizer)
+    expected = model.special_tokens(tokenizer.encode_batch(["dog"])[0].tolist())
+    assert expected == [2, *tokenizer.encode_batch(["a b dog"])[0], 3]
+    ids = torch.tensor([expected])
+    vectors = model.eval().vectors_of(
+        model.hidden_states(ids, torch.tensor([ids.shape[1]]))[-1], torch.tensor([ids.shape[1]])
+    )
+    assert vectors.shape == (1, 5) and model.max_tokens == 20
+    # The same pieces in another order.
+    order = [*range(5), *reversed(range(5, VOCABULARY))]
+    model.remap_vocabulary(torch.tensor(order))
+    turned = WordPieceTokenizer([tokenizer.pieces[index] for index in order], segmentation=tokenizer.segmentation,
+                                lowercase=tokenizer.lowercase, strip_accents=tokenizer.strip_accents)  # fmt: skip
+    model.bind(turned)
+    turned.save(tmp_path / "turned")
+    save_encoder(tmp_path / "encoder", family="bert", model=model, tokenizer=tmp_path / "turned")
+    loaded = load_encoder(tmp_path / "encoder", part=True).model
+    assert loaded.config.reading == reading and architecture_of(tmp_path / "encoder").prompt == loaded.prompt
+    read = loaded.special_tokens(turned.encode_batch(["dog"])[0].tolist())
+    assert read == [2, *turned.encode_batch(["a b dog"])[0], 3] != expected
+    lengths = torch.tensor([len(read)])
+    torch.testing.assert_close(
+        loaded.vectors_of(loaded.hidden_states(torch.tensor([read]), lengths)[-1], lengths), vectors
+    )
 
 
 def test_tensors_that_do_not_fit_are_named(encoder):

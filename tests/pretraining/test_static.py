@@ -1,5 +1,6 @@
 """Word vectors from an encoder: exact values, and agreement with an independent computation."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,8 @@ import torch
 from scipy import sparse
 
 from components.core.artifacts import read_manifest
-from components.models.encoder import load_encoder
+from components.models.encoder import build_model, load_encoder
+from components.models.sentence import Reading
 from components.settings.training import StaticSettings
 from components.tokenization.special import FIRST_ORDINARY
 from components.training.pretraining import static as module
@@ -151,4 +153,19 @@ def test_a_word_is_encoded_by_all_of_its_pieces(make_encoder, corpus):
     tokens = torch.tensor([[2, *digits, 3]])
     with torch.no_grad():
         expected = teacher.model.hidden_states(tokens, torch.tensor([4]))[-1][0].mean(0)
+    torch.testing.assert_close(actual, expected)
+
+
+def test_a_sentence_encoder_gives_the_vectors_it_was_trained_for(make_encoder):
+    teacher = load_encoder(make_encoder("bert"))
+    reading = Reading(pooling=("first",), after=("normalize",), prompt=teacher.tokenizer.pieces[7])
+    settings = teacher.model.config.model_dump(exclude={"vocabulary"}) | {"reading": reading}
+    model = build_model("bert", vocabulary=teacher.tokenizer.vocab_size, settings=settings).eval()
+    model.bind(teacher.tokenizer)
+    actual = encode_pieces(replace(teacher, model=model), teacher.tokenizer, name="static")[9]
+    tokens = torch.tensor([[2, *model.prompt, 9, 3]])
+    with torch.no_grad():
+        expected = model.hidden_states(tokens, torch.tensor([tokens.shape[1]]))[-1][0, 0]
+    assert len(model.prompt) >= 1
+    # Not scaled: the lengths of the vectors remain.
     torch.testing.assert_close(actual, expected)

@@ -42,6 +42,7 @@ CONVERTERS: Final[LazyTable[Converter]] = LazyTable(
         "bert": "components.interchange.huggingface.masked:BERT_CONVERTER",
         "roberta": "components.interchange.huggingface.masked:ROBERTA_CONVERTER",
         "albert": "components.interchange.huggingface.masked:ALBERT_CONVERTER",
+        "mpnet": "components.interchange.huggingface.masked:MPNET_CONVERTER",
         "gpt": "components.interchange.huggingface.gpt:CONVERTER",
         "xlnet": "components.interchange.huggingface.xlnet:CONVERTER",
     }
@@ -54,6 +55,7 @@ MODEL_TYPES: Final[dict[str, str]] = {
     "xlm-roberta": "roberta",
     "camembert": "roberta",
     "albert": "albert",
+    "mpnet": "mpnet",
     "gpt2": "gpt",
     "openai-gpt": "gpt",
     "xlnet": "xlnet",

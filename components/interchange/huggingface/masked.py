@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from components.core.errors import ArtifactError
 from components.interchange.huggingface import Converter, Restored
 from components.interchange.huggingface.rules import (
     Keys,
@@ -237,8 +238,41 @@ def _from_roberta(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> R
     return restored("roberta", settings, _roberta_rules(unused), named)
 
 
+_MPNET: Final = "mpnet.encoder.layer.{layer}"
+_MPNET_RULES: Final[Sequence[Rule]] = (
+    *_embeddings("mpnet."),
+    # The class starts at position 2, whatever the id of its padding.
+    Rule("position", ("mpnet.embeddings.position_embeddings.weight",), restore=lambda table: table[2:],
+         export=lambda table: (torch.cat([table[:2], table]),)),
+    plain("distance", "mpnet.encoder.relative_attention_bias.weight"),
+    *(packed(f"blocks.{{layer}}.attention.query_key_value.{kind}",
+             *(f"{_MPNET}.attention.attn.{part}.{kind}" for part in "qkv")) for kind in ("weight", "bias")),
+    *module("blocks.{layer}.attention.output", f"{_MPNET}.attention.attn.o"),
+    *module("blocks.{layer}.attention_norm", f"{_MPNET}.attention.LayerNorm"),
+    *module("blocks.{layer}.expand", f"{_MPNET}.intermediate.dense"),
+    *module("blocks.{layer}.contract", f"{_MPNET}.output.dense"),
+    *module("blocks.{layer}.norm", f"{_MPNET}.output.LayerNorm"),
+    *_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+)  # fmt: skip
+
+
+def _to_mpnet(model: RoBERTa) -> tuple[dict[str, Any], Tensors]:
+    raise ArtifactError("transformers' MPNet has fixed ids of special pieces; export it with `--format onnx`")
+
+
+def _from_mpnet(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
+    fixed = {"relative_attention_num_buckets": 32, "tie_word_embeddings": True}
+    reader = Reader(config, replace(_BERT_KEYS, fixed=fixed, required={}))
+    settings = reader.read()
+    reader.check()
+    settings["positions"] -= 2
+    named = _named(tensors, prefix="mpnet.", head="lm_head", ignored=(*_BUFFERS, *_POOLER))
+    return restored("mpnet", settings, _MPNET_RULES, named)
+
+
 _BERT_CONVERTER = _converter("bert", _BERT_KEYS, _BERT_RULES, architecture="BertForPreTraining", head="cls.predictions")
 BERT_CONVERTER = Converter(_BERT_CONVERTER.to_huggingface, _from_bert)
+MPNET_CONVERTER = Converter(_to_mpnet, _from_mpnet)
 ROBERTA_CONVERTER = Converter(_to_roberta, _from_roberta)
 ALBERT_CONVERTER = _converter(
     "albert", _ALBERT_KEYS, _ALBERT_RULES, architecture="AlbertForPreTraining", head="predictions"

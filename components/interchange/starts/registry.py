@@ -21,7 +21,6 @@ from typing import Any, Final, Literal
 
 from components.core.artifacts import digest_file, locked, partial_path
 from components.core.errors import ArtifactError, ConfigError, nearest
-from components.interchange.huggingface import family_of
 from components.interchange.starts.packed import convert
 from components.settings.hub import cached_folder, hub_folder, is_hub_name
 from components.settings.registry import find_repository
@@ -112,6 +111,8 @@ def folder_of(start: str | Path) -> Path:
     if Path(start).exists():
         return Path(start)
     if is_hub_name(start):
+        from components.interchange.huggingface import family_of  # imports torch
+
         return hub_folder(start, known=[each.origin for each in read_starts().values()], check=family_of)
     if isinstance(start, Path) or os.sep in str(start):
         raise ConfigError(f"start: {start}: does not exist; name a folder, or a start of `headstart starts`")

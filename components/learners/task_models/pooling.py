@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from components.core.errors import ConfigError
 from components.models.layers.host import on_host, places
+from components.models.sentence import pooled
 from components.settings.section import LayerChoice
 
 Pooling = Literal["concat", "summary", "mean", "lead", "max", "trained"]
@@ -47,10 +49,9 @@ class Inside:
         return padded
 
 
-def masked_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """Mean over the pieces without padding, in float32: (S, T, D) -> (S, D)."""
-    inside = mask(lengths, hidden.shape[1])[..., None]
-    return hidden.float().masked_fill(~inside, 0.0).sum(1) / lengths[:, None]
+#: Mean and maximum over the pieces without padding, in float32: (S, T, D) -> (S, D).
+masked_mean = partial(pooled, pool="mean")
+masked_max = partial(pooled, pool="max")
 
 
 def lead_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
@@ -58,12 +59,6 @@ def lead_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
     columns = hidden.shape[1]
     weights = mask(lengths, columns) / (3 + torch.arange(columns, device=hidden.device))
     return torch.einsum("btd,bt->bd", hidden.float(), weights / weights.sum(1, keepdim=True))
-
-
-def masked_max(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """Maximum over the pieces without padding: (S, T, D) -> (S, D)."""
-    inside = mask(lengths, hidden.shape[1])[..., None]
-    return hidden.float().masked_fill(~inside, float("-inf")).amax(1)
 
 
 class ScalarMix(nn.Module):
@@ -125,7 +120,7 @@ class Features(nn.Module):
         self.layers = layers
         self.pooling = pooling
         self.unit_length = unit_length
-        self._pools = {
+        self._pools: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
             "summary": summary, "max": masked_max, "mean": masked_mean, "lead": lead_mean, "trained": trained
         }  # fmt: skip
         self._unit_states = unit_states

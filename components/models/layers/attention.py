@@ -55,6 +55,9 @@ class Attention(nn.Module):
         # `Dropout`. For short rows in bfloat16 the kernel's backward pass takes three times as long as separate
         # operators.
         slow = rate or (q_BNTK.requires_grad and q_BNTK.dtype == torch.bfloat16 and k_BNSK.shape[2] <= SHORT)
+        # The exporter to ONNX loses the strides of the fused kernel with a bias.
+        is_bias = mask is not None and mask.is_floating_point()
+        slow = slow or (is_bias and torch.compiler.is_compiling())
         if q_BNTK.is_cuda or not slow:
             return F.scaled_dot_product_attention(
                 q_BNTK, k_BNSK, v_BNSK, attn_mask=mask, dropout_p=rate, is_causal=causal
@@ -63,7 +66,8 @@ class Attention(nn.Module):
         if causal:
             mask = causal_mask(q_BNTK.shape[2], k_BNSK.shape[2], device=q_BNTK.device)
         if mask is not None:
-            scores_BNTS = scores_BNTS.masked_fill(~mask, torch.finfo(scores_BNTS.dtype).min)
+            lowest = torch.finfo(scores_BNTS.dtype).min
+            scores_BNTS = scores_BNTS + mask if is_bias else scores_BNTS.masked_fill(~mask, lowest)
         return self.dropout(scores_BNTS.softmax(-1)) @ v_BNSK
 
 
@@ -82,7 +86,8 @@ class SelfAttention(Attention):
 
         Args:
             mask: True where attention is allowed, (B, 1, 1, T), (B, 1, T, T) or (T, T); None: everywhere. Combined with
-                the causal mask. Must be None if there is a band and T > w.
+                the causal mask. Or a bias of the scores, (B, N, T, T) in their type. Must be None if there is a band
+                and T > w.
         """
         return self._join(self._attend(*self._project(x_BTD), mask))
 

@@ -161,9 +161,14 @@ class MaskedModel(LanguageModel):
             x_BTE = x_BTE + (self.segment[0] if segments_BT is None else F.embedding(segments_BT, self.segment))
         # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors.
         outputs = [self.enter(self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE)))))]
+        mask = self.attended(mask, positions_BT, outputs[0])
         for block in self.body():
             outputs.append(block(outputs[-1], mask))
         return outputs
+
+    def attended(self, mask: Tensor | None, positions_BT: Tensor | None, x_BTD: Tensor) -> Tensor | None:
+        """The mask of all blocks, or a bias of the attention (B, N, T, T); the positions are 0 .. T - 1 if None."""
+        return mask
 
     def _transformed(self, x: Tensor) -> Tensor:
         return self.transform_norm(activated(self.transform(x), self.config.activation))

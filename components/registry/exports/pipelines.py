@@ -194,7 +194,8 @@ def _sequence(
     """The tensors of `exported/modeling_headstart.py`; describes the head in `config`."""
     features, settings = classifier.model.features, classifier.settings
     mix = features.mix
-    pooling, unit = settings.pooling, settings.unit_length
+    pooling: str = settings.pooling
+    unit = settings.unit_length
     if pooling == "trained" and (trained := _trained(classifier)) is not None:
         pooling, unit = trained[0], trained[1] or unit
     config["headstart"] = {

@@ -28,6 +28,8 @@ KINDS = {
     "gpt": "bpe",
     "xlnet": "unigram",
 }
+#: The class of MPNet in transformers has fixed ids of special pieces.
+EXPORTED = [family for family in CONVERTERS if family != "mpnet"]
 
 
 SaveEncoder = Callable[..., Path]
@@ -65,7 +67,12 @@ def padded(encoder: Encoder, texts: list[str]) -> tuple[Tensor, Tensor]:
 TEXTS = ["a b c", "d", "a z b [MASK] c"]
 
 
-@pytest.mark.parametrize("family", list(CONVERTERS))
+def test_mpnet_is_exported_as_a_graph_only(save, tmp_path):
+    with pytest.raises(ArtifactError, match="fixed ids of special pieces; export it with `--format onnx`"):
+        export_encoder(save("mpnet"), output=tmp_path / "out")
+
+
+@pytest.mark.parametrize("family", EXPORTED)
 def test_transformers_gives_the_same_output(family, save, tmp_path):
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out")
@@ -83,7 +90,7 @@ def test_transformers_gives_the_same_output(family, save, tmp_path):
             torch.testing.assert_close(other, ours, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("family", list(CONVERTERS))
+@pytest.mark.parametrize("family", EXPORTED)
 def test_the_exported_tokenizer_gives_the_same_ids(family, save, tmp_path):
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out")
@@ -107,7 +114,7 @@ def test_texts_of_xlnet_end_with_one_class_piece(save, tmp_path):
     assert pair["token_type_ids"] == [*[0] * (len(first) + 1), *[1] * (len(second) + 1), 2]
 
 
-@pytest.mark.parametrize("family", list(CONVERTERS))
+@pytest.mark.parametrize("family", EXPORTED)
 def test_an_exported_model_is_imported_unchanged(family, save, tmp_path):
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out")

@@ -79,6 +79,20 @@ def write_tokenizer(family: str, folder: Path) -> int:
         (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
         (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "tokenizer_class": "BertTokenizer"}')
         return len(words)
+    if family == "mpnet":
+        words = ["<s>", "<pad>", "</s>", "<unk>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDPIECE, "<mask>"]
+        (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+        named = {
+            "cls_token": "<s>",
+            "sep_token": "</s>",
+            "pad_token": "<pad>",
+            "unk_token": "[UNK]",
+            "mask_token": "<mask>",
+        }
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps({"do_lower_case": True, "tokenizer_class": "MPNetTokenizer", **named})
+        )
+        return len(words)
     if family == "openai-gpt":
         names = ["<unk>", *GPT, *(f"{left}{right}" for left, right in GPT_MERGES), "\n</w>"]
         (folder / "vocab.json").write_text(json.dumps({name: index for index, name in enumerate(names)}))
@@ -121,6 +135,9 @@ def their_model(family: str, vocabulary: int) -> PreTrainedModel:
     torch.manual_seed(0)
     if family == "bert":
         return transformers.BertForPreTraining(transformers.BertConfig(vocab_size=vocabulary, **SIZES))
+    if family == "mpnet":
+        config = transformers.MPNetConfig(vocab_size=vocabulary, max_position_embeddings=66, **SIZES)
+        return transformers.MPNetForMaskedLM(config)
     if family == "distilbert":
         config = transformers.DistilBertConfig(vocab_size=vocabulary, dim=24, n_layers=2, n_heads=2, hidden_dim=96)
         return transformers.DistilBertForMaskedLM(config)

@@ -21,6 +21,8 @@ from components.models.encoder import load_encoder
 from components.settings import hub as module
 from components.settings.completion import complete
 from components.settings.hub import is_hub_name, pinned
+from components.settings.loading import load_params
+from headstart import fit
 from headstart.starts import encoder_of
 from tests.interchange.importing.hub import COMMIT, Hub, serving
 from tests.interchange.importing.test_sentence import write_folder
@@ -105,14 +107,17 @@ def test_another_digest_is_refused(hub):
 
 def test_offline(hub, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ConfigError, match="is not in the cache, and the hub does not answer; unset HF_HUB_OFFLINE"):
+    with pytest.raises(
+        ConfigError,
+        match="does not exist as a folder or in the cache, and the hub does not answer; name a folder, unset",
+    ):
         folder_of(NAME)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     folder = folder_of(NAME)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert folder_of(NAME) == folder
     (folder / "1_Pooling" / "config.json").unlink()
-    with pytest.raises(ConfigError, match="is not in the cache"):
+    with pytest.raises(ConfigError, match="does not exist as a folder or in the cache"):
         folder_of(NAME)
 
 
@@ -134,7 +139,7 @@ def change_config(hub: Hub, **values: Any) -> None:
     [
         (lambda hub: hub.failing.update({NAME: (403, "GatedRepo")}), ConfigError, "is gated; accept .* HF_TOKEN"),
         (lambda hub: hub.failing.update({NAME: (500, "")}), ConfigError, "did not deliver it .*500.*; run this"),
-        (lambda hub: hub.folders.clear(), ConfigError, "no such model, or a private one; .*set HF_TOKEN"),
+        (lambda hub: hub.folders.clear(), ConfigError, "no such folder or model, or a private one; .*set HF_TOKEN"),
         (lambda hub: hub.listed.append("../evil.json"), ArtifactError, "lists ../evil.json, which is outside"),
         (lambda hub: [path.unlink() for path in published(hub).rglob("*.safetensors")], ArtifactError,
          "has no safetensors, and a pickle can execute code; convert it"),
@@ -158,3 +163,22 @@ def test_an_unknown_revision_and_too_little_room(hub, monkeypatch):
     monkeypatch.setattr(module.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
     with pytest.raises(ConfigError, match="0 MB of disk for it; free some, or set HF_HOME"):
         folder_of(NAME)
+
+
+def test_settings_are_written_with_the_commit(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{word} {number},{word}\n" for number in range(12) for word in ("list", "name"))
+    (tmp_path / "things.csv").write_text(f"text,label\n{rows}")
+    done = CliRunner().invoke(cli.app, ["init", "things.csv", "--start", NAME])
+    assert done.exit_code == 0, done.output
+    block = load_params(tmp_path / "params.yaml").pretrain["tiny-bert"]
+    assert (block.source, block.digest) == (f"{NAME}@{COMMIT}", source_digest(published(hub)))
+    assert block.family == "bert"
+
+
+@pytest.mark.slow
+def test_a_fit_by_name(hub):
+    texts = [f"{word} {number}" for number in range(8) for word in ("list", "name")]
+    model = fit(texts, label=["list", "name"] * 8, start=NAME, verbose=False)
+    assert any(tried.system.startswith("tiny-bert") for tried in model.report.tried)
+    assert "list" in model.predict(["the list 3"]).to_numpy()[0]

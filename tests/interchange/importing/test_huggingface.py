@@ -30,6 +30,7 @@ NAMED = {
     "distilbert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
     "xlm-roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
     "albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+    "mpnet": ["<pad>", "[UNK]", "<s>", "</s>", "<mask>"],
     "roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
     "gpt": [None, None, None, "<|endoftext|>", None],
     "openai-gpt": [None, "<unk>", None, "\n</w>", None],

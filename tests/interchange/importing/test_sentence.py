@@ -82,8 +82,11 @@ def ours(folder: Path) -> Encoder:
     return load_encoder(output)
 
 
-@pytest.mark.parametrize("parts", list(PARTS))
-@pytest.mark.parametrize("family", ["bert", "xlm-roberta"])
+@pytest.mark.parametrize(
+    ("family", "parts"),
+    [*(("bert", name) for name in PARTS), *(("xlm-roberta", name) for name in PARTS),
+     *(("mpnet", name) for name in ("first", "mean", "dense", "prompt", "shortened"))],
+)  # fmt: skip
 def test_the_vectors_of_sentence_transformers(family, parts, save_folder):
     folder = save_folder(family)
     write_folder(folder, **PARTS[parts])
