@@ -54,7 +54,8 @@ QUICK: dict[str, dict[str, str]] = {
 #: Commands that end with an error in the workspace, which has no published model, and the error.
 ERRORS = {
     "headstart check --params experiments/trec-sst2/params.yaml": (
-        r"^1 problem\(s\)\n  pretrain.minilm.source: datasets/minilm: does not exist$"
+        r"2 problem\(s\)\n  pretrain.minilm.source: datasets/minilm: does not exist \(line \d+\)\n"
+        r"  datasets/trec/TREC.train.all: holds only one class .*$"
     )
 }
 #: Commands that replace their process by a flow.

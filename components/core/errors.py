@@ -99,13 +99,13 @@ class ClusterUnavailableError(TrainingError, TransientError):
 
 #: Extra of pyproject.toml -> packages that code imports and that this extra installs.
 EXTRAS = {
-    "encoders": ("torch",),
+    "encoders": ("torch", "huggingface_hub", "httpx2"),
     "thai": ("pythainlp",),
     "report": ("matplotlib", "jinja2"),
     "server": ("fastapi", "starlette", "uvicorn", "httptools", "uvloop", "prometheus_client"),
     "pipeline": (
         *("prefect", "dvc", "dvc_data", "ray", "mlflow", "boto3", "botocore", "sqlalchemy"),
-        *("networkx", "tzlocal", "sacrebleu", "psutil", "httpx"),
+        *("networkx", "grandalf", "tzlocal", "sacrebleu", "psutil", "httpx"),
     ),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
 }

@@ -88,9 +88,12 @@ def config_file(start: str, root: Path) -> Path:
 
 
 def cached_folder(repo: str, **how: Any) -> Path | None:
-    """The folder in the cache, if no file of the model can be missing in it."""
-    from huggingface_hub import snapshot_download, try_to_load_from_cache
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    """The folder in the cache, if no file of the model can be missing in it; None without huggingface_hub."""
+    try:
+        from huggingface_hub import snapshot_download, try_to_load_from_cache
+        from huggingface_hub.errors import LocalEntryNotFoundError
+    except ModuleNotFoundError:
+        return None
 
     try:
         folder = Path(snapshot_download(repo, local_files_only=True, **how))

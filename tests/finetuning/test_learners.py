@@ -27,6 +27,7 @@ from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
 from components.learners.ways import WAYS
 from components.learners.ways.base import Way
+from components.learners.words.classifier import FORM, form_of
 from components.models.encoder import load_encoder
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import Way as WayName
@@ -86,7 +87,9 @@ def test_it_learns_within_its_budget_and_is_served_as_scored(kind, learner, lear
         expected = read_averages(output, averages=scoring.averages)[system].answers
         np.testing.assert_equal(given, list(expected))
         np.testing.assert_equal([served.answer([row])[0] for row in test.fields], given)
-        assert read_manifest(output / "classifier").facts["seeds"] == [0, 1]
+        # Of words models whose answers have no mean, the first.
+        several = scoring.averages or form_of(output / "classifier") != FORM
+        assert read_manifest(output / "classifier").facts["seeds"] == ([0, 1] if several else [0])
 
 
 def test_the_table_has_the_names_of_the_settings():

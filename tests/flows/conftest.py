@@ -18,6 +18,7 @@ from flows.terminal import terminal
 ROOT = Path(__file__).parents[2]
 
 PIPELINE = """\
+# In place of `headstart stage NAME`.
 vars:
   - params_file: params.yaml
   - root: .

@@ -234,7 +234,6 @@ def test_the_order_of_the_graph(clone):
         "baseline@aws-type",
         "finetune@aws-type-ulmfit-scratch",
         "finetune@aws-type-ulmfit-vectors",
-        "finetune@aws-type-ulmfit-pretrained",
         "finetune@aws-type-ulmfit-adapted",
         "evaluate@aws-type",
         "leakage@aws-type",

@@ -15,7 +15,7 @@ from components.data.tasks.kinds import find_kind
 from components.labelling import models
 from components.labelling.queue import queue
 from components.labelling.selection import typical, typicality, uncertain
-from components.learners.words.classifier import WordsClassifier, WordsModel
+from components.learners.words.classifier import LinearClassifier, WordsModel
 from components.learners.words.features import fit_text
 from tests.example_task import rows, thing, write_jsonl
 
@@ -152,7 +152,9 @@ def test_the_champion_gives_features_and_proposals(project, monkeypatch):
     data = find_kind("classification").read("things", params.data.tasks["things"])
     training = models.Training(data.train.fields, data.train.targets, data.labels, exclusive=True)
     features, matrix = fit_text(data.train.fields, ngrams=(1, 1))
-    classifier = WordsClassifier("classification", data.labels, [WordsModel(features, models.fitted(matrix, training))])
+    classifier = LinearClassifier(
+        "classification", data.labels, [WordsModel(features, models.fitted(matrix, training))]
+    )
     monkeypatch.setattr(models, "champion_of", lambda *_: classifier)
     result = queue(params, count=5)
     assert result.model == "champion"

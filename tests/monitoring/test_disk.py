@@ -60,11 +60,11 @@ def test_a_full_disk_is_final_and_found_below_other_errors():
 
 
 def test_a_stage_on_a_full_disk_ends_with_one_message(monkeypatch, capsys):
-    def fill(*arguments):
+    def fill(*arguments, **keywords):
         raise OSError(errno.ENOSPC, "No space left on device", "shard-0")
 
     monkeypatch.setattr("sys.argv", ["headstart", "check", "--params", "nowhere.yaml"])
-    monkeypatch.setattr("components.settings.loading.load_params", fill)
+    monkeypatch.setattr("components.pipeline.checks.check_file", fill)
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == 2

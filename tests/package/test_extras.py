@@ -49,7 +49,6 @@ COMMANDS = {
     "plan": "pipeline",
     "label": "pipeline",
     "ui": "pipeline",
-    "champion": "pipeline",
     "serve": "server",
     "study layers": "encoders",
 }

@@ -123,7 +123,7 @@ def test_every_import_is_of_a_dependency_or_of_an_extra_that_its_error_names():
     needed = {name: {normal(Requirement(line).name) for line in lines} for name, lines in extras.items()}
     of_extras = {package for packages in EXTRAS.values() for package in packages}
     # Installed with another package of the extra.
-    comes_with = {"starlette": "fastapi", "dvc_data": "dvc", "botocore": "boto3", "werkzeug": "moto"}
+    comes_with = {"starlette": "fastapi", "dvc_data": "dvc", "botocore": "boto3", "httpx2": "huggingface_hub"}
     for extra, packages in EXTRAS.items():
         assert {normal(comes_with.get(name, name)) for name in packages} <= needed[extra]
     distributions = {"yaml": "pyyaml", "sklearn": "scikit-learn", "python_calamine": "python-calamine"}

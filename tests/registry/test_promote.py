@@ -189,7 +189,8 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline):
     evaluation.write_text(json.dumps(content))
     assert run(pipeline)["warnings"] == [
         "a baseline does better on test: tfidf-words 0.600 [0.580, 0.620] against 0.580 [0.560, 0.600] of "
-        "ulmfit-adapted; it cannot be served",
+        "ulmfit-adapted; the challenger is chosen by its score of selection, which is 0.5800 of ulmfit-adapted and "
+        "0.6000 of tfidf-words",
         "transfer hurts on slice 'late' (130 rows): 0.538 against 1.000 from scratch, difference -0.462 "
         "[-0.522, -0.402]",
     ]

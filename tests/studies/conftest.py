@@ -52,7 +52,7 @@ def params_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The shipped settings with a block for each entry of `SIZES` and outputs below `tmp_path/out`."""
     monkeypatch.chdir(tmp_path)
     settings = yaml.safe_load((ROOT / "params.yaml").read_text())
-    settings["run"]["out"] = "out"
+    settings["run"] |= {"out": "out", "starts": ["scratch", "vectors", "pretrained", "adapted"]}
     settings["tokenizer"]["kinds"] = ["word"]
     for section in ("pretrain", "adapt", "finetune"):
         shipped = settings[section]["ulmfit"]

@@ -257,7 +257,8 @@ def test_the_shares_of_correct_answers(run_of, monkeypatch):
     actual = prompt_study.run(run_of, task="sums", encoder="ulmfit", items=40, choices=0)
     (result,) = actual.numbers["results"]
     assert actual.numbers["seeds"] == 1, "without demonstrations the seeds do not differ"
-    assert result["generated"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
+    # Of 40 items all are right: the exact bound.
+    assert result["generated"] == {"mean": 1.0, "low": pytest.approx(0.025 ** (1 / 40)), "high": 1.0}
     items = tasks_of("sums")[0].items
     even = np.asarray([int(item.question.split()[0]) % 2 == 0 for item in items])
     calibrated = result["calibrated"]
@@ -269,7 +270,7 @@ def test_the_shares_of_correct_answers(run_of, monkeypatch):
     assert result["trivial"] == max(map(answers.count, answers)) / 40
     assert "chosen" not in result
     table, samples = actual.chapter.tables
-    assert table.rows[0][:5] == ["ulmfit-adapted", "sums: 2 digits, plus", "0", "40", "1.000"]
+    assert table.rows[0][:5] == ["ulmfit-adapted", "sums: 2 digits, plus", "0", "40", "1.000 [0.912, 1.000]"]
     assert [row[2:] for row in samples.rows] == [
         [item.question, item.answers[0], item.answers[0]] for item in items[:2]
     ]

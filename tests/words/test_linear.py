@@ -64,6 +64,7 @@ def test_independent_labels_are_one_regression_each():
 def test_a_support_vector_machine(classes):
     x, labels = made(30, 8), np.arange(30) % classes
     distances = LinearSVC(C=0.1, max_iter=1000, random_state=0).fit(x, labels).decision_function(x)
+    distances = 2 * distances  # the logits
     expected = softmax(distances, axis=1) if classes > 2 else np.stack([1 - expit(distances), expit(distances)], axis=1)
     np.testing.assert_allclose(fit_margin(x, labels, classes, c=0.1).probabilities(x), expected, rtol=1e-6)
 

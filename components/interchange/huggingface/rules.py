@@ -107,7 +107,7 @@ def restored(
     """
     settings = dict(settings)
     vocabulary = settings.pop("vocabulary")
-    if settings.get("feedforward") == 4 * settings["width"]:
+    if settings.get("feedforward") == 4 * settings.get("width", 0):
         settings["feedforward"] = 0  # the default
     try:
         with torch.device("meta"):

@@ -71,6 +71,9 @@ def convert(source: Path, target: Path) -> None:
     Raises:
         ArtifactError: the file is of another format, or damaged.
     """
+    from components.interchange.sentence import write_modules  # imports torch
+    from components.models.sentence import Reading
+
     try:
         config, pieces, special, tensors = read(source.read_bytes())
     except (struct.error, ValueError, KeyError, UnicodeDecodeError) as error:
@@ -79,8 +82,7 @@ def convert(source: Path, target: Path) -> None:
     (target / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     save_file(tensors, target / "model.safetensors")
     # E5 is published as a mean of the pieces, scaled to length 1.
-    modules = [{"type": f"sentence_transformers.models.{name}"} for name in ("Transformer", "Pooling", "Normalize")]
-    (target / "modules.json").write_text(json.dumps(modules) + "\n", encoding="utf-8")
+    write_modules(target, Reading(pooling=("mean",), after=("normalize",)), width=config["hidden_size"])
     names = {f"{name}_token": pieces[number][0] for name, number in special.items()} | {"mask_token": "<mask>"}
     (target / "special_tokens_map.json").write_text(json.dumps(names) + "\n", encoding="utf-8")
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
