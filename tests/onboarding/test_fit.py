@@ -47,7 +47,10 @@ def test_labels_alone_end_as_a_champion_and_the_printed_commands_run(kind, tmp_p
         assert re.match(r"classification: macro F1 [01]\.\d+ \[.*\], accuracy [01]\.\d+ \[.*\] of tfidf-words", score)
     # A file of texts without labels, as a user has it: some of the labelled texts with another end.
     rows = [json.loads(line) for line in (tmp_path / "files" / f"{kind}.jsonl").read_text().splitlines()]
-    texts = [{name: f"{value} and more" for name, value in row.items() if isinstance(value, str)} for row in rows[:20]]
+    texts = [
+        {name: f"{value} and more" if isinstance(value, str) else value for name, value in row.items()}
+        for row in rows[:20]
+    ]
     Path("FILE").with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
     ran = [_run(command) for command in _commands(lines)]
     assert {"predict", "suggest"} <= {*ran} if kind in LABELLED_KINDS else "predict" in ran
