@@ -104,7 +104,7 @@ def _cut(evaluation: Mapping[str, Any], system: str) -> Advice | None:
     family = next(
         (each.get("family", "FAMILY") for each in evaluation["systems"] if each["system"] == system), "FAMILY"
     )
-    text = f"{system} does not read {share:.1%} of the texts to their end. Read them in parts:"
+    text = f"{system} does not read {share:.1%} of the texts to their end. Read them in parts."
     return Advice(text, line=f"finetune: {{{family}: {{max_length: 2000, chunk: 64}}}}")
 
 
