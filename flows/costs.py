@@ -29,7 +29,8 @@ def total_lines(estimates: Sequence[Estimate], total: Total, *, excess: str = ""
         return
     least = "at least " if total.unknown else ""
     hours = f", {total.gpu_hours:.2f} GPU hours" if total.gpu_hours else ""
-    yield f"total: {least}{_time(total.seconds)} ({_range(total.low, total.high)}){tokens}{hours}"
+    between = _range(total.low, total.high, form=" ({})")
+    yield f"total: {least}{_time(total.seconds)}{between}{tokens}{hours}"
     if total.unknown:
         yield f"no history on this machine: {', '.join(total.unknown)}; their first run records it"
     if excess:
@@ -52,8 +53,8 @@ def _time(seconds: float | None) -> str:
     return "?" if seconds is None else duration(seconds)
 
 
-def _range(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None or low == high else f"{duration(low)} to {duration(high)}"
+def _range(low: float | None, high: float | None, form: str = "{}") -> str:
+    return "" if low is None or high is None or low == high else form.format(f"{duration(low)} to {duration(high)}")
 
 
 def command(

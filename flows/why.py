@@ -48,7 +48,7 @@ def _named(plan: Plan, names: Sequence[str]) -> Iterator[Stage]:
     for name in names:
         stages = [stage for stage in plan.stages if name in (stage.name, stage.group)]
         if not stages:
-            valid = [*dict.fromkeys(stage.group for stage in plan.stages), *(stage.name for stage in plan.stages)]
+            valid = list(dict.fromkeys(name for stage in plan.stages for name in (stage.group, stage.name)))
             raise ConfigError(f"unknown stage {name!r}{nearest(name, valid)}")
         yield from stages
 

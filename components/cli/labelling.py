@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,7 +46,9 @@ def suggest(options: SuggestFlags) -> None:
     from components.labelling import command
 
     file = options.file and options.file.resolve()
-    settings, output = _prepared(options.params, options.task, options.output, name="to-label")
+    settings, output = _prepared(
+        options.params, options.task, options.output, name="to-label", overwrite=options.overwrite
+    )
     for line in command.suggest(
         settings,
         task=options.task,
@@ -57,11 +60,14 @@ def suggest(options: SuggestFlags) -> None:
         print(line)
 
 
-def _prepared(params: Path, task: str, output: Path | None, *, name: str) -> tuple[Params, Path]:
-    """The settings, whose repository becomes the working directory, and the output, TASK-NAME.csv by default."""
+def _prepared(params: Path, task: str, output: Path | None, *, name: str, overwrite: bool) -> tuple[Params, Path]:
+    """The settings, whose repository becomes the working directory, and the output: by default TASK-NAME.csv, or
+    TASK-NAME-2.csv and so on where that exists."""
     folder, output = Path.cwd(), output and output.resolve()
     settings = registry_of(params)
-    output = output or folder / f"{task or settings.run.tasks[0]}-{name}.csv"
+    stem = folder / f"{task or settings.run.tasks[0]}-{name}"
+    names = (Path(f"{stem}{'' if number == 1 else f'-{number}'}.csv") for number in itertools.count(1))
+    output = output or next(path for path in names if overwrite or not path.exists())
     threads.use(cores())
     return settings, output
 
@@ -79,6 +85,6 @@ def label_quality(
     """Find labels that look wrong and copies of a text with different labels."""
     from components.labelling import command
 
-    settings, output = _prepared(params, task, output, name="label-quality")
+    settings, output = _prepared(params, task, output, name="label-quality", overwrite=overwrite)
     for line in command.label_quality(settings, task=task, output=output, overwrite=overwrite):
         print(line)

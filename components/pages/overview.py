@@ -78,6 +78,9 @@ def task(project: Project, name: str) -> TaskView:
     # A person may have moved the alias since the decision.
     same = champion.version is not None and champion.version.number == decision.get("alias_after")
     row = current_row(decision) if same else ""
+    if decision and champion.version is not None and not same:
+        chosen = f"{system or 'a model'} (version {champion.version.number})"
+        decision = {**decision, "story": f"{chosen} is the current model, chosen after the last decision"}
     chapter = evaluations.scores(name, evaluation, champion=row) if evaluation else None
     steps = advice(name, evaluation, system=system, flags=project.flags) if evaluation else []
     candidate = decision.get("candidate") or {}

@@ -137,7 +137,10 @@ def test_the_command_writes_a_file_for_people(project):
     assert list(result[0]) == ["text", "label", "proposed", "confidence", "why"]
     assert len(result) == 4 and all(row["label"] == "" and row["proposed"] for row in result)
     with pytest.raises(ArtifactError, match="exists; choose another path, or replace it with --overwrite"):
-        CliRunner().invoke(cli.app, ["suggest"], catch_exceptions=False)
+        CliRunner().invoke(cli.app, ["suggest", "--output", "things-to-label.csv"], catch_exceptions=False)
+    # The next round has a file of its own.
+    further = CliRunner().invoke(cli.app, ["suggest", "--count", "2"], catch_exceptions=False)
+    assert "things-to-label-2.csv --task things" in further.output and Path("things-to-label-2.csv").is_file()
     again = CliRunner().invoke(cli.app, ["suggest", "--count", "4", "--overwrite"], catch_exceptions=False)
     assert again.exit_code == 0, again.output
     text = Path("things-to-label.csv").read_text().replace(",,", ",label,", 1)
