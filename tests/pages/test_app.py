@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 
 import numpy as np
@@ -48,6 +49,20 @@ def test_the_overview_says_what_is_served_and_why(client, finished):
     assert re.search(r"tfidf-words 0\.\d{3} \[", shown) and shown.count("(current model)") == 1
     assert shown.index("tfidf-words-characters (current model)") < shown.index("Last decision")
     assert shown.count("beats") <= 1
+
+
+def test_a_model_that_was_chosen_after_the_last_decision_is_named(client, finished):
+    path = finished / "artifacts" / "registry" / "decision.json"
+    before = path.read_text(encoding="utf-8")
+    content = json.loads(before)
+    content["decisions"][TASK] |= {"alias_after": None, "served": None, "story": "there is no current model: few rows"}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    try:
+        shown = text_of(client.get("/").text)
+    finally:
+        path.write_text(before, encoding="utf-8")
+    assert "(version 1) is the current model, chosen after the last decision." in shown
+    assert "there is no current model" not in shown
 
 
 def test_reasons_of_another_change_than_the_last_decision_are_shown():
