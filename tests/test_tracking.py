@@ -133,7 +133,10 @@ def test_an_object_store_that_does_not_answer(error, kind, step, tmp_path, monke
     [
         ("http://127.0.0.1:{other_server}", r"the server at this address is not MLflow \(HTTP 404 on /health\)$"),
         ("http://127.0.0.1:{no_http}", r"the server at this address does not speak HTTP"),
-        ("sqlite:///{folder}/text", r"text is not a SQLite database; move it, or set another file$"),
+        (
+            "sqlite:///{folder}/text",
+            r"text is not a SQLite database; restore a copy of it, or move it away",
+        ),
         ("sqlite:///{folder}/text/mlflow.db", r"text/mlflow.db cannot be used \((File exists|Not a directory)\)$"),
         ("mlruns", r"MLflow no longer stores models in a folder; use sqlite:///mlruns/mlflow.db$"),
     ],

@@ -68,11 +68,13 @@ def probe(uri: str) -> None:
         except OSError as error:
             raise RegistryError(f"{where}: {path} cannot be used ({error.strerror})") from None
         if head not in (b"", b"SQLite format 3\0"):
-            raise RegistryError(f"{where}: {path} is not a SQLite database; move it, or set another file")
-        if head and (damage := _damage(path)):
+            damage = "is not a SQLite database"
+        else:
+            damage = f"is damaged ({problem})" if head and (problem := _damage(path)) else ""
+        if damage:
             raise RegistryError(
-                f"{where}: {path} is damaged ({damage}); restore a copy of it, or move it away: `headstart retrain` "
-                "then registers the trained models again"
+                f"{where}: {path} {damage}; restore a copy of it, or move it away: `headstart retrain` then registers "
+                "the trained models again"
             )
     elif parts.hostname is not None and database in PORTS:
         try:
