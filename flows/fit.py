@@ -16,6 +16,7 @@ from components.core.errors import ConfigError
 from components.core.steps import LABELLED_KINDS, step
 from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
+from components.settings.registry import find_repository
 from components.settings.section import BASELINE
 from flows import retrain_command
 from flows.command import main
@@ -82,7 +83,8 @@ def served(params: Path) -> list[str]:
     """The next commands, or what to do for a model to be better than the baseline; the summary of the run says which
     model is the current one and why."""
     settings = load_params(params)
-    out = params.parent / settings.run.out
+    # Outputs are relative to the repository, which may be a folder above.
+    out = (find_repository(params.parent) or params.parent) / settings.run.out
     decisions = read_json(out / "registry" / "decision.json", made_by="the stage promote").get("decisions", {})
     lines = list[str]()
     for task, decision in decisions.items():

@@ -76,6 +76,17 @@ def _run(command: str) -> str:
     return verb
 
 
+def test_the_outputs_of_a_project_below_the_repository_are_found(tmp_path):
+    (tmp_path / ".dvc").mkdir()
+    folder = tmp_path / "below"
+    folder.mkdir()
+    (folder / "params.yaml").write_text("run: {out: artifacts/below}\n")
+    decision = tmp_path / "artifacts/below/registry/decision.json"
+    decision.parent.mkdir(parents=True)
+    decision.write_text('{"decisions": {}}')
+    assert [line.split("#")[0].strip() for line in served(folder / "params.yaml")] == ["headstart ui"]
+
+
 @pytest.mark.parametrize("flag", [{"minutes": 3.0}, {"kind": "pair"}, {"start": ["mini"]}, {"unlabelled": [Path("a")]}])
 def test_flags_without_effect_are_refused(flag, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
