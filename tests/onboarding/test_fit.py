@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -76,11 +77,12 @@ def _run(command: str) -> str:
     return verb
 
 
-def test_the_outputs_of_a_project_below_the_repository_are_found(tmp_path):
+def test_the_outputs_of_a_project_below_the_repository_are_found(tmp_path, monkeypatch):
     (tmp_path / ".dvc").mkdir()
     folder = tmp_path / "below"
     folder.mkdir()
-    (folder / "params.yaml").write_text("run: {out: artifacts/below}\n")
+    settings = SimpleNamespace(run=SimpleNamespace(out="artifacts/below"))
+    monkeypatch.setattr(fit, "load_params", lambda path: settings)
     decision = tmp_path / "artifacts/below/registry/decision.json"
     decision.parent.mkdir(parents=True)
     decision.write_text('{"decisions": {}}')
