@@ -107,6 +107,11 @@ def test_changed_files_are_copied_again(root, tmp_path):
     other = write(tmp_path / "files", "pair")
     with pytest.raises(ConfigError, match=r"no task learns from a file pair.jsonl; `headstart init --overwrite"):
         renew(other, root=root)
+    # A folder that does not exist is named, and the settings are not replaced.
+    params = root / "params.yaml"
+    params.write_text(params.read_text().replace("data/tasks/classification", "data/taks/classification"))
+    with pytest.raises(ConfigError, match=r"data\.tasks\.classification\.path: data/taks/classification: no such folder"):
+        renew(file, root=root)
 
 
 def test_copies_of_parallel_files_are_still_parallel_files(root, tmp_path):
