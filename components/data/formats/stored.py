@@ -21,6 +21,13 @@ _SCHEMA: Final = pa.schema([("place", pa.string()), ("row", pa.string())])
 _NAMES: Final = b"headstart.names"
 
 
+class StoredRows(Rows):
+    """Rows whose places are stored."""
+
+    def at(self, place: object) -> str:
+        return str(place)
+
+
 @dataclass(frozen=True)
 class Span:
     """A part of a table: its rows from `start` to `end`."""
@@ -90,9 +97,8 @@ def open_stored(path: Path, span: Span) -> Rows:
     is_stored = schema.metadata is not None and _NAMES in schema.metadata
     if is_stored:
         stored = ((entry["place"], json.loads(entry["row"])) for _, entry in _of_span(path, span))
-        return Rows(names, fixed, None, stored, Reading(), ambiguous=frozenset(ambiguous))
-    rows = ((f"{path}, row {number}", row) for number, row in _of_span(path, span))
-    return Rows(names, fixed, schema, rows, Reading())
+        return StoredRows(names, stored, Reading(), "", fixed=fixed, ambiguous=frozenset(ambiguous))
+    return Rows(names, _of_span(path, span), Reading(), str(path), schema=schema, unit="row")
 
 
 def _of_span(path: Path, span: Span) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -18,11 +18,12 @@ from components.core.artifacts import partial_path, sync
 from components.core.errors import DataError
 from components.data.formats.delimited import Dialect
 from components.data.formats.kinds import are_labels, form_of
-from components.data.formats.lines import CODECS, Reading
+from components.data.formats.lines import CODECS, Reading, text_blocks
 from components.data.formats.plain import FASTTEXT, parallel_files
-from components.data.formats.tables import PLAIN, open_delimited, suffix
-from components.data.formats.workbook import SUFFIXES as WORKBOOKS
+from components.data.formats.separated import dialect_of
+from components.data.formats.tables import PLAIN, suffix
 from components.data.matching import Texts, columns, held_rows, open_table
+from components.settings.formats import SUFFIXES
 
 #: (bytes to write, number of records left out)
 Kept = Iterator[tuple[bytes, int]]
@@ -55,7 +56,7 @@ def remove_records(path: Path, texts: Texts) -> int:
     try:
         if kind in (".parquet", ".arrow"):
             return _rewrite_table(path, texts)
-        if kind in WORKBOOKS or path.suffix.lower() == ".zip":
+        if SUFFIXES.get(kind) == "workbook" or path.suffix.lower() == ".zip":
             raise DataError(f"{path}: workbooks and zip archives are not edited; remove the text by hand")
         aligned = [path] if kind not in ("", ".txt") else _aligned(path)
         apart = kind == ".txt" and len(aligned) < 2 and not _is_delimited(path, kind) and _has_lines_only(path)
@@ -65,8 +66,8 @@ def remove_records(path: Path, texts: Texts) -> int:
         if len(aligned) < 2:
             edit = _EDITORS.get(kind, _lines)
             if _is_delimited(path, kind):
-                table = open_delimited(path, PLAIN, reading := Reading())
-                edit = partial(_table, dialect=table.dialect, encoding=reading.encoding.name)
+                first = next(text_blocks(path, reading := Reading()), b"")
+                edit = partial(_table, dialect=dialect_of(path, PLAIN, first), encoding=reading.encoding.name)
             return _rewrite(path, lambda source: edit(source, texts))
         held: set[int] = set()
         holders: set[Path] = set()

@@ -5,7 +5,7 @@ Parquet files, in dataset_info.json or dataset_infos.json, or in the header of R
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +16,14 @@ import pyarrow.parquet as pq
 
 from components.core.errors import DataError
 from components.data.formats.annotations.records import PredictedRow
+from components.data.formats.jsontables import read_json, read_jsonl
 from components.data.formats.lines import Reading
-from components.data.formats.tables import TABLES, Layout, Row, picked, suffix
+from components.data.formats.parquets import read_parquet
+from components.data.formats.separated import read_delimited
+from components.data.formats.tables import Opening, Reader, Rows, suffix
 from components.data.formats.words import covered
 from components.settings.detection import INFO, INFOS, README, STATE, repository_header
+from components.settings.formats import SUFFIXES
 
 #: Key of the metadata of Arrow and Parquet schemas.
 METADATA: Final = b"huggingface"
@@ -30,25 +34,28 @@ TAGS: Final = ("ner_tags", "tags", "chunk_tags", "pos_tags", "labels")
 UNLABELLED: Final = -1
 
 
-def read_hub(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+_TABLES: Final[dict[str, Reader]] = {
+    "csv": read_delimited,
+    "tsv": read_delimited,
+    "jsonl": read_jsonl,
+    "json": read_json,
+    "parquet": read_parquet,
+}
+
+
+def read_hub(file: Opening) -> Rows:
     """Rows of a split of `save_to_disk` (a folder), or of one file of a repository; row numbers begin at 1.
 
     Raises:
-        DataError: the folder or file is damaged, a column is missing, or a number names no class.
+        DataError: the folder or file is damaged, or a number names no class.
     """
-    number = 0
-    names = class_names(path)
-    form = suffix(path.name)
-    if path.is_dir() or form == ".arrow":
-        for row in arrow_rows(path, reading):
-            number += 1
-            where = f"{path}, row {number}"
-            yield number, picked(_named(row, names, where), columns, layout, where)
-        return
-    table = TABLES[form.removeprefix(".")]
-    for number, values in table(path, columns, replace(layout, nested=form != ".csv"), reading):
-        row = _named(dict(zip(columns, values, strict=True)), names, where := f"{path}, row {number}")
-        yield number, picked(row, columns, layout, where)
+    path = file.path
+    classes_of = class_names(path)
+    table = file.rows(column_names(path), enumerate(arrow_rows(path, file.reading), 1))
+    if not path.is_dir() and (form := suffix(path.name)) != ".arrow":
+        table = _TABLES[SUFFIXES[form]](replace(file, layout=replace(file.layout, nested=True)))
+    rows = ((number, _named(row, classes_of, f"{path}, row {number}")) for number, row in table.numbered)
+    return replace(table, numbered=rows)
 
 
 def tagging_columns(path: Path) -> tuple[str, str]:
