@@ -157,8 +157,8 @@ def _note(sentence: Sentence, comment: str) -> None:
 
 
 def conll_rows(file: Opening) -> Rows:
-    given = {"delimiter": file.layout.delimiter, "encoding": file.layout.encoding}
-    return _rows(file, read_conll(file.path, file.reading, **given))
+    layout = file.layout
+    return _rows(file, read_conll(file.path, file.reading, delimiter=layout.delimiter, encoding=layout.encoding))
 
 
 def conllu_rows(file: Opening) -> Rows:

@@ -19,13 +19,13 @@ _BYTES = 4_000_000
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Errors of pyarrow as errors of the file."""
+def readable(path: Path, *, what: str = "damaged or truncated Parquet file") -> Iterator[None]:
+    """Errors of pyarrow as errors of the file: `what` it is."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"{path}: damaged or truncated Parquet file ({reason}); copy it again") from error
+        raise DataError(f"{path}: {what} ({reason}); copy it again") from error
 
 
 def read_parquet(file: Opening) -> Rows:

@@ -36,6 +36,7 @@ class Layout:
         member: path of keys, joined by dots, to the rows of a json document; the sheet of a workbook.
         nested: whether values may be lists and objects. Otherwise every value is text; numbers and booleans are
             formatted as JSON, since labels are often 0 and 1.
+        tagged: whether the first two columns of an export of an annotation tool are read as words and their tags.
     """
 
     header: bool | None = None
@@ -44,6 +45,7 @@ class Layout:
     encoding: str | None = None
     member: str = ""
     nested: bool = False
+    tagged: bool = False
 
 
 PLAIN = Layout()

@@ -6,7 +6,6 @@ Parquet files, in dataset_info.json or dataset_infos.json, or in the header of R
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +17,7 @@ from components.core.errors import DataError
 from components.data.formats.annotations.records import PredictedRow
 from components.data.formats.jsontables import read_json, read_jsonl
 from components.data.formats.lines import Reading
-from components.data.formats.parquets import read_parquet
+from components.data.formats.parquets import read_parquet, readable
 from components.data.formats.separated import read_delimited
 from components.data.formats.tables import Opening, Reader, Rows, suffix
 from components.data.formats.words import covered
@@ -32,6 +31,7 @@ WORDS: Final = ("tokens", "words")
 TAGS: Final = ("ner_tags", "tags", "chunk_tags", "pos_tags", "labels")
 #: Class label of rows without a label.
 UNLABELLED: Final = -1
+_DAMAGED: Final = "damaged or missing"
 
 
 _TABLES: Final[dict[str, Reader]] = {
@@ -150,7 +150,7 @@ def arrow_rows(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
             raise DataError(f"{path / STATE}: lists no data files; write the data set again with save_to_disk")
         files = [path / str(entry["filename"]) for entry in listed]
     for file in files:
-        with _whole(file), pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as stream:
+        with readable(file, what=_DAMAGED), pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as stream:
             for batch in stream:
                 reading.text_bytes += batch.nbytes
                 yield from batch.to_pylist()
@@ -160,19 +160,11 @@ def _schema(path: Path) -> pa.Schema | None:
     if path.is_dir():
         first = next(iter(_json(path / STATE).get("_data_files") or []), None)
         return None if first is None else _schema(path / str(first["filename"]))
-    with _whole(path):
+    with readable(path, what=_DAMAGED):
         if path.suffix == ".arrow":
             with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
                 return stream.schema
         return pq.read_schema(path) if path.suffix == ".parquet" else None
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: damaged or missing ({str(error).splitlines()[0]}); copy it again") from error
 
 
 def _json(path: Path) -> dict[str, Any]:

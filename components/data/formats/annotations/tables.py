@@ -1,5 +1,6 @@
 """Exports of annotation tools as tables, whose columns are texts, and controls with labels; forms of predictions."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from components.data.formats.annotations.labelstudio import read_label_studio, w
 from components.data.formats.annotations.prodigy import read_prodigy, write_prodigy
 from components.data.formats.annotations.records import LABEL, Annotated, control_of
 from components.data.formats.lines import Reading
-from components.data.formats.tables import Layout, Opening, Row, Rows
+from components.data.formats.tables import Layout, Opening, Row, Rows, as_text
 from components.data.formats.words import covered, words_of
 
 #: Format -> reader of its records.
@@ -51,17 +52,23 @@ def read_annotated(file: Opening, *, form: str) -> Rows:
         DataError: as the readers; a column occurs in no record; a text has several labels and `layout.nested` is not
             set.
     """
-    path, reading = file.path, file.reading
-    asked, unit = file.columns or (), UNITS[form]
+    path, reading, asked, unit = file.path, file.reading, file.columns or (), UNITS[form]
 
     def rows() -> Iterator[tuple[int, Row]]:
         seen: set[str] = set()
         missing: Annotated | None = None
         for record in READERS[form](path, reading):
             where = f"{path}, {unit} {record.number}"
+            reading.skipped.update(record.ignored)
+            if file.layout.tagged:
+                tagged = _tagged(record, where, reading.skipped, text=asked[0], control=asked[1])
+                if tagged is None:
+                    reading.skipped["without_annotation"] += 1
+                else:
+                    yield record.number, dict.fromkeys(asked) | record.data | dict(zip(asked, tagged, strict=False))
+                continue
             row = {name: value for name in asked if (value := _value(record, name, file.layout, where)) is not None}
             seen |= row.keys()
-            reading.skipped.update(record.ignored)
             if any(name not in row and (name == LABEL or name not in record.data) for name in asked):
                 missing = missing or record
                 reading.skipped["without_annotation"] += 1
@@ -89,22 +96,32 @@ def open_annotated(path: Path, tool: str) -> Rows | None:
     kind = "tagging" if tagged else "multilabel" if several else "classification"
     rows = []
     for record in records:
-        where = f"{path}, {UNITS[tool]} {record.number}"
         reading.skipped.update(record.ignored)
-        rows.append((record.number, {**record.data, **(_tagged(record, where) if tagged else record.chosen)}))
+        row = record.chosen
+        if tagged:
+            where = f"{path}, {UNITS[tool]} {record.number}"
+            words_and_tags = _tagged(record, where, Counter(), text="text", control=None, none=()) or ((), ())
+            row = dict(zip(("words", "tags"), words_and_tags, strict=True))
+        rows.append((record.number, {**record.data, **row}))
     names = list(dict.fromkeys(name for _, row in rows for name in row))
     described = f"an export of {tool}"
     return file.rows(names, iter(rows), fixed=False, described=described, form=tool, kind=kind)
 
 
-def _tagged(record: Annotated, where: str) -> Row:
-    text = record.data.get("text")
-    if not isinstance(text, str):
-        raise DataError(f"{where}: no column 'text'{nearest('text', list(record.data))}; its spans cannot be read")
-    bounds = record.tokens or words_of(text)
-    spans = control_of(record.spans, None, where, "tags") or ()
-    tags, _ = covered(bounds, ((span.start, span.end, span.label) for span in spans))
-    return {"words": [text[start:end] for start, end in bounds], "tags": tags}
+def _tagged(
+    record: Annotated, where: str, skipped: Counter[str], *, text: str, control: str | None, none: Any = None
+) -> tuple[list[str], list[str]] | None:
+    """The words of a record's column `text`, and their tags by the spans of a control; without annotation `none`."""
+    spans = control_of(record.spans, control, where, "tags")
+    if (spans := none if spans is None else spans) is None:
+        return None
+    if text not in record.data:
+        raise DataError(f"{where}: no column {text!r}{nearest(text, list(record.data))}; name it with words")
+    given = as_text(record.data[text], where) or ""
+    bounds = record.tokens or words_of(given)
+    tags, misfits = covered(bounds, ((span.start, span.end, span.label) for span in spans))
+    skipped.update(misfits)
+    return [given[start:end] for start, end in bounds], tags
 
 
 def _value(record: Annotated, name: str, layout: Layout, where: str) -> Any:

@@ -105,6 +105,7 @@ def layout_of(source: TaskSource, member: str, *, nested: bool) -> Layout:
         encoding=source.encoding,
         member=member,
         nested=nested,
+        tagged=source.kind == "tagging",
     )
 
 
@@ -227,7 +228,10 @@ def is_blank(value: Any) -> bool:
 def _has_column(path: Path, column: str, form: str, layout: Layout) -> bool:
     """Whether the first row of a file has a column of text or numbers with this name."""
     try:
-        return next(read_columns(path, form, [column], replace(layout, nested=False), Reading()), None) is not None
+        return (
+            next(read_columns(path, form, [column], replace(layout, nested=False, tagged=False), Reading()), None)
+            is not None
+        )
     except DataError:
         return False
 
