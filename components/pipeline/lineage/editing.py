@@ -22,6 +22,7 @@ from components.data.formats.lines import CODECS, Reading, text_blocks
 from components.data.formats.plain import FASTTEXT, parallel_files
 from components.data.formats.separated import dialect_of
 from components.data.formats.tables import PLAIN, suffix
+from components.data.ingestion.readers import TEXT, document_ends
 from components.data.matching import Texts, columns, held_rows, open_table
 from components.settings.formats import SUFFIXES
 
@@ -29,7 +30,6 @@ from components.settings.formats import SUFFIXES
 Kept = Iterator[tuple[bytes, int]]
 #: All labels of a line but the last one.
 _FASTTEXT = re.compile(rf"^(?:{FASTTEXT}\S+\s+)+(?={FASTTEXT})")
-_WIKITEXT_TITLE = re.compile(r"\s?= [^=].* =\s*")
 
 
 def remove_records(path: Path, texts: Texts) -> int:
@@ -64,7 +64,7 @@ def remove_records(path: Path, texts: Texts) -> int:
         if apart and (removed := _rewrite(path, lambda source: _lines(source, texts))):
             return removed
         if len(aligned) < 2:
-            edit = _EDITORS.get(kind, _lines)
+            edit = _EDITORS.get(TEXT if kind == ".txt" else SUFFIXES.get(kind, ""), _lines)
             if _is_delimited(path, kind):
                 first = next(text_blocks(path, reading := Reading()), b"")
                 edit = partial(_table, dialect=dialect_of(path, PLAIN, first), encoding=reading.encoding.name)
@@ -205,7 +205,7 @@ def _json_lines(source: IO[bytes], texts: Texts) -> Kept:
 def _is_delimited(path: Path, kind: str) -> bool:
     """Whether a file is a table of rows with delimiters; a txt file only if it has tabs in every line."""
     try:
-        return kind in (".csv", ".tsv", ".tab") or (kind == ".txt" and form_of(path) == "tsv")
+        return SUFFIXES.get(kind) in ("csv", "tsv") or (kind == ".txt" and form_of(path) == "tsv")
     except DataError:
         return False
 
@@ -276,10 +276,8 @@ def _sentences(source: IO[bytes], texts: Texts) -> Kept:
 
 
 def _documents(source: IO[bytes], texts: Texts) -> Kept:
-    """Documents of a text file, as `components.data.ingestion.readers.read_text` separates them."""
-    from components.data.ingestion.readers import TEXT_DOCUMENT_CHARACTERS
-
-    empty, titled, size = 0, False, 0
+    """Documents of a text file, as ingestion separates them."""
+    ends, size = document_ends(), 0
     pieces: list[bytes] = []
 
     def ended() -> tuple[bytes, int]:
@@ -290,13 +288,8 @@ def _documents(source: IO[bytes], texts: Texts) -> Kept:
         return (b"", 1) if texts.held_by(_text(whole)) else (whole, 0)
 
     for raw in source:
-        line = _text(raw).rstrip("\r\n")
-        blank = not line.strip()
-        empty = empty + 1 if blank else 0
-        title = _WIKITEXT_TITLE.fullmatch(line) is not None
-        titled = titled or title
-        full = size >= TEXT_DOCUMENT_CHARACTERS and (blank or size >= 2 * TEXT_DOCUMENT_CHARACTERS)
-        if pieces and (title or full or (empty == 2 and not titled)):
+        apart = ends(_text(raw).rstrip("\r\n"), size)
+        if pieces and apart:
             yield ended()
         for index, page in enumerate(raw.split(b"\f")):
             if index:
@@ -307,11 +300,11 @@ def _documents(source: IO[bytes], texts: Texts) -> Kept:
     yield ended()
 
 
+#: Format -> function that divides a file into records; of other formats, a line is one.
 _EDITORS: dict[str, Callable[[IO[bytes], Texts], Kept]] = {
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".json": _json,
-    ".txt": _documents,
-    ".conll": _sentences,
-    ".conllu": _sentences,
+    "jsonl": _json_lines,
+    "json": _json,
+    TEXT: _documents,
+    "conll": _sentences,
+    "conllu": _sentences,
 }
