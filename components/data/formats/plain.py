@@ -29,7 +29,7 @@ def read_label_first(file: Opening) -> Rows:
                     labels.append(label.removeprefix(FASTTEXT))
                 yield number, {"label": labels[0] if len(labels) == 1 else labels, "text": text}
 
-    lacks = "no column {name!r}; a line has a label and a text only"
+    lacks = "{where}: no column {name!r}; a line has a label and a text only"
     return file.rows(_LABEL_FIRST, rows(), no_column=lacks)
 
 
@@ -84,7 +84,7 @@ def read_parallel(file: Opening) -> Rows:
                 yield from waiting
                 waiting.clear()
 
-    lacks = "has no file {name!r}{near}; the columns are names of files"
+    lacks = "{where}: has no file {name!r}{near}; the columns are names of files"
     return file.rows(list(files), rows(), no_column=lacks)
 
 
@@ -121,7 +121,7 @@ def read_classes(file: Opening) -> Rows:
                     text = whole(each, reading, encoding=encoding).strip() if each.stat().st_size else ""
                     yield {"label": label, "text": text}
 
-    lacks = "no column {name!r}; a folder of classes has text and label only"
+    lacks = "{where}: no column {name!r}; a folder of classes has text and label only"
     return file.rows(_LABEL_FIRST, enumerate(texts(), 1), no_column=lacks, kind="classification")
 
 

@@ -85,7 +85,7 @@ class Rows:
     reading: Reading
     where: str
     names_at: str = ""
-    no_column: str = "no column {name!r}{near}; name the column in params.yaml"
+    no_column: str = "{where}: no column {name!r}{near}; name the column in params.yaml"
     fixed: bool = True
     schema: pa.Schema | None = None
     described: str = ""
@@ -139,7 +139,7 @@ class Rows:
             yield place, tuple(values)
 
     def _lacks(self, name: str, where: str, names: Iterable[str]) -> DataError:
-        return DataError(f"{where}: " + self.no_column.format(name=name, near=nearest(name, list(names))))
+        return DataError(self.no_column.format(where=where, name=name, near=nearest(name, list(names))))
 
 
 def raise_error(error: DataError, row: Any) -> None:
