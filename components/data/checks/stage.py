@@ -107,17 +107,19 @@ def _checked(unit: Unit, units: Sequence[Unit], versions: record.Record, setting
         # The last versions that were accepted: also of a split that has not changed since.
         last = [each["statistics"] for split in splits for each in versions.get(split.name, []) if each["statistics"]]
         now = [split.statistics for split in splits]
-        names = tuple({name for each in of for name in each["classes"]} for of in (last, now))
-    where = {"unit": unit.name, "where": unit.where}
-    violations = findings(compare(unit.statistics, old, names), settings, **where, first=old is None)
+        before_and_now = [{name for each in of for name in each["classes"]} for of in (last, now)]
+        names = (before_and_now[0], before_and_now[1])
+    violations = findings(
+        compare(unit.statistics, old, names), settings, unit=unit.name, where=unit.where, first=old is None
+    )
     if before and old:
         # New files are also compared alone: a few files in another language change the shares of a large corpus little.
         added = [(name, statistics) for name, digest, statistics in unit.parts if digest not in before["files"]]
         if 0 < len(added) < len(unit.parts):
             parts = ", ".join(name for name, _ in added[:3]) + (" ..." if len(added) > 3 else "")
-            where = {"unit": f"{unit.name}, new files", "where": f"{unit.where}: {parts}"}
             of_new = distributions(combine([statistics for _, statistics in added]), old)
-            violations += findings(of_new, settings, **where)
+            where = f"{unit.where}: {parts}"
+            violations += findings(of_new, settings, unit=f"{unit.name}, new files", where=where)
     entry = next((each for each in reversed(accepted) if each["digest"] == unit.digest), None)
     return Checked(unit, before, entry, violations)
 

@@ -1,7 +1,7 @@
 """Exports of annotation tools as tables, whose columns are texts, and controls with labels; forms of predictions."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +11,7 @@ from components.data.formats.annotations.doccano import read_doccano, write_docc
 from components.data.formats.annotations.hub import write_hub
 from components.data.formats.annotations.labelstudio import read_label_studio, write_label_studio
 from components.data.formats.annotations.prodigy import read_prodigy, write_prodigy
-from components.data.formats.annotations.records import LABEL, Annotated, control_of
+from components.data.formats.annotations.records import LABEL, Annotated, CharSpan, control_of
 from components.data.formats.lines import Reading
 from components.data.formats.tables import Layout, Opening, Row, Rows, as_text
 from components.data.formats.words import covered, words_of
@@ -61,11 +61,15 @@ def read_annotated(file: Opening, *, form: str) -> Rows:
             where = f"{path}, {unit} {record.number}"
             reading.skipped.update(record.ignored)
             if file.layout.tagged:
-                tagged = _tagged(record, where, reading.skipped, text=asked[0], control=asked[1])
-                if tagged is None:
+                spans = control_of(record.spans, asked[1], where, "tags")
+                if spans is None:
                     reading.skipped["without_annotation"] += 1
                 else:
-                    yield record.number, dict.fromkeys(asked) | record.data | dict(zip(asked, tagged, strict=False))
+                    tagged = _tagged(record, spans, where, reading.skipped, text=asked[0])
+                    yield (
+                        record.number,
+                        {**dict.fromkeys(asked), **record.data, **dict(zip(asked, tagged, strict=False))},
+                    )
                 continue
             row = {name: value for name in asked if (value := _value(record, name, file.layout, where)) is not None}
             seen |= row.keys()
@@ -97,24 +101,21 @@ def open_annotated(path: Path, tool: str) -> Rows | None:
     rows = []
     for record in records:
         reading.skipped.update(record.ignored)
-        row = record.chosen
+        row: Row = {**record.data, **({} if tagged else record.chosen)}
         if tagged:
             where = f"{path}, {UNITS[tool]} {record.number}"
-            words_and_tags = _tagged(record, where, Counter(), text="text", control=None, none=()) or ((), ())
-            row = dict(zip(("words", "tags"), words_and_tags, strict=True))
-        rows.append((record.number, {**record.data, **row}))
+            spans = control_of(record.spans, None, where, "tags") or ()
+            row["words"], row["tags"] = _tagged(record, spans, where, Counter(), text="text")
+        rows.append((record.number, row))
     names = list(dict.fromkeys(name for _, row in rows for name in row))
     described = f"an export of {tool}"
     return file.rows(names, iter(rows), fixed=False, described=described, form=tool, kind=kind)
 
 
 def _tagged(
-    record: Annotated, where: str, skipped: Counter[str], *, text: str, control: str | None, none: Any = None
-) -> tuple[list[str], list[str]] | None:
-    """The words of a record's column `text`, and their tags by the spans of a control; without annotation `none`."""
-    spans = control_of(record.spans, control, where, "tags")
-    if (spans := none if spans is None else spans) is None:
-        return None
+    record: Annotated, spans: Iterable[CharSpan], where: str, skipped: Counter[str], *, text: str
+) -> tuple[list[str], list[str]]:
+    """The words of a record's column `text`, and their tags by spans."""
     if text not in record.data:
         raise DataError(f"{where}: no column {text!r}{nearest(text, list(record.data))}; name it with words")
     given = as_text(record.data[text], where) or ""
