@@ -26,8 +26,9 @@ from components.reporting.results import Column, add_record_option, record
 LIBRARIES: Final = {
     "headstart": (
         "from components.data.formats.lines import Reading\n"
-        "from components.data.formats.tables import TABLES, PLAIN\n"
-        "rows = sum(1 for _ in TABLES[form](path, ['text', 'label'], PLAIN, Reading()))"
+        "from components.data.formats.tables import PLAIN\n"
+        "from components.data.formats.rows import read_columns\n"
+        "rows = sum(1 for _ in read_columns(path, form, ['text', 'label'], PLAIN, Reading()))"
     ),
     "pandas": (
         "import pandas as pd\n"

@@ -69,7 +69,7 @@ CORE_READERS = {
     "core.digests": PARALLEL,
     "core.processors": "the number itself",
     "core.threads": PARALLEL,
-    "data.ingestion.builtin.docstrings": PARALLEL,
+    "builtin_data": PARALLEL,
     "learners.finetuning.crossvalidation": f"how many runs follow each other, for {LIMIT}",
     "learners.task_models.fixed_batches": PARALLEL,
     "models.flair": PARALLEL,

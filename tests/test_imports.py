@@ -63,8 +63,8 @@ def test_no_import_goes_round_in_a_circle():
 
 #: Packages of components from the bottom up. A package imports from those before it.
 LAYERS = (
-    "core", "settings", "cluster", "data", "tokenization", "models", "interchange", "training", "learners",
-    "evaluation", "registry", "reporting", "labelling", "serving", "pipeline", "studies", "pages", "cli",
+    "core", "settings", "cluster", "data", "builtin_data", "tokenization", "models", "interchange", "training",
+    "learners", "evaluation", "registry", "reporting", "labelling", "serving", "pipeline", "studies", "pages", "cli",
 )  # fmt: skip
 #: Libraries that one module or package imports.
 OWNERS = {

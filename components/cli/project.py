@@ -67,6 +67,6 @@ def _print_settings(params: Path, *, as_json: bool) -> None:
 @app.command()
 def data(*, directory: Annotated[Path, typer.Option(help="Folder to write.")] = Path("data")) -> None:
     """Extract the built-in data from the documentation of the installed packages."""
-    from components.data.ingestion.builtin import build
+    from components.builtin_data import build
 
     build(directory)

@@ -17,12 +17,13 @@ from components.core.artifacts import is_complete
 from components.core.errors import ConfigError, DataError
 from components.data.formats import corpus
 from components.data.formats.lines import Reading
-from components.data.formats.tables import PLAIN, suffix
+from components.data.formats.rows import read_columns
+from components.data.formats.tables import PLAIN
 from components.data.formats.textkey import digest_of
 from components.data.ingestion.cleaning import clean
 from components.data.ingestion.dedup import Shingles, Sketches
 from components.data.ingestion.matching import TextSearch
-from components.data.ingestion.readers import raw_files, read_text, read_texts, reader_for
+from components.data.ingestion.readers import TEXT, form_for, raw_files, read_texts, text_documents
 from components.data.tasks.data import Fields
 from components.labelling.rows import FileRow, text_columns
 from components.settings.params import Params
@@ -127,14 +128,13 @@ def _of_path(path: Path, source: TaskSource) -> Iterator[Fields]:
     """Rows of tables with the columns of the task; of text files, every line."""
     columns = text_columns(source)
     for file in raw_files(path)[0]:
-        if suffix(file.name) == ".txt" and len(columns) > 1:
+        form = form_for(file)
+        if form == TEXT and len(columns) > 1:
             raise DataError(f"{file}: a text file has no columns {' and '.join(map(repr, columns))}; use csv or jsonl")
-        if reader_for(file) is read_text:
-            yield from (
-                (line,) for _, (text,) in read_text(file, ["text"], PLAIN, Reading()) for line in text.split("\n")
-            )
+        if form == TEXT:
+            yield from ((line,) for _, text in text_documents(file, Reading()) for line in text.split("\n"))
         else:
-            for _, values in reader_for(file)(file, columns, PLAIN, Reading()):
+            for _, values in read_columns(file, form, columns, PLAIN, Reading()):
                 yield tuple(value or "" for value in values)
 
 

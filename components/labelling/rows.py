@@ -9,11 +9,11 @@ from typing import Any, Final
 from components.core.errors import ConfigError, DataError, nearest
 from components.core.steps import LABELLED_KINDS
 from components.data.formats.lines import Reading
+from components.data.formats.rows import read_columns
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, labels_file
 from components.data.tasks.reading.records import (
-    READERS,
     are_vectors,
     flag_of,
     label_text,
@@ -91,7 +91,7 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
             if not exists(path) or (path.is_file() and not path.stat().st_size):
                 continue
             layout = layout_of(source, member, nested=True)
-            for number, values in READERS[source.format_at(path)](path, columns, layout, Reading()):
+            for number, values in read_columns(path, source.format_at(path), columns, layout, Reading()):
                 where = f"{path}, row {number}"
                 fields = tuple(scalar(value, where) for value in values[:texts])
                 if all(field.strip() for field in fields):

@@ -12,12 +12,13 @@ from typing import Any, Final
 from components.core.artifacts import digest_file, partial_path
 from components.core.errors import ConfigError, DataError, nearest
 from components.core.outputs import check_output, discard, named_output
-from components.data.formats.annotations.hub import column_names, read_hub
+from components.data.formats.annotations.hub import column_names
 from components.data.formats.annotations.records import CharSpan, PredictedRow
 from components.data.formats.annotations.tables import form_named
+from components.data.formats.jsontables import parse_json
 from components.data.formats.lines import Reading
-from components.data.formats.rows import open_rows
-from components.data.formats.tables import Layout, parse_json
+from components.data.formats.rows import open_rows, read_columns
+from components.data.formats.tables import Layout
 from components.data.formats.words import spans_of, words_of
 from components.learners.prediction import Predicted
 from components.learners.writing import write_errors
@@ -115,7 +116,7 @@ def _input(row: Mapping[str, Any], where: str, *, tagging: bool, column: str | N
 def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if source.is_dir() and is_saved(source):
         names = column_names(source)
-        for number, values in read_hub(source, names, Layout(nested=True), Reading()):
+        for number, values in read_columns(source, "datasets", names, Layout(nested=True), Reading()):
             yield f"{source}, row {number}", dict(zip(names, values, strict=True))
     elif not source.is_file():
         raise DataError(f"{source}: " + ("is a folder, not a file" if source.is_dir() else "does not exist"))

@@ -9,13 +9,17 @@ from typing import Any, Final, Literal
 
 import yaml
 
+from components.settings.formats import SUFFIXES, is_table
+
 #: Files of a split that `save_to_disk` has written, and of a repository of a data set.
 STATE: Final = "state.json"
 INFO: Final = "dataset_info.json"
 SPLITS: Final = "dataset_dict.json"
 INFOS: Final = "dataset_infos.json"
 README: Final = "README.md"
-_SUFFIXES: Final = (".parquet", ".csv", ".tsv", ".jsonl", ".json", ".arrow")
+_SUFFIXES: Final = frozenset(
+    suffix for suffix, name in SUFFIXES.items() if name == "datasets" or (is_table(name) and name != "workbook")
+)
 #: Bytes of a file that are read; the first record of an export is shorter.
 _HEAD: Final = 1 << 20
 #: Members that only Prodigy writes.

@@ -1,17 +1,17 @@
 """`data.tasks.<name>`: the labelled data of a task. The keys of a block depend on its kind (`KINDS`) and the format of
-its files (`FORMATS`)."""
+its files (`components.settings.formats`)."""
 
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from components.core.errors import nearest
 from components.settings.detection import detected, files_of_split, holds_tables
+from components.settings.formats import FORMAT_KEYS, FORMATS, SUFFIXES, holding
 from components.settings.section import Positive, Section
 
 #: Number that represents the budget `all`.
@@ -23,15 +23,14 @@ OF_ONE_TEXT = frozenset(("classification", "multilabel", "regression"))
 TextSource = Literal["task", "domain", "both"]
 
 
-Format = Literal[
-    "csv", "tsv", "jsonl", "json", "parquet", "workbook", "label-first", "classes", "parallel", "conll", "conllu",
-    "squad", "datasets", "label-studio", "doccano", "prodigy",
-]  # fmt: skip
+if TYPE_CHECKING:
+    Format = str
+else:
+    Format = Literal[tuple(FORMATS)]
 Scheme = Literal["bio", "iob1", "iobes", "none"]
 #: A column by name, or by number in files without a header; YAML parses these as numbers.
 Column = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 
-TABLES: tuple[Format, ...] = ("csv", "tsv", "jsonl", "json", "parquet", "workbook")
 #: Values of `document`.
 MARKS, EMPTY_LINES, WHOLE_FILE = "marks", "empty_lines", "file"
 #: Value of `group` by which the clusters are found.
@@ -39,56 +38,18 @@ AUTO = "auto"
 SPLITS = ("train", "dev", "test")
 
 
-@dataclass(frozen=True)
-class Kind:
-    """The keys of a kind of task, and the file formats that can represent it."""
-
-    keys: tuple[str, ...]
-    formats: tuple[Format, ...]
-
-
-_LINES: tuple[Format, ...] = (*TABLES, "parallel", "datasets")
-#: Exports of annotation tools; spans are given as characters.
-TOOLS: tuple[Format, ...] = ("label-studio", "doccano", "prodigy")
-KINDS: dict[str, Kind] = {
-    "classification": Kind(("text", "label", "outside", "no_label"), (*_LINES, *TOOLS, "label-first", "classes")),
-    "multilabel": Kind(("text", "label", "labels", "label_separator"), (*_LINES, *TOOLS, "label-first")),
-    "pair": Kind(("first", "second", "label", "no_label"), (*_LINES, "label-studio")),
-    "similarity": Kind(("first", "second", "score", "no_label"), (*_LINES, "label-studio")),
-    "regression": Kind(("text", "score", "no_label"), (*_LINES, "label-studio")),
-    "tagging": Kind(("words", "tags", "scheme", "document"), (*_LINES, *TOOLS, "conll", "conllu")),
-    "questions": Kind(
-        ("question", "context", "answers", "wrong_spans"), ("squad", "jsonl", "json", "parquet", "datasets")
-    ),
-    "choice": Kind(("text", "choices", "label", "answer"), (*TABLES, "datasets")),
+#: Kind of task -> its keys.
+KINDS: dict[str, tuple[str, ...]] = {
+    "classification": ("text", "label", "outside", "no_label"),
+    "multilabel": ("text", "label", "labels", "label_separator"),
+    "pair": ("first", "second", "label", "no_label"),
+    "similarity": ("first", "second", "score", "no_label"),
+    "regression": ("text", "score", "no_label"),
+    "tagging": ("words", "tags", "scheme", "document"),
+    "questions": ("question", "context", "answers", "wrong_spans"),
+    "choice": ("text", "choices", "label", "answer"),
 }
-_KIND_KEYS = frozenset(key for kind in KINDS.values() for key in kind.keys)
-
-#: Keys that only some formats have.
-_FORMAT_KEYS = frozenset(("header", "delimiter", "quotes", "encoding", "slice", "group", "id"))
-_PLACES = frozenset(("slice", "group", "id"))
-FORMATS: dict[Format, frozenset[str]] = {
-    **dict.fromkeys(("csv", "tsv"), _FORMAT_KEYS),
-    **dict.fromkeys(("jsonl", "parallel"), _PLACES | {"encoding"}),
-    **dict.fromkeys(("json", "parquet", "conllu", "datasets", *TOOLS), _PLACES),
-    "workbook": _PLACES | {"header"},
-    **dict.fromkeys(("label-first", "classes"), frozenset(("encoding",))),
-    "conll": frozenset(("delimiter", "encoding")),
-    "squad": frozenset(("slice", "group")),
-}
-_SUFFIXES: dict[str, Format] = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".conll": "conll",
-    ".conllu": "conllu",
-    ".arrow": "datasets",
-    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), "workbook"),
-    "": "parallel",
-}
+_KIND_KEYS = frozenset(key for keys in KINDS.values() for key in keys)
 
 
 def _named(files: str | list[str] | None) -> list[str]:
@@ -273,10 +234,11 @@ class TaskSource(Section):
         name = Path(path.name.lower().removesuffix(".gz").removesuffix(".zst").removesuffix(".zip"))
         if name.suffix == ".json":
             return "squad" if self.kind == "questions" else "json"
-        if name.suffix not in _SUFFIXES:
-            formats = ", ".join(get_args(Format))
-            raise ValueError(f"the suffix of {path.name!r} is unknown; set format to one of {formats}")
-        return _SUFFIXES[name.suffix]
+        if not name.suffix:
+            return "parallel"
+        if name.suffix not in SUFFIXES:
+            raise ValueError(f"the suffix of {path.name!r} is unknown; set format to one of {', '.join(FORMATS)}")
+        return SUFFIXES[name.suffix]
 
     def located(self, file: str) -> list[Path]:
         """The files that an entry of a split names: one, or the files of a split of a Hugging Face data set."""
@@ -308,21 +270,21 @@ class TaskSource(Section):
         problems: list[str] = []
         formats = dict.fromkeys(self.format_of(file) for split in SPLITS for file in self.files(split))
         # A kind without an entry accepts every key and format; whether it exists is checked by `pipeline.checks`.
-        if kind := KINDS.get(self.kind):
+        if keys := KINDS.get(self.kind):
             problems += [
-                f"key {key} does not fit kind {self.kind}{nearest(key, kind.keys)}"
-                for key in sorted(self.model_fields_set & (_KIND_KEYS - set(kind.keys)))
+                f"key {key} does not fit kind {self.kind}{nearest(key, keys)}"
+                for key in sorted(self.model_fields_set & (_KIND_KEYS - set(keys)))
             ]
             problems += [
-                f"format {name} cannot hold kind {self.kind}; use {', '.join(kind.formats)}"
+                f"format {name} cannot hold kind {self.kind}; use {', '.join(holding(self.kind))}"
                 for name in formats
-                if name not in kind.formats
+                if self.kind not in FORMATS[name].kinds
             ]
         problems += [
             f"key {key} has no effect in format {name}"
-            for key in sorted(self.model_fields_set & _FORMAT_KEYS)
+            for key in sorted(self.model_fields_set & FORMAT_KEYS)
             for name in formats
-            if key not in FORMATS[name] and getattr(self, key) != type(self).model_fields[key].default
+            if key not in FORMATS[name].keys and getattr(self, key) != type(self).model_fields[key].default
         ]
         problems += self._columns_that_fit(list(formats))
         if problems:
@@ -358,7 +320,7 @@ class TaskSource(Section):
             problems += [
                 f"format {name} has no column of languages; name test files by language instead"
                 for name in formats
-                if name == "squad" or "slice" not in FORMATS[name]
+                if name == "squad" or "slice" not in FORMATS[name].keys
             ]
         elif self.train_languages:
             problems.append("key train_languages has no effect without a column of languages")
@@ -369,7 +331,7 @@ class TaskSource(Section):
             problems.append(f"slice can only be title in format squad; found {self.slice!r}")
         if "squad" in formats and self.group not in (None, AUTO, "title"):
             problems.append(f"group can only be title in format squad; found {self.group!r}")
-        tools = [name for name in formats if name in TOOLS]
+        tools = [name for name in formats if FORMATS[name].tool]
         if tools and self.scheme != "bio":
             problems.append(f"scheme has no effect in format {tools[0]}, whose spans are characters; remove it")
         if "conllu" in formats and self.words not in (None, "form"):

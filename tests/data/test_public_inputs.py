@@ -73,7 +73,7 @@ def test_init_and_a_run(case, file, tmp_path, monkeypatch):
 @EVERY
 def test_check_and_label(case, file, tmp_path, monkeypatch):
     name, source, _ = made(case, file, tmp_path / "project", monkeypatch)
-    assert sum(unit.statistics.rows for unit in task_units(name, source)) == len(case.texts)
+    assert sum(unit.statistics["rows"] for unit in task_units(name, source)) == len(case.texts)
     if case.kind != "regression":
         labelled = [row for row in read_rows(name, source) if row.labels is not None]
         assert rows((row.fields[0] for row in labelled), (row.labels for row in labelled)) == expected(case)

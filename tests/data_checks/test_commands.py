@@ -256,8 +256,8 @@ def test_an_accepted_change_is_recorded_with_who_when_and_why(project):
     assert "class_balance" in project.check()
     assert "data-checks.json: t train accepted (new collection)" in project.check("--accept", "new collection")
     entry = record.read(project.root / "data-checks.json")["t train"][-1]
-    assert (entry.reason, entry.by) == ("new collection", who()) and entry.time.endswith("+00:00")
-    assert entry.findings[0].startswith("t train (data/tasks/t/train.jsonl): share of the label changed")
+    assert (entry["reason"], entry["by"]) == ("new collection", who()) and entry["time"].endswith("+00:00")
+    assert entry["findings"][0].startswith("t train (data/tasks/t/train.jsonl): share of the label changed")
     assert "class_balance" not in project.check()
     # The next version is compared with this one; the first one, which was accepted too, is not refused.
     project.write_train(unbalanced(labelled(texts(400, seed=8))))
@@ -274,7 +274,7 @@ def test_the_stage_records_the_version_and_repeats_its_output(project):
     first = (written / "checks.json").read_text()
     actual = json.loads(first)["t train"]
     assert "20.0% repeated rows" in actual["findings"][0] and actual["accepted"] is None and actual["compared_with"]
-    assert record.read(Path("data-checks.json"))["t train"][-1].reason == record.BY_RULE
+    assert record.read(Path("data-checks.json"))["t train"][-1]["reason"] == record.BY_RULE
     run_stage("checks", params)
     assert (written / "checks.json").read_text() == first
     assert len(record.read(Path("data-checks.json"))["t train"]) == 2

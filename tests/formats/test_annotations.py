@@ -10,12 +10,13 @@ import pytest
 
 from components.core.errors import DataError
 from components.data.formats.annotations.doccano import read_doccano, write_doccano
-from components.data.formats.annotations.hub import class_names, read_hub, write_hub
+from components.data.formats.annotations.hub import class_names, write_hub
 from components.data.formats.annotations.labelstudio import read_label_studio, write_label_studio
 from components.data.formats.annotations.prodigy import read_prodigy, write_prodigy
 from components.data.formats.annotations.records import CharSpan, PredictedRow
-from components.data.formats.annotations.tables import READERS, read_annotated
+from components.data.formats.annotations.tables import READERS
 from components.data.formats.lines import Reading
+from components.data.formats.rows import read_columns
 from components.data.formats.squad import Question, read_squad
 from components.data.formats.tables import Layout
 from components.data.formats.words import covered, word_bounds
@@ -268,13 +269,13 @@ def test_a_data_set_of_predictions(tmp_path):
     write_hub(tmp_path / "a", LABELLED, model="m")
     (file,) = (tmp_path / "a" / "data").iterdir()
     assert class_names(file) == {"label": ["neg", "pos"]}
-    assert [row for _, row in read_hub(file, ["text", "label"], Layout(), Reading())] == [
+    assert [row for _, row in read_columns(file, "datasets", ["text", "label"], Layout(), Reading())] == [
         ("good", "pos"),
         ("bad", "neg"),
     ]
     write_hub(tmp_path / "b", PREDICTED, model="m")
     (file,) = (tmp_path / "b" / "data").iterdir()
-    assert next(read_hub(file, ["tokens", "ner_tags"], Layout(nested=True), Reading())) == (
+    assert next(read_columns(file, "datasets", ["tokens", "ner_tags"], Layout(nested=True), Reading())) == (
         1,
         (["Marie", "Curie", "went", "to", "Paris", "."], ["B-PER", "I-PER", "O", "O", "B-LOC", "O"]),
     )
@@ -323,13 +324,13 @@ def test_words_and_what_spans_cover():
 def test_bad_records_are_named(tmp_path: Path, form: str, content: str, message: str) -> None:
     (tmp_path / "a").write_text(content)
     with pytest.raises(DataError, match=message):
-        list(read_annotated(tmp_path / "a", ["text", "label"], Layout(), Reading(), form=form))
+        list(read_columns(tmp_path / "a", form, ["text", "label"], Layout(), Reading()))
 
 
 def test_a_control_that_does_not_exist_is_named(tmp_path):
     path = write_json(tmp_path / "a", [label_studio_task(1, "a", choices("x"))])
     with pytest.raises(DataError, match=r"a, task 1: no column or control 'sentimnt'; did you mean 'sentiment'"):
-        list(read_annotated(path, ["text", "sentimnt"], Layout(), Reading(), form="label-studio"))
+        list(read_columns(path, "label-studio", ["text", "sentimnt"], Layout(), Reading()))
 
 
 def test_formats_are_recognised_by_their_content(tmp_path):

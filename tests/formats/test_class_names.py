@@ -11,8 +11,8 @@ import pytest
 from components.core.errors import DataError
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading
-from components.data.formats.rows import open_rows
-from components.data.formats.tables import Layout, read_parquet
+from components.data.formats.rows import open_rows, read_columns
+from components.data.formats.tables import Layout
 
 CLASS = {"names": ["O", "B-per"], "_type": "ClassLabel"}
 
@@ -38,7 +38,7 @@ def test_numbers_of_classes_are_read_as_names(tmp_path, values, feature, expecte
     rows = open_rows(path)
     assert [row["label"] for _, row in rows.rows] == expected
     assert rows.schema is not None and pa.array(expected, rows.schema.field("label").type).to_pylist() == expected
-    trained_on = list(read_parquet(path, ["label", "text"], Layout(nested=True), Reading()))
+    trained_on = list(read_columns(path, "parquet", ["label", "text"], Layout(nested=True), Reading()))
     assert [value for _, (value, _) in trained_on] == expected
 
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.core.errors import DataError
 from components.data.formats.rows import open_rows
 
 
@@ -46,12 +45,3 @@ def test_parquet_keeps_types(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1, 2], "tags": [["x"], []]}), path)
     assert read(path) == (["id", "tags"], [("row 1", {"id": 1, "tags": ["x"]}), ("row 2", {"id": 2, "tags": []})])
-
-
-def test_invalid_utf8_in_parquet_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    values = pa.array([b"caf\xe9"])
-    text = pa.StringArray.from_buffers(1, *values.buffers()[1:], values.buffers()[0])
-    pq.write_table(pa.table({"text": text}), path)
-    with pytest.raises(DataError, match=r"a\.parquet, after row 0: text that is not UTF-8; write the file again"):
-        read(path)

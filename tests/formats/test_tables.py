@@ -13,11 +13,12 @@ import pytest
 
 from components.core.errors import DataError
 from components.data.formats.lines import Reading
-from components.data.formats.tables import TABLES, Layout
+from components.data.formats.rows import read_columns
+from components.data.formats.tables import Layout
 
 
 def rows(form: str, path: Path, columns: list[str], **layout: Any) -> list[tuple[int, tuple[Any, ...]]]:
-    return list(TABLES[form](path, columns, Layout(**layout), Reading()))
+    return list(read_columns(path, form, columns, Layout(**layout), Reading()))
 
 
 SEMICOLONS = b'x;"y\nz;"w"\n'
@@ -153,7 +154,7 @@ def test_lone_surrogates_in_json_are_replaced_and_counted(tmp_path, form, name):
     row = r'{"text": "cut \ud83d", "labels": ["\ud83d"]}'
     path.write_text(row + "\n" if form == "jsonl" else f"[{row}]")
     reading = Reading()
-    (result,) = TABLES[form](path, ["text", "labels"], Layout(nested=True), reading)
+    (result,) = read_columns(path, form, ["text", "labels"], Layout(nested=True), reading)
     assert result == (1, ("cut \ufffd", ["\ufffd"]))
     assert reading.bad_bytes == 2
 
@@ -164,8 +165,8 @@ def test_invalid_utf8_in_parquet_is_replaced_and_counted(tmp_path):
     text = pa.StringArray.from_buffers(3, *values.buffers()[1:], values.buffers()[0])
     pq.write_table(pa.table({"text": text, "list": pa.array([["x"]] * 3)}), path)
     reading = Reading()
-    result = [row for _, row in TABLES["parquet"](path, ["text"], Layout(), reading)]
+    result = [row for _, row in read_columns(path, "parquet", ["text"], Layout(), reading)]
     assert result == [("fine",), ("caf\ufffd",), (None,)]
     assert (reading.bad_bytes, reading.bad_lines) == (1, 1)
     with pytest.raises(DataError, match=r"a\.parquet: column 'text' has text that is not valid UTF-8"):
-        list(TABLES["parquet"](path, ["text"], Layout(nested=True), Reading()))
+        list(read_columns(path, "parquet", ["text"], Layout(nested=True), Reading()))

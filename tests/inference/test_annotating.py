@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from components.core.errors import ArtifactError, ConfigError, DataError
-from components.data.formats.annotations.hub import class_names, read_hub
+from components.data.formats.annotations.hub import class_names
 from components.data.formats.lines import Reading
+from components.data.formats.rows import read_columns
 from components.data.formats.tables import Layout
 from components.data.tasks.data import Fields
 from components.serving.annotating import predict_annotations
@@ -77,7 +78,7 @@ def test_every_form_of_input(tmp_path):
     (file,) = (tmp_path / "out" / "data").iterdir()
     assert class_names(file) == {"label": ["long", "short"]}
     columns = ["text", "label", "score"]
-    assert list(read_hub(file, columns, Layout(), Reading())) == [
+    assert list(read_columns(file, "datasets", columns, Layout(), Reading())) == [
         (1, ("abc", "short", "0.75")),
         (2, ("abcdef", "long", "0.875")),
     ]

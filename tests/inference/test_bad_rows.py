@@ -98,7 +98,7 @@ def test_the_rejects_of_an_earlier_run_are_removed_and_a_file_of_bad_rows_is_an_
             b'{"text": "a"}\n{"text": "b", "confidence": 1}\n',
             r"in.jsonl, line 2: already has a column 'confidence'",
         ),
-        ("in.parquet", b"PAR1 cut off", r"in.parquet: not a complete parquet file"),
+        ("in.parquet", b"PAR1 cut off", r"in.parquet: damaged or truncated Parquet file"),
         ("in.xlsx", b"x", r"in.xlsx: is no workbook; if it is text, name it .csv"),
         ("in", b"x", r"in: the format is not recognised; save it as csv, "),
     ],

@@ -114,11 +114,11 @@ def test_raw_files_are_sorted_and_other_files_listed(tmp_path):
 def test_missing_and_unreadable_sources(tmp_path):
     with pytest.raises(DataError, match=r"none: does not exist; put text there"):
         raw_files(tmp_path / "none")
-    with pytest.raises(DataError, match=r"has no \.txt, \.jsonl, .* file \(plain, \.gz or \.zst\)$"):
+    with pytest.raises(DataError, match=r"has no \.txt, \.csv, .* file \(plain, \.gz or \.zst\)$"):
         raw_files(tmp_path)
     for name in ("a.docx", "b.parquet.gz"):
         (tmp_path / name).write_text("x")
     with pytest.raises(DataError, match=r"has no .*; a\.docx and 1 other\(s\) have an unknown format"):
         raw_files(tmp_path)
-    with pytest.raises(DataError, match=r"a\.docx: no reader for this format; known: \.txt, \.jsonl"):
+    with pytest.raises(DataError, match=r"a\.docx: no reader for this format; known: \.txt, \.csv"):
         raw_files(tmp_path / "a.docx")

@@ -56,6 +56,7 @@ def test_records_are_removed_and_the_others_keep_their_bytes(tmp_path):
         "a.jsonl": (jsonl, 1),
         "words.jsonl": (words, 1),
         "a.conll": (sentences, 1),
+        "a.bio": (sentences, 1),
         "a.csv": (table, 2),
         "a.tsv": ([f"{text}\tx\n" for text in ROWS], 1),
         "a.txt": (documents, 1),

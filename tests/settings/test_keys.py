@@ -14,9 +14,9 @@ from components.settings.section import Section
 ROOT = Path(__file__).parents[2]
 #: Keys that are read under another name: file and expression that read them.
 OTHERWISE = {
-    ("ChecksSettings", "empty_rows"): ("data/checks/compare.py", '("empty_rows", 0.01'),
-    ("ChecksSettings", "label_conflicts"): ("data/checks/compare.py", '("label_conflicts", 0.02'),
-    ("ChecksSettings", "class_balance"): ("data/checks/compare.py", '("class_balance", 0.1'),
+    ("ChecksSettings", "empty_rows"): ("data/checks/compare.py", '("empty_rows", "empty"'),
+    ("ChecksSettings", "label_conflicts"): ("data/checks/compare.py", '("label_conflicts", "conflicts"'),
+    ("ChecksSettings", "class_balance"): ("data/checks/compare.py", '("class_balance", "classes"'),
     ("TaskSource", "train_languages"): ("settings/tasks.py", "self.train_languages or"),
     ("LanguageModelTraining", "long_window"): ("settings/training.py", "if self.long_window is not None:"),
     ("TokenizerSettings", "domain_vocabulary"): ("pipeline/jobs/corpora.py", "params.downstream_vocabulary"),

@@ -10,8 +10,9 @@ import yaml
 from pydantic import ValidationError
 
 from components.core.errors import ConfigError
+from components.settings.formats import FORMAT_KEYS, FORMATS
 from components.settings.loading import load_params
-from components.settings.tasks import FORMATS, KINDS, TaskSource
+from components.settings.tasks import KINDS, TaskSource
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +42,7 @@ def test_formats_are_inferred_from_file_names():
 def test_an_ambiguous_file_name_needs_a_format():
     assert problem(train="TREC.train.all") == (
         "the suffix of 'TREC.train.all' is unknown; set format to one of csv, tsv, jsonl, json, parquet, "
-        "workbook, label-first, classes, parallel, conll, conllu, squad, datasets, label-studio, doccano, prodigy"
+        "workbook, parallel, datasets, label-studio, doccano, prodigy, label-first, classes, conll, conllu, squad"
     )
 
 
@@ -59,7 +60,7 @@ def test_an_ambiguous_file_name_needs_a_format():
         ),
         (
             {"kind": "questions", "train": "a.csv"},
-            "format csv cannot hold kind questions; use squad, jsonl, json, parquet, datasets",
+            "format csv cannot hold kind questions; use jsonl, json, parquet, datasets, squad",
         ),
         ({"quotes": False}, "key quotes has no effect in format jsonl"),
         (
@@ -110,9 +111,9 @@ def test_encodings_are_normalised():
 
 
 def test_every_key_of_the_tables_is_a_field_of_the_section():
-    keys = {key for kind in KINDS.values() for key in kind.keys} | set().union(*FORMATS.values())
+    keys = {key for keys in KINDS.values() for key in keys} | FORMAT_KEYS
     assert keys <= set(TaskSource.model_fields)
-    assert {name for kind in KINDS.values() for name in kind.formats} == set(FORMATS)
+    assert all(format.keys <= FORMAT_KEYS and {*format.kinds} <= KINDS.keys() for format in FORMATS.values())
 
 
 def test_a_split_is_one_file_or_several():

@@ -25,14 +25,15 @@ from components.core.processors import cores
 from components.data import guesses as columns
 from components.data.formats.lines import Reading
 from components.data.formats.tables import Layout
-from components.data.ingestion.readers import raw_files, read_text, read_texts, reader_for
+from components.data.ingestion.readers import TEXT, form_for, raw_files, read_texts
 from components.data.sampling import Rows, read_rows
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.records import is_blank, is_no_number, label_text, labels_in, merged_numbers
 from components.pipeline.dvc_yaml import refuse_other_pipeline, write_dvc_yaml
 from components.settings.data import CorpusSource
+from components.settings.formats import is_table
 from components.settings.loading import load_params
-from components.settings.tasks import KINDS, TABLES, TaskSource
+from components.settings.tasks import KINDS, TaskSource
 
 if TYPE_CHECKING:
     from components.cli.onboarding.starts import Measured
@@ -126,7 +127,7 @@ def _keys(rows: Rows, file: Path, options: InitOptions) -> dict[str, Any]:
         by_suffix = None
     if rows.format == "label-first":
         keys = {"kind": keys["kind"]}
-    keys |= {} if rows.format in TABLES and rows.format == by_suffix else {"format": rows.format}
+    keys |= {} if is_table(rows.format) and rows.format == by_suffix else {"format": rows.format}
     return keys | options.reading
 
 
@@ -167,7 +168,7 @@ def _with_group(
     label = keys.get("label", keys.get("score", "label"))
     if options.no_label:
         keys = keys | {"no_label": options.no_label}
-    elif "no_label" in KINDS[keys["kind"]].keys and any(
+    elif "no_label" in KINDS[keys["kind"]] and any(
         is_blank(row.get(label)) or ("score" in keys and is_no_number(row.get(label)))
         for rows in samples
         for row in rows.rows
@@ -254,7 +255,7 @@ def _text(path: Path, *, like: str | None, root: Path) -> _Text:
     """Read text without labels, and guess its column."""
     files = raw_files(path)[0]
     column = "text"
-    if reader_for(files[0]) is not read_text:
+    if form_for(files[0]) != TEXT:
         column = columns.text_column(read_rows(files[0]), like=like)
     source = CorpusSource(path=_relative(path, root), text=column)
     characters = sum(len(text) for file in files for _, text, _ in read_texts(file, source, Reading()))

@@ -1,4 +1,4 @@
-"""Comparison of the statistics of two versions of the data."""
+"""Comparison of the statistics of two versions of the data (`components.data.checks.measure`)."""
 
 import math
 from collections import Counter
@@ -18,6 +18,18 @@ _EXPECTED = 5.0
 #: Maximum share of the rows that may be missing, and probability that one comparison of two samples of the same
 #: distribution is significant.
 MOST_LOSS, ERROR = 0.5, 1e-4
+#: Check, key of the statistics, allowed increase of the share, and what the rows are.
+_SHARES = (
+    ("empty_rows", "empty", 0.01, "rows without text"),
+    ("duplicates", "duplicates", 0.1, "repeated rows"),
+    ("label_conflicts", "conflicts", 0.02, "rows whose text also has another label"),
+)
+#: Check, key of the statistics, allowed distance, and what is counted.
+_DISTRIBUTIONS = (
+    ("class_balance", "classes", 0.1, "share of the label"),
+    ("length", "lengths", 0.2, "share of the rows with a length of"),
+    ("language", "scripts", 0.05, "share of the writing system"),
+)
 
 
 class Violation(NamedTuple):
@@ -32,99 +44,73 @@ class Violation(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """A violation of a check: key in the section `checks`, its rule, the corpus or the task and split, files and
-    positions of the first rows, and what is wrong, with the numbers. `note` ends no run, whatever the rule."""
+    """A violation by its rule; `note` ends no run. `where`: the unit and its files."""
 
-    check: str
+    violation: Violation
     rule: Rule | Literal["note"]
-    unit: str
     where: str
-    text: str
 
     def __str__(self) -> str:
-        return f"{self.unit} ({self.where}): {self.text} (checks.{self.check}: {self.rule})"
-
-    @property
-    def stops(self) -> bool:
-        return self.rule == "stop"
-
-
-@dataclass(frozen=True)
-class Names:
-    """The labels of all splits of a task: of the last accepted version, and of this one."""
-
-    before: Collection[str] = ()
-    now: Collection[str] = ()
-
-
-def compare(
-    new: Statistics, old: Statistics | None, settings: ChecksSettings, *, unit: str, where: str, names: Names | None
-) -> list[Finding]:
-    """The violations of a new version against the last accepted one.
-
-    Args:
-        old: of the last accepted version; None: this is the first one, which can only violate `label_conflicts`,
-            `duplicates` and `empty_rows`, against a version without them, and is warned about.
-        names: of the whole task; None: the labels are intervals of numbers, and a new one is not a violation.
-    """
-    return findings(_violations(new, old, names), settings, unit=unit, where=where, first_version=old is None)
+        check, text, positions, _ = self.violation
+        first = f", first at {', '.join(positions)}" if positions else ""
+        return f"{self.where}{first}): {text} (checks.{check}: {self.rule})"
 
 
 def findings(
-    violations: Iterator[Violation], settings: ChecksSettings, *, unit: str, where: str, first_version: bool = False
+    violations: Iterator[Violation], settings: ChecksSettings, *, unit: str, where: str, first: bool = False
 ) -> list[Finding]:
     """Violations of checks that are not switched off; a first version is only warned about."""
     return [
-        Finding(
-            check,
-            "warn" if first_version else "note" if violation.noted else rule,
-            unit,
-            where + (f", first at {', '.join(violation.positions)}" if violation.positions else ""),
-            violation.text,
-        )
+        Finding(violation, "warn" if first else "note" if violation.noted else rule, f"{unit} ({where}")
         for violation in violations
-        if (rule := getattr(settings, check := violation.check)) != "off"
+        if (rule := getattr(settings, violation.check)) != "off"
     ]
 
 
-def _violations(new: Statistics, old: Statistics | None, names: Names | None) -> Iterator[Violation]:
-    another = "rows whose text also has another label"
-    for check, allowed, attribute, problem, what in (
-        ("empty_rows", 0.01, "empty", "empty", "rows without text"),
-        ("duplicates", 0.1, "duplicates", "duplicate", "repeated rows"),
-        ("label_conflicts", 0.02, "conflicts", "conflict", another),
-    ):
-        share = new.share(getattr(new, attribute))
-        earlier = 0.0 if old is None else old.share(getattr(old, attribute))
-        if share - earlier > allowed:
-            before = "the first version" if old is None else f"{earlier:.1%} before"
+def compare(
+    new: Statistics, old: Statistics | None, names: tuple[Collection[str], Collection[str]] | None
+) -> Iterator[Violation]:
+    """The violations of a new version against the last accepted one.
+
+    Args:
+        old: of the last accepted version; None: this is the first one, which is compared with a version without
+            conflicts, duplicates and empty rows.
+        names: labels of all splits of the task, in the last version and in this one; None: the labels are intervals of
+            numbers, and a new one is not a violation.
+    """
+    for check, key, allowed, what in _SHARES:
+        count, rows = new[key], new["rows"] + new["empty"]
+        before, earlier = (0, 1) if old is None else (old[key], old["rows"] + old["empty"])
+        if count / max(rows, 1) - before / max(earlier, 1) > allowed:
+            was = "the first version" if old is None else f"{before / max(earlier, 1):.1%} before"
             yield Violation(
                 check,
-                f"{share:.1%} {what}, {before}; allowed increase {allowed:.1%}",
-                new.positions.get(problem, ()),
-                noted=old is not None and _by_chance(new, old, attribute),
+                f"{count / max(rows, 1):.1%} {what}, {was}; allowed increase {allowed:.1%}",
+                new["positions"].get(key, ()),
+                noted=old is not None and _by_chance(count, rows, before, earlier),
             )
     if old is None:
         return
-    if new.rows < (1 - MOST_LOSS) * old.rows:
-        yield Violation("rows", f"{new.rows:,} rows, {old.rows:,} before; allowed loss {MOST_LOSS:.0%}")
-    if new.columns and (missing := [name for name in old.columns if name not in new.columns]):
+    if new["rows"] < (1 - MOST_LOSS) * old["rows"]:
+        yield Violation("rows", f"{new['rows']:,} rows, {old['rows']:,} before; allowed loss {MOST_LOSS:.0%}")
+    if new["columns"] and (missing := [name for name in old["columns"] if name not in new["columns"]]):
         yield Violation("columns", f"column {_list(missing)} is missing")
-    if names is not None and new.classes and old.classes:
-        yield from _labels(new, old, names)
+    if names is not None and new["classes"] and old["classes"]:
+        yield from _labels(new["classes"], old["classes"], *names)
     yield from distributions(new, old)
 
 
-def _labels(new: Statistics, old: Statistics, names: Names) -> Iterator[Violation]:
+def _labels(
+    new: Mapping[str, int], old: Mapping[str, int], before: Collection[str], now: Collection[str]
+) -> Iterator[Violation]:
     """Labels that are new or missing in a split. One that moves between the splits of a task is noted: with more rows,
     the split by hash gives a rare class its first row of test."""
-    added = sorted(new.classes.keys() - old.classes.keys())
     # With an expected count of m, a label is absent by chance with probability exp(-m).
-    least = -math.log(ERROR) * old.classes.total() / new.classes.total()
-    gone = sorted(name for name, count in old.classes.items() if name not in new.classes and count > least)
+    least = -math.log(ERROR) * sum(old.values()) / sum(new.values())
+    gone = sorted(name for name, count in old.items() if name not in new and count > least)
     for what, changed, elsewhere, where in (
-        ("new label", added, names.before, "other splits had it before"),
-        ("missing label", gone, names.now, "other splits have it"),
+        ("new label", sorted(new.keys() - old.keys()), before, "other splits had it before"),
+        ("missing label", gone, now, "other splits have it"),
     ):
         if of_task := [name for name in changed if name not in elsewhere]:
             yield Violation("labels", f"{what} {_list(of_task)}")
@@ -132,34 +118,27 @@ def _labels(new: Statistics, old: Statistics, names: Names) -> Iterator[Violatio
             yield Violation("labels", f"{what} {_list(moved)} in this split; {where}", noted=True)
 
 
-def _by_chance(new: Statistics, old: Statistics, attribute: str) -> bool:
+def _by_chance(count: int, rows: int, before: int, earlier: int) -> bool:
     """Whether two samples of one distribution differ by as many such rows with a probability above `ERROR`: one-sided
     exact test of Fisher. One row is a large share of a small split."""
     from scipy.stats import hypergeom
 
-    count, before = getattr(new, attribute), getattr(old, attribute)
-    rows, earlier = new.rows + new.empty, old.rows + old.empty
     return bool(hypergeom.sf(count - 1, rows + earlier, count + before, rows) > ERROR)
 
 
 def distributions(new: Statistics, old: Statistics) -> Iterator[Violation]:
     """Shares that have changed. Another balance of the labels is noted where it comes from added rows, not from lost
     ones: whoever adds rows of rare classes intends it."""
-    for check, allowed, attribute, words in (
-        ("class_balance", 0.1, "classes", "share of the label"),
-        ("length", 0.2, "lengths", "share of the rows with a length of"),
-        ("language", 0.05, "scripts", "share of the writing system"),
-    ):
-        counts: Counter[str] = getattr(new, attribute)
-        earlier: Counter[str] = getattr(old, attribute)
+    for check, key, allowed, words in _DISTRIBUTIONS:
+        counts, earlier = new[key], old[key]
         distance, p = different(counts, earlier)
         if distance > allowed and p < ERROR:
             largest = _largest_changes(counts, earlier)
-            listed = ", ".join(f"{_named(check, key)} {before:.1%} -> {now:.1%}" for key, before, now in largest)
+            listed = ", ".join(f"{_named(check, name)} {before:.1%} -> {now:.1%}" for name, before, now in largest)
             text = f"{words} changed: {listed}; distance {distance:.2f}, allowed {allowed:g}; p = {p:.1g}"
-            key = largest[0][0] if largest[0][2] > largest[0][1] else ""
-            positions = new.positions.get(f"script:{key}", ()) if check == "language" else ()
-            lost = (earlier - counts).total() / earlier.total()
+            name, before, now = largest[0]
+            positions = new["positions"].get(f"script:{name}", ()) if check == "language" and now > before else ()
+            lost = (Counter(earlier) - Counter(counts)).total() / sum(earlier.values())
             yield Violation(check, text, positions, noted=check == "class_balance" and lost < 0.5 * allowed)
 
 
@@ -174,11 +153,9 @@ def different(new: Mapping[str, int], old: Mapping[str, int]) -> tuple[float, fl
         return 0.0, 1.0
     shares = counts / counts.sum(1, keepdims=True)
     distance = float(0.5 * np.abs(shares[0] - shares[1]).sum())
-    expected = counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum()
-    rare = expected.min(0) < _EXPECTED
-    if rare.any():
-        counts = np.column_stack([counts[:, ~rare], counts[:, rare].sum(1)])
-        counts = counts[:, counts.sum(0) > 0]
+    rare = (counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum()).min(0) < _EXPECTED
+    counts = np.column_stack([counts[:, ~rare], counts[:, rare].sum(1)])
+    counts = counts[:, counts.sum(0) > 0]
     if counts.shape[1] < 2:
         return distance, 1.0
     from scipy.stats import chi2_contingency

@@ -1,7 +1,17 @@
-"""The statistics of the tasks and corpora of a run, read from the raw files.
+"""The statistics of the tasks and corpora of a run, read from the raw files, as JSON.
 
 Statistics of files add up to the statistics of their corpus. The statistics of an unchanged file are kept in
-`.headstart/statistics`, so that only new and changed files are read.
+`.headstart/statistics`, so that only new and changed files are read. Keys:
+
+    rows, empty         rows with and without text
+    duplicates          labelled rows whose text occurs in an earlier row
+    conflicts           rows whose text also occurs with other labels
+    classes             label in the data files -> rows; labels given by `headstart label` are intended: not counted
+    lengths             interval of half an octave of the characters -> rows
+    scripts             writing system of most letters of a row -> rows; `none`: no letters
+    columns             names of the columns of the files, if they have any
+    content             digest of the texts and labels
+    positions           `empty`, `duplicates`, `conflicts` or `script:NAME` -> positions of the first rows
 """
 
 import json
@@ -9,10 +19,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -34,10 +45,11 @@ from components.data.tasks.reading.labels import files_of, labels_before, labels
 from components.data.tasks.reading.records import layout_of, split_files
 from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource, ParallelSource
-from components.settings.tasks import SPLITS, TABLES, TaskSource
+from components.settings.formats import is_table
+from components.settings.tasks import SPLITS, TaskSource
 
 #: Incremented when the same file gives other statistics.
-VERSION = 3
+VERSION = 4
 CACHE = Path(".headstart/statistics")
 #: Maximum number of files in the cache; those that were not used for the longest time are deleted first.
 CACHED = 5_000
@@ -49,134 +61,69 @@ EXCERPT = 2_000
 NAMED = 3
 #: Kinds whose targets are numbers.
 _NUMBERS = frozenset(("similarity", "regression"))
-#: Attributes of `Statistics` that are sums over rows.
-_SUMS = ("rows", "empty", "duplicates", "conflicts", "classes", "lengths", "scripts")
+SUMS = ("rows", "empty", "duplicates", "conflicts")
+COUNTS = ("classes", "lengths", "scripts")
 
-
-@dataclass(frozen=True)
-class Item:
-    """One row of data: its text, its position (`train.jsonl:17`, or its id) and its labels.
-
-    `written` are the labels of the data files, where a person has given others by `headstart label`.
-    """
-
-    text: str
-    position: str
-    labels: tuple[str, ...] = ()
-    written: tuple[str, ...] | None = None
-
-
-@dataclass
-class Statistics:
-    """Statistics of rows.
-
-    Attributes:
-        duplicates: labelled rows whose text occurs in an earlier row. The stage `ingest` drops and counts the
-            duplicates in a corpus.
-        conflicts: rows whose text also occurs with other labels.
-        classes: labels in the data files -> rows. Labels given by `headstart label` are not counted: they are intended.
-        lengths: interval of half an octave of the characters -> rows.
-        scripts: writing system of most letters of a row -> rows; `none`: no letters.
-        columns: names of the columns of the files, if they have any.
-        content: digest of the texts and labels.
-        positions: problem (`empty`, `duplicate`, `conflict`) or `script:NAME` -> positions of the first rows.
-    """
-
-    rows: int = 0
-    empty: int = 0
-    duplicates: int = 0
-    conflicts: int = 0
-    classes: Counter[str] = field(default_factory=Counter)
-    lengths: Counter[str] = field(default_factory=Counter)
-    scripts: Counter[str] = field(default_factory=Counter)
-    columns: list[str] = field(default_factory=list)
-    content: str = ""
-    positions: dict[str, list[str]] = field(default_factory=dict)
-
-    def share(self, count: float) -> float:
-        """A count as a share of all rows, empty ones included."""
-        return count / max(self.rows + self.empty, 1)
-
-    def compact(self) -> dict[str, Any]:
-        """The statistics as JSON, without what is needed to name rows."""
-        return vars(self) | {"positions": {}}
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Read the statistics from JSON; numbers that only earlier versions of Headstart compare are left out.
-
-        Raises:
-            KeyError: a number is missing.
-        """
-        sums: dict[str, Any] = {
-            name: Counter(raw[name]) if isinstance(raw[name], dict) else raw[name] for name in _SUMS
-        }
-        return cls(**sums, columns=raw["columns"], content=raw.get("content", ""), positions=raw["positions"])
+Statistics = dict[str, Any]
+#: Text, position (`train.jsonl:17`, or an id), labels, and labels in the data files where a person has given others.
+Item = tuple[str, str, tuple[str, ...], tuple[str, ...] | None]
 
 
 def measure(items: Iterable[Item], *, columns: Sequence[str] = ()) -> Statistics:
     """The statistics of rows, read once. Memory grows with the number of distinct labelled texts only."""
-    result = Statistics(columns=list(columns))
+    sums = Counter(dict.fromkeys(SUMS, 0))
+    counts: dict[str, Counter[str]] = {name: Counter() for name in COUNTS}
+    positions: dict[str, list[str]] = {}
     labels_of: dict[bytes, tuple[str, ...]] = {}
     rows_of: Counter[bytes] = Counter()
     conflicting: set[bytes] = set()
     content = blake2b(digest_size=16)
-
-    def name(problem: str) -> None:
-        positions = result.positions.setdefault(problem, [])
-        if len(positions) < NAMED:
-            positions.append(item.position)
-
-    for item in items:
-        if not item.text.strip():
-            result.empty += 1
-            name("empty")
-            continue
-        result.rows += 1
-        key = blake2b(text_key(item.text).encode("utf-8", "replace"), digest_size=8).digest()
-        content.update(key + "\0".join(item.labels).encode("utf-8", "replace"))
-        if item.labels:
-            if key in rows_of:
-                result.duplicates += 1
-                name("duplicate")
-            rows_of[key] += 1
-            if labels_of.setdefault(key, item.labels) != item.labels:
-                conflicting.add(key)
-                name("conflict")
-        script = script_of(item.text[:EXCERPT])
-        if not result.scripts[script]:
-            name(f"script:{script}")
-        result.scripts[script] += 1
-        result.lengths[str(int(2 * np.log2(1 + len(item.text))))] += 1
-        result.classes.update(item.labels if item.written is None else item.written)
-    result.conflicts = sum(rows_of[key] for key in conflicting)
-    result.content = content.hexdigest()
-    return result
+    for text, position, labels, written in items:
+        problems = [] if text.strip() else ["empty"]
+        if not problems:
+            key = blake2b(text_key(text).encode("utf-8", "replace"), digest_size=8).digest()
+            content.update(key + "\0".join(labels).encode("utf-8", "replace"))
+            if labels:
+                problems += ["duplicates"] * (key in rows_of)
+                rows_of[key] += 1
+                if labels_of.setdefault(key, labels) != labels:
+                    conflicting.add(key)
+                    problems.append("conflicts")
+            script = script_of(text[:EXCERPT])
+            counts["scripts"][script] += 1
+            counts["lengths"][str(int(2 * np.log2(1 + len(text))))] += 1
+            counts["classes"].update(labels if written is None else written)
+            sums["rows"] += 1
+            if counts["scripts"][script] == 1:
+                problems.append(f"script:{script}")
+        for problem in problems:
+            sums[problem] += problem in ("empty", "duplicates")
+            if len(listed := positions.setdefault(problem, [])) < NAMED:
+                listed.append(position)
+    sums["conflicts"] = sum(rows_of[key] for key in conflicting)
+    totals = {name: sums[name] for name in SUMS} | {name: dict(counted) for name, counted in counts.items()}
+    return totals | {"columns": list(columns), "content": content.hexdigest(), "positions": positions}
 
 
 def combine(parts: Sequence[Statistics]) -> Statistics:
     """The statistics of several files together; duplicates and conflicts within files are counted."""
-    total = Statistics()
+    total = measure(())
+    total["content"] = ""
     for part in parts:
-        for name in _SUMS:
-            setattr(total, name, getattr(total, name) + getattr(part, name))
-        total.columns += [name for name in part.columns if name not in total.columns]
-        for problem, positions in part.positions.items():
-            listed = total.positions.setdefault(problem, [])
+        total |= {name: total[name] + part[name] for name in SUMS}
+        total |= {name: dict(Counter(total[name]) + Counter(part[name])) for name in COUNTS}
+        total["columns"] += [name for name in part["columns"] if name not in total["columns"]]
+        for problem, positions in part["positions"].items():
+            listed = total["positions"].setdefault(problem, [])
             listed += positions[: NAMED - len(listed)]
     return total
 
 
-class _Scripts(dict[str, str]):
-    """Letter -> writing system: the first word of its Unicode name, such as LATIN, CYRILLIC, CJK, THAI."""
-
-    def __missing__(self, letter: str) -> str:
-        name = unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
-        self[letter] = name.partition("-")[0].lower()
-        return self[letter]
-
-
-_SCRIPTS = _Scripts()
+@cache
+def _script(letter: str) -> str:
+    """The writing system of a letter: the first word of its Unicode name, such as LATIN, CYRILLIC, CJK, THAI."""
+    name = unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
+    return name.partition("-")[0].lower()
 
 
 def script_of(text: str) -> str:
@@ -185,7 +132,7 @@ def script_of(text: str) -> str:
         return "latin" if any(map(str.isalpha, text)) else "none"
     counts: Counter[str] = Counter()
     for letter, count in Counter(text).items():
-        if name := _SCRIPTS[letter]:
+        if name := _script(letter):
             counts[name] += count
     return counts.most_common(1)[0][0] if counts else "none"
 
@@ -224,11 +171,11 @@ class MeasuredFile:
 def measure_file(item: MeasuredFile, key: str, work: Work) -> Facts:
     """The statistics of a raw file; of pairs, of both texts together."""
     path = work.read(item.place)
-    items = (
-        Item("\n".join(texts) if texts[0].strip() else "", f"{item.name}:{number}")
+    items: Iterator[Item] = (
+        ("\n".join(texts) if texts[0].strip() else "", f"{item.name}:{number}", (), None)
         for number, texts, _ in read_documents(path, item.source, Reading())
     )
-    return vars(measure(items, columns=_columns(path)))
+    return measure(items, columns=_columns(path))
 
 
 def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: ClusterSettings) -> Unit:
@@ -236,12 +183,10 @@ def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: Cl
     paths = raw_files(Path(source.path))[0]
     digests = _digests(paths)
     # The name is part of the positions.
-    keys = [
-        digest_of("statistics", VERSION, path.name, each, settings) for path, each in zip(paths, digests, strict=True)
-    ]
-    statistics = {key: kept[0] for key in keys if (kept := _kept(key)) is not None}
-    missing = {key: path for key, path in zip(keys, paths, strict=True) if key not in statistics}
-    if missing:
+    names = [(path.name, digest) for path, digest in zip(paths, digests, strict=True)]
+    keys = [digest_of("statistics", VERSION, *each, settings) for each in names]
+    statistics = {key: kept[0] for key in keys if (kept := _kept(key))}
+    if missing := {key: path for key, path in zip(keys, paths, strict=True) if key not in statistics}:
         size = sum(path.stat().st_size for path in missing.values())
         with sharded(CACHE / name, settings=cluster, size=size) as steps:
             items = {
@@ -249,12 +194,12 @@ def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: Cl
                 for key, path in missing.items()
             }
             for key, facts in zip(items, steps.map(measure_file, items), strict=True):
-                statistics[key] = Statistics.from_dict(facts)
-                _keep(key, [statistics[key]])
+                statistics[key] = facts
+                _keep(key, [facts])
     # Twelve digits suffice to tell files apart.
-    parts = [(path.name, digest[:12], statistics[key]) for path, digest, key in zip(paths, digests, keys, strict=True)]
+    parts = [(file, digest[:12], statistics[key]) for (file, digest), key in zip(names, keys, strict=True)]
     digest = digest_text("".join(digests) + settings)
-    return Unit(name, source.path, digest, combine([statistics for _, _, statistics in parts]), parts=parts)
+    return Unit(name, source.path, digest, combine([each for _, _, each in parts]), parts=parts)
 
 
 def task_units(name: str, source: TaskSource) -> list[Unit]:
@@ -278,7 +223,7 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
         Unit(
             f"{name} {split}",
             f"{source.path}/{' + '.join(source.files(split) or source.files('train'))}",
-            digest_text(json.dumps([settings, statistics.compact()], sort_keys=True)),
+            digest_text(json.dumps([settings, compact(statistics)], sort_keys=True)),
             statistics,
             named=source.kind not in _NUMBERS,
             task=name,
@@ -287,15 +232,19 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
     ]
 
 
+def compact(statistics: Statistics) -> Statistics:
+    """The statistics without what is needed to name rows."""
+    return statistics | {"positions": {}}
+
+
 def _of_task(name: str, source: TaskSource) -> list[Statistics]:
     examples = find_kind(source.kind, key=f"data.tasks.{name}.kind").read(name, source)
     written = labels_before(name, source)
     result = []
     for split in SPLITS:
         columns = [column for path, _ in files_of(name, source, split) for column in _columns(path, source)]
-        items = _items(getattr(examples, split), examples.labels, source, written)
-        statistics = measure(items, columns=columns)
-        statistics.empty += examples.counts.get(f"{split}_rows_empty", 0)
+        statistics = measure(_items(getattr(examples, split), examples.labels, source, written), columns=columns)
+        statistics["empty"] += examples.counts.get(f"{split}_rows_empty", 0)
         result.append(statistics)
     return result
 
@@ -315,7 +264,7 @@ def _items(
             names = tuple(f"{value:g}" for value in target)
         text = (" " if source.kind == "tagging" else "\n").join(fields)
         before = written.get(text_digest(fields)) if written else None
-        yield Item(text, split.ids[row] if split.ids else str(row + 1), names, before)
+        yield text, split.ids[row] if split.ids else str(row + 1), names, before
 
 
 def _columns(path: Path, source: TaskSource | None = None) -> list[str]:
@@ -323,7 +272,7 @@ def _columns(path: Path, source: TaskSource | None = None) -> list[str]:
     layout = PLAIN if source is None else layout_of(source, "", nested=True)
     try:
         form = form_of(path)
-        table = open_rows(path, layout=layout) if form in TABLES and form != "json" else None
+        table = open_rows(path, layout=layout) if is_table(form) and form != "json" else None
     except DataError:
         return []
     if table is None or not table.header:
@@ -341,9 +290,9 @@ def _digests(paths: Sequence[Path]) -> list[str]:
 def _kept(key: str) -> list[Statistics] | None:
     path = CACHE / f"{key}.json"
     try:
-        statistics = [Statistics.from_dict(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+        statistics: list[Statistics] = json.loads(path.read_text(encoding="utf-8"))
         path.touch()
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         return None
     return statistics
 
@@ -352,6 +301,6 @@ def _keep(key: str, statistics: Sequence[Statistics]) -> None:
     # The cache only saves time.
     with suppress(OSError, ArtifactError):
         CACHE.mkdir(parents=True, exist_ok=True)
-        write_atomic(CACHE / f"{key}.json", json.dumps([vars(entry) for entry in statistics]))
+        write_atomic(CACHE / f"{key}.json", json.dumps(statistics))
         for old in sorted(CACHE.glob("*.json"), key=lambda file: file.stat().st_mtime)[:-CACHED]:
             old.unlink(missing_ok=True)

@@ -1,13 +1,17 @@
 """The accepted versions of the data: a file next to the settings, which belongs to the history of the repository.
 
-One JSON object: unit -> versions in the order in which they were accepted, each with the digest of its content, time,
-user and host, reason and, for the last ones, the statistics. A line of the file is one version, so that git shows what
-was accepted.
+One JSON object: unit -> versions in the order in which they were accepted. A version is an object, and a line of the
+file, so that git shows what was accepted:
+
+    digest, time, by    of the content, when and by whom (user and host) it was accepted
+    reason              of the operator; `BY_RULE` if no rule was violated
+    findings            the violations that were accepted, or warned about
+    files               digests of the files of a corpus
+    statistics          of its rows; null if later versions have been accepted since
 """
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,7 @@ from typing import Any
 from components.core.artifacts import write_atomic
 from components.core.environment import who
 from components.core.errors import ArtifactError
-from components.data.checks.measure import Statistics, Unit
+from components.data.checks.measure import Unit, compact
 
 #: Number of versions per unit that are kept, and number of these that have statistics.
 KEPT = 100
@@ -24,33 +28,10 @@ WITH_STATISTICS = 2
 OLDER: dict[str, Any] = {"files": [], "statistics": None}
 #: Value of `reason` of a version that violated no rule.
 BY_RULE = "no violation"
+_EMPTY = {"digest": "", "time": "", "by": "", "reason": BY_RULE, "findings": []} | OLDER
 
-
-@dataclass(frozen=True)
-class Accepted:
-    """An accepted version of a unit.
-
-    Attributes:
-        reason: of the operator; `BY_RULE` if no rule was violated.
-        findings: the violations that were accepted, or warned about.
-        files: digests of the files of a corpus.
-        statistics: of its rows; None if later versions have been accepted since.
-    """
-
-    digest: str
-    time: str
-    by: str
-    reason: str = BY_RULE
-    findings: list[str] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
-    statistics: dict[str, Any] | None = None
-
-    def measured(self) -> Statistics | None:
-        """The statistics; None if there are none."""
-        return None if self.statistics is None else Statistics.from_dict(self.statistics)
-
-
-Record = dict[str, list[Accepted]]
+Version = dict[str, Any]
+Record = dict[str, list[Version]]
 
 
 def read(path: Path) -> Record:
@@ -63,12 +44,21 @@ def read(path: Path) -> Record:
         return _parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise ArtifactError(f"{path}: damaged ({error}); restore it from git, or delete it") from error
 
 
 def _parse(text: str) -> Record:
-    return {unit: [Accepted(**version) for version in versions] for unit, versions in json.loads(text).items()}
+    """The record; versions that earlier versions of Headstart wrote may lack keys.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    try:
+        record = json.loads(text)
+        return {unit: [_EMPTY | version for version in versions] for unit, versions in record.items()}
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"not a record of accepted data ({error})") from error
 
 
 def merge(ours: str, theirs: str) -> str:
@@ -77,24 +67,13 @@ def merge(ours: str, theirs: str) -> str:
     Raises:
         ValueError: one of them is damaged.
     """
-    try:
-        first, second = _parse(ours), _parse(theirs)
-    except (TypeError, AttributeError) as error:
-        raise ValueError(f"not a record of accepted data ({error})") from error
+    first, second = _parse(ours), _parse(theirs)
     merged: Record = {}
-    for unit in [*first, *(name for name in second if name not in first)]:
-        versions = {
-            (version.digest, version.time, version.by): version
-            for version in [*second.get(unit, []), *first.get(unit, [])]
-        }
-        merged[unit] = sorted(versions.values(), key=lambda version: version.time)
+    for unit in first | second:
+        both = [*second.get(unit, []), *first.get(unit, [])]
+        versions = {(version["digest"], version["time"], version["by"]): version for version in both}
+        merged[unit] = sorted(versions.values(), key=lambda version: str(version["time"]))
     return _text(merged)
-
-
-def last(versions: Sequence[Accepted], *, other_than: str) -> Accepted | None:
-    """The last accepted version with statistics and another content; None if there is none."""
-    usable = [version for version in versions if version.digest != other_than and version.measured() is not None]
-    return usable[-1] if usable else None
 
 
 def accept(path: Path, units: Iterable[tuple[Unit, list[str]]], *, reason: str = BY_RULE) -> list[str]:
@@ -104,13 +83,14 @@ def accept(path: Path, units: Iterable[tuple[Unit, list[str]]], *, reason: str =
         ArtifactError: the file is damaged or cannot be written.
     """
     record = read(path)
-    now, by = datetime.now(UTC).isoformat(timespec="seconds"), who()
+    given = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "by": who(), "reason": reason}
     new: list[str] = []
     for unit, findings in units:
         versions = record.setdefault(unit.name, [])
-        if not versions or versions[-1].digest != unit.digest:
+        if not versions or versions[-1]["digest"] != unit.digest:
             files = [digest for _, digest, _ in unit.parts]
-            versions.append(Accepted(unit.digest, now, by, reason, findings, files, unit.statistics.compact()))
+            content = {"findings": findings, "files": files, "statistics": compact(unit.statistics)}
+            versions.append({"digest": unit.digest} | given | content)
             new.append(unit.name)
     if new:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,10 +102,7 @@ def _text(record: Record) -> str:
     """The file: statistics of the last versions only, one line per version."""
     units = []
     for unit in sorted(record):
-        versions = record[unit][-KEPT:]
-        lines = [
-            json.dumps(vars(version) | (OLDER if index < len(versions) - WITH_STATISTICS else {}))
-            for index, version in enumerate(versions)
-        ]
+        older, last = record[unit][-KEPT:-WITH_STATISTICS], record[unit][-WITH_STATISTICS:]
+        lines = map(json.dumps, [*(version | OLDER for version in older), *last])
         units.append(f"{json.dumps(unit)}: [\n" + ",\n".join(lines) + "\n]")
     return "{\n" + ",\n".join(units) + "\n}\n"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from components.core.errors import DataError, nearest
 from components.data.formats.lines import Reading, lines
+from components.data.formats.tables import Opening, Rows
 
 #: The columns of CoNLL-U, in order.
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -153,3 +154,17 @@ def _note(sentence: Sentence, comment: str) -> None:
     key, separator, value = comment.partition("=")
     if separator:
         sentence.comments[key.strip()] = value.strip()
+
+
+def conll_rows(file: Opening) -> Rows:
+    layout = file.layout
+    return _rows(file, read_conll(file.path, file.reading, delimiter=layout.delimiter, encoding=layout.encoding))
+
+
+def conllu_rows(file: Opening) -> Rows:
+    return _rows(file, read_conllu(file.path, file.reading))
+
+
+def _rows(file: Opening, sentences: Iterator[Sentence]) -> Rows:
+    rows = ((each.line, {"words": each.words, "tags": each.tags}) for each in sentences)
+    return file.rows(["words", "tags"], rows, kind="tagging")

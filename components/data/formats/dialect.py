@@ -90,7 +90,7 @@ def detect_dialect(
     if header is None and (above := rows_above_header([top, *rest])):
         # Titles are lines above the first row.
         lines = dialect_lines(sample, result)
-        starts = [index for index, row in strict_rows(lines, result) if isinstance(row, list)]
+        starts = [index for index, row, _ in strict_rows(lines, result) if isinstance(row, list)]
         return replace(result, header=True, skipped=skipped + starts[above])
     header = is_header(top, rest) if header is None else header
     return replace(result, header=header, skipped=skipped)
@@ -110,7 +110,7 @@ def rows_above_header(rows: Sequence[Sequence[str]]) -> int:
 def _rows(text: str, dialect: Dialect) -> Iterator[list[str] | None]:
     """The rows; None for one that is not well formed."""
     lines = dialect_lines(text, dialect)
-    return (row if isinstance(row, list) else None for _, row in strict_rows(lines, dialect))
+    return (row if isinstance(row, list) else None for _, row, _ in strict_rows(lines, dialect))
 
 
 def dialect_lines(text: str, dialect: Dialect) -> list[str]:
@@ -133,7 +133,7 @@ def _covered(text: str, dialect: Dialect) -> tuple[int, bool]:
     field, 0 if the rows have one field, unless quotes enclose delimiters in it; and whether no line is lost."""
     lines, begin, width = dialect_lines(text, dialect), 0, 0
     covered: Counter[int] = Counter()
-    for start, row in chain(strict_rows(lines, dialect), [(len(lines), "")]):
+    for start, row, _ in chain(strict_rows(lines, dialect), [(len(lines), "", "")]):
         covered[width] += start - begin
         begin, width = start, len(row) if isinstance(row, list) else 0
     if covered[1] == len(lines) and any(

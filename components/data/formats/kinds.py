@@ -12,23 +12,8 @@ from typing import Final
 from components.core.errors import DataError
 from components.data.formats.lines import CODECS, NO_DATA, Reading, lines, member_of, text_blocks
 from components.data.formats.plain import FASTTEXT, files_at, parallel_files
-from components.data.formats.workbook import SUFFIXES as WORKBOOKS
+from components.settings.formats import SUFFIXES
 
-#: Suffix -> format.
-SUFFIXES: Final = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-    ".parquet": "parquet",
-    ".conll": "conll",
-    ".bio": "conll",
-    ".iob": "conll",
-    ".conllu": "conllu",
-    **dict.fromkeys(WORKBOOKS, "workbook"),
-}
 #: Lines of each file of a folder that are looked at.
 _LINES: Final = 1_000
 #: First bytes of a file -> what it is, and what to do.

@@ -1,46 +1,41 @@
 """Formats without columns: lines that begin with a label, parallel files, and folders or files of a class."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
-from components.core.errors import DataError, nearest
-from components.data.formats.lines import NO_DATA, Reading, lines, whole
-from components.data.formats.tables import Layout, Row
+from components.core.errors import DataError
+from components.data.formats.lines import NO_DATA, whole
+from components.data.formats.tables import Opening, Row, Rows
 
-LABEL_FIRST = ("text", "label")
+_LABEL_FIRST = ["label", "text"]
 #: What labels of fastText begin with.
 FASTTEXT = "__label__"
 
 
-def read_label_first(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """One example per line: a label, white space, the text (TREC). Empty lines are skipped.
+def read_label_first(file: Opening) -> Rows:
+    """One example per line: a label, white space, the text (TREC). Empty lines are skipped. Labels that begin with
+    `__label__` (fastText) lose it; of several, the value is a list."""
 
-    The columns are `text` and `label`. Labels that begin with `__label__` (fastText) lose it; of several, the value is
-    a list.
+    def rows() -> Iterator[tuple[int, Row]]:
+        for number, line in file.lines():
+            if line.strip():
+                label, *rest = line.split(maxsplit=1)
+                text = rest[0].rstrip() if rest else ""
+                labels = [label.removeprefix(FASTTEXT)]
+                while label.startswith(FASTTEXT) and text.startswith(FASTTEXT):
+                    label, _, text = text.partition(" ")
+                    labels.append(label.removeprefix(FASTTEXT))
+                yield number, {"label": labels[0] if len(labels) == 1 else labels, "text": text}
 
-    Raises:
-        DataError: a column has another name, or the file cannot be read.
-    """
-    for name in columns:
-        if name not in LABEL_FIRST:
-            raise DataError(f"{path}: no column {name!r}; a line has a label and a text only")
-    for number, line in lines(path, reading, encoding=layout.encoding):
-        if line.strip():
-            label, *rest = line.split(maxsplit=1)
-            text = rest[0].rstrip() if rest else ""
-            labels = [label.removeprefix(FASTTEXT)]
-            while label.startswith(FASTTEXT) and text.startswith(FASTTEXT):
-                label, _, text = text.partition(" ")
-                labels.append(label.removeprefix(FASTTEXT))
-            values = {"label": labels[0] if len(labels) == 1 else labels, "text": text}
-            yield number, tuple(values[name] for name in columns)
+    lacks = "{where}: no column {name!r}; a line has a label and a text only"
+    return file.rows(_LABEL_FIRST, rows(), no_column=lacks)
 
 
-def read_texts(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+def read_texts(file: Opening) -> Rows:
     """One text per line, in the column `text`. An empty line is a row with an empty text, so row n is line n."""
-    for number, line in lines(path, reading, encoding=layout.encoding):
-        yield number, (line.strip(),) * len(columns)
+    return file.rows(["text"], ((number, {"text": line.strip()}) for number, line in file.lines()))
 
 
 def parallel_files(path: Path) -> dict[str, Path]:
@@ -60,35 +55,37 @@ def files_at(path: Path) -> list[Path]:
     return [*parallel_files(path).values()] if "*" in path.name else [path]
 
 
-def read_parallel(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+def read_parallel(file: Opening) -> Rows:
     """Rows of parallel files (`parallel_files`): line n of each file is a value of row n (SNIPS: seq.in, seq.out).
-
     Trailing lines that are empty in all files are not rows.
 
     Raises:
         DataError: the folder or a file does not exist, or the files have different numbers of lines.
     """
+    path, columns = file.path, file.columns
     if not path.is_dir() and "*" not in path.name:
-        raise DataError(f"{path}: is not a folder; expected one with the files {', '.join(columns)}")
+        raise DataError(f"{path}: is not a folder; expected one with the files {', '.join(columns or ())}")
     files = parallel_files(path)
-    for name in columns:
-        if name not in files:
-            raise DataError(f"{path}: has no file {name!r}{nearest(name, files)}; the columns are names of files")
-    waiting: list[Row] = []
-    streams = [lines(files[name], reading, encoding=layout.encoding) for name in columns]
-    for row in zip_longest(*streams):
-        number = next(entry[0] for entry in row if entry is not None)
-        if any(entry is None for entry in row):
-            short = next(name for name, entry in zip(columns, row, strict=True) if entry is None)
-            long = next(name for name, entry in zip(columns, row, strict=True) if entry is not None)
-            raise DataError(
-                f"{files[short]}: ends after line {number - 1}, but {files[long].name} continues; parallel files need "
-                "the same number of lines"
-            )
-        waiting.append((number, tuple(text for _, text in row)))
-        if any(text.strip() for _, text in row):
-            yield from waiting
-            waiting.clear()
+    names = list(filter(file.wants, files))
+
+    def rows() -> Iterator[tuple[int, Row]]:
+        waiting: list[tuple[int, Row]] = []
+        streams = [replace(file, path=files[name]).lines() for name in names]
+        for number, entries in enumerate(zip_longest(*streams), 1):
+            there = {name: entry[1] for name, entry in zip(names, entries, strict=True) if entry is not None}
+            if len(there) < len(names):
+                short = next(name for name in columns or names if name not in there)
+                raise DataError(
+                    f"{files[short]}: ends after line {number - 1}, but {files[next(iter(there))].name} continues; "
+                    "parallel files need the same number of lines"
+                )
+            waiting.append((number, there))
+            if any(map(str.strip, there.values())):
+                yield from waiting
+                waiting.clear()
+
+    lacks = "{where}: has no file {name!r}{near}; the columns are names of files"
+    return file.rows(list(files), rows(), no_column=lacks)
 
 
 def class_files(folder: Path) -> dict[str, list[Path]]:
@@ -103,33 +100,29 @@ def class_files(folder: Path) -> dict[str, list[Path]]:
     return {entry.suffix.removeprefix(".") if by_suffix else entry.stem: [entry] for entry in entries}
 
 
-def read_classes(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+def read_classes(file: Opening) -> Rows:
     """Rows of a folder of classes (`class_files`), numbered in the order of the classes and files.
 
-    The columns are `text` and `label`.
-
     Raises:
-        DataError: a column has another name, the folder does not exist, or a file cannot be read.
+        DataError: the folder does not exist, or a file cannot be read.
     """
+    path, reading, encoding = file.path, file.reading, file.layout.encoding
     if not path.is_dir():
         raise DataError(f"{path}: is not a folder; expected one with a folder, or a file, of each class")
-    for name in columns:
-        if name not in LABEL_FIRST:
-            raise DataError(f"{path}: no column {name!r}; a folder of classes has text and label only")
-    number = 0
-    for label, files in class_files(path).items():
-        for file in files:
-            if not is_text(file):
-                reading.skipped["files_not_text"] += 1
-                continue
-            if file.parent == path:
-                texts: Iterator[str] = (text for _, text in lines(file, reading, encoding=layout.encoding))
-            else:
-                texts = iter([whole(file, reading, encoding=layout.encoding).strip() if file.stat().st_size else ""])
-            for text in texts:
-                number += 1
-                values = {"label": label, "text": text}
-                yield number, tuple(values[name] for name in columns)
+
+    def texts() -> Iterator[Row]:
+        for label, files in class_files(path).items():
+            for each in files:
+                if not is_text(each):
+                    reading.skipped["files_not_text"] += 1
+                elif each.parent == path:
+                    yield from ({"label": label, "text": text} for _, text in replace(file, path=each).lines())
+                else:
+                    text = whole(each, reading, encoding=encoding).strip() if each.stat().st_size else ""
+                    yield {"label": label, "text": text}
+
+    lacks = "{where}: no column {name!r}; a folder of classes has text and label only"
+    return file.rows(_LABEL_FIRST, enumerate(texts(), 1), no_column=lacks, kind="classification")
 
 
 def is_text(file: Path) -> bool:

@@ -1,79 +1,74 @@
-"""Any table as a stream of complete rows: every column, in file order, with the place of the row.
+"""The table of formats, and any file as a stream of rows.
 
-The readers of `components.data.formats.tables` give the named columns to training; here, a row has all of them, for
-programs that look at a file, add columns to it or predict it. In csv and tsv, the apostrophe before a text that looks
-like a formula is removed (`components.data.formats.delimited`).
-
-A row that is not well formed is an error, or with `rejected` a call of that function, and the next row follows.
+A format is a reader, a function in a module of its own, and an entry of `FORMATS`; suffixes, keys and kinds of task are
+in `components.settings.formats`. Training asks for columns, and rows that are not well formed are counted. Programs
+that look at a file, add columns to it or predict it ask for complete rows; a row that is not well formed is an error,
+or with `rejected` a call of that function, and the next row follows.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from heapq import merge
-from itertools import chain
-from operator import itemgetter
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from components.core.errors import DataError, nearest
-from components.data.formats.annotations.records import Annotated, control_of
+from components.core.errors import DataError
+from components.data.formats.annotations.hub import read_hub
 from components.data.formats.annotations.tables import READERS as ANNOTATED
-from components.data.formats.annotations.tables import UNITS
-from components.data.formats.class_names import class_names, named
-from components.data.formats.conll import Sentence, read_conll, read_conllu
-from components.data.formats.delimited import Bad, restored
+from components.data.formats.annotations.tables import open_annotated, read_annotated
+from components.data.formats.conll import conll_rows, conllu_rows
+from components.data.formats.jsontables import read_json, read_jsonl
 from components.data.formats.kinds import form_of
-from components.data.formats.lines import Reading, lines
-from components.data.formats.plain import parallel_files, read_classes, read_label_first, read_parallel, read_texts
-from components.data.formats.squad import is_squad, read_squad
-from components.data.formats.tables import PLAIN, Layout, Table, json_rows, open_delimited, parse_object
-from components.data.formats.words import covered, words_of
-from components.data.formats.workbook import read_sheet
+from components.data.formats.lines import Reading
+from components.data.formats.parquets import read_parquet
+from components.data.formats.plain import read_classes, read_label_first, read_parallel, read_texts
+from components.data.formats.separated import read_delimited
+from components.data.formats.squad import is_squad, squad_rows
+from components.data.formats.tables import (
+    PLAIN,
+    Layout,
+    Opening,
+    Reader,
+    Rejected,
+    Row,
+    RowError,
+    Rows,
+    are_too_many,
+    raise_error,
+)
+from components.data.formats.workbook import read_workbook
 from components.settings.detection import detected
 
-Row = dict[str, Any]
-#: Called with the error of a bad row, whose message begins with its place, and the row as far as it is readable.
-Rejected = Callable[[DataError, Any], None]
-#: Characters of a line that cannot be parsed which are passed on.
-SHOWN = 2000
-# Rows of a Parquet file that are decoded at once.
-_PARQUET_ROWS = 512
+__all__ = ["FORMATS", "Rejected", "Row", "Rows", "open_rows", "read_columns"]
 
 
 @dataclass(frozen=True)
-class Rows:
-    """An open file.
+class Format:
+    """A format: its reader, and what a row is called in messages."""
 
-    Attributes:
-        names: its columns; of jsonl, the columns of the first row.
-        fixed: whether every row has these columns.
-        schema: types of the columns; None if the format has none.
-        rows: (place for messages, row) in file order.
-        reading: counts of what was read so far, and the encoding.
-        described: the dialect in words; empty if the format has none.
-        header: whether the first row of a delimited file or sheet names the columns.
-        ambiguous: names that several columns of a delimited file have; the second is called `NAME (2)`.
-        form: format, as of `data.tasks.<name>.format`.
-        kind: of the task, where the format says it.
-    """
+    read: Reader
+    unit: str = "line"
 
-    names: list[str]
-    fixed: bool
-    schema: pa.Schema | None
-    rows: Iterator[tuple[str, Row]]
-    reading: Reading
-    described: str = ""
-    header: bool = True
-    ambiguous: frozenset[str] = frozenset()
-    form: str = ""
-    kind: str | None = None
 
-    def refuse_ambiguous(self, path: object, names: Iterable[str]) -> None:
-        if twice := sorted(self.ambiguous.intersection(names)):
-            raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
+FORMATS: Final = {
+    "csv": Format(read_delimited),
+    "tsv": Format(read_delimited),
+    "jsonl": Format(read_jsonl),
+    "json": Format(read_json, "row"),
+    "parquet": Format(read_parquet, "row"),
+    "workbook": Format(read_workbook, "row"),
+    "conll": Format(conll_rows),
+    "conllu": Format(conllu_rows),
+    "squad": Format(squad_rows, "question"),
+    "label-first": Format(read_label_first),
+    "texts": Format(read_texts),
+    "classes": Format(read_classes, "text"),
+    "parallel": Format(read_parallel),
+    "datasets": Format(read_hub, "row"),
+    "label-studio": Format(partial(read_annotated, form="label-studio"), "task"),
+    "doccano": Format(partial(read_annotated, form="doccano")),
+    "prodigy": Format(partial(read_annotated, form="prodigy")),
+}
 
 
 def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None = None) -> Rows:
@@ -88,194 +83,45 @@ def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None =
             iterator, with the line.
     """
     name, _, member = str(path).partition("#")
-    form = form_of(Path(name))
-    given = Layout(**{**vars(layout), "member": member or layout.member, "nested": True})
+    file, form = Path(name), form_of(Path(name))
     if form in ("json", "jsonl") and not member:
-        tool = detected(Path(name), kind="tagging")
-        if tool in ANNOTATED and (annotated := _open_annotated(Path(name), tool)) is not None:
-            return annotated
-        form = "squad" if form == "json" and is_squad(Path(name)) else form
-    return replace(_OPENERS[form](Path(name), given, rejected or _raise), form=form)
+        tool = detected(file, kind="tagging")
+        if tool in ANNOTATED and (annotated := open_annotated(file, tool)) is not None:
+            return replace(annotated, unit=FORMATS[tool].unit)
+        form = "squad" if form == "json" and is_squad(file) else form
+    given = replace(layout, member=member or layout.member, nested=True)
+    return _opened(form, Opening(file, given, rejected=rejected or raise_error))
 
 
-def _raise(error: DataError, row: Any) -> None:
-    raise error
+def _opened(form: str, file: Opening) -> Rows:
+    return replace(FORMATS[form].read(file), form=form, unit=FORMATS[form].unit)
 
 
-def _open_delimited(path: Path, layout: Layout, rejected: Rejected) -> Rows:
-    reading = Reading()
-    table = open_delimited(path, layout, reading)
-    names = list(map(restored, table.names))
+def read_columns(
+    path: Path, form: str, columns: Sequence[str], layout: Layout, reading: Reading
+) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """(number, values of the columns) of each row; rows that are not well formed are counted.
 
-    def rows() -> Iterator[tuple[str, Row]]:
-        for block in table.blocks():
-            good: Iterator[tuple[int, Any]] = zip(block.lines, zip(*block.columns, strict=True), strict=True)
-            bad = ((row.line, row) for row in block.bad)
-            for line, row in merge(good, bad, key=itemgetter(0)):
-                if isinstance(row, Bad):
-                    rejected(DataError(f"{path}, line {line}: {row.reason}"), row.text[:SHOWN])
-                else:
-                    yield f"{path}, line {line}", dict(zip(names, map(restored, row), strict=True))
+    Raises:
+        DataError: a column does not exist, a value is not as `Layout.nested` demands, or too many rows are not well
+            formed (`are_too_many`).
+    """
+    bad: list[RowError] = []
 
-    described, header = table.dialect.described(), table.dialect.header
-    return Rows(names, True, None, rows(), reading, described, header, frozenset(table.ambiguous))
+    def rejected(error: DataError, row: Any) -> None:
+        if not isinstance(error, RowError):
+            raise error
+        bad.append(error)
 
-
-def _open_jsonl(path: Path, layout: Layout, rejected: Rejected) -> Rows:
-    reading, refused = Reading(loads=f"[json.loads(line) for line in open({str(path)!r})]"), 0
-
-    def rows() -> Iterator[tuple[str, Row]]:
-        nonlocal refused
-        for number, line in lines(path, reading, encoding=layout.encoding):
-            if not line.strip():
-                continue
-            where = f"{path}, line {number}"
-            try:
-                row, _ = parse_object(line, where)
-            except DataError as error:
-                refused += 1
-                rejected(error, line[:SHOWN])
-            else:
-                yield where, row
-
-    everything = rows()
-    first = next(everything, None)
-    if first is None:
-        raise DataError(f"{path}: " + ("no line can be read as a row" if refused else "is empty"))
-    return Rows(list(first[1]), False, None, chain([first], everything), reading)
-
-
-def _open_json(path: Path, layout: Layout, rejected: Rejected) -> Rows:
-    reading = Reading()
-    rows = list(json_rows(path, layout, reading))
-    names = list(dict.fromkeys(name for _, row in rows for name in row))
-    placed = ((f"{path}, row {number}", row) for number, row in rows)
-    return Rows(names, False, None, placed, reading, reading.layout and f"layout: {reading.layout}")
-
-
-def _open_workbook(path: Path, layout: Layout, rejected: Rejected) -> Rows:
-    sheet = read_sheet(path, layout.member, header=layout.header)
-    rows = (
-        (f"{path}, sheet {sheet.name!r}, row {number}", dict(zip(sheet.names, values, strict=True)))
-        for number, values in sheet.rows
-    )
-    return Rows(sheet.names, True, None, rows, Reading(), sheet.described(), sheet.header)
-
-
-def _open_parquet(path: Path, layout: Layout, rejected: Rejected) -> Rows:
-    try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path}: not a complete parquet file ({error})") from error
-    names = file.schema_arrow.names
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise DataError(f"{path}: has two columns {twice!r}; rename one of them")
-
-    classes = class_names(file.schema_arrow)
-    schema = named(pa.RecordBatch.from_pylist([], schema=file.schema_arrow), classes).schema
-
-    def rows() -> Iterator[tuple[str, Row]]:
-        number = 0
-        try:
-            with file:
-                for batch in file.iter_batches(_PARQUET_ROWS):
-                    for row in named(batch, classes).to_pylist():
-                        number += 1
-                        yield f"{path}, row {number}", row
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}, after row {number}: text that is not UTF-8; write the file again") from error
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(f"{path}: damaged ({error})") from error
-
-    return Rows(names, True, schema, rows(), Reading())
-
-
-def _open_annotated(path: Path, tool: str) -> Rows | None:
-    """The records of an export of an annotation tool; None of rows that a table holds as well."""
-    reading = Reading()
-    records = list(ANNOTATED[tool](path, reading))
-    tagged = any(any(record.spans.values()) for record in records)
-    if not tagged and tool == "doccano" and not any(isinstance(record.data.get("cats"), dict) for record in records):
-        return None
-    several = any(isinstance(value, list) and len(value) > 1 for each in records for value in each.chosen.values())
-    kind = "tagging" if tagged else "multilabel" if several else "classification"
-    rows = []
-    for record in records:
-        where = f"{path}, {UNITS[tool]} {record.number}"
-        reading.skipped.update(record.ignored)
-        rows.append((where, {**record.data, **(_tagged(record, where) if tagged else record.chosen)}))
-    names = list(dict.fromkeys(name for _, row in rows for name in row))
-    return Rows(names, False, None, iter(rows), reading, f"an export of {tool}", form=tool, kind=kind)
-
-
-def _tagged(record: Annotated, where: str) -> Row:
-    text = record.data.get("text")
-    if not isinstance(text, str):
-        raise DataError(f"{where}: no column 'text'{nearest('text', list(record.data))}; its spans cannot be read")
-    bounds = record.tokens or words_of(text)
-    spans = control_of(record.spans, None, where, "tags") or ()
-    tags, _ = covered(bounds, ((span.start, span.end, span.label) for span in spans))
-    return {"words": [text[start:end] for start, end in bounds], "tags": tags}
-
-
-def _open_sentences(path: Path, read: Callable[..., Iterator[Sentence]], **given: Any) -> Rows:
-    reading = Reading()
-    sentences = read(path, reading, **given)
-    rows = ((f"{path}, line {each.line}", {"words": each.words, "tags": each.tags}) for each in sentences)
-    return Rows(["words", "tags"], True, None, rows, reading, kind="tagging")
-
-
-def _open_squad(path: Path, layout: Layout, rejected: Rejected) -> Rows:
-    reading = Reading()
-    rows = (
-        (
-            f"{path}, question {each.id}",
-            {
-                "id": each.id,
-                "title": each.title,
-                "question": each.question,
-                "context": each.context,
-                "answers": {
-                    "text": [text for _, text in each.answers],
-                    "answer_start": [start for start, _ in each.answers],
-                },
-            },
-        )
-        for each in read_squad(path, reading)
-    )
-    return Rows(["id", "title", "question", "context", "answers"], True, None, rows, reading, kind="questions")
-
-
-def _open_columns(
-    path: Path, read: Table, names: list[str], layout: Layout, *, unit: str = "line", kind: str | None = None
-) -> Rows:
-    """The rows of a format whose columns are not named in it."""
-    reading = Reading()
-    rows = (
-        (f"{path}, {unit} {number}", dict(zip(names, values, strict=True)))
-        for number, values in read(path, names, layout, reading)
-    )
-    return Rows(names, True, None, rows, reading, kind=kind)
-
-
-_LABEL_FIRST: Final = ["label", "text"]
-#: Format -> opener.
-_OPENERS: dict[str, Callable[[Path, Layout, Rejected], Rows]] = {
-    "csv": _open_delimited,
-    "tsv": _open_delimited,
-    "jsonl": _open_jsonl,
-    "json": _open_json,
-    "parquet": _open_parquet,
-    "workbook": _open_workbook,
-    "conll": lambda path, layout, _: _open_sentences(
-        path, read_conll, delimiter=layout.delimiter, encoding=layout.encoding
-    ),
-    "conllu": lambda path, layout, _: _open_sentences(path, read_conllu),
-    "squad": _open_squad,
-    "parallel": lambda path, layout, _: _open_columns(path, read_parallel, list(parallel_files(path)), layout),
-    "label-first": lambda path, layout, _: _open_columns(path, read_label_first, _LABEL_FIRST, layout),
-    "texts": lambda path, layout, _: _open_columns(path, read_texts, ["text"], layout),
-    "classes": lambda path, layout, _: _open_columns(
-        path, read_classes, _LABEL_FIRST, layout, unit="text", kind="classification"
-    ),
-}
+    table = _opened(form, Opening(path, layout, reading, columns, rejected))
+    rows = 0
+    for row in table.values(columns, nested=layout.nested):
+        rows += 1
+        yield row
+    if bad:
+        reading.leave_out("rows_malformed", [error.line for error in bad])
+        if are_too_many(len(bad), rows):
+            raise DataError(
+                f"{bad[0]}; so are {len(bad):,} of {rows + len(bad):,} rows, read with {table.described}; name the "
+                "right ones (--delimiter, --quotes), or save the file as jsonl or parquet"
+            )

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from components.core.errors import DataError
+from components.data.formats.jsontables import parse_json
 from components.data.formats.lines import Reading
-from components.data.formats.tables import parse_json
+from components.data.formats.tables import Opening, Row, Rows
 
 
 @dataclass(frozen=True)
@@ -67,3 +68,16 @@ def _member(value: Any, key: str, kind: Any, where: str) -> Any:
         expected = {str: "text", list: "a list", int: "a number"}.get(kind, "text or a number")
         raise DataError(f"{where}: no {key!r} ({expected}); SQuAD files have data, paragraphs, context, qas, answers")
     return value[key]
+
+
+def squad_rows(file: Opening) -> Rows:
+    rows: Iterator[tuple[str, Row]] = (
+        (
+            each.id,
+            {"id": each.id, "title": each.title, "question": each.question, "context": each.context}
+            | {"answers": {"text": [text for _, text in each.answers], "answer_start": [at for at, _ in each.answers]}},
+        )
+        for each in read_squad(file.path, file.reading)
+    )
+    names = ["id", "title", "question", "context", "answers"]
+    return file.rows(names, rows, kind="questions")

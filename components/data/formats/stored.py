@@ -13,12 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.core.artifacts import partial_path
-from components.core.errors import DataError
 from components.data.formats.lines import Reading
+from components.data.formats.parquets import readable
 from components.data.formats.rows import Rejected, Row, Rows, open_rows
 
 _SCHEMA: Final = pa.schema([("place", pa.string()), ("row", pa.string())])
 _NAMES: Final = b"headstart.names"
+
+
+class StoredRows(Rows):
+    """Rows whose places are stored."""
+
+    def at(self, place: object) -> str:
+        return str(place)
 
 
 @dataclass(frozen=True)
@@ -81,34 +88,27 @@ def open_stored(path: Path, span: Span) -> Rows:
     Raises:
         DataError: the file is damaged.
     """
-    try:
-        with pq.ParquetFile(path) as file:
-            schema = file.schema_arrow
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path}: not a complete parquet file ({error})") from error
+    with readable(path):
+        schema = pq.read_schema(path)
     names, fixed, ambiguous = json.loads((schema.metadata or {}).get(_NAMES, b"null")) or (schema.names, True, [])
     is_stored = schema.metadata is not None and _NAMES in schema.metadata
     if is_stored:
         stored = ((entry["place"], json.loads(entry["row"])) for _, entry in _of_span(path, span))
-        return Rows(names, fixed, None, stored, Reading(), ambiguous=frozenset(ambiguous))
-    rows = ((f"{path}, row {number}", row) for number, row in _of_span(path, span))
-    return Rows(names, fixed, schema, rows, Reading())
+        return StoredRows(names, stored, Reading(), "", fixed=fixed, ambiguous=frozenset(ambiguous))
+    return Rows(names, _of_span(path, span), Reading(), str(path), schema=schema, unit="row")
 
 
 def _of_span(path: Path, span: Span) -> Iterator[tuple[int, dict[str, Any]]]:
     """(number from 1, row) of a span."""
-    try:
-        with pq.ParquetFile(path) as file:
-            groups, number = _row_groups(file, span)
-            for batch in file.iter_batches(512, row_groups=groups):
-                skipped = max(0, span.start - number)
-                wanted = batch.slice(skipped, max(0, span.end - number - skipped)).to_pylist()
-                yield from enumerate(wanted, number + skipped + 1)
-                number += len(batch)
-                if number >= span.end:
-                    return
-    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: damaged ({error})") from error
+    with readable(path), pq.ParquetFile(path) as file:
+        groups, number = _row_groups(file, span)
+        for batch in file.iter_batches(512, row_groups=groups):
+            skipped = max(0, span.start - number)
+            wanted = batch.slice(skipped, max(0, span.end - number - skipped)).to_pylist()
+            yield from enumerate(wanted, number + skipped + 1)
+            number += len(batch)
+            if number >= span.end:
+                return
 
 
 def _row_groups(file: pq.ParquetFile, span: Span) -> tuple[list[int], int]:

@@ -13,8 +13,8 @@ from components.data.formats import cells as cells_program
 from components.data.formats.bounds import check_archive
 from components.data.formats.delimited import different_names
 from components.data.formats.dialect import is_header, rows_above_header
+from components.data.formats.tables import Opening, Rows
 
-SUFFIXES: Final = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 #: Memory in megabytes of the process that reads a workbook.
 MEMORY_MB: Final = 4096
 
@@ -77,6 +77,16 @@ def read_sheet(path: Path, name: str, *, header: bool | None = None) -> Sheet:
     if first is None:
         raise DataError(f"{path}: is empty")
     return first
+
+
+def read_workbook(file: Opening) -> Rows:
+    """The rows of a sheet (`layout.member`, or the first one); numbers count the rows of the sheet, from 1. Errors as
+    of `read_sheet`."""
+    sheet = read_sheet(file.path, file.layout.member, header=file.layout.header)
+    file.reading.consumed += file.path.stat().st_size
+    rows = ((number, dict(zip(sheet.names, values, strict=True))) for number, values in sheet.rows)
+    opened = file.rows(sheet.names, rows, described=sheet.described(), header=sheet.header)
+    return replace(opened, where=f"{file.path}, sheet {sheet.name!r}")
 
 
 def sheet_names(path: Path) -> list[str]:

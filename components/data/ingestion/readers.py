@@ -1,43 +1,54 @@
-"""The raw files of a corpus as streams of rows: txt, jsonl, csv, tsv and parquet; plain, .gz or .zst.
-
-`READERS` maps suffixes to readers, generators over one file; readers of tables are in `components.data.formats.tables`.
-"""
+"""The raw files of a corpus as streams of documents: txt, and the tables of `components.settings.formats` that a corpus
+can have; plain, .gz or .zst."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 from components.core.errors import DataError
 from components.data.formats.kinds import inner_name
 from components.data.formats.lines import Reading, lines
-from components.data.formats.tables import COMPRESSED, PLAIN, TABLES, Layout, Row, Table, read_parquet, suffix
-from components.data.formats.workbook import SUFFIXES as WORKBOOKS
+from components.data.formats.rows import read_columns
+from components.data.formats.tables import COMPRESSED, PLAIN, suffix
 from components.settings.data import CorpusSource, ParallelSource
+from components.settings.formats import FORMATS, SUFFIXES
 
 #: A document of a text file that is longer than this ends at the next empty line.
 TEXT_DOCUMENT_CHARACTERS = 100_000
 _WIKITEXT_TITLE = re.compile(r"\s?= [^=].* =\s*")
 
 
-def read_text(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """Documents of a text file, in order, each numbered by its first line; every column is the document's text.
+def document_ends() -> Callable[[str, int], bool]:
+    """Whether a document of a text file ends before a line, by the lines so far and the characters of the document.
 
-    A document ends at a form feed and at two consecutive empty lines; in files with WikiText titles (` = Title = `), it
-    ends before each title instead. Beyond 100,000 characters it ends at the next empty line, beyond 200,000 at the next
-    line.
+    It ends at two consecutive empty lines; in files with WikiText titles (` = Title = `), before each title instead.
+    Beyond 100,000 characters it ends at the next empty line, beyond 200,000 at the next line.
     """
-    parts: list[str] = []
-    start, size, empty, titled = 1, 0, 0, False
-    for number, line in lines(path, reading):
+    empty, titled = 0, False
+
+    def ends(line: str, size: int) -> bool:
+        nonlocal empty, titled
         blank = not line.strip()
         empty = empty + 1 if blank else 0
         title = _WIKITEXT_TITLE.fullmatch(line) is not None
         titled = titled or title
         full = size >= TEXT_DOCUMENT_CHARACTERS and (blank or size >= 2 * TEXT_DOCUMENT_CHARACTERS)
-        apart = title or full or (empty == 2 and not titled)
+        return title or full or (empty == 2 and not titled)
+
+    return ends
+
+
+def text_documents(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
+    """Documents of a text file, in order, each numbered by its first line. A document ends as `document_ends` says, and
+    at a form feed."""
+    parts: list[str] = []
+    start, size, ends = 1, 0, document_ends()
+    for number, line in lines(path, reading):
+        apart = ends(line, size)
         for index, piece in enumerate(line.split("\f")):
             if parts and (apart or index > 0):
-                yield start, ("\n".join(parts),) * len(columns)
+                yield start, "\n".join(parts)
                 parts, size = [], 0
             if not parts:
                 start = number
@@ -45,28 +56,21 @@ def read_text(path: Path, columns: Sequence[str], layout: Layout, reading: Readi
                 parts.append(piece)
                 size += len(piece) + 1
     if parts:
-        yield start, ("\n".join(parts),) * len(columns)
+        yield start, "\n".join(parts)
 
 
-#: Suffix -> reader; all but Parquet also read compressed files (.gz, .zst).
-READERS: dict[str, Table] = {
-    ".txt": read_text,
-    ".jsonl": TABLES["jsonl"],
-    ".ndjson": TABLES["jsonl"],
-    ".csv": TABLES["csv"],
-    ".tsv": TABLES["tsv"],
-    ".tab": TABLES["tsv"],
-    **dict.fromkeys(WORKBOOKS, TABLES["workbook"]),
-    ".parquet": read_parquet,
-}
+#: Format of text files without columns.
+TEXT: Final = "text"
+#: Suffix -> format; all but Parquet may be compressed.
+FORMS: Final = {".txt": TEXT} | {suffix: name for suffix, name in SUFFIXES.items() if FORMATS[name].corpus}
 
 
-def reader_for(path: Path) -> Table:
+def form_for(path: Path) -> str:
     name = inner_name(path) if path.suffix.lower() == ".zip" and path.is_file() else path.name
-    reader = READERS.get(suffix(name))
-    if reader is None or (reader is read_parquet and path.name.lower().endswith(COMPRESSED)):
-        raise DataError(f"{path}: no reader for this format; known: {', '.join(READERS)}, and these with .gz or .zst")
-    return reader
+    form = FORMS.get(suffix(name))
+    if form is None or (form == "parquet" and path.name.lower().endswith(COMPRESSED)):
+        raise DataError(f"{path}: no reader for this format; known: {', '.join(FORMS)}, and these with .gz or .zst")
+    return form
 
 
 def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
@@ -76,7 +80,7 @@ def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
         DataError: the path does not exist or has no readable file.
     """
     if source.is_file():
-        reader_for(source)
+        form_for(source)
         return [source], []
     if not source.is_dir():
         raise DataError(
@@ -87,13 +91,13 @@ def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
     for path in sorted(source.rglob("*"), key=lambda path: path.relative_to(source).parts):
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(source).parts):
             try:
-                reader_for(path)
+                form_for(path)
                 readable.append(path)
             except DataError:
                 others.append(path)
     if not readable:
         hint = f"; {others[0].name} and {len(others) - 1} other(s) have an unknown format" if others else ""
-        raise DataError(f"{source}: has no {', '.join(READERS)} file (plain, .gz or .zst){hint}")
+        raise DataError(f"{source}: has no {', '.join(FORMS)} file (plain, .gz or .zst){hint}")
     return readable, others
 
 
@@ -115,10 +119,14 @@ def read_documents(
     Raises:
         DataError: the file of pairs is plain text; see also the reader of the format.
     """
-    reader = reader_for(path)
-    if isinstance(source, ParallelSource) and reader is read_text:
-        raise DataError(f"{path}: a text file has no pairs; use jsonl, csv, tsv or parquet")
+    form = form_for(path)
+    if form == TEXT:
+        if isinstance(source, ParallelSource):
+            raise DataError(f"{path}: a text file has no pairs; use jsonl, csv, tsv or parquet")
+        yield from ((number, [text], None) for number, text in text_documents(path, reading))
+        return
     columns = [source.source, source.target] if isinstance(source, ParallelSource) else [source.text]
-    identified = source.id is not None and reader is not read_text
-    for number, values in reader(path, [*columns, str(source.id)] if identified else columns, PLAIN, reading):
-        yield number, [value or "" for value in values[: len(columns)]], values[-1] if identified else None
+    named = columns if source.id is None else [*columns, source.id]
+    for number, values in read_columns(path, form, named, PLAIN, reading):
+        row_id = None if source.id is None else values[-1]
+        yield number, [value or "" for value in values[: len(columns)]], row_id

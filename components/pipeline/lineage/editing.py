@@ -18,17 +18,18 @@ from components.core.artifacts import partial_path, sync
 from components.core.errors import DataError
 from components.data.formats.delimited import Dialect
 from components.data.formats.kinds import are_labels, form_of
-from components.data.formats.lines import CODECS, Reading
+from components.data.formats.lines import CODECS, Reading, text_blocks
 from components.data.formats.plain import FASTTEXT, parallel_files
-from components.data.formats.tables import PLAIN, open_delimited, suffix
-from components.data.formats.workbook import SUFFIXES as WORKBOOKS
+from components.data.formats.separated import dialect_of
+from components.data.formats.tables import PLAIN, suffix
+from components.data.ingestion.readers import TEXT, document_ends
 from components.data.matching import Texts, columns, held_rows, open_table
+from components.settings.formats import SUFFIXES
 
 #: (bytes to write, number of records left out)
 Kept = Iterator[tuple[bytes, int]]
 #: All labels of a line but the last one.
 _FASTTEXT = re.compile(rf"^(?:{FASTTEXT}\S+\s+)+(?={FASTTEXT})")
-_WIKITEXT_TITLE = re.compile(r"\s?= [^=].* =\s*")
 
 
 def remove_records(path: Path, texts: Texts) -> int:
@@ -55,7 +56,7 @@ def remove_records(path: Path, texts: Texts) -> int:
     try:
         if kind in (".parquet", ".arrow"):
             return _rewrite_table(path, texts)
-        if kind in WORKBOOKS or path.suffix.lower() == ".zip":
+        if SUFFIXES.get(kind) == "workbook" or path.suffix.lower() == ".zip":
             raise DataError(f"{path}: workbooks and zip archives are not edited; remove the text by hand")
         aligned = [path] if kind not in ("", ".txt") else _aligned(path)
         apart = kind == ".txt" and len(aligned) < 2 and not _is_delimited(path, kind) and _has_lines_only(path)
@@ -63,10 +64,10 @@ def remove_records(path: Path, texts: Texts) -> int:
         if apart and (removed := _rewrite(path, lambda source: _lines(source, texts))):
             return removed
         if len(aligned) < 2:
-            edit = _EDITORS.get(kind, _lines)
+            edit = _EDITORS.get(TEXT if kind == ".txt" else SUFFIXES.get(kind, ""), _lines)
             if _is_delimited(path, kind):
-                table = open_delimited(path, PLAIN, reading := Reading())
-                edit = partial(_table, dialect=table.dialect, encoding=reading.encoding.name)
+                first = next(text_blocks(path, reading := Reading()), b"")
+                edit = partial(_table, dialect=dialect_of(path, PLAIN, first), encoding=reading.encoding.name)
             return _rewrite(path, lambda source: edit(source, texts))
         held: set[int] = set()
         holders: set[Path] = set()
@@ -204,7 +205,7 @@ def _json_lines(source: IO[bytes], texts: Texts) -> Kept:
 def _is_delimited(path: Path, kind: str) -> bool:
     """Whether a file is a table of rows with delimiters; a txt file only if it has tabs in every line."""
     try:
-        return kind in (".csv", ".tsv", ".tab") or (kind == ".txt" and form_of(path) == "tsv")
+        return SUFFIXES.get(kind) in ("csv", "tsv") or (kind == ".txt" and form_of(path) == "tsv")
     except DataError:
         return False
 
@@ -275,10 +276,8 @@ def _sentences(source: IO[bytes], texts: Texts) -> Kept:
 
 
 def _documents(source: IO[bytes], texts: Texts) -> Kept:
-    """Documents of a text file, as `components.data.ingestion.readers.read_text` separates them."""
-    from components.data.ingestion.readers import TEXT_DOCUMENT_CHARACTERS
-
-    empty, titled, size = 0, False, 0
+    """Documents of a text file, as ingestion separates them."""
+    ends, size = document_ends(), 0
     pieces: list[bytes] = []
 
     def ended() -> tuple[bytes, int]:
@@ -289,13 +288,8 @@ def _documents(source: IO[bytes], texts: Texts) -> Kept:
         return (b"", 1) if texts.held_by(_text(whole)) else (whole, 0)
 
     for raw in source:
-        line = _text(raw).rstrip("\r\n")
-        blank = not line.strip()
-        empty = empty + 1 if blank else 0
-        title = _WIKITEXT_TITLE.fullmatch(line) is not None
-        titled = titled or title
-        full = size >= TEXT_DOCUMENT_CHARACTERS and (blank or size >= 2 * TEXT_DOCUMENT_CHARACTERS)
-        if pieces and (title or full or (empty == 2 and not titled)):
+        apart = ends(_text(raw).rstrip("\r\n"), size)
+        if pieces and apart:
             yield ended()
         for index, page in enumerate(raw.split(b"\f")):
             if index:
@@ -306,11 +300,11 @@ def _documents(source: IO[bytes], texts: Texts) -> Kept:
     yield ended()
 
 
+#: Format -> function that divides a file into records; of other formats, a line is one.
 _EDITORS: dict[str, Callable[[IO[bytes], Texts], Kept]] = {
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".json": _json,
-    ".txt": _documents,
-    ".conll": _sentences,
-    ".conllu": _sentences,
+    "jsonl": _json_lines,
+    "json": _json,
+    TEXT: _documents,
+    "conll": _sentences,
+    "conllu": _sentences,
 }

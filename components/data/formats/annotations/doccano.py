@@ -18,9 +18,9 @@ from components.data.formats.annotations.records import (
     checked_spans,
     columns_of,
 )
+from components.data.formats.jsontables import json_objects
 from components.data.formats.layouts import chosen_cats, spans_in
 from components.data.formats.lines import Reading
-from components.data.formats.tables import json_objects
 
 #: Members that hold the labels; `label`, in older exports `labels` and `annotations`.
 _LABELS = (LABEL, "labels", "cats", "annotations")

@@ -5,8 +5,7 @@ Parquet files, in dataset_info.json or dataset_infos.json, or in the header of R
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -16,10 +15,14 @@ import pyarrow.parquet as pq
 
 from components.core.errors import DataError
 from components.data.formats.annotations.records import PredictedRow
+from components.data.formats.jsontables import read_json, read_jsonl
 from components.data.formats.lines import Reading
-from components.data.formats.tables import TABLES, Layout, Row, picked, suffix
+from components.data.formats.parquets import read_parquet, readable
+from components.data.formats.separated import read_delimited
+from components.data.formats.tables import Opening, Reader, Rows, suffix
 from components.data.formats.words import covered
 from components.settings.detection import INFO, INFOS, README, STATE, repository_header
+from components.settings.formats import SUFFIXES
 
 #: Key of the metadata of Arrow and Parquet schemas.
 METADATA: Final = b"huggingface"
@@ -28,27 +31,31 @@ WORDS: Final = ("tokens", "words")
 TAGS: Final = ("ner_tags", "tags", "chunk_tags", "pos_tags", "labels")
 #: Class label of rows without a label.
 UNLABELLED: Final = -1
+_DAMAGED: Final = "damaged or missing"
 
 
-def read_hub(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+_TABLES: Final[dict[str, Reader]] = {
+    "csv": read_delimited,
+    "tsv": read_delimited,
+    "jsonl": read_jsonl,
+    "json": read_json,
+    "parquet": read_parquet,
+}
+
+
+def read_hub(file: Opening) -> Rows:
     """Rows of a split of `save_to_disk` (a folder), or of one file of a repository; row numbers begin at 1.
 
     Raises:
-        DataError: the folder or file is damaged, a column is missing, or a number names no class.
+        DataError: the folder or file is damaged, or a number names no class.
     """
-    number = 0
-    names = class_names(path)
-    form = suffix(path.name)
-    if path.is_dir() or form == ".arrow":
-        for row in arrow_rows(path, reading):
-            number += 1
-            where = f"{path}, row {number}"
-            yield number, picked(_named(row, names, where), columns, layout, where)
-        return
-    table = TABLES[form.removeprefix(".")]
-    for number, values in table(path, columns, replace(layout, nested=form != ".csv"), reading):
-        row = _named(dict(zip(columns, values, strict=True)), names, where := f"{path}, row {number}")
-        yield number, picked(row, columns, layout, where)
+    path = file.path
+    classes_of = class_names(path)
+    table = file.rows(column_names(path), enumerate(arrow_rows(path, file.reading), 1))
+    if not path.is_dir() and (form := suffix(path.name)) != ".arrow":
+        table = _TABLES[SUFFIXES[form]](replace(file, layout=replace(file.layout, nested=True)))
+    rows = ((number, _named(row, classes_of, f"{path}, row {number}")) for number, row in table.numbered)
+    return replace(table, numbered=rows)
 
 
 def tagging_columns(path: Path) -> tuple[str, str]:
@@ -143,7 +150,7 @@ def arrow_rows(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
             raise DataError(f"{path / STATE}: lists no data files; write the data set again with save_to_disk")
         files = [path / str(entry["filename"]) for entry in listed]
     for file in files:
-        with _whole(file), pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as stream:
+        with readable(file, what=_DAMAGED), pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as stream:
             for batch in stream:
                 reading.text_bytes += batch.nbytes
                 yield from batch.to_pylist()
@@ -153,19 +160,11 @@ def _schema(path: Path) -> pa.Schema | None:
     if path.is_dir():
         first = next(iter(_json(path / STATE).get("_data_files") or []), None)
         return None if first is None else _schema(path / str(first["filename"]))
-    with _whole(path):
+    with readable(path, what=_DAMAGED):
         if path.suffix == ".arrow":
             with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
                 return stream.schema
         return pq.read_schema(path) if path.suffix == ".parquet" else None
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: damaged or missing ({str(error).splitlines()[0]}); copy it again") from error
 
 
 def _json(path: Path) -> dict[str, Any]:

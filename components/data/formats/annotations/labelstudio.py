@@ -12,8 +12,8 @@ from xml.sax.saxutils import quoteattr
 
 from components.core.errors import DataError
 from components.data.formats.annotations.records import LABEL, Annotated, CharSpan, PredictedRow, checked_spans, member
+from components.data.formats.jsontables import parse_json
 from components.data.formats.lines import Reading
-from components.data.formats.tables import parse_json
 
 #: Type of a result -> its member of `value`. The types have the names of the labelling interface's tags.
 _CHOSEN = {"choices": "choices", "taxonomy": "taxonomy", "pairwise": "selected", "rating": "rating", "number": "number"}

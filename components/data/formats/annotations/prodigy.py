@@ -20,8 +20,8 @@ from components.data.formats.annotations.records import (
     columns_of,
     member,
 )
+from components.data.formats.jsontables import json_objects
 from components.data.formats.lines import Reading
-from components.data.formats.tables import json_objects
 
 _ANSWERS = ("accept", "reject", "ignore")
 

@@ -1,19 +1,20 @@
 """Exports of annotation tools as tables, whose columns are texts, and controls with labels; forms of predictions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.annotations.doccano import read_doccano, write_doccano
-from components.data.formats.annotations.hub import read_hub, write_hub
+from components.data.formats.annotations.hub import write_hub
 from components.data.formats.annotations.labelstudio import read_label_studio, write_label_studio
 from components.data.formats.annotations.prodigy import read_prodigy, write_prodigy
-from components.data.formats.annotations.records import LABEL, Annotated, control_of
+from components.data.formats.annotations.records import LABEL, Annotated, CharSpan, control_of
 from components.data.formats.lines import Reading
-from components.data.formats.tables import Layout, Row, Table, picked
+from components.data.formats.tables import Layout, Opening, Row, Rows, as_text
+from components.data.formats.words import covered, words_of
 
 #: Format -> reader of its records.
 READERS: Final[dict[str, Callable[[Path, Reading], Iterator[Annotated]]]] = {
@@ -41,36 +42,87 @@ REASONS: Final = {
 }
 
 
-def read_annotated(path: Path, columns: Sequence[str], layout: Layout, reading: Reading, *, form: str) -> Iterator[Row]:
-    """Rows of an export.
+def read_annotated(file: Opening, *, form: str) -> Rows:
+    """The records of an export that have all columns that are asked for; others are left out and counted.
 
     A column is one of the texts', or a control: its name, or `label` if there is only one. The value of a control is a
-    label, with `layout.nested` a list of labels, or a number. A record that lacks a requested control is left out and
-    counted.
+    label, with `layout.nested` a list of labels, or a number.
 
     Raises:
         DataError: as the readers; a column occurs in no record; a text has several labels and `layout.nested` is not
             set.
     """
-    seen: set[str] = set()
-    missing: Annotated | None = None
-    unit = UNITS[form]
-    for record in READERS[form](path, reading):
-        where = f"{path}, {unit} {record.number}"
-        row = {name: value for name in columns if (value := _value(record, name, layout, where)) is not None}
-        seen |= row.keys()
+    path, reading, asked, unit = file.path, file.reading, file.columns or (), UNITS[form]
+
+    def rows() -> Iterator[tuple[int, Row]]:
+        seen: set[str] = set()
+        missing: Annotated | None = None
+        for record in READERS[form](path, reading):
+            where = f"{path}, {unit} {record.number}"
+            reading.skipped.update(record.ignored)
+            if file.layout.tagged:
+                spans = control_of(record.spans, asked[1], where, "tags")
+                if spans is None:
+                    reading.skipped["without_annotation"] += 1
+                else:
+                    tagged = _tagged(record, spans, where, reading.skipped, text=asked[0])
+                    yield (
+                        record.number,
+                        {**dict.fromkeys(asked), **record.data, **dict(zip(asked, tagged, strict=False))},
+                    )
+                continue
+            row = {name: value for name in asked if (value := _value(record, name, file.layout, where)) is not None}
+            seen |= row.keys()
+            if any(name not in row and (name == LABEL or name not in record.data) for name in asked):
+                missing = missing or record
+                reading.skipped["without_annotation"] += 1
+                continue
+            yield record.number, {**record.data, **row}
+        if missing is not None and (absent := [name for name in asked if name not in seen and name != LABEL]):
+            names = [*missing.chosen, *map(str, missing.data)]
+            raise DataError(
+                f"{path}, {unit} {missing.number}: no column or control {absent[0]!r}{nearest(absent[0], names)}; name "
+                "it in params.yaml"
+            )
+
+    return file.rows([], rows(), fixed=False)
+
+
+def open_annotated(path: Path, tool: str) -> Rows | None:
+    """The records of an export with all columns; None of rows that a table holds as well."""
+    file = Opening(path)
+    reading = file.reading
+    records = list(READERS[tool](path, reading))
+    tagged = any(any(record.spans.values()) for record in records)
+    if not tagged and tool == "doccano" and not any(isinstance(record.data.get("cats"), dict) for record in records):
+        return None
+    several = any(isinstance(value, list) and len(value) > 1 for each in records for value in each.chosen.values())
+    kind = "tagging" if tagged else "multilabel" if several else "classification"
+    rows = []
+    for record in records:
         reading.skipped.update(record.ignored)
-        if any(name not in row and (name == LABEL or name not in record.data) for name in columns):
-            missing = missing or record
-            reading.skipped["without_annotation"] += 1
-            continue
-        yield record.number, picked({**record.data, **row}, columns, layout, where)
-    if missing is not None and (absent := [name for name in columns if name not in seen and name != LABEL]):
-        names = [*missing.chosen, *map(str, missing.data)]
-        raise DataError(
-            f"{path}, {unit} {missing.number}: no column or control {absent[0]!r}{nearest(absent[0], names)}; name it "
-            "in params.yaml"
-        )
+        row: Row = {**record.data, **({} if tagged else record.chosen)}
+        if tagged:
+            where = f"{path}, {UNITS[tool]} {record.number}"
+            spans = control_of(record.spans, None, where, "tags") or ()
+            row["words"], row["tags"] = _tagged(record, spans, where, Counter(), text="text")
+        rows.append((record.number, row))
+    names = list(dict.fromkeys(name for _, row in rows for name in row))
+    described = f"an export of {tool}"
+    return file.rows(names, iter(rows), fixed=False, described=described, form=tool, kind=kind)
+
+
+def _tagged(
+    record: Annotated, spans: Iterable[CharSpan], where: str, skipped: Counter[str], *, text: str
+) -> tuple[list[str], list[str]]:
+    """The words of a record's column `text`, and their tags by spans."""
+    if text not in record.data:
+        raise DataError(f"{where}: no column {text!r}{nearest(text, list(record.data))}; name it with words")
+    given = as_text(record.data[text], where) or ""
+    bounds = record.tokens or words_of(given)
+    tags, misfits = covered(bounds, ((span.start, span.end, span.label) for span in spans))
+    skipped.update(misfits)
+    return [given[start:end] for start, end in bounds], tags
 
 
 def _value(record: Annotated, name: str, layout: Layout, where: str) -> Any:
@@ -85,13 +137,6 @@ def _value(record: Annotated, name: str, layout: Layout, where: str) -> Any:
             f"{where}: has {len(value)} labels ({', '.join(value)}); set kind: multilabel, or leave one of them"
         )
     return value[0] if value else None
-
-
-#: Format -> table.
-ANNOTATED: Final[dict[str, Table]] = {
-    **{form: partial(read_annotated, form=form) for form in READERS},
-    "datasets": read_hub,
-}
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from components.core.errors import DataError, nearest
+from components.core.errors import DataError
 from components.data.formats.annotations.hub import tagging_columns
-from components.data.formats.annotations.records import control_of
-from components.data.formats.annotations.tables import READERS, UNITS
+from components.data.formats.annotations.records import LABEL
 from components.data.formats.conll import Sentence, read_conll, read_conllu
 from components.data.formats.lines import Reading
 from components.data.formats.tables import as_text
 from components.data.formats.textkey import text_key
-from components.data.formats.words import OUTSIDE, TagError, convert, covered, inventory, repaired, words_of
+from components.data.formats.words import OUTSIDE, TagError, convert, inventory, repaired
 from components.data.scoring.spans import read_tags
 from components.data.scoring.tagging import Tagging
 from components.data.tasks.data import Answer, Examples, Fields
@@ -25,13 +24,12 @@ from components.data.tasks.reading.records import (
     Origin,
     Position,
     SplitFile,
-    count_skipped,
-    further_columns,
     read_records,
     split_files,
 )
 from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of, unseen_labels
 from components.data.tasks.task_io import TaskIO, texts
+from components.settings.formats import FORMATS
 from components.settings.tasks import AUTO, EMPTY_LINES, MARKS, WHOLE_FILE, TaskSource
 
 #: Default columns of words and tags, by format.
@@ -139,10 +137,8 @@ def _word_position(sentence: _Tagged, index: int) -> str:
 
 def _sentences(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
     source, path, form = file.source, file.path, file.form
-    if form in READERS:
-        yield from _annotated(file, counts)
-        return
     default = tagging_columns(path) if form == "datasets" else _COLUMNS.get(form, ("words", "tags"))
+    default = ("text", LABEL) if FORMATS[form].tool else default
     words, tags = source.words or default[0], source.tags or default[1]
     if form not in ("conll", "conllu"):
         for record in read_records(file, [words, tags], counts, nested=True):
@@ -160,38 +156,6 @@ def _sentences(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
         origin = _of_comments(Position(str(path), sentence.line), sentence, source)
         if source.learns(file.split, origin.slice):
             yield _Tagged(sentence.words, sentence.tags, origin, sentence.lines)
-
-
-def _annotated(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
-    """The records of an annotation tool, whose spans of characters are turned into tags of words."""
-    source, reading = file.source, Reading()
-    named = further_columns(source)
-    for record in READERS[file.form](file.path, reading):
-        position = Position(str(file.path), record.number, UNITS[file.form])
-        spans = control_of(record.spans, source.tags, str(position), "tags")
-        reading.skipped.update(record.ignored)
-        if spans is None:
-            reading.skipped["without_annotation"] += 1
-            continue
-        column = source.words or "text"
-        if column not in record.data:
-            raise DataError(f"{position}: no column {column!r}{nearest(column, list(record.data))}; name it with words")
-        text = as_text(record.data[column], position) or ""
-        bounds = record.tokens or words_of(text)
-        if source.empty == "drop" and not bounds:
-            counts[f"{file.split}_rows_empty"] += 1
-            continue
-        tags, misfits = covered(bounds, ((span.start, span.end, span.label) for span in spans))
-        reading.skipped.update(misfits)
-        words = [text[start:end] for start, end in bounds]
-        values = {
-            key: as_text(record.data.get(name), position) if name is not None else None for key, name in named.items()
-        }
-        if not words:
-            raise DataError(f"{position}: {column!r} is empty; remove the record or fill it in")
-        if source.learns(file.split, values["slice"]):
-            yield _Tagged(words, tags, Origin(position, **values))
-    count_skipped(reading, file.split, counts)
 
 
 def _of_comments(position: Position, sentence: Sentence, source: TaskSource) -> Origin:

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from components.core.errors import DataError
-from components.data.formats.annotations.tables import ANNOTATED, UNITS
 from components.data.formats.lines import Reading
-from components.data.formats.plain import read_classes, read_label_first, read_parallel
-from components.data.formats.tables import TABLES, Layout, as_text
+from components.data.formats.rows import FORMATS, read_columns
+from components.data.formats.tables import Layout, as_text
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, label_values, labels_file
@@ -30,9 +29,6 @@ _UNITS_OF_NUMBERS = "$\u20ac\u00a3\u00a5\u0e3f% \u00a0"
 NO_NUMBER = frozenset(("na", "n/a", "nan", "none", "null", "nil", "-", "?", "."))
 #: Column of the clusters if `data.tasks.<name>.group` is `auto`.
 AUTO_GROUP = "group"
-READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel, "classes": read_classes}
-#: Format -> what a row is called in messages; else a line.
-_UNITS = {"json": "row", "parquet": "row", "datasets": "row", "classes": "text", **UNITS}
 
 
 @dataclass(frozen=True)
@@ -109,6 +105,7 @@ def layout_of(source: TaskSource, member: str, *, nested: bool) -> Layout:
         encoding=source.encoding,
         member=member,
         nested=nested,
+        tagged=source.kind == "tagging",
     )
 
 
@@ -180,9 +177,9 @@ def read_records(
     if source.group == AUTO and not _has_column(path, AUTO_GROUP, form, layout):
         further["group"] = None
     named = {name: column for name, column in further.items() if column is not None}
-    unit = _UNITS.get(form, "line")
+    unit = FORMATS[form].unit
     name, count, others, reading = f"{path}{'#' * bool(file.member)}{file.member}", 0, 0, Reading()
-    for number, values in READERS[form](path, [*columns, *named.values()], layout, reading):
+    for number, values in read_columns(path, form, [*columns, *named.values()], layout, reading):
         position = Position(name, number, unit)
         result = [as_text(value, position) for value in values[len(columns) :]]
         origin = Origin(position, **dict(zip(named, result, strict=True)))
@@ -231,7 +228,10 @@ def is_blank(value: Any) -> bool:
 def _has_column(path: Path, column: str, form: str, layout: Layout) -> bool:
     """Whether the first row of a file has a column of text or numbers with this name."""
     try:
-        return next(READERS[form](path, [column], replace(layout, nested=False), Reading()), None) is not None
+        return (
+            next(read_columns(path, form, [column], replace(layout, nested=False, tagged=False), Reading()), None)
+            is not None
+        )
     except DataError:
         return False
 

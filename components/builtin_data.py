@@ -1,0 +1,691 @@
+"""The built-in data, extracted from the documentation of the locked packages: general text from docstrings, and a
+corpus, labelled tasks and pairs of texts from the service models of botocore.
+
+The same lock file gives the same bytes on every machine: packages and files are read in sorted order, rows are ordered
+by digests, and nothing depends on paths, time or hash seeds.
+"""
+
+import ast
+import gc
+import gzip
+import inspect
+import json
+import re
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from hashlib import blake2b
+from importlib import metadata
+from itertools import chain
+from multiprocessing import get_context
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from components.core.artifacts import partial_path, unwritable, write_atomic
+from components.core.errors import ArtifactError, DataError
+from components.core.processors import cores
+from components.core.progress import Progress
+from components.data.formats.textkey import text_key
+from components.data.ingestion.cleaning import plain_text
+from components.data.ingestion.dedup import Shingles
+from components.data.ingestion.duplicates import near_pairs
+
+Row = dict[str, Any]
+Splits = dict[str, list[Row]]
+#: Service -> model of botocore.
+Models = Mapping[str, Mapping[str, Any]]
+
+#: Uncompressed bytes of a file of a corpus, so that a change affects some files only.
+FILE_BYTES = 6_000_000
+#: Distributions whose docstrings are the general text, in this order.
+PACKAGES = (
+    *("numpy", "scipy", "pandas", "scikit-learn", "SQLAlchemy", "networkx", "matplotlib", "ray", "mlflow", "prefect"),
+    *("torch", "huggingface_hub", "hypothesis"),
+)
+#: Types of parameters that are labels; the others (blob, document) are too rare to learn.
+TYPES = frozenset(("boolean", "integer", "double", "string", "enum", "timestamp", "list", "map", "structure"))
+#: Maximum number of characters of a description of a parameter; longer ones are treated as documents.
+TYPE_CHARACTERS = 500
+#: Rows per class of the balanced splits.
+TYPE_ROWS = {"dev": 100, "test": 300}
+SERVICE_ROWS = {"dev": 20, "test": 50}
+#: Classes of aws-service: the services with the most documents of at least 30 words; 300 words of a document are kept.
+CLASSES, LEAST_WORDS, MOST_WORDS = 20, 30, 300
+#: Maximum numbers of sentences with and without code, and of operations, in train.
+HALF_SENTENCES, TRAIN_OPERATIONS = 10_000, 10_000
+MASK = "this service"
+
+
+def build(directory: Path) -> dict[str, int]:
+    """Write general/, domain/aws/, parallel/aws/, and aws-type, aws-service, aws-code and aws-operation in tasks/.
+
+    The folder is complete or absent. Texts of the dev and test splits of the tasks are excluded from the domain corpus
+    and the pairs. Returns folder or split -> number of rows.
+
+    Raises:
+        ArtifactError: the folder contains files, or cannot be written.
+        DataError: a required package is not installed.
+    """
+    directory = directory.resolve()
+    if directory.is_dir() and any(directory.iterdir()):
+        raise ArtifactError(f"{directory}: contains files; delete it to make the built-in data anew, or choose another")
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        # Millions of small objects that live to the end: collections would cost half of the time.
+        gc.disable()
+        with partial_path(directory, folder=True) as partial:
+            counts = dict(_parts(partial))
+            partial.rename(directory)
+    except OSError as error:
+        raise unwritable(directory, error) from error
+    finally:
+        gc.enable()
+    return counts
+
+
+def _parts(directory: Path) -> Iterator[tuple[str, int]]:
+    """Write the parts; (folder or split, number of rows) of each."""
+
+    def write(name: str, rows: Splits | Iterable[Row]) -> Iterator[tuple[str, int]]:
+        if isinstance(rows, dict):
+            (directory / "tasks" / name).mkdir(parents=True)
+            for split, of_split in rows.items():
+                write_atomic(directory / "tasks" / name / f"{split}.jsonl", "".join(map(_line, of_split)).encode())
+                yield f"tasks/{name}/{split}", len(of_split)
+        else:
+            yield name, write_corpus(directory / name, rows)
+
+    models = read_models()
+    types = parameter_types(models)
+    held = {text_key(row["text"]) for split in ("dev", "test") for row in types[split]}
+    documents = [document for service, model in models.items() for document in documents_of(service, model)]
+    by_service, left_out = service_of_documents(models, documents)
+    texts = list(corpus(documents, without=held, left_out=left_out))
+    lines = [line for row in texts for line in row["text"].split("\n")]
+    # The dev and test texts of aws-code and aws-operation are also in aws-type or aws-service: they are excluded.
+    for name, rows in (
+        ("aws-type", types),
+        ("aws-service", by_service),
+        ("domain/aws", texts),
+        ("parallel/aws", translations(models, without=held, left_out=left_out)),
+        ("aws-code", code_spans(models, types, lines)),
+        ("aws-operation", names_and_descriptions(models, by_service, lines)),
+        ("general", docstrings()),
+    ):
+        yield from write(name, rows)
+
+
+def write_corpus(directory: Path, documents: Iterable[Row], *, size: int = FILE_BYTES) -> int:
+    """Write part-000.jsonl.zst, part-001 ..., of about `size` bytes uncompressed; returns the number of documents."""
+    directory.mkdir(parents=True)
+    count = part = characters = 0
+    lines: list[str] = []
+    for document in chain(documents, [None]):
+        if lines and (document is None or characters >= size):
+            # One call in one thread: the bytes depend on the text, the level and the locked library only.
+            data = pa.Codec("zstd", compression_level=9).compress("".join(lines).encode(), asbytes=True)
+            write_atomic(directory / f"part-{part:03d}.jsonl.zst", data)
+            part, characters, lines = part + 1, 0, []
+        if document is not None:
+            lines.append(_line(document))
+            count, characters = count + 1, characters + len(lines[-1])
+    return count
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def order(*parts: str) -> bytes:
+    """A digest by which rows are sorted: a pseudo-random order that is the same on every machine."""
+    return blake2b("\0".join(parts).encode(), digest_size=16).digest()
+
+
+# Service models of botocore.
+
+
+def read_models() -> Models:
+    """The newest version of every service model in the installed botocore, sorted by the name of its folder.
+
+    Raises:
+        DataError: botocore is not installed, holds no service models, or one is damaged.
+    """
+    root = locate("botocore") / "botocore" / "data"
+    newest = {path.parts[-3]: path for path in sorted(root.glob("*/*/service-2.json.gz"), key=lambda path: path.parts)}
+    if not newest:
+        raise DataError(
+            f"{root}: no service models (*/*/service-2.json.gz); install the version of botocore in requirements.lock"
+        )
+    return {service: read_model(path) for service, path in sorted(newest.items())}
+
+
+def read_model(path: Path) -> Mapping[str, Any]:
+    try:
+        model: Mapping[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(f"{path}: damaged service model ({error}); reinstall botocore") from error
+    return model
+
+
+@cache
+def _plain(html: str) -> str:
+    return plain_text(html)
+
+
+def _text(documented: Mapping[str, Any]) -> str:
+    return _plain(documented.get("documentation", ""))
+
+
+class Document(NamedTuple):
+    """The texts of an operation and the members of its input and output, or of a shape and its members, in order."""
+
+    service: str
+    id: str
+    texts: list[str]
+
+
+def documents_of(service: str, model: Mapping[str, Any]) -> Iterator[Document]:
+    """The documents of a service: overview, operations, and the structures that no operation covers."""
+    shapes: Mapping[str, Any] = model["shapes"]
+    shown: set[str] = set()
+    candidates = [("overview", [model])]
+    for name, operation in model["operations"].items():
+        parts = [operation]
+        for shape in (operation[side]["shape"] for side in ("input", "output") if side in operation):
+            if shape not in shown:
+                parts += [shapes[shape], *shapes[shape].get("members", {}).values()]
+                shown.add(shape)
+        candidates.append((name, parts))
+    for name, shape in shapes.items():
+        if shape.get("members") and name not in shown:
+            candidates.append((f"shapes/{name}", [shape, *shape["members"].values()]))
+    for name, parts in candidates:
+        if texts := [text for part in parts if (text := _text(part))]:
+            yield Document(service, f"{service}/{name}", texts)
+
+
+def corpus(documents: Iterable[Document], *, without: Collection[str], left_out: Collection[str]) -> Iterator[Row]:
+    """The domain corpus {id, text}, without texts of dev and test and paragraphs that are such a text."""
+    for document in documents:
+        texts = [text for text in document.texts if text_key(text) not in without]
+        lines = [line for text in texts for line in text.split("\n") if text_key(line) not in without]
+        if lines and document.id not in left_out:
+            yield {"id": document.id, "text": "\n".join(lines)}
+
+
+class Member(NamedTuple):
+    """A member of a structure: its service, id, HTML, and its type as documented; empty for a rare one."""
+
+    service: str
+    id: str
+    html: str
+    type: str
+
+
+def members(models: Models) -> Iterator[Member]:
+    for service, model in models.items():
+        shapes = model["shapes"]
+        for shape in shapes:
+            for name, member in shapes[shape].get("members", {}).items():
+                of = shapes[member["shape"]]
+                kind = "enum" if "enum" in of else "document" if of.get("document") else of["type"]
+                kind = {"long": "integer", "float": "double"}.get(kind, kind)
+                html = member.get("documentation", "")
+                yield Member(service, f"{service}/{shape}/{name}", html, kind if kind in TYPES else "")
+
+
+def service_split(service: str) -> str:
+    """The split of a service; related services, with the same first word (`lex-models`, `lexv2-models`), share one."""
+    family = re.sub(r"v?\d+$", "", service.split("-")[0])
+    share = int.from_bytes(order("split", family)[:4], "big") / 2**32
+    return "train" if share < 0.6 else "dev" if share < 0.75 else "test"
+
+
+def parameter_types(models: Models) -> Splits:
+    """aws-type: rows {id, text, label, service}, a description and the type of its parameter.
+
+    Splits are disjoint in services. Texts are compared by `text_key`: a text is used once per split, of the first
+    service; a text with several types is dropped; a text in several splits is kept in train only. Dev and test are
+    balanced; train has the other rows, shuffled, so that label budgets are nested prefixes.
+    """
+    labels: dict[str, set[str]] = defaultdict(set)
+    splits: dict[str, set[str]] = defaultdict(set)
+    first: dict[tuple[str, str], Row] = {}
+    for member in members(models):
+        if text := " ".join(_plain(member.html).split()):
+            key, split = text_key(text), service_split(member.service)
+            labels[key].add(member.type)
+            splits[key].add(split)
+            row = {"id": member.id, "text": text, "label": member.type, "service": member.service}
+            first.setdefault((split, key), row)
+    rows: Splits = {"train": [], "dev": [], "test": []}
+    for (split, key), row in first.items():
+        usable = len(labels[key]) == 1 and row["label"] and len(row["text"]) <= TYPE_CHARACTERS
+        if usable and (split == "train" or len(splits[key]) == 1):
+            rows[split].append(row)
+    for split, of_split in rows.items():
+        of_split.sort(key=lambda row: order("aws-type", row["text"]))
+        rows[split] = balanced(of_split, TYPE_ROWS[split]) if split in TYPE_ROWS else of_split
+    return rows
+
+
+def balanced(rows: list[Row], per_class: int) -> list[Row]:
+    """At most `per_class` rows of every class, the same number of each, in their order. A service supplies at most an
+    eighth of a class unless the class lacks rows of other services."""
+    ranked: dict[str, tuple[list[Row], list[Row]]] = defaultdict(lambda: ([], []))
+    taken: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        taken[row["label"], row["service"]] += 1
+        ranked[row["label"]][taken[row["label"], row["service"]] > max(1, per_class // 8)].append(row)
+    classes = [first + overflow for first, overflow in ranked.values()]
+    size = min([per_class, *map(len, classes)])
+    kept = {id(row) for of_class in classes for row in of_class[:size]}
+    return [row for row in rows if id(row) in kept]
+
+
+# Placeholders of the code elements while HTML is converted to text: private-use characters that no text contains.
+_MARK = re.compile("([\ue000\ue001])")
+_OPENING, _CLOSING = re.compile(r"<code(?:\s[^<>]*)?>", re.IGNORECASE), re.compile(r"</code\s*>", re.IGNORECASE)
+_SENTENCE = re.compile("(?<=[.!?])\\s+(?=[A-Z\"'(\ue000])")
+# Words are independent of the code elements: names with dots, colons and hyphens, or a single punctuation mark.
+_WORD = re.compile(r"\w+(?:[-.:/]+\w+)*|[^\w\s]")
+
+
+def marked(html: str) -> Iterator[tuple[list[str], list[str]]]:
+    """(words, BIO tags of `code` elements) of the sentences of an HTML fragment that have 4 to 60 words and no element
+    that is not closed or ends within a word."""
+    for line in plain_text(_CLOSING.sub("\ue001", _OPENING.sub("\ue000", html))).split("\n"):
+        for sentence in _SENTENCE.split(line):
+            words, tags = _tagged(sentence)
+            if 4 <= len(words) <= 60:
+                yield words, tags
+
+
+def _tagged(sentence: str) -> tuple[list[str], list[str]]:
+    text, *parts = _MARK.split(sentence)
+    # Elements do not nest: their ends alternate, the first is an opening one.
+    if "".join(parts[::2]) != "\ue000\ue001" * (len(parts) // 4):
+        return [], []
+    spans: list[tuple[int, int]] = []
+    for inner, after in zip(parts[1::4], parts[3::4], strict=True):
+        spans.append((len(text), len(text) + len(inner)))
+        text += inner + after
+    words, tags, inside = [], [], -1
+    for match in _WORD.finditer(text):
+        over = [n for n, (start, end) in enumerate(spans) if start < match.end() and match.start() < end]
+        if over and not (len(over) == 1 and spans[over[0]][0] <= match.start() and match.end() <= spans[over[0]][1]):
+            return [], []
+        words.append(match.group())
+        tags.append("O" if not over else "I-code" if over[0] == inside else "B-code")
+        inside = over[0] if over else -1
+    return words, tags
+
+
+def code_spans(models: Models, types: Splits, lines: Iterable[str]) -> Splits:
+    """aws-code: rows {id, words, tags, service}, the sentences of descriptions of parameters.
+
+    Dev and test use the descriptions in dev and test of aws-type; train uses the services of its train split. Half of
+    the sentences of a split contain code. Sentences are unique, and those of dev and test are not in `lines`.
+    """
+
+    def key_of(sentence: str) -> str:
+        return text_key(sentence).replace(" ", "")
+
+    held = {row["id"]: split for split in ("dev", "test") for row in types[split]}
+    candidates: dict[str, list[tuple[str, Row]]] = defaultdict(list)
+    for member in members(models):
+        split = held.get(member.id, "train" if service_split(member.service) == "train" else "")
+        for number, (words, tags) in enumerate(marked(member.html) if split else ()):
+            row = {"id": f"{member.id}#{number}", "words": words, "tags": tags, "service": member.service}
+            candidates[split].append((key_of(" ".join(words)), row))
+    of_test = {key for split in ("dev", "test") for key, _ in candidates[split]}
+    taken = of_test & {key_of(sentence) for line in lines for sentence in _SENTENCE.split(line)}
+    rows: Splits = {"train": [], "dev": [], "test": []}
+    for split in ("test", "dev", "train"):
+        halves: tuple[list[Row], list[Row]] = [], []
+        for key, row in sorted(candidates[split], key=lambda entry: order("aws-code", entry[0], entry[1]["id"])):
+            if key not in taken:
+                taken.add(key)
+                halves["B-code" in row["tags"]].append(row)
+        half = min(*map(len, halves), *[HALF_SENTENCES] * (split == "train"))
+        rows[split] = sorted(halves[1][:half] + halves[0][:half], key=lambda row: order("aws-code", row["id"]))
+    return rows
+
+
+# aws-service: documents by service, with the service names masked, so that a text does not contain its label.
+
+#: Service of a class -> spellings that the metadata lacks: products, abbreviations, former names.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "bedrock": ("Bedrock",),
+    "bedrock-agentcore-control": ("AgentCore", "Agent Core", "Bedrock"),
+    "ec2": ("Elastic Compute Cloud",),
+    "ecs": ("Elastic Container Service", "EC2 Container Service"),
+    "iotsitewise": ("SiteWise", "IoT SiteWise"),
+    "lexv2-models": ("Lex", "Lex V2"),
+    "medialive": ("Elemental MediaLive", "Elemental"),
+    "quicksight": ("Quick Suite", "Quick"),
+    "rds": ("Relational Database Service",),
+    "sagemaker": ("SageMaker AI",),
+    "securityhub": ("Security Hub CSPM",),
+    "ssm": ("Systems Manager", "Simple Systems Manager"),
+}
+_METADATA = ("serviceFullName", "serviceAbbreviation", "serviceId", "endpointPrefix", "signingName", "targetPrefix")
+# The vendor's name before a mask; boundaries between a mask and an adjacent word.
+_VENDOR = re.compile(rf"(?:Amazon Web Services|Amazon|AWS)(?:::|[\s_-]*)(?={MASK})", re.IGNORECASE)
+_JOINED = re.compile(rf"(?<=[A-Za-z0-9])(?={MASK})|(?<={MASK})(?=[A-Za-z0-9])")
+# Words of a camel-case name: DBInstance2 -> DB, Instance2.
+_PARTS = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")
+#: A string that the lower-cased text contains wherever a name occurs, and the pattern of the name.
+Masker = tuple[str, re.Pattern[str]]
+
+
+def maskers(models: Models) -> list[Masker]:
+    """Patterns of all spellings of the services, longest first: their keys, their names in the metadata without the
+    vendor, and their aliases. The words of a name may be joined, spaced or hyphenated, in any case."""
+    names: set[str] = set()
+    for service, model in models.items():
+        raw = {service, *ALIASES.get(service, ())}
+        for field in _METADATA:
+            name = re.sub(r"_?[Vv]?\d{8}$", "", model["metadata"].get(field, ""))
+            raw |= {part for part in re.split(r"[().]", name) if part.strip() not in ("", "api")}
+        spelled = {re.sub(r"^\s*(?:Amazon|AWS)\s*", "", name).strip() for name in raw}
+        names |= {name for name in spelled | {name.removesuffix(" Service") for name in spelled} if len(name) > 1}
+    return [_masker(name) for name in sorted(names, key=lambda name: (-len(name), name))]
+
+
+def _masker(name: str) -> Masker:
+    words = [word for part in re.split(r"[\s_-]+", name) for word in _PARTS.findall(part) or [part]]
+    letters, spaced = "".join(words), r"[\s_-]?".join(map(re.escape, words))
+    # Long names are also masked within a word (`sagemakergeospatial`). Within identifiers (`AwsEc2Instance`,
+    # `s3Bucket`) a short one must be delimited by capitals or punctuation.
+    if len(letters) >= 8:
+        return words[0].lower(), re.compile(spaced, re.IGNORECASE)
+    capitals = "|".join(sorted({letters, letters.upper(), letters.capitalize()} - {letters.lower()}))
+    forms = (
+        rf"(?<![A-Za-z0-9])(?i:{spaced})(?![A-Za-z0-9])",
+        rf"(?<![A-Z])(?:{capitals})(?![a-z])",
+        rf"(?<![A-Za-z0-9]){letters.lower()}(?=[A-Z_:])",
+    )
+    return words[0].lower(), re.compile("|".join(forms))
+
+
+def masked(text: str, names: Iterable[Masker]) -> str:
+    """The text with every name, and a vendor's name before it, replaced by `this service` as separate words."""
+    lower = text.lower()
+    for stem, pattern in names:
+        if stem in lower:
+            text = pattern.sub(MASK, text)
+    return _JOINED.sub(" ", _VENDOR.sub("", text)) if MASK in text else text
+
+
+def service_of_documents(models: Models, documents: list[Document]) -> tuple[Splits, set[str]]:
+    """aws-service: rows {id, text, label}; and the ids of the dev and test documents and their near duplicates.
+
+    Of a cluster of near duplicates only the first document is kept, and none if they belong to several services, so
+    no near duplicates are in different splits. Dev and test are balanced; train has the other rows, shuffled.
+    """
+    long = Counter(each.service for each in documents if sum(len(text.split()) for text in each.texts) >= LEAST_WORDS)
+    chosen = [service for service, _ in sorted(long.items(), key=lambda entry: (-entry[1], entry[0]))[:CLASSES]]
+    names = maskers({service: models[service] for service in chosen})
+    rows: list[Row] = []
+    for document in documents:
+        words = masked(" ".join(" ".join(document.texts).split()), names).split() if document.service in chosen else []
+        if len(words) >= LEAST_WORDS:
+            rows.append({"id": document.id, "text": " ".join(words[:MOST_WORDS]), "label": document.service})
+    twins: dict[int, list[Row]] = defaultdict(list)
+    for row, cluster in zip(rows, _clusters([row["text"] for row in rows]), strict=True):
+        twins[cluster].append(row)
+    distinct = [alike for alike in twins.values() if len({row["label"] for row in alike}) == 1]
+    taken: Counter[str] = Counter()
+    splits: Splits = {"train": [], "dev": [], "test": []}
+    left_out: set[str] = set()
+    for alike in sorted(distinct, key=lambda alike: order("aws-service", alike[0]["id"])):
+        taken[alike[0]["label"]] += 1
+        rank = taken[alike[0]["label"]]
+        split = "test" if rank <= SERVICE_ROWS["test"] else "dev" if rank <= sum(SERVICE_ROWS.values()) else "train"
+        splits[split].append(alike[0])
+        left_out |= {row["id"] for row in alike} if split != "train" else set()
+    return splits, left_out
+
+
+def _clusters(texts: list[str]) -> list[int]:
+    """The number of the cluster of each text: connected components of near duplicates, whose estimated Jaccard
+    similarity of word trigrams is 0.5. Bands of 4 values find 87% of the pairs at the threshold; a higher recall would
+    change the built-in data."""
+    pairs = [(one, two) for one, two, _ in near_pairs(Shingles(ngram=3, permutations=128).sketches(texts), 0.5, rows=4)]
+    ends = np.hstack([np.stack(pair) for pair in pairs])
+    links = coo_array((np.ones(ends.shape[1], dtype=np.int8), tuple(ends)), (len(texts), len(texts)))
+    clusters: list[int] = connected_components(links, directed=False)[1].tolist()
+    return clusters
+
+
+class Operation(NamedTuple):
+    """An operation: its name split into words, the first paragraph of its documentation, and that paragraph's key."""
+
+    service: str
+    id: str
+    name: str
+    description: str
+    key: str
+
+
+def operations(models: Models) -> Iterator[Operation]:
+    """The operations with a description, in the order of the models."""
+    for service, model in models.items():
+        for name, operation in model["operations"].items():
+            if description := " ".join(_text(operation).partition("\n")[0].split()):
+                words = " ".join(_PARTS.findall(name)).lower()
+                yield Operation(service, f"{service}/{name}", words, description, text_key(description))
+
+
+def translations(models: Models, *, without: Collection[str], left_out: Collection[str]) -> Iterator[Row]:
+    """Distinct rows {id, source, target}: description and name of an operation ("Creates a new S3 bucket." -> "create
+    bucket")."""
+    seen: set[tuple[str, str]] = set()
+    for each in operations(models):
+        if each.key not in without and each.id not in left_out and (each.key, each.name) not in seen:
+            seen.add((each.key, each.name))
+            yield {"id": each.id, "source": each.description, "target": each.name}
+
+
+def names_and_descriptions(models: Models, documents: Splits, lines: Iterable[str]) -> Splits:
+    """aws-operation: rows {id, first, second, label, service}, a name, a description, and whether they match.
+
+    Each operation has one row with its own name, and one with the name of another operation of its service, which
+    shares a word with it if possible. Dev and test use operations whose documents are in dev and test of aws-service
+    and that are not in `lines`; train uses operations of services that are not in aws-service, shuffled.
+    """
+    split_of = {row["id"]: split for split in ("dev", "test") for row in documents[split]}
+    classified = {row["label"] for row in documents["test"]}
+    by_service: dict[str, list[Operation]] = defaultdict(list)
+    candidates: dict[str, list[Operation]] = defaultdict(list)
+    for each in operations(models):
+        by_service[each.service].append(each)
+        candidates[split_of.get(each.id, "" if each.service in classified else "train")].append(each)
+    held = {each.key for split in ("dev", "test") for each in candidates[split] if len(by_service[each.service]) > 1}
+    taken = held & {text_key(line) for line in lines}
+    rows: Splits = {"train": [], "dev": [], "test": []}
+    for split in ("test", "dev", "train"):
+        for each in sorted(candidates[split], key=lambda entry: order("aws-operation", entry.id)):
+            other = _other(each, by_service[each.service])
+            full = split == "train" and len(rows[split]) >= 2 * TRAIN_OPERATIONS
+            if each.key not in taken and other is not None and not full:
+                taken.add(each.key)
+                rows[split] += [
+                    {"id": f"{each.id}/{label}", "first": name, "second": each.description, "label": label}
+                    | {"service": each.service}
+                    for name, label in ((each.name, "belongs"), (other.name, "other"))
+                ]
+        rows[split].sort(key=lambda row: order("aws-operation", row["id"]))
+    return rows
+
+
+def _other(operation: Operation, entries: Iterable[Operation]) -> Operation | None:
+    """Another operation with a different description, preferably one whose name shares a word; None: there is none."""
+    others = [entry for entry in entries if entry.name != operation.name and entry.key != operation.key]
+    words = set(operation.name.split())
+    near = [entry for entry in others if not words.isdisjoint(entry.name.split())]
+    return min(near or others, key=lambda entry: order(operation.id, entry.id), default=None)
+
+
+# The general corpus: docstrings of installed packages, module by module, in file order.
+
+# Tests have little documentation; vendored and generated code is repetitive; the other files are written by a package's
+# build and differ between the wheels of one version (CPU and CUDA builds of torch, platforms of scipy).
+_SKIPPED = re.compile(
+    r"(.*/)?((tests|test|testing|_testing|externals|extern|vendor|_vendor|vendored|thirdparty|thirdparty_files"
+    r"|third_party|_thirdparty|protos|generated|gapic)/.*|(_?version|__config__|_version_meson|version_info"
+    r"|_distributor_init\w*|_build_config|torch_version|build_info|conftest|setup|test_\w+|\w+_pb2(_grpc)?)\.py)"
+)
+#: A document ends at the first top-level definition after this many characters, and within a class after more.
+_DOCUMENT_CHARACTERS, _CLASS_CHARACTERS = 8_000, 32_000
+# Line separators that not all readers recognise (form feed, U+2028) and other control characters.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+# Placeholders that a package substitutes at import: `{input}`, `%(params)s`. Underlines of headings and rules of
+# tables: each character would be a token, a twentieth of all tokens.
+_PLACEHOLDER = re.compile(r"^[ \t]*(?:\{\w+\}|%\([^()\n]*\)s)[ \t]*$\n?", re.MULTILINE)
+_RULER = re.compile(r"^[ \t]*([-=~^*#+_.\"'`:])\1{2,}(?:[ \t]+\1{3,})*[ \t]*(?:\n|\Z)", re.MULTILINE)
+
+
+def docstrings() -> Iterator[Row]:
+    """Rows {id, text}: the distinct docstrings of every module of `PACKAGES`, in file order, in documents of about
+    8,000 characters.
+
+    Raises:
+        DataError: a package is not installed.
+    """
+    files = [(locate(name) / path, path) for name in PACKAGES for path in python_files(name) if not is_skipped(path)]
+    seen: set[bytes] = set()
+    with (
+        Progress("data: general text", total=len(files), unit="files") as bar,
+        ProcessPoolExecutor(cores(), mp_context=get_context("spawn"), initializer=gc.disable) as pool,
+    ):
+        extracted = pool.map(_extract_file, [file for file, _ in files], chunksize=32)
+        for (_, path), groups in zip(files, extracted, strict=True):
+            yield from cut(path, groups, seen)
+            bar.advance()
+
+
+def is_skipped(path: PurePosixPath) -> bool:
+    return _SKIPPED.fullmatch(str(path)) is not None
+
+
+def _extract_file(path: Path) -> list[list[str]]:
+    return extract(path.read_bytes())
+
+
+def cut(path: PurePosixPath, groups: list[list[str]], seen: set[bytes]) -> Iterator[Row]:
+    """The documents of a module, split at top-level definitions, so that a topic is not; a class of more than 32,000
+    characters is split at a method."""
+    texts: list[str] = []
+    number = size = 0
+    for text, first in ((text, text is group[0]) for group in groups for text in group):
+        if (key := blake2b(text.encode(), digest_size=16).digest()) in seen:
+            continue
+        seen.add(key)
+        if size >= (_DOCUMENT_CHARACTERS if first else _CLASS_CHARACTERS):
+            yield {"id": f"{path}#{number}", "text": "\n\n".join(texts)}
+            texts, number, size = [], number + 1, 0
+        texts.append(text)
+        size += len(text)
+    if texts:
+        yield {"id": f"{path}#{number}", "text": "\n\n".join(texts)}
+
+
+def extract(source: bytes) -> list[list[str]]:
+    """The documentation in Python source, one list per top-level statement, in file order: docstrings; strings assigned
+    to names that contain `doc`; long strings passed to functions whose names contain `doc` (`add_newdoc`, decorators).
+    Empty for source that this version of Python cannot parse."""
+    with warnings.catch_warnings():
+        # Third-party docstrings contain invalid escapes.
+        warnings.simplefilter("ignore")
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError):
+            return []
+    groups = [[ast.get_docstring(tree) or ""], *(list(_texts([node])) for node in tree.body)]
+    groups = [[_RULER.sub("", _PLACEHOLDER.sub("", _CONTROL.sub(" ", raw))).strip() for raw in raws] for raws in groups]
+    return [cleaned for group in groups if (cleaned := [text for text in group if text])]
+
+
+def _texts(nodes: Iterable[ast.stmt]) -> Iterator[str]:
+    for node in nodes:
+        match node:
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                for decorator in node.decorator_list:
+                    yield from _arguments(decorator)
+                yield ast.get_docstring(node) or ""
+                if isinstance(node, ast.ClassDef):
+                    yield from _texts(node.body)
+            case ast.If() | ast.Try() | ast.With() | ast.For():
+                yield from _texts([*node.body, *getattr(node, "orelse", ())])
+            case ast.Expr(value=value):
+                yield from _arguments(value)
+            case ast.Assign(targets=[target], value=value):
+                if "doc" in ast.unparse(target).lower():
+                    yield _long(value)
+                yield from _arguments(value)
+
+
+def _arguments(node: ast.expr) -> Iterator[str]:
+    """The long strings passed to a function whose name contains `doc`."""
+    if isinstance(node, ast.Call) and "doc" in getattr(node.func, "attr", getattr(node.func, "id", "")).lower():
+        for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
+            yield from map(_long, argument.elts if isinstance(argument, ast.Tuple) else [argument])
+
+
+def _long(node: ast.expr) -> str:
+    text = _string(node)
+    return inspect.cleandoc(text) if len(text) >= 80 and " " in text else ""
+
+
+def _string(node: ast.expr) -> str:
+    """The constant text of an expression: literals, `+`, and the template of `%` and `.format()`."""
+    match node:
+        case ast.Constant(value=str(value)):
+            return value
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _string(left) + _string(right)
+        case ast.BinOp(left=left, op=ast.Mod()):
+            return _string(left)
+        case ast.Call(func=ast.Attribute(value=value, attr="format")):
+            return _string(value).replace("{{", "{").replace("}}", "}")
+    return ""
+
+
+def _distribution(name: str) -> metadata.Distribution:
+    try:
+        return metadata.distribution(name)
+    except metadata.PackageNotFoundError as error:
+        raise DataError(
+            f"built-in data: package {name!r} is not installed; install the packages of requirements.lock"
+        ) from error
+
+
+def locate(name: str) -> Path:
+    """The folder that a distribution is installed in (site-packages).
+
+    Raises:
+        DataError: the distribution is not installed.
+    """
+    return Path(str(_distribution(name).locate_file("")))
+
+
+def python_files(name: str) -> list[PurePosixPath]:
+    """The .py files that a distribution installed, relative to `locate(name)`, sorted by their parts.
+
+    Raises:
+        DataError: the distribution is not installed or has no list of files.
+    """
+    files = _distribution(name).files
+    if files is None:
+        raise DataError(f"built-in data: package {name!r} has no list of its files (RECORD); reinstall it")
+    names = {PurePosixPath(str(file)) for file in files if file.suffix == ".py"}
+    return sorted((path for path in names if ".." not in path.parts), key=lambda path: path.parts)

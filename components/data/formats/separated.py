@@ -1,0 +1,102 @@
+"""Delimited text (csv, tsv) as rows: the module csv in the dialect of the file. A row that is not well formed is
+rejected, and reading goes on in its next line. The apostrophe before a text that looks like a formula is removed."""
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Final
+
+from components.data.formats.delimited import Dialect, different_names, restored, strict_rows
+from components.data.formats.dialect import detect_dialect
+from components.data.formats.lines import text_blocks
+from components.data.formats.tables import SHOWN, Layout, Opening, Row, RowError, Rows, suffix
+
+#: Rows from which the number of columns is taken.
+_SEEN: Final = 200
+#: A carriage return that ends no line, which readers take for the end of a row; and what stands for it meanwhile.
+_LONE: Final = re.compile(r"\r(?!\n)")
+_PLACE: Final = "\ue00d"
+
+
+def dialect_of(path: Path, layout: Layout, first: bytes) -> Dialect:
+    """The dialect of the layout; the rest is guessed. `first`: the first block of the file."""
+    return detect_dialect(
+        first.decode(errors="ignore").replace("\r\n", "\n"),
+        tabs=suffix(path.name) == ".tsv",
+        delimiter=layout.delimiter,
+        quote=None if layout.quotes is None else '"' * layout.quotes,
+        header=layout.header,
+    )
+
+
+def read_delimited(file: Opening) -> Rows:
+    """The rows. One with further fields, all of them empty, is cut; one with another number of fields than the header
+    is bad; one that repeats the header is left out. A column without a name is called `column N`."""
+    path, reading = file.path, file.reading
+    blocks = text_blocks(path, reading, encoding=file.layout.encoding)
+    first = next(blocks, b"")
+    dialect = dialect_of(path, file.layout, first)
+    head = list(_lines(iter([first]), dialect))
+    header, above = _header(head, dialect)
+    names = [restored(name.replace(_PLACE, "\r")) for name in different_names(header)]
+    width = len(header)
+    wanted = [(name, index) for index, name in enumerate(names) if file.wants(name)]
+
+    def rows() -> Iterator[tuple[int, Row]]:
+        lines = chain(head[above:], _lines(blocks, dialect))
+        for index, fields, text in strict_rows(lines, dialect, blank=True):
+            number = above + index + 1
+            if isinstance(fields, list):
+                if len(fields) > width and not any(cell.strip() for cell in fields[width:]):
+                    fields = fields[:width]
+                if dialect.header and fields == header:
+                    reading.skipped["rows_repeat_header"] += 1
+                    continue
+                if len(fields) == width:
+                    yield number, {name: _cell(fields[at]) for name, at in wanted}
+                    continue
+                fields = f"{len(fields)} field(s) instead of {width}"
+            if text.strip():
+                file.rejected(RowError(f"{path}, line {number}: {fields}", number), text.rstrip("\n")[:SHOWN])
+
+    stripped = [name.strip() for name in header]
+    twice = frozenset(name for name in stripped if name and stripped.count(name) > 1)
+    hint = "; if it has no header line, set header: false" if dialect.header else ""
+    return file.rows(
+        names,
+        rows(),
+        names_at=f"{path}, line 1",
+        no_column=Rows.no_column + hint,
+        described=dialect.described(),
+        header=dialect.header,
+        ambiguous=twice,
+    )
+
+
+def _lines(blocks: Iterator[bytes], dialect: Dialect) -> Iterator[str]:
+    for block in blocks:
+        text = block.decode()
+        yield from io.StringIO(dialect.doubled(_LONE.sub(_PLACE, text) if "\r" in text else text), newline="\n")
+
+
+def _cell(cell: str) -> str:
+    return restored(cell.replace(_PLACE, "\r") if _PLACE in cell else cell)
+
+
+def _header(lines: Sequence[str], dialect: Dialect) -> tuple[list[str], int]:
+    """The names of the columns as they are written, without a header their numbers; and the number of lines above the
+    first row."""
+    head = list(islice(strict_rows(lines[dialect.skipped :], dialect), _SEEN + 1))
+    widths = Counter(len(row) for _, row, _ in head if isinstance(row, list))
+    width = widths.most_common(1)[0][0] if widths else 1
+    if not (dialect.header and head and isinstance(header := head[0][1], list)):
+        return [str(number) for number in range(width)], dialect.skipped
+    if width == len(header) + 1:
+        # R writes no name above the names of rows, which differ.
+        names = [row[0].strip() for _, row, _ in head[1:] if isinstance(row, list)]
+        are_names = len(set(names)) == len(names) > 1 and not any(" " in name for name in names)
+        header = [""] * are_names + header
+    return header, dialect.skipped + head[1][0] if len(head) > 1 else len(lines)
