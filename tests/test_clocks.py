@@ -48,7 +48,6 @@ CLOCK_READERS = {
     "registry.ledger": RECORDED,
     "registry.tracking.log": WAITING,
     "registry.tracking.registry": RECORDED,
-    "reporting.results": RECORDED,
     "serving.app": MEASURED,
     "serving.batching": MEASURED,
     "serving.challenger": f"{MEASURED}; {WAITING}",
@@ -75,7 +74,6 @@ CORE_READERS = {
     "models.flair": PARALLEL,
     "pipeline.costs": "the machine that a duration belongs to",
     "registry.lineage": RECORDED,
-    "reporting.results": RECORDED,
     "serving.server": PARALLEL,
     "model": PARALLEL,
 }

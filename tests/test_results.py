@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks import results
+from benchmarks.results import Column, Result, app
 from components.core.errors import ArtifactError, DataError
-from components.reporting import results
-from components.reporting.__main__ import app
-from components.reporting.results import Column, Result
 
 VALID: dict[str, Any] = {
     "schema": 1,
@@ -127,7 +126,7 @@ def test_a_figure_is_a_deterministic_file(tmp_path):
     assert results.differences(root) == []
     figure.write_text(figure.read_text().replace("bert", "gpt"))
     assert results.differences(root) == [
-        "docs/figures/speed.svg: speed differ(s) from docs/results; run `python -m components.reporting`"
+        "docs/figures/speed.svg: speed differ(s) from docs/results; run `python benchmarks/results.py`"
     ]
 
 
