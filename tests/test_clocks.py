@@ -51,7 +51,7 @@ CLOCK_READERS = {
     "serving.app": MEASURED,
     "serving.batching": MEASURED,
     "serving.challenger": f"{MEASURED}; {WAITING}",
-    "studies.effective_context": "the speed that this study measures",
+    "studies.context": "the speed that this study measures",
     "studies.lectures": MEASURED,
     "training.pretraining.language_model": f"{MEASURED}; when a checkpoint is written; `training.seconds`",
 }
