@@ -297,14 +297,13 @@ REGISTERED: Final = "registered"
 def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "", title: str = "") -> Result:
     """The scores of one evaluation as a result: a row for each system, a column for each label budget, and one for the
     model that can be registered."""
+    from components.reporting.evaluations import labels_at
+
     content = read_json(evaluation / "evaluation.json", made_by="`headstart retrain`")
     score = score or content["main"]
     if score not in content["scores"]:
         raise DataError(f"{evaluation}: no score {score!r}{nearest(score, content['scores'])}")
-    columns = [
-        Column(name=str(budget), title=f"{'all' if budget < 0 else budget} {content['unit']}")
-        for budget in content["budgets"]
-    ]
+    columns = [Column(name=str(budget), title=labels_at(budget, content["unit"])) for budget in content["budgets"]]
     values = []
     for system in content["systems"]:
         cells = {str(cell["budget"]): cell["scores"][score] for cell in system["budgets"]}

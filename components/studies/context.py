@@ -245,9 +245,9 @@ def beside_ngrams(
             stage = "adapt" if start == "adapted" else "pretrain"
             trained = read_json(outputs.out / "metrics" / stage / f"{block}.json", made_by=f"the stage {stage}")
             counted = min(pieces, trained.get("tokens") or pieces, train.tokens)
-            text, vocabulary = train.span(0, counted), heldout.vocab_size - len(NEVER)
+            learned, vocabulary = train.span(0, counted), heldout.vocab_size - len(NEVER)
             by_order = {
-                n: -estimate(text, order=n, vocabulary=vocabulary).log_probs(heldout.span(0, heldout.tokens))[ends]
+                n: -estimate(learned, order=n, vocabulary=vocabulary).log_probs(heldout.span(0, heldout.tokens))[ends]
                 for n in range(1, length + 1)
             }
             losses_CP = context_losses(model, heldout, ends, longest=longest, step=1, window=window)

@@ -12,9 +12,8 @@ from components.core.artifacts import read_json
 from components.core.errors import ConfigError, nearest
 from components.data.scoring import title
 from components.data.scoring.intervals import Interval
-from components.data.tasks.budgets import budget_name
 from components.reporting import figures
-from components.reporting.evaluations import label_curves, training_curves
+from components.reporting.evaluations import label_curves, labels_at, training_curves
 from components.reporting.findings import Drawing
 from components.settings.systems import System
 from components.studies.frame import STAGE_OF, EveryTask, Measured, Outputs, Sheet, bounds, curves, interval_of, spread
@@ -42,7 +41,7 @@ def systems(
     measured = Measured([])
     for name, evaluation in outputs.evaluations(task, "systems", needs="no system was evaluated").items():
         unit, main, largest = evaluation["unit"], evaluation["main"], evaluation["budgets"][-1]
-        labels = {budget: _labels(budget, unit) for budget in evaluation["budgets"]}
+        labels = {budget: labels_at(budget, unit) for budget in evaluation["budgets"]}
         listed = [entry for entry in evaluation["systems"] if not family or _is_of(outputs, entry["family"], family)]
         scores = {
             entry["system"]: {cell["budget"]: interval_of(cell["scores"][main]) for cell in entry["budgets"]}
@@ -82,10 +81,6 @@ def systems(
         "is on held-out text of the corpus of the last language model training."
     )
     return measured
-
-
-def _labels(budget: int, unit: str) -> str:
-    return "all labels" if budget < 0 else f"{budget_name(budget)} {unit}"
 
 
 def _difference(evaluation: Mapping[str, Any], budget: int, first: str, other: str) -> Interval | None:
@@ -156,7 +151,7 @@ def negative_transfer(outputs: Outputs, *, task: EveryTask = "") -> Measured:
     """Scratch, pretrained and adapted for each part of the test set, and forgetting by adaptation."""
     measured = Measured([])
     for name, evaluation in outputs.evaluations(task, "transfer", needs=PAIR).items():
-        labels, rows = _labels(evaluation["budgets"][-1], evaluation["unit"]), []
+        labels, rows = labels_at(evaluation["budgets"][-1], evaluation["unit"]), []
         for family, budgets in evaluation["transfer"].items():
             for part in budgets[-1]["parts"]:
                 for start, entry in part["starts"].items():

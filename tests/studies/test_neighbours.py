@@ -1,5 +1,7 @@
 """Neighbours in tables with known vectors, and deterministic maps."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +9,10 @@ import torch
 from components.core.artifacts import writing
 from components.core.errors import ConfigError, DataError
 from components.data.segmenters import Segmentation
+from components.data.tasks.examples import ExamplesJob, examples
 from components.models.encoder import build_model, save_encoder
-from components.studies.neighbours import same_part, table
+from components.settings.tasks import TaskSource
+from components.studies.neighbours import parts_of_speech, same_part, table
 from components.studies.occurrences import planar
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import SPECIAL_PIECES
@@ -92,3 +96,23 @@ def test_the_share_of_neighbours_of_the_same_part_of_speech():
     assert actual["gain"].low < 0 < actual["gain"].high
     with pytest.raises(DataError, match="fewer than two frequent words have neighbours"):
         same_part({"go": ["run"]}, tagged)
+
+
+def test_the_parts_of_speech_come_from_a_task_of_tagging(outputs, add_encoder, add_task, tmp_path):
+    add_encoder("word2vec")
+    rows = [
+        {"words": ["The", "old", "apple", "here"], "tags": ["DET", "ADJ", "NOUN", "ADV"]},
+        {"words": ["red", "bank", "river"], "tags": ["ADJ", "NOUN", "NOUN"]},
+        {"words": ["red"], "tags": ["NOUN"]},
+        {"words": ["red"], "tags": ["ADJ"]},
+    ]
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = TaskSource(path=str(tmp_path), kind="tagging", scheme="none", budgets=[2], seeds=[0], overlap="report")
+    examples(ExamplesJob(task="aws-type", source=source, output=outputs.out / "examples" / "aws-type"))
+    assert parts_of_speech(outputs, "aws-type") == {
+        "the": "DET", "old": "ADJ", "apple": "NOUN", "here": "ADV", "red": "ADJ", "bank": "NOUN", "river": "NOUN"
+    }  # fmt: skip
+    actual = findings(outputs, "neighbours", encoder="word2vec", words="bank", count=6, tags="aws-type")
+    (row,) = actual.numbers["Neighbours with the same part of speech"]
+    assert row["words"] == 7 and row["gain"]["mean"] == pytest.approx(row["same part"] - row["chance"])
