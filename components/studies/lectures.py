@@ -50,18 +50,22 @@ class Cells(Section):
     column: str = ""
     times: float = 1.0
 
+    def rows(self, table: Table) -> list[Sequence[str]]:
+        """The rows of a table that have the cells."""
+        if self.table not in table.title or not {self.column, *self.where} <= set(table.columns):
+            return []
+        wanted = {table.columns.index(key): [of] if isinstance(of, str) else of for key, of in self.where.items()}
+        return [row for row in table.rows if all(row[place] in of for place, of in wanted.items())]
+
     def of(self, tables: Sequence[Table]) -> Iterator[tuple[str, Interval]]:
-        """Name of the row and value. Numbers without an interval are no evidence and left
-        out."""
+        """Name of the row and value. Numbers without an interval are no evidence and left out."""
         for table in tables:
-            if self.table in table.title and {self.column, *self.where} <= set(table.columns):
-                for row in (dict(zip(table.columns, cells, strict=True)) for cells in table.rows):
-                    wanted = ((row[key], of if isinstance(of, list) else [of]) for key, of in self.where.items())
-                    if all(value in of for value, of in wanted) and (value := interval_in(row[self.column])):
-                        # The cells in words name the row.
-                        worded = [of for of in row.values() if re.match(r"[^\W\d]", of) and "[" not in of][:3]
-                        name = ", ".join(worded) or f"{table.columns[0]} = {row[table.columns[0]]}"
-                        yield name, Interval(*(self.times * of for of in (value.mean, value.low, value.high)))
+            for row in self.rows(table):
+                if value := interval_in(row[table.columns.index(self.column)]):
+                    # The cells in words name the row.
+                    worded = [of for of in row if re.match(r"[^\W\d]", of) and "[" not in of][:3]
+                    name = ", ".join(worded) or f"{table.columns[0]} = {row[0]}"
+                    yield name, Interval(*(self.times * of for of in (value.mean, value.low, value.high)))
 
 
 class Rule(Cells):
@@ -244,7 +248,10 @@ def pages(claims: Mapping[str, Claim], entries: Mapping[str, Entry]) -> dict[str
         tables = [Table(**table) for table in entry["tables"]]
         shown = [table for table in tables if claim.table in table.title][:1]
         for table in shown:
-            lines += [*_markdown(Table(table.columns, table.rows[:ROWS], table.title)), ""]
+            # The rows that decide are first.
+            decisive = [row for rule in claim.rules for row in rule.rows(table)]
+            rows = list(dict.fromkeys(map(tuple, [*decisive, *table.rows])))[:ROWS]
+            lines += [*_markdown(Table(table.columns, rows, table.title)), ""]
         if len(tables) > len(shown) or any(len(table.rows) > ROWS for table in shown):
             file = f"{FOLDER}/{name}.md"
             files[file] = (

@@ -101,7 +101,7 @@ def claim() -> Claim:
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The options of the studies that run."""
     seen: list[dict[str, Any]] = []
-    rows = [*TABLE.rows, *([f"d{n}", "labels", "x|y"] for n in range(6))]
+    rows = [TABLE.rows[1], TABLE.rows[0], *TABLE.rows[2:], *([f"d{n}", "labels", "x|y"] for n in range(6))]
     chapter = Chapter("Title", ["Lead."], ["Text."], [Table(TABLE.columns, rows, "task")], [Drawing("<svg/>", "Map.")])
 
     class Fake:
@@ -127,6 +127,7 @@ def test_the_page_has_what_was_measured(claim, runs, outputs, tmp_path):
     assert "![Map.](lectures/helps-1.svg)" in text and (tmp_path / "lectures/helps-1.svg").read_text() == "<svg/>\n"
     assert "headstart study fake --task t --params experiments/x.yaml" in text
     # Eight rows, and a file with all of them.
+    assert text.index("| a | labels |") < text.index("| a | epochs |")
     assert "| d3 |" in text and "| d4 |" not in text and "[All tables](lectures/helps.md)" in text
     assert "| d5 | labels | x\\|y |" in (tmp_path / "lectures/helps.md").read_text()
     measured(claim, outputs, params=Path("mine.yaml"), done=done)
