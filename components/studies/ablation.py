@@ -68,7 +68,7 @@ def measure(
     changed = {technique: without(technique, settings) for technique in TECHNIQUES}
     variants |= {technique: (start, of) for technique, of in changed.items() if of != settings}
     scores = {
-        variant: np.asarray(_scores(outputs, data, name, block, variant, *of, labels=labels, seeds=seeds))
+        variant: np.asarray(_scores(outputs, data, name, block, variant, of, labels=labels, seeds=seeds))
         for variant, of in variants.items()
     }
     whole = interval(scores[WHOLE], confidence=CONFIDENCE, within=(0, 1))
@@ -104,14 +104,13 @@ def _scores(
     task: str,
     block: str,
     variant: str,
-    start: str,
-    settings: FinetuneSettings,
+    of: tuple[str, FinetuneSettings],
     *,
     labels: int,
     seeds: int,
 ) -> list[float]:
-    """The score of the last step of every seed."""
-    cluster = outputs.params.cluster
+    """The score of the last step of every seed; `of`: start and settings of the variant."""
+    (start, settings), cluster = of, outputs.params.cluster
     job = FinetuneJob(
         task=task,
         family=block,
@@ -125,7 +124,7 @@ def _scores(
     specs = {}
     for way, changed in own_ways(job).items():
         spec = spec_maker(job, changed)
-        specs[way] = [GroupSpec((of,), key=of.key) for of in (spec(labels, seed) for seed in range(seeds))]
+        specs[way] = [GroupSpec((run,), key=run.key) for run in (spec(labels, seed) for seed in range(seeds))]
     runs = train_all(specs, title=variant, names=["dev"], selection=data.facts.selection, cluster=cluster)
     clear(runs, cluster=cluster)
     return [float(np.mean([record["curve"][-1][record["score"]] for record in run.records])) for run in runs]

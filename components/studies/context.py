@@ -241,10 +241,7 @@ def beside_ngrams(
         length = character_order if tokens.endswith("-char") else order
         ends = _ends(heldout, longest=longest, step=1, positions=positions)
         for name, (model, window) in models.items():
-            block, _, start = name.rpartition("-")
-            stage = "adapt" if start == "adapted" else "pretrain"
-            trained = read_json(outputs.out / "metrics" / stage / f"{block}.json", made_by=f"the stage {stage}")
-            counted = min(pieces, trained.get("tokens") or pieces, train.tokens)
+            counted = min(pieces, _tokens_read(outputs, name) or pieces, train.tokens)
             learned, vocabulary = train.span(0, counted), heldout.vocab_size - len(NEVER)
             by_order = {
                 n: -estimate(learned, order=n, vocabulary=vocabulary).log_probs(heldout.span(0, heldout.tokens))[ends]
@@ -285,3 +282,11 @@ def beside_ngrams(
     )
     forms = dict.fromkeys(("perplexity per word", "of n-grams"), ",.1f")
     return Measured([Sheet(rows, "Held-out text", forms)], text=[text], figures=[drawing])
+
+
+def _tokens_read(outputs: Outputs, name: str) -> int | None:
+    """Number of pieces that the last language model training of an encoder has read."""
+    block, _, start = name.rpartition("-")
+    stage = "adapt" if start == "adapted" else "pretrain"
+    metrics = read_json(outputs.out / "metrics" / stage / f"{block}.json", made_by=f"the stage {stage}")
+    return int(metrics["tokens"]) if metrics.get("tokens") else None

@@ -39,6 +39,8 @@ NEUTRAL: Final = ("N/A", "")
 MARGIN: Final = 2
 #: Answers that are shown for each task; of new words, all.
 SAMPLES: Final = 2
+#: Column of the difference of calibrated and trivial answers.
+GAIN: Final = "calibrated minus trivial"
 KINDS: Final = ("choice", "classification", "pair")
 EXPLANATION: Final = (
     "Generated: share of correct answers by greedy decoding; of translations BLEU / 100, of new-word the answers with "
@@ -124,7 +126,7 @@ def answered(system: str, encoder: Encoder, asked: Asked, *, generates: bool) ->
             }
             for item, text in zip(items, written[0], strict=True)
         ]
-    row |= dict.fromkeys([*SCORES, "guessing", "perplexity", "minus trivial"])
+    row |= dict.fromkeys([*SCORES, "guessing", "perplexity", GAIN])
     if max(map(len, asked.candidates)) > 1:
         hits, nats = list[Floats](), list[float]()
         for of, shown in zip(prompts, asked.demonstrations, strict=True):
@@ -141,9 +143,9 @@ def answered(system: str, encoder: Encoder, asked: Asked, *, generates: bool) ->
         if row["trivial"] is not None:
             answers = Counter(item.answers[0] for item in items)
             most = np.asarray([item.answers[0] == answers.most_common(1)[0][0] for item in items])
-            best = hits_SNC.sum((0, 1)).argmax()
-            sums_SNK = np.stack([hits_SNC[..., best] - most, ones], -1)
-            row["minus trivial"] = around(sums_SNK, clusters=asked.clusters, least=-1.0)
+            # A score that is chosen by its hits on these items would be too good.
+            sums_SNK = np.stack([hits_SNC[..., SCORES.index("calibrated")] - most, ones], -1)
+            row[GAIN] = around(sums_SNK, clusters=asked.clusters, least=-1.0)
         notes += unknown_words(f"{system}, {task.name}", encoder, asked.candidates)
     return row, samples[: None if task.name == "new-word" else SAMPLES], notes
 
@@ -262,24 +264,15 @@ def zero_shot(
         raise ConfigError(f"{name}: {facts.kind} has no candidate answers; zero-shot supports {', '.join(KINDS)}")
     template = Prompt.of(prompt, parts=("text", "second") if facts.kind == "pair" else ("text",))
     words = list(label_words(facts.labels, answers).values())
-    if shots and facts.kind == "choice":
+    choice = facts.kind == "choice"
+    if shots and choice:
         raise ConfigError("--shots: the answers of a choice differ by row; set it to 0")
     asked = {}
     shown = _demonstrations(read_split(directory, "train"), words, shots) if shots else []
     for part in dict.fromkeys(("dev", split)):
-        rows_of = read_split(directory, part)
-        # Rows without any of the labels have no right answer.
-        kept = rows_of.take([row for row, target in enumerate(rows_of.targets) if target[0] >= 0])
-        if not len(kept):
+        asked[part] = _rows_asked(read_split(directory, part), name, template, None if choice else words, shown)
+        if not asked[part].items:
             raise ConfigError(f"{name}: prompts are chosen on dev; name a file (data.tasks.{name}.dev)")
-        candidates = []
-        for fields, target in zip(kept.fields, kept.targets, strict=True):
-            possible = fields[1:] if facts.kind == "choice" else words
-            right = possible[int(target[0])]
-            candidates.append([right, *(other for at, other in enumerate(possible) if at != int(target[0]))])
-        items = [Item(tuple(fields), (of[0],)) for fields, of in zip(kept.fields, candidates, strict=True)]
-        closed = facts.kind != "choice"
-        asked[part] = Asked(PromptTask(name, items, template, closed=closed), items, candidates, [shown], kept.clusters)
     rows, notes = list[Row](), list[str]()
     for system, loaded in outputs.encoders(encoder).items():
         if not encoder and family_named(loaded.family).objective not in OBJECTIVES:
@@ -308,6 +301,19 @@ def zero_shot(
     )
     text = [f"Prompt: {prompt!r}. {EXPLANATION}", *notes]
     return Measured([Sheet(rows, name, {"perplexity": ".4g"})], [lead], text)
+
+
+def _rows_asked(split: Split, task: str, template: Prompt, words: Sequence[str] | None, shown: Sequence[Item]) -> Asked:
+    """The rows of a split with the `words` of the labels as answers, or with their own choices. Rows without any of the
+    labels have no right answer."""
+    kept = split.take([row for row, target in enumerate(split.targets) if target[0] >= 0])
+    candidates = []
+    for fields, target in zip(kept.fields, kept.targets, strict=True):
+        possible, right = words or fields[1:], int(target[0])
+        candidates.append([possible[right], *(other for at, other in enumerate(possible) if at != right)])
+    items = [Item(tuple(fields), (of[0],)) for fields, of in zip(kept.fields, candidates, strict=True)]
+    asked = PromptTask(task, items, template, closed=words is not None)
+    return Asked(asked, items, candidates, [shown], kept.clusters)
 
 
 def _demonstrations(train: Split, words: Sequence[str], shots: int) -> list[Item]:

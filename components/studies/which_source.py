@@ -97,7 +97,7 @@ def measure(
     budget: Budget = 0,
 ) -> Measured:
     """Rank the candidates without fine-tuning."""
-    name, run = outputs.task(task), outputs.params.run
+    name = outputs.task(task)
     data = Labelled.of(outputs, name)
     labels = data.budget(budget)
     sample = data.sample(labels, seed=data.facts.seeds[0])
@@ -108,22 +108,16 @@ def measure(
         for cell in system["budgets"]
         if cell["budget"] == labels
     }
-    sources = [source for source in outputs.params.intermediate_tasks if source != name]
-    trained = [start for start in run.starts if STAGE_OF[start] != "scratch"]
-    after = [(start, source) for source in sources for start in run.starts]
-    chosen = [outputs.split_name(of.strip()) for of in encoders.split(",") if of.strip()] or [
-        (block, start)
-        for block in run.families
-        for start in [*trained, *(System(block, start, "after", source).variant for start, source in after)]
-    ]
-    if len(dict.fromkeys(chosen)) < 2:
+    named = dict.fromkeys(outputs.split_name(of.strip()) for of in encoders.split(",") if of.strip())
+    chosen = list(named) or candidates(outputs, name)
+    if len(chosen) < 2:
         raise ConfigError("--encoders: at least two candidates are needed")
     if len(np.unique(numbers_of(sample))) < 2:
         raise ConfigError(f"{name}: the sample of train has only one label, so LogME is undefined; raise --budget")
     where = "on dev" if data.facts.selection == "dev" else "by cross-validation"
     score = f"fine-tuned: {title(data.scoring.main)} {where}"
     rows = list[Row]()
-    for block, start in dict.fromkeys(chosen):
+    for block, start in chosen:
         evidence = measured(outputs.encoder(block, start), data, sample, settings=outputs.finetuning(block))
         rows.append({"encoder": f"{block}-{start}", "LogME": evidence, score: scores.get(f"{block}-{start}")})
     rows.sort(key=lambda row: -row["LogME"])
@@ -150,6 +144,18 @@ def measure(
     how = format_budget(labels, data.scoring)
     text = f"The ranking uses a labelled sample of train ({how}), and no row of dev or test."
     return Measured([Sheet(rows, name, {"LogME": ".4f"})], lead, [text], drawings)
+
+
+def candidates(outputs: Outputs, task: str) -> list[tuple[str, str]]:
+    """(block, start) of the trained encoders of the run, and of those that were fine-tuned on another task."""
+    run, sources = outputs.params.run, [source for source in outputs.params.intermediate_tasks if source != task]
+    trained = [start for start in run.starts if STAGE_OF[start] != "scratch"]
+    after = [(start, source) for source in sources for start in run.starts]
+    return [
+        (block, start)
+        for block in run.families
+        for start in [*trained, *(System(block, start, "after", source).variant for start, source in after)]
+    ]
 
 
 def measured(encoder: Encoder, data: Labelled, sample: Split, *, settings: FinetuneSettings) -> float:
