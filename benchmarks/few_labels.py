@@ -60,7 +60,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.comparison.headstart import HEADSTART, learn
 from benchmarks.comparison.sets import SETS, Cells, Key, Prepared, prepare, score
 from benchmarks.comparison.summary import summarise
-from components.reporting.results import add_record_option
+from benchmarks.results import add_record_option
 
 HERE = Path(__file__).parent / "comparison"
 #: System -> its environment; None: Headstart's.

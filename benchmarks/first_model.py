@@ -44,8 +44,10 @@ from typing import Final
 import psutil
 from sklearn.metrics import f1_score
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.results import Column, add_record_option, record
 from components.data.sampling import read_rows
-from components.reporting.results import Column, add_record_option, record
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 #: Name of the task, and of the labelled file that it is named after.

@@ -31,21 +31,25 @@ The test rows also grow, by 1, 10 or 100 independent rows a night from `FEWEST` 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 from scipy import special
 from scipy.optimize import brentq
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.results import Column, add_record_option, record
 from components.data.scoring.base import Floats, f1, macro
 from components.data.scoring.intervals import Ints, Variance, half_width, jackknife, sampling_variance
 from components.registry.uses import SKETCH, sketch_of, use_of
-from components.reporting.results import Column, add_record_option, record
 from components.settings.registry import PromotionRule
 
 NIGHTS = (1, 7, 30, 90, 365)

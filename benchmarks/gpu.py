@@ -118,7 +118,7 @@ def write_record(name: str | None, lines: list[dict[str, Any]]) -> None:
     measured = [line for line in lines if line["step"] in THROUGHPUTS and "result" in line]
     if name is None or not measured:
         return
-    from components.reporting.results import Column, record
+    from benchmarks.results import Column, record
 
     columns = [
         Column(name="headstart", title="tokens per second", format=",.0f"),

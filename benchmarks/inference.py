@@ -23,11 +23,14 @@ import argparse
 import copy
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from components.core import threads
 from components.core.processors import cores
@@ -40,6 +43,11 @@ import pyarrow.csv as csv  # noqa: E402
 import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
+from benchmarks.results import (  # noqa: E402
+    Column,
+    add_record_option,
+    record,
+)
 from components.core.artifacts import writing  # noqa: E402
 from components.data.segmenters import Segmentation  # noqa: E402
 from components.learners.task_models.classifier import TextClassifier, load_classifier  # noqa: E402
@@ -47,11 +55,6 @@ from components.learners.task_models.kinds import find_task  # noqa: E402
 from components.learners.task_models.model import TaskModel  # noqa: E402
 from components.models.encoder import build_model, load_encoder, save_encoder  # noqa: E402
 from components.registry.exports.champion import export_encoder  # noqa: E402
-from components.reporting.results import (  # noqa: E402
-    Column,
-    add_record_option,
-    record,
-)
 from components.settings.finetune import FinetuneSettings  # noqa: E402
 from components.settings.tokenizer import WordPieceSettings  # noqa: E402
 from components.settings.training import Training  # noqa: E402

@@ -18,14 +18,17 @@ import os
 import random
 import statistics
 import string
+import sys
 import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.results import Column, add_record_option, record
 from components.data.formats.lines import Reading
 from components.data.ingestion.readers import raw_files, read_texts
 from components.data.ingestion.stage import IngestJob, ingest
-from components.reporting.results import Column, add_record_option, record
 from components.settings.data import CorpusSource, IngestSettings
 
 

@@ -27,8 +27,8 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.results import Column, add_record_option, record
 from components.data.scoring.intervals import CONFIDENCE, interval
-from components.reporting.results import Column, add_record_option, record
 
 #: Labels per class of the probe, rows of dev and held-out pieces at most.
 LABELS: Final = 20

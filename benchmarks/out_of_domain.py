@@ -21,8 +21,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.comparison.sets import SETS, prepare
+from benchmarks.results import Column, add_record_option, record
 from components.learners.domain import Domain
-from components.reporting.results import Column, add_record_option, record
 
 NAMES: Final = ("sst2", "trec", "clinc150", "truevoice-action")
 #: Texts of a test split that are tried.

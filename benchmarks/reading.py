@@ -20,7 +20,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from components.reporting.results import Column, add_record_option, record
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.results import Column, add_record_option, record
 
 #: Library -> statements that read `path`, a csv or jsonl file, and count its rows.
 LIBRARIES: Final = {

@@ -25,9 +25,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.results import RESULTS, Column, add_record_option, commit_of, read_result, record
 from components.core.processors import processor_name
 from components.pipeline.costs import History
-from components.reporting.results import RESULTS, Column, add_record_option, commit_of, read_result, record
 
 #: Seconds between two samples of a control group, and of /proc.
 SAMPLE_S = 0.25

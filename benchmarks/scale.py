@@ -45,6 +45,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.ingestion import take_one_core, write_corpus  # noqa: E402
+from benchmarks.results import (  # noqa: E402
+    Column,
+    add_record_option,
+    record,
+)
 from components.cluster import shards  # noqa: E402
 from components.core.artifacts import digest_file, read_manifest  # noqa: E402
 from components.data.formats import corpus  # noqa: E402
@@ -55,11 +60,6 @@ from components.data.tasks.selection import Data  # noqa: E402
 from components.learners.words.classifier import WordsModel, load_words, save_words  # noqa: E402
 from components.learners.words.systems import SYSTEMS  # noqa: E402
 from components.models import family  # noqa: E402
-from components.reporting.results import (  # noqa: E402
-    Column,
-    add_record_option,
-    record,
-)
 from components.serving.parts import LoadableModel, PartOptions, predict_parts  # noqa: E402
 from components.settings.cluster import ClusterSettings  # noqa: E402
 from components.settings.data import CorpusSource, IngestSettings  # noqa: E402

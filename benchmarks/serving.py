@@ -32,10 +32,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.results import Column, add_record_option, record
 from components.data.tasks.examples import read_split
 from components.registry.champion import find_champion
 from components.registry.tracking import Registry, connect
-from components.reporting.results import Column, add_record_option, record
 from components.settings.loading import load_params
 from flows.processes import free_port
 

@@ -24,8 +24,8 @@ from sklearn.metrics import f1_score
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.comparison.sets import SETS, prepare
+from benchmarks.results import Column, add_record_option, record
 from components.models.encoder import load_encoder
-from components.reporting.results import Column, add_record_option, record
 from components.tokenization.special import UNK
 from components.training.pretraining import static
 

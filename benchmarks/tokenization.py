@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,9 +21,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.results import Column, add_record_option, record
 from components.core.processors import cores
 from components.data.segmenters import Segmentation
-from components.reporting.results import Column, add_record_option, record
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import load_tokenizer
 from components.tokenization.bert import BertWordsTokenizer

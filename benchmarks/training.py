@@ -27,10 +27,14 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from components.core import threads
 from components.core.processors import cores
@@ -41,13 +45,13 @@ import torch  # noqa: E402 (after the thread settings)
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from components.models.base import Batch, LanguageModel  # noqa: E402
-from components.models.encoder import build_model  # noqa: E402
-from components.reporting.results import (  # noqa: E402
+from benchmarks.results import (  # noqa: E402
     Column,
     add_record_option,
     record,
 )
+from components.models.base import Batch, LanguageModel  # noqa: E402
+from components.models.encoder import build_model  # noqa: E402
 
 PIECES = 8000
 CHARACTERS = 200

@@ -18,9 +18,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.results import Column, add_record_option, record
 from components.core.artifacts import MANIFEST
 from components.pipeline.stages import STAGES
-from components.reporting.results import Column, add_record_option, record
 from components.settings.cluster import ClusterSettings
 from components.settings.loading import load_params
 

@@ -1,5 +1,6 @@
 """`headstart lectures [CLAIM ...]`: the runs behind the claims, their studies, and one page."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from components.reporting.findings import Findings
 from components.settings.loading import load_params
 from components.settings.registry import find_repository
 from components.studies.frame import Outputs
-from components.studies.lectures import CLAIMS, PAGE, PARAMS, measured, store
+from components.studies.lectures import PAGE, PARAMS, Claim, measured, read_claims, store, write_pages
 from flows import retrain_command
 from flows.command import main
 from flows.execution import run_headstart
@@ -26,42 +27,66 @@ def command(
     output: Annotated[
         Path | None, typer.Option(help="Folder of lectures.md; the run's output folder by default.")
     ] = None,
+    judge: Annotated[
+        bool, typer.Option("--judge", help="Only apply the rules to the tables in --output, and write the page.")
+    ] = False,
 ) -> None:
     """Measure what lectures on transfer learning say, and write one page about it."""
+    root = find_repository(Path()) or Path.cwd()
+    known = read_claims(root)
     for name in names or []:
-        if name not in CLAIMS:
-            raise ConfigError(f"unknown claim {name!r}{nearest(name, CLAIMS)}")
-    claims = [CLAIMS[name] for name in names or CLAIMS]
-    files = list(dict.fromkeys(params or claim.settings for claim in claims))
+        if name not in known:
+            raise ConfigError(f"unknown claim {name!r}{nearest(name, known)}")
+    chosen = {name: known[name] for name in names or known}
+    if judge and output is None:
+        raise ConfigError("--judge: name the folder of lectures.md with --output")
+    if judge and output is not None:
+        write_pages(known, output)
+        print(f"page: {output / PAGE}")
+        return
+    files = list(dict.fromkeys(params or claim.run for claim in chosen.values()))
     for file in files:
         if not file.is_file():
             raise ConfigError(f"{file}: does not exist; name the settings of a run with --params")
-    root = find_repository(Path()) or Path.cwd()
-    with working(root, environment=environment(root)):
-        for file in files:
-            retrain_command.command(params=file)
-            for task in dict.fromkeys(task for claim in claims if claim.settings == file for task in claim.examples):
-                run_headstart("stage", "examples", "--item", task, "--params", str(file), source="examples", root=root)
     outputs = {file: Outputs(load_params(file)) for file in files}
+    failed = _lacking({name: (claim, outputs[params or claim.run]) for name, claim in chosen.items()})
+    done = dict[str, Findings]()
+    kept = {name: claim for name, claim in chosen.items() if name not in failed}
+    with working(root, environment=environment(root)):
+        for file in dict.fromkeys(params or claim.run for claim in kept.values()):
+            retrain_command.command(params=file)
+            examples = (task for claim in kept.values() if claim.run == file for task in claim.examples)
+            for task in dict.fromkeys(examples):
+                run_headstart("stage", "examples", "--item", task, "--params", str(file), source="examples", root=root)
     folder = output or Outputs(load_params(params or PARAMS)).out
-    failed, done = list[str](), dict[str, Findings]()
-    for claim in claims:
-        file = params or claim.settings
-        print(f"{claim.name}: {claim.command(file)}", flush=True)
+    for name, claim in kept.items():
+        file = params or claim.run
+        print(f"{name}: {claim.command(file)}", flush=True)
         try:
-            entry = measured(claim, outputs[file], params=file, output=folder, done=done)
+            entry, findings = measured(claim, outputs[file], params=file, done=done)
         except HeadstartError as error:
-            failed.append(claim.name)
-            print(f"{claim.name}: not measured: {error}", flush=True)
+            failed.append(name)
+            print(f"{name}: not measured: {error}", flush=True)
             continue
-        store(entry, claim, folder)
-        verdict = {True: "agrees", False: "does not agree", None: "for the reader to judge"}[entry["agrees"]]
-        print(f"{claim.name}: {verdict}; {' '.join(entry['lead'])}", flush=True)
-    if len(failed) < len(claims):
+        store(name, entry, findings, known, folder)
+        print(f"{name}: {'; '.join(filter(None, claim.judge(entry)))}", flush=True)
+    if len(failed) < len(chosen):
         print(f"page: {folder / PAGE}")
     # A run of one's own may lack what a claim is about.
-    if failed and (params is None or len(failed) == len(claims)):
+    if failed and (params is None or len(failed) == len(chosen)):
         raise ConfigError(f"not measured: {', '.join(failed)}; the reasons are above")
+
+
+def _lacking(claims: Mapping[str, tuple[Claim, Outputs]]) -> list[str]:
+    """The claims whose run lacks a setting that they need; says so before anything is trained."""
+    lacking = []
+    for name, (claim, outputs) in claims.items():
+        try:
+            claim.check(outputs)
+        except ConfigError as error:
+            lacking.append(name)
+            print(f"{name}: not measured: {error}", flush=True)
+    return lacking
 
 
 if __name__ == "__main__":

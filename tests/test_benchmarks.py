@@ -101,8 +101,7 @@ def test_the_cost_of_stages_is_what_was_spent_while_they_ran():
 
 
 def test_a_recorded_cost_keeps_the_columns_of_other_variants(tmp_path, monkeypatch):
-    from benchmarks import run_cost
-    from components.reporting import results
+    from benchmarks import results, run_cost
 
     monkeypatch.chdir(tmp_path)
     for module in (results, run_cost):

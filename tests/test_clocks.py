@@ -48,11 +48,10 @@ CLOCK_READERS = {
     "registry.ledger": RECORDED,
     "registry.tracking.log": WAITING,
     "registry.tracking.registry": RECORDED,
-    "reporting.results": RECORDED,
     "serving.app": MEASURED,
     "serving.batching": MEASURED,
     "serving.challenger": f"{MEASURED}; {WAITING}",
-    "studies.effective_context": "the speed that this study measures",
+    "studies.context": "the speed that this study measures",
     "studies.lectures": MEASURED,
     "training.pretraining.language_model": f"{MEASURED}; when a checkpoint is written; `training.seconds`",
 }
@@ -75,7 +74,6 @@ CORE_READERS = {
     "models.flair": PARALLEL,
     "pipeline.costs": "the machine that a duration belongs to",
     "registry.lineage": RECORDED,
-    "reporting.results": RECORDED,
     "serving.server": PARALLEL,
     "model": PARALLEL,
 }

@@ -13,9 +13,9 @@ import pytest
 import typer
 import yaml
 
+from benchmarks import results
 from components.cli import main as cli
 from components.cli.programs import FLOWS, program_of
-from components.reporting import results
 from components.settings.params import Params
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.comparison.sets import SETS, Cells
+from benchmarks.results import Column, record
 from components.data.scoring.intervals import interval, left_out
 from components.data.tasks.kinds import scoring_for
-from components.reporting.results import Column, record
 
 CONFIDENCE = 0.95
 TITLES = {

@@ -74,9 +74,11 @@ PART_ROWS: Final = 20
 
 def transfer(cells: Cells, systems: Systems, test: TestSplit) -> dict[str, list[dict[str, Any]]]:
     """{family: [{budget, parts: [{part, name, rows, scratch: {mean, low, high}, starts: {start: {score: {...},
-    difference: {...}, hurts}}}]}]} for every family with a system from scratch and a transferred one. The first part is
-    `all`. A part of the kind `class` has the F1 of the class, `all` and `slice` have the primary metric. Classes and
-    slices with fewer than `PART_ROWS` rows are omitted."""
+    difference: {...}, hurts, corrected: {...}}}}]}]} for every family with a system from scratch and a transferred one.
+    The first part is `all`. A part of the kind `class` has the F1 of the class, `all` and `slice` have the primary
+    metric. Classes and slices with fewer than `PART_ROWS` rows are omitted. `hurts` is corrected for the parts of one
+    family; `corrected` has the bounds of the difference, corrected for all parts, starts and families of a budget
+    (Bonferroni)."""
     families: dict[str, list[str]] = {}
     for family, start in transferred(systems).values():
         if f"{family}-{SCRATCH}" in systems:
@@ -87,11 +89,13 @@ def transfer(cells: Cells, systems: Systems, test: TestSplit) -> dict[str, list[
             named = {start: cells.get((f"{family}-{start}", budget)) for start in (SCRATCH, *starts)}
             present = {start: cell for start, cell in named.items() if cell is not None}
             if SCRATCH in present and len(present) > 1:
-                compared.setdefault(family, []).append({"budget": budget, "parts": _parts(present, test)})
+                compared.setdefault(family, []).append(
+                    {"budget": budget, "parts": _parts(present, test, pairs=sum(map(len, families.values())))}
+                )
     return compared
 
 
-def _parts(cells: Mapping[str, Cell], test: TestSplit) -> list[dict[str, Any]]:
+def _parts(cells: Mapping[str, Cell], test: TestSplit, *, pairs: int) -> list[dict[str, Any]]:
     first = next(iter(cells.values()))
     seeds = sorted(set.intersection(*(set(cell.seeds) for cell in cells.values())))
     kept = {start: [cell.rows[cell.seeds.index(seed)] for seed in seeds] for start, cell in cells.items()}
@@ -100,21 +104,22 @@ def _parts(cells: Mapping[str, Cell], test: TestSplit) -> list[dict[str, Any]]:
     members = {name: rows for name, rows in slices.items() if len(rows) >= PART_ROWS}
     counts = {name: round(counted["rows"] or 0) for name, counted in scoring.classes(first.sums.mean(0)).items()}
     counts = {name: count for name, count in counts.items() if count >= PART_ROWS}
-    corrected = 1 - (1 - CONFIDENCE) / max(1, len(members) + len(counts))
-    parts = [_of_all(cells, rows=len(test.rows), confidence=CONFIDENCE)]
+    tested = len(members) + len(counts)
+    levels = [CONFIDENCE, *(1 - (1 - CONFIDENCE) / count for count in (max(1, tested), (tested + 1) * pairs))]
+    parts = [_of_all(cells, rows=len(test.rows), levels=levels)]
     if counts:
         by_class = {start: _scores(matrices, clusters, scoring.class_f1) for start, matrices in kept.items()}
         sizes = sizes_of(clusters, len(test.rows))
         for name, count in counts.items():
             scores = {start: metrics[name] for start, metrics in by_class.items()}
-            parts.append(_part(("class", name), count, scores, sizes, CONFIDENCE, corrected))
+            parts.append(_part(("class", name), count, scores, sizes, levels))
     for name, rows in members.items():
         inside = clusters_within(test.rows.clusters, rows)
         scores = {
             start: _scores([scoring.of_part(matrix[rows]) for matrix in matrices], inside, scoring.scores)[scoring.main]
             for start, matrices in kept.items()
         }
-        parts.append(_part(("slice", name), len(rows), scores, sizes_of(inside, len(rows)), CONFIDENCE, corrected))
+        parts.append(_part(("slice", name), len(rows), scores, sizes_of(inside, len(rows)), levels))
     return parts
 
 
@@ -126,37 +131,37 @@ def _scores(
     return {name: np.stack([np.append(whole[name], without[name]) for whole, without in pairs]) for name in pairs[0][0]}
 
 
-def _of_all(cells: Mapping[str, Cell], *, rows: int, confidence: float) -> dict[str, Any]:
+def _of_all(cells: Mapping[str, Cell], *, rows: int, levels: Sequence[float]) -> dict[str, Any]:
     scratch = cells[SCRATCH]
     starts = {}
     for start, cell in cells.items():
         if start != SCRATCH:
-            difference = cell.difference(scratch, confidence=confidence)
-            starts[start] = {
-                "score": cell.main.as_dict(),
-                "difference": difference.as_dict(),
-                "hurts": difference.high < 0,
-            }
+            alone, _, corrected = (cell.difference(scratch, confidence=level) for level in levels)
+            starts[start] = _compared(cell.main, alone, alone, corrected)
     return {"part": "all", "name": "", "rows": rows, "scratch": scratch.main.as_dict(), "starts": starts}
 
 
+def _compared(score: Interval, difference: Interval, tested: Interval, corrected: Interval) -> dict[str, Any]:
+    values = {"score": score.as_dict(), "difference": difference.as_dict()}
+    return values | {"hurts": tested.high < 0, "corrected": corrected.as_dict()}
+
+
 def _part(
-    part: tuple[str, str], rows: int, by_start: Mapping[str, Floats], sizes: Floats, confidence: float, corrected: float
+    part: tuple[str, str], rows: int, by_start: Mapping[str, Floats], sizes: Floats, levels: Sequence[float]
 ) -> dict[str, Any]:
-    """A class or slice, from start -> (S, 1 + G) scores. Training noise is pooled over the starts."""
+    """A class or slice, from start -> (S, 1 + G) scores. Training noise is pooled over the starts. `levels`: of the
+    interval that is shown, corrected for the parts of a family, and for those of all families."""
     noise = training_noise(np.stack([scores[:, 0] for scores in by_start.values()]))
 
-    def around(scores: Floats, *of: Floats, level: float = confidence) -> Interval:
+    def around(scores: Floats, *of: Floats, level: float = levels[0]) -> Interval:
         training = noise.of(*(runs[:, 0] for runs in of)) if noise is not None else None
         return interval(scores[:, 0], scores[:, 1:], sizes, confidence=level, training=training)
 
     scratch = by_start[SCRATCH]
     starts = {
-        start: {
-            "score": around(scores, scores).as_dict(),
-            "difference": around(scores - scratch, scores, scratch).as_dict(),
-            "hurts": around(scores - scratch, scores, scratch, level=corrected).high < 0,
-        }
+        start: _compared(
+            around(scores, scores), *(around(scores - scratch, scores, scratch, level=level) for level in levels)
+        )
         for start, scores in by_start.items()
         if start != SCRATCH
     }

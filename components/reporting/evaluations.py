@@ -39,13 +39,18 @@ def scores(task: str, evaluation: dict[str, Any], *, champion: str = "") -> Chap
         chosen = "by cross-validation" if evaluation["selection"]["by"] == "budget" else "on dev"
         svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{title}, {chosen}", among=list(curves))
         caption = (
-            f"{title[0].upper()}{title[1:]} {chosen} during fine-tuning with {budget_name(budgets[-1])} {unit}; at "
+            f"{title[0].upper()}{title[1:]} {chosen} during fine-tuning with {labels_at(budgets[-1], unit)}; at "
             "epoch 0 only the head is trained."
         )
         chapter.figures.append(Drawing(svg, caption))
     further = [_benefits(evaluation), _ways(evaluation), _languages(evaluation), _other_metrics(evaluation)]
     chapter.tables += [table for table in further if table is not None]
     return chapter
+
+
+def labels_at(budget: int, unit: str) -> str:
+    """A label budget as text: "20 labels a class", "all labels"."""
+    return "all labels" if budget < 0 else f"{budget} {unit}"
 
 
 def label_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
@@ -82,7 +87,7 @@ def _differences(evaluation: dict[str, Any]) -> list[Table]:
         names = [each["system"] for each in evaluation["systems"] if any(each["system"] in pair for pair in cells)]
         if names:
             rows = [[name, *(cells.get((name, other), "") for other in names)] for name in names]
-            labels = "all labels" if budget < 0 else f"{budget_name(budget)} {evaluation['unit']}"
+            labels = labels_at(budget, evaluation["unit"])
             title = f"Differences of {evaluation['titles'][evaluation['main']]}, {labels}"
             tables.append(Table(["system", *names], rows, title))
     return tables
@@ -139,7 +144,7 @@ def _other_metrics(evaluation: dict[str, Any]) -> Table | None:
         [system["system"], *(_interval(system["budgets"][-1]["scores"][name]) for name in others)]
         for system in evaluation["systems"]
     ]
-    title = f"Other metrics at {budget_name(evaluation['budgets'][-1])} {evaluation['unit']}"
+    title = f"Other metrics at {labels_at(evaluation['budgets'][-1], evaluation['unit'])}"
     return Table(["system", *(evaluation["titles"][name] for name in others)], rows, title) if others else None
 
 
@@ -153,7 +158,7 @@ def _comparison(evaluation: dict[str, Any], curves: Mapping[str, Line]) -> Drawi
             if line.low is not None and line.high is not None
         }
         budget = evaluation["budgets"][0]
-        labels = "all labels" if budget < 0 else f"{budget} {unit}"
+        labels = labels_at(budget, unit)
         svg = figures.ranges(entries, x_label=f"{title}, {labels}", reference=None)
         return Drawing(svg, "Scores of the systems with confidence intervals.")
     svg = figures.lines(curves, x_label=unit, y_label=title, logarithmic=True, ticks=True)
@@ -175,14 +180,14 @@ def _languages(evaluation: dict[str, Any]) -> Table | None:
             [system, *(f"{slices[name][main]:.3f}" if name in slices else "" for name in languages)]
             for system, slices in cells.items()
         ],
-        f"{evaluation['titles'][main]} by language at {budget_name(evaluation['budgets'][-1])} {evaluation['unit']}: "
+        f"{evaluation['titles'][main]} by language at {labels_at(evaluation['budgets'][-1], evaluation['unit'])}: "
         f"trained on {', '.join(learned)}, tested on {tested}",
     )
 
 
 def _runs(evaluation: dict[str, Any], count: str) -> str:
     return "; ".join(
-        f"{system['system']} at {budget_name(cell['budget'])} {evaluation['unit']}: {counted} of {len(cell['seeds'])}"
+        f"{system['system']} at {labels_at(cell['budget'], evaluation['unit'])}: {counted} of {len(cell['seeds'])}"
         for system in evaluation["systems"]
         for cell in system["budgets"]
         if (counted := cell.get("training", {}).get(count, 0))
@@ -216,7 +221,7 @@ def details(task: str, evaluation: dict[str, Any]) -> Chapter:
     name = evaluation["best"][str(budget)]
     system = next(entry for entry in evaluation["systems"] if entry["system"] == name)
     cell = next(entry for entry in system["budgets"] if entry["budget"] == budget)
-    chapter = Chapter(f"{task}: {name} at {budget_name(budget)} {evaluation['unit']}, the best system")
+    chapter = Chapter(f"{task}: {name} at {labels_at(budget, evaluation['unit'])}, the best system")
     if cell["confusion"]:
         svg = figures.confusion(cell["confusion"], evaluation["labels"])
         chapter.figures.append(Drawing(svg, "Confusion matrix, sum over all seeds."))

@@ -18,8 +18,11 @@ from matplotlib.transforms import Bbox
 
 from components.reporting.marks import marked
 
-# Okabe and Ito (2008): eight colours that remain distinguishable with colour blindness.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+# Seven colours of Okabe and Ito (2008), which remain distinguishable with colour blindness, and a brown. Grey is no
+# colour of a curve, because overlapping bands are grey.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C510A")
+#: Of points that are shown for context.
+GREY = "#999999"
 INK = "#1b1f24"
 #: Maximum characters per name in a legend with two columns.
 LONG_NAME = 19
@@ -129,10 +132,10 @@ def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = ""
     insufficient, names are omitted; the first names of each group have priority."""
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=4.2)
-        colours = itertools.cycle(COLOURS[:-1])
+        colours = itertools.cycle(COLOURS)
         named: list[tuple[int, str, float, float, str]] = []
         for name, cloud in groups.items():
-            colour = COLOURS[-1] if cloud.background else next(colours)
+            colour = GREY if cloud.background else next(colours)
             size = 8 if cloud.background else 20
             axes.scatter(
                 cloud.x, cloud.y, s=size, color=colour, alpha=0.4 if cloud.background else 0.85, label=_printable(name)

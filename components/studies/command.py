@@ -1,9 +1,11 @@
-"""The studies as commands: `headstart study NAME`. The flags come from the study's signature."""
+"""The studies as commands: `headstart study NAME`. The flags come from the signature of the study's function."""
 
+import importlib
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 from rich import box
@@ -11,51 +13,112 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from components.core.artifacts import MANIFEST
 from components.core.errors import ConfigError, HeadstartError, nearest
-from components.core.tables import LazyTable
+from components.reporting import findings
 from components.reporting.findings import Chapter, Findings
 from components.settings.loading import load_params
 
-#: Name -> "module:function" of (outputs, *, options) -> findings; the options become flags of the command.
-STUDIES: LazyTable[Callable[..., Findings]] = LazyTable(
-    {
-        "ablation": "components.studies.ablation:run",
-        "benefits": "components.studies.benefits:benefits_of_transfer",
-        "contextuality": "components.studies.contextuality:run",
-        "effective-context": "components.studies.effective_context:run",
-        "label-efficiency": "components.studies.benefits:label_efficiency",
-        "layers": "components.studies.layers:run",
-        "negative-transfer": "components.studies.benefits:negative_transfer",
-        "neighbours": "components.studies.neighbours:run",
-        "ngrams": "components.studies.ngrams:run",
-        "prompts": "components.studies.prompt_study:run",
-        "systems": "components.studies.systems:run",
-        "transferability": "components.studies.transferability:run",
-        "vocabulary": "components.studies.vocabulary:run",
-        "which-source": "components.studies.which_source:run",
-        "word-order": "components.studies.word_order:run",
-        "zero-shot": "components.studies.zero_shot:run",
-    }
-)
-#: Name -> what the study answers.
-QUESTIONS = {
-    "ablation": "What is each technique of fine-tuning worth?",
-    "benefits": "Does transfer give a higher start, a higher slope and a higher asymptote?",
-    "contextuality": "How much does a word's vector depend on its context, in each layer?",
-    "effective-context": "How much context does a language model use, and what does it cost?",
-    "label-efficiency": "How many labels does transfer save, and how many do other systems need?",
-    "layers": "Which layer gives the best features?",
-    "negative-transfer": "Which classes and slices does transfer hurt?",
-    "neighbours": "Which words are nearest to a word?",
-    "ngrams": "Is the language model better than n-grams of the same text?",
-    "prompts": "Which tasks does a language model answer by continuing a prompt?",
-    "systems": "Which system is best, at which size and number of labels?",
-    "transferability": "At which layer do features stop being general, and how far are layers co-adapted?",
-    "vocabulary": "How well do the vocabularies fit the text, per script?",
-    "which-source": "Which encoder or source task suits the task best, judged before fine-tuning?",
-    "word-order": "Does the encoder know the order of words, and in which layer?",
-    "zero-shot": "How well does a language model answer without labels?",
+
+@dataclass(frozen=True)
+class Study:
+    """A question about a run. `needs`: what the run must have; `function`: "module:function" of (outputs, *, options)
+    -> what it measures, whose options become flags of the command. The module is imported when the study is used."""
+
+    name: str
+    question: str
+    needs: str
+    function: str
+
+    @property
+    def measure(self) -> Callable[..., Any]:
+        module, _, name = self.function.partition(":")
+        return cast(Callable[..., Any], getattr(importlib.import_module(f"components.studies.{module}"), name))
+
+    def findings(self, outputs: Any, **options: Any) -> Findings:
+        """What the study finds in the outputs of a run (`components.studies.frame.Outputs`)."""
+        result: Findings = self.measure(outputs, **options).findings(self.name, self.question)
+        return result
+
+
+EVALUATED = "the stage evaluate"
+ENCODERS = "trained encoders"
+STUDIES = {
+    study.name: study
+    for study in (
+        Study("ablation", "What is each technique of fine-tuning worth?", ENCODERS, "ablation:measure"),
+        Study(
+            "benefits",
+            "Does transfer give a higher start, a higher slope and a higher asymptote?",
+            EVALUATED,
+            "evaluated:benefits",
+        ),
+        Study(
+            "contextuality",
+            "How much does a word's vector depend on its context, in each layer?",
+            ENCODERS,
+            "contextuality:measure",
+        ),
+        Study(
+            "effective-context",
+            "How much context does a language model use, and what does it cost?",
+            "causal encoders and held-out tokens",
+            "context:effective_context",
+        ),
+        Study(
+            "label-efficiency",
+            "How many labels does transfer save, and how many do other systems need?",
+            EVALUATED,
+            "evaluated:label_efficiency",
+        ),
+        Study("layers", "Which layer gives the best features?", ENCODERS, "layers:measure"),
+        Study(
+            "negative-transfer",
+            "Which classes and slices does transfer hurt?",
+            EVALUATED,
+            "evaluated:negative_transfer",
+        ),
+        Study("neighbours", "Which words are nearest to a word?", ENCODERS, "neighbours:measure"),
+        Study(
+            "ngrams",
+            "Is the language model better than n-grams of the same text?",
+            "causal encoders and tokens",
+            "context:beside_ngrams",
+        ),
+        Study(
+            "prompts",
+            "Which tasks does a language model answer by continuing a prompt?",
+            "causal encoders",
+            "prompts:measure",
+        ),
+        Study("systems", "Which system is best, at which size and number of labels?", EVALUATED, "evaluated:systems"),
+        Study(
+            "transferability",
+            "At which layer do features stop being general, and how far are layers co-adapted?",
+            "two tasks",
+            "transferability:measure",
+        ),
+        Study(
+            "vocabulary", "How well do the vocabularies fit the text, per script?", "tokenizers", "vocabulary:measure"
+        ),
+        Study(
+            "which-source",
+            "Which encoder or source task suits the task best, judged before fine-tuning?",
+            ENCODERS,
+            "which_source:measure",
+        ),
+        Study(
+            "word-order",
+            "Does the encoder know the order of words, and in which layer?",
+            ENCODERS,
+            "word_order:measure",
+        ),
+        Study(
+            "zero-shot",
+            "How well does a language model answer without labels?",
+            "language models and a task",
+            "prompts:zero_shot",
+        ),
+    )
 }
 #: Minimum width of tables; a log has no fixed width.
 WIDTH = 160
@@ -76,27 +139,26 @@ def application(name: str = "") -> typer.Typer:
         pretty_exceptions_enable=False,
         help="Studies of a finished run. Each prints tables, draws figures and adds a chapter to the report.",
     )
-    for each, question in QUESTIONS.items():
-        app.command(each, help=question)(_command(each) if each == name else lambda: None)
+    for each in STUDIES.values():
+        shown = f"{each.question} Needs: {each.needs}."
+        app.command(each.name, help=shown)(_command(each) if each.name == name else lambda: None)
     return app
 
 
-def _command(name: str) -> Callable[..., None]:
+def _command(study: Study) -> Callable[..., None]:
     """A function with the signature of a study, and `--params` in place of the outputs."""
-    run = STUDIES[name]
 
     def command(*, params: Path, **options: Any) -> None:
         from components.pipeline.running import run_stage
-        from components.reporting import findings
         from components.studies.frame import Outputs
 
         settings = load_params(params)
         outputs = Outputs(settings)
-        result = run(outputs, **options)
-        directory = findings.write(outputs.out, name, result, options=options, inputs=outputs.read)
+        result = study.findings(outputs, **options)
+        directory = findings.write(outputs.out, study.name, result, options=options, inputs=outputs.read)
         _print(result.chapter)
         print(f"numbers and figures: {directory}")
-        if not (outputs.out / "report" / MANIFEST).is_file():
+        if not outputs.exists("report"):
             print(f"report: run `headstart stage report --params {params}` to add this study")
             return
         try:
@@ -104,8 +166,8 @@ def _command(name: str) -> Callable[..., None]:
         except HeadstartError as error:
             print(f"report: not updated ({error})")
 
-    hints = get_type_hints(run, include_extras=True)
-    flags = list(inspect.signature(run).parameters.values())[1:]
+    hints = get_type_hints(study.measure, include_extras=True)
+    flags = list(inspect.signature(study.measure).parameters.values())[1:]
     file = Annotated[Path, typer.Option("--params", help="Settings file.")]
     parameters = [
         *(flag.replace(annotation=hints[flag.name]) for flag in flags),

@@ -18,9 +18,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from components.core.errors import ConfigError
+from components.data.scoring import Scoring
 from components.data.tasks.budgets import ALL, sample_rows
 from components.data.tasks.data import Answer, Split
 from components.data.tasks.examples import TaskFacts, read_facts, read_split, strata_of
+from components.data.tasks.kinds import scoring_for
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import run_over
 from components.learners.task_models.pooling import masked_mean
@@ -54,6 +56,11 @@ class Labelled:
                 f"{', '.join(LABELLED)}"
             )
         return cls(facts, read_split(directory, "train"), read_split(directory, "dev"))
+
+    @property
+    def scoring(self) -> Scoring:
+        """The metrics of the task."""
+        return scoring_for(self.facts.kind, self.facts.labels)
 
     def budget(self, requested: int) -> int:
         """`requested`; if it is 0 the task's largest budget up to `MOST`, or its smallest if all are larger."""
@@ -115,7 +122,7 @@ def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: Finetu
 PENALTIES = (1000.0, 100.0, 10.0, 1.0)
 STEPS = 100
 
-Floats = NDArray[np.floating]
+Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 

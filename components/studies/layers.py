@@ -12,12 +12,9 @@ from torch import Tensor
 
 from components.core.errors import ConfigError
 from components.data.scoring import title
-from components.data.scoring.intervals import CONFIDENCE, interval
-from components.data.tasks.kinds import scoring_for
+from components.data.scoring.intervals import CONFIDENCE, Interval, interval, left_out, sizes_of
 from components.evaluation.aggregates import format_budget
-from components.reporting import figures
-from components.reporting.findings import Chapter, Drawing, Findings, Table
-from components.studies.frame import Budget, EncoderName, Outputs, Task, band, bounds
+from components.studies.frame import Budget, EncoderName, Measured, Outputs, Row, Sheet, Task, bounds, curves
 from components.studies.frozen import (
     PENALTIES,
     Floats,
@@ -34,43 +31,77 @@ from components.studies.frozen import (
 #: Rows of the table -> dev F1 of BERT-base on CoNLL-2003 in the paper.
 PUBLISHED = {
     "first": "91.0",
-    "second_to_last": "95.6",
+    "second to last": "95.6",
     "last": "94.9",
     "sum": "95.5",
-    "sum_last_four": "95.9",
-    "concat_last_four": "96.1",
+    "sum last four": "95.9",
+    "concat last four": "96.1",
     "mix": "",
 }
 #: Maximum number of the task's seeds that are used; each gives another sample of the labels.
 SEEDS = 3
 
 
-def run(outputs: Outputs, *, task: Task = "", encoder: EncoderName = "", budget: Budget = 0) -> Findings:
-    """Dev metric of every choice of layers, for one or several encoders."""
+def measure(outputs: Outputs, *, task: Task = "", encoder: EncoderName = "", budget: Budget = 0) -> Measured:
+    """Dev metric of every choice of layers, and its difference to the last layer, for one or several encoders."""
     name = outputs.task(task)
     data = Labelled.of(outputs, name)
     if not len(data.dev):
         raise ConfigError(f"{name}: this study is measured on dev; name a file (data.tasks.{name}.dev)")
-    kind, scoring = data.facts.kind, scoring_for(data.facts.kind, data.facts.labels)
-    labels, seeds = data.budget(budget), data.facts.seeds[:SEEDS]
-    scores: dict[str, dict[str, list[float]]] = {}
-    for block, start in outputs.chosen(encoder):
-        loaded, settings = outputs.encoder(block, start), outputs.finetuning(block)
-        dev = layer_vectors(loaded, data.dev, kind=kind, settings=settings)
-        of_encoder = scores.setdefault(f"{block}-{start}", {})
-        for seed in seeds:
+    labels, rows, lead = data.budget(budget), list[Row](), list[str]()
+    how = f"{title(data.scoring.main)} on dev at {format_budget(labels, data.scoring)}"
+    sizes = sizes_of(data.dev.clusters, len(data.dev))
+
+    def around(scores_SG: Floats) -> Interval:
+        return interval(scores_SG[:, 0], scores_SG[:, 1:], sizes, confidence=CONFIDENCE)
+
+    for system, loaded in outputs.encoders(encoder).items():
+        settings = outputs.finetuning(outputs.split_name(system)[0])
+        scores: dict[str, list[Floats]] = {}
+        dev = layer_vectors(loaded, data.dev, kind=data.facts.kind, settings=settings)
+        for seed in data.facts.seeds[:SEEDS]:
             sample = data.sample(labels, seed=seed)
-            train = layer_vectors(loaded, sample, kind=kind, settings=settings)
+            train = layer_vectors(loaded, sample, kind=data.facts.kind, settings=settings)
             for choice in PUBLISHED:
                 predicted = _predicted(choice, train, numbers_of(sample), dev, classes=len(data.facts.labels))
-                answers = [answers_of(kind, data.dev, probabilities) for probabilities in predicted]
-                values = [scoring.score(data.dev.fields, data.dev.targets, of)[scoring.main] for of in answers]
-                if values:
-                    of_encoder.setdefault(choice, []).append(max(values))
-    how = f"{title(scoring.main)} on dev at {format_budget(labels, scoring)}"
-    chapter = _chapter(name, scores, how, confidence=CONFIDENCE)
-    numbers = {"task": name, "score": scoring.main, "labels": labels, "seeds": seeds, "scores": scores}
-    return Findings(chapter, numbers)
+                if predicted:
+                    scores.setdefault(choice, []).append(
+                        max((_scores(data, of) for of in predicted), key=lambda of: of[0])
+                    )
+        stacked = {choice: np.stack(of) for choice, of in scores.items()}
+        rows += [
+            {
+                "encoder": system,
+                "layers": choice,
+                "BERT-base, NER": PUBLISHED[choice],
+                "score": around(of),
+                "minus the last layer": None if choice == "last" else around(of - stacked["last"]),
+            }
+            for choice, of in stacked.items()
+        ]
+        best = max(stacked, key=lambda choice: stacked[choice][:, 0].mean())
+        lead.append(f"{name}: the best features of {system} are {best} ({bounds(around(stacked[best]))}).")
+    places = {choice: float(place) for place, choice in enumerate(PUBLISHED)}
+    points = [row | {"place": places[row["layers"]]} for row in rows]
+    names = {place: choice for choice, place in places.items()}
+    drawing = curves(points, f"{name}: features of a frozen encoder.", x="place", y="score", by="encoder", names=names)
+    text = (
+        f"{how}, frozen encoder, logistic regression; means over samples of the labels. Intervals and differences are "
+        "paired by sample and row of dev. For comparison, the dev F1 of BERT-base on CoNLL-2003 (Devlin et al. 2019, "
+        "table 7). Choices are left out if the layers differ in width and cannot be added, or are too few."
+    )
+    return Measured([Sheet(rows, name)], lead, [text], [drawing])
+
+
+def _scores(data: Labelled, probabilities: Floats) -> Floats:
+    """(1 + G,) primary metric on dev, followed by that without each cluster of rows."""
+    answers = answers_of(data.facts.kind, data.dev, probabilities)
+    matrix = data.scoring.statistics(data.dev.fields, data.dev.targets, answers)
+    whole, without = (
+        data.scoring.scores(np.asarray(matrix.sum(0))),
+        left_out(matrix, data.dev.clusters, data.scoring.scores),
+    )
+    return np.append(whole[data.scoring.main], without[data.scoring.main])
 
 
 def _predicted(
@@ -95,44 +126,12 @@ def _selected(choice: str, layers: Sequence[Tensor]) -> list[Tensor]:
     selected = {
         "first": layers[:1],
         # The state below the only layer is the embedding, which is a separate row of the table.
-        "second_to_last": layers[-2:-1] if len(layers) > 2 else [],
+        "second to last": layers[-2:-1] if len(layers) > 2 else [],
         "last": layers[-1:],
         "sum": above,
-        "sum_last_four": above[-4:],
-        "concat_last_four": above[-4:],
+        "sum last four": above[-4:],
+        "concat last four": above[-4:],
         "mix": layers,
     }[choice]
-    added = choice in ("sum", "sum_last_four", "mix") and len({layer.shape[1] for layer in selected}) > 1
+    added = choice.startswith(("sum", "mix")) and len({layer.shape[1] for layer in selected}) > 1
     return [] if added else list(selected)
-
-
-def _chapter(task: str, scores: dict[str, dict[str, list[float]]], how: str, *, confidence: float) -> Chapter:
-    intervals = {
-        name: {choice: interval(np.asarray(values), confidence=confidence) for choice, values in of_encoder.items()}
-        for name, of_encoder in scores.items()
-    }
-    chapter = Chapter("Which layer to use as features")
-    for name, entry in intervals.items():
-        best = max(entry, key=lambda choice: entry[choice].mean)
-        chapter.lead.append(
-            f"{task}: the best features of {name} are {best.replace('_', ' ')} ({entry[best].mean:.3f}); the last "
-            f"layer reaches {entry['last'].mean:.3f}."
-        )
-    samples = max(len(values) for of_encoder in scores.values() for values in of_encoder.values())
-    chapter.text.append(
-        f"{how}, frozen encoder, logistic regression; mean over {samples} samples of the labels with its interval. For "
-        "comparison, the dev F1 of BERT-base on CoNLL-2003 (Devlin et al. 2019, table 7). Empty cells: the layers "
-        "differ in width and cannot be added, or the encoder has too few."
-    )
-    names = {choice: choice.replace("_", " ") for choice in PUBLISHED}
-    rows = [
-        [names[choice], published, *(bounds(of[choice]) if choice in of else "" for of in intervals.values())]
-        for choice, published in PUBLISHED.items()
-    ]
-    chapter.tables.append(Table(["layers", "BERT-base, NER", *scores], rows, task))
-    places = {choice: float(place) for place, choice in enumerate(PUBLISHED)}
-    lines = {name: band([places[choice] for choice in of], list(of.values())) for name, of in intervals.items()}
-    ticks = {place: names[choice] for choice, place in places.items()}
-    svg = figures.lines(lines, x_label="", y_label="score on dev", ticks=True, names=ticks)
-    chapter.figures.append(Drawing(svg, f"{task}: features of a frozen encoder; bands are the intervals."))
-    return chapter

@@ -1,439 +1,283 @@
-"""`headstart lectures`: what lectures on transfer learning say, beside what the studies measure on a run.
+"""`headstart lectures`: what lectures on transfer learning say, beside what the studies measure on a run. The claims
+and their rules are written in `experiments/lectures/claims.yaml` before a run.
 
-lectures.json          claim -> {agrees, command, lead, text, tables, captions, seconds, commit, processor, date}
+lectures.json          claim -> {measure, command, tables, captions, seconds, commit, processor, date}
 lectures.md            the same as one page, in the order of the lectures
-lectures/CLAIM-1.svg   its figures
+lectures/CLAIM.md      all tables of a claim, where the page shows a part
+lectures/CLAIM-1.svg   its figure
 """
 
 import datetime
+import re
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
+import yaml
 
 from components.core.artifacts import read_json, write_atomic, write_json
+from components.core.commits import commit_of
+from components.core.errors import ConfigError
 from components.core.processors import processor_name
+from components.data.scoring.intervals import Interval
 from components.reporting.findings import Findings, Table
-from components.reporting.results import commit_of
+from components.settings.section import Section
 from components.studies.command import STUDIES
-from components.studies.frame import Outputs
-from components.studies.occurrences import SEPARATE
+from components.studies.frame import Outputs, cell
 
-Numbers = Mapping[str, Any]
 PAGE: Final = "lectures.md"
 FILE: Final = "lectures.json"
 FOLDER: Final = "lectures"
-#: The runs for which the options of the claims are meant.
+CLAIMS: Final = Path("experiments/lectures/claims.yaml")
+#: The run for which the options of most claims are meant.
 PARAMS: Final = Path("experiments/lectures/params.yaml")
-THAI: Final = Path("experiments/thai/params.yaml")
-#: Maximum numbers of figures and of rows of a table that the page shows.
-FIGURES, ROWS = 2, 40
+#: Maximum number of rows of a table that the page shows.
+ROWS: Final = 8
+AGREES, NOT, UNDECIDED = "agrees", "does not agree", "not shown at this size"
+UNMEASURED: Final = "not measured since the rule changed"
+_NUMBER = re.compile(r"[+-]?(?:inf|[\d,]*\.?\d+)")
+Entry = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Claim:
+class Cells(Section):
+    """Cells of a table: those of `column` in the rows with these values (one of several) of other columns."""
+
+    table: str = ""
+    where: Mapping[str, str | list[str]] = {}
+    column: str = ""
+    times: float = 1.0
+
+    def rows(self, table: Table) -> list[Sequence[str]]:
+        """The rows of a table that have the cells."""
+        if self.table not in table.title or not {self.column, *self.where} <= set(table.columns):
+            return []
+        wanted = {table.columns.index(key): [of] if isinstance(of, str) else of for key, of in self.where.items()}
+        return [row for row in table.rows if all(row[place] in of for place, of in wanted.items())]
+
+    def of(self, tables: Sequence[Table]) -> Iterator[tuple[str, Interval]]:
+        """Name of the row and value. Numbers without an interval are no evidence and left out."""
+        for table in tables:
+            for row in self.rows(table):
+                if value := interval_in(row[table.columns.index(self.column)]):
+                    # The cells in words name the row.
+                    worded = [of for of in row if re.match(r"[^\W\d]", of) and "[" not in of][:3]
+                    name = ", ".join(worded) or f"{table.columns[0]} = {row[0]}"
+                    yield name, Interval(*(self.times * of for of in (value.mean, value.low, value.high)))
+
+
+class Rule(Cells):
+    """When a claim agrees: every cell, or any, is `above` or `below` a bound with its whole interval. With `minus`, the
+    cell's difference to another one, whose interval contains that of the paired difference if they are not negatively
+    correlated."""
+
+    above: float | None = None
+    below: float | None = None
+    any: bool = False
+    minus: Cells | None = None
+
+    def judge(self, tables: Sequence[Table]) -> tuple[str, str]:
+        """One of the answers, and the decisive cell. Raises LookupError: the tables have no such cell."""
+        values = dict(self.of(tables))
+        if self.minus is not None:
+            cells = self.minus.model_copy(
+                update={
+                    key: value
+                    for key in ("table", "column")
+                    if (value := getattr(self.minus, key) or getattr(self, key))
+                }
+            )
+            (other,) = dict(cells.of(tables)).values()
+            values = {
+                name: Interval(of.mean - other.mean, of.low - other.high, of.high - other.low)
+                for name, of in values.items()
+            }
+        sign, bound = (1, self.above) if self.above is not None else (-1, self.below or 0.0)
+        # Margins of the claim and of its opposite.
+        margins = {name: sorted((sign * (of.low - bound), sign * (of.high - bound))) for name, of in values.items()}
+        if not margins:
+            raise LookupError(self.column)
+        name = (max if self.any else min)(margins, key=lambda of: margins[of][0])
+        if margins[name][0] > 0:
+            answer = AGREES
+        else:
+            refuted = (all if self.any else any)(high < 0 for _, high in margins.values())
+            answer = NOT if refuted else UNDECIDED
+        if answer == NOT:
+            name = min(margins, key=lambda of: margins[of][1])
+        return answer, f"{name}: {self.column} {cell(values[name])}"
+
+
+class Claim(Section):
     """What a lecture says, and the study that measures it.
 
     Attributes:
-        options: of the study, on the run of `settings`; on other runs it has its defaults.
-        agrees: numbers of the study -> whether they agree; None: left to the reader.
+        says: the statement.
+        needs: what the run must have; `settings`: dotted keys of it and their values.
+        measure: what is measured; an entry with another measure is not judged.
+        options: of the study, on the run; on other runs it has its defaults.
+        run: settings of the run on which the claim is measured, unless `--params` names another.
         examples: tasks beyond run.tasks whose rows the study reads.
-        settings: the run on which the claim is measured, unless `--params` names another.
-        otherwise: why the models of that run may not agree.
+        rules: all must agree.
+        table: the part of a title by which the page chooses the table that it shows.
     """
 
-    name: str
-    lecture: str
+    section: str
     says: str
+    needs: str
+    settings: Mapping[str, Any] = {}
+    measure: str
     study: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    agrees: Callable[[Numbers], bool] | None = None
+    options: Mapping[str, str | int | float] = {}
+    run: Path = PARAMS
     examples: Sequence[str] = ()
-    settings: Path = PARAMS
-    otherwise: str = ""
+    rules: Sequence[Rule]
+    table: str = ""
 
     def options_on(self, params: Path) -> Mapping[str, Any]:
         """The options of the study on a run."""
-        return self.options if params == self.settings else {}
+        return self.options if params == self.run else {}
 
     def command(self, params: Path) -> str:
         """The command of the study on a run."""
         flags = (part for name, value in self.options_on(params).items() for part in (f"--{name}", str(value)))
         return shlex.join(["headstart", "study", self.study, *flags, "--params", str(params)])
 
+    def check(self, outputs: Outputs) -> None:
+        """Raise a ConfigError if the run lacks a setting that the claim needs."""
+        settings = outputs.params.model_dump(mode="json")
+        for key, wanted in self.settings.items():
+            value: Any = settings
+            for part in key.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+            if value != wanted and not (wanted == "any" and value):
+                raise ConfigError(f"{key}: is {value}; this claim needs {self.needs}")
 
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
-
-
-def _fewer_unknown(reports: Numbers) -> bool:
-    pieces, words = reports["general-wordpiece"], reports["general-word"]
-    more = pieces["pieces_per_word"] > words["pieces_per_word"]
-    return bool(pieces["unknown_rate"] < words["unknown_rate"] / 10 and more)
-
-
-def _higher_start(family: str) -> Callable[[Numbers], bool]:
-    def agrees(tasks: Numbers) -> bool:
-        return all(of[family]["adapted"]["labels"]["start"]["holds"] for of in tasks.values())
-
-    return agrees
-
-
-def _order_is_seen(numbers: Numbers) -> bool:
-    ends = {name: (len(of), _mean(of[0]), _mean(of[-1])) for name, of in numbers["encoders"].items()}
-    static = [first for layers, first, _ in ends.values() if layers == 1]
-    contextual = [last for layers, _, last in ends.values() if layers > 1]
-    return max(static) == min(static) == 0.5 and min(contextual) > 0.6
-
-
-def _every_technique_helps(numbers: Numbers) -> bool:
-    whole, *others = (_mean(of) for of in numbers["scores"].values())
-    return max(others) < whole
+    def judge(self, entry: Entry | None) -> tuple[str, str]:
+        """The answer and the number that decides it. Nothing is judged that was measured otherwise, or by a commit with
+        changes."""
+        if entry is None or entry["measure"] != self.measure or (entry["commit"] or "-dirty").endswith("-dirty"):
+            return UNMEASURED, ""
+        tables = [Table(**table) for table in entry["tables"]]
+        try:
+            answers = [rule.judge(tables) for rule in self.rules]
+        except (LookupError, ValueError):
+            return UNDECIDED, ""
+        return next(
+            (answer, number) for wanted in (NOT, UNDECIDED, AGREES) for answer, number in answers if answer == wanted
+        )
 
 
-def _best_of_thai(tasks: Numbers) -> bool:
-    (systems,) = (of["systems"] for of in tasks.values())
-    scores = {name: [budget["mean"] for budget in of["scores"].values()] for name, of in systems.items()}
-    rivals = [of for name, of in scores.items() if name.startswith(("fasttext-", "svm-", "tfidf-"))]
-    return all(best > max(of) for best, *of in zip(scores["ulmfit-adapted"], *rivals, strict=True))
+def interval_in(text: str) -> Interval | None:
+    """`0.5 [0.4, 0.6]` -> its interval, `more than 80` and `inf` are infinite; None for a text without an interval."""
+    numbers = _NUMBER.findall(re.sub(r"more than [\d.,]*\d", "inf", text))
+    if "[" not in text or len(numbers) != 3:
+        return None
+    values = [float(number.replace(",", "")) / (100 if "%" in text else 1) for number in numbers]
+    return Interval(*values)
 
 
-def _better_by_size(tasks: Numbers) -> bool:
-    """Whether every larger model has a lower perplexity, and the largest a higher score than the smallest."""
-    (systems,) = (of["systems"] for of in tasks.values())
-    trained = sorted((of for of in systems.values() if of["start"] == "adapted"), key=lambda of: of["parameters"])
-    losses = [of["perplexity_per_word"] for of in trained]
-    smallest, largest = (list(trained[end]["scores"].values())[-1]["mean"] for end in (0, -1))
-    return losses == sorted(losses, reverse=True) and largest > smallest
-
-
-def _longer_context(numbers: Numbers) -> bool:
-    recl = {name: of["0.1"] for group in numbers["groups"] for name, of in group["recl"].items()}
-    longest = max(recl[name] for name in recl if name.startswith("transformer-xl"))
-    return longest > max(length for name, length in recl.items() if not name.startswith("transformer-xl"))
-
-
-def _more_contextual(encoders: Numbers) -> bool:
-    ends = [(of["layers"][0], of["layers"][-1]) for of in encoders.values() if len(of["layers"]) > 1]
-    return all(last["adjusted_self_similarity"] < first["adjusted_self_similarity"] for first, last in ends)
-
-
-def _upper_layers(numbers: Numbers) -> bool:
-    scores = [{choice: _mean(values) for choice, values in of.items()} for of in numbers["scores"].values()]
-    return all(of["first"] == min(of.values()) and of["mix"] >= of["last"] for of in scores)
-
-
-def _ten_times(tasks: Numbers) -> bool:
-    ratios = [of["label_efficiency"]["ulmfit"]["adapted"][0]["against"]["ulmfit-scratch"] for of in tasks.values()]
-    return all((of["ratio"]["mean"] or of["ratio"]["most"]) >= 10 for of in ratios)
-
-
-def _some_class_hurt(numbers: Numbers) -> bool:
-    budgets = [of[-1] for task in numbers["transfer"].values() for of in task.values()]
-    return any(start["hurts"] for at in budgets for part in at["parts"] for start in part["starts"].values() if start)
-
-
-def _specific_above(numbers: Numbers) -> bool:
-    scores = {name: {int(n): _mean(of) for n, of in series.items()} for name, series in numbers["scores"].items()}
-    top = max(scores["AnB"])
-    base, falls = scores["BnB"][0], scores["AnB"][top] < scores["AnB"][min(scores["AnB"])]
-    return bool(falls and scores["AnB"][top] < base and scores["AnB+"][top] >= scores["AnB"][top])
-
-
-def _no_better_than_chance(numbers: Numbers) -> bool:
-    best, score = numbers["best_on_dev"]
-    return bool(numbers["accuracy"][best][score]["mean"] < numbers["guessing"] + 0.1)
-
-
-#: Why small models may not agree with what is said about large ones.
-SIZE: Final = (
-    "The language models of this run read a few million pieces; published ones read a hundred million and more."
-)
-#: In the order of the lectures.
-CLAIMS: Final[Mapping[str, Claim]] = {
-    claim.name: claim
-    for claim in (
-        Claim(
-            "vocabulary",
-            "Words and pieces",
-            "A vocabulary of sub-word pieces leaves a tenth of the unknown words that a vocabulary of words leaves, or "
-            "fewer, at the cost of more pieces per word (Devlin et al. 2019).",
-            "vocabulary",
-            agrees=_fewer_unknown,
-        ),
-        Claim(
-            "neighbours",
-            "Word vectors",
-            "The nearest neighbours of a word in a table of word vectors are words of the same kind (Mikolov et al. "
-            "2013).",
-            "neighbours",
-            {"encoder": "word2vec-adapted", "words": "terrible,actor,comedy,director", "count": 30},
-        ),
-        Claim(
-            "pretrained-vectors",
-            "Word vectors",
-            "With few labels, a classifier on pretrained word vectors is better than on vectors learned from the "
-            "labels alone.",
-            "benefits",
-            agrees=_higher_start("word2vec"),
-            otherwise=SIZE,
-        ),
-        Claim(
-            "topics",
-            "Word vectors",
-            "Topics of texts are learned from fewer labels with pretrained word vectors than without (Joulin et al. "
-            "2017; Mikolov et al. 2018).",
-            "benefits",
-            {"task": "truevoice-topic"},
-            agrees=_higher_start("fasttext"),
-            settings=THAI,
-        ),
-        Claim(
-            "ngrams",
-            "Language models",
-            "A neural language model has a lower perplexity than n-grams of the same text (Bengio et al. 2003).",
-            "ngrams",
-            agrees=lambda models: all(
-                of["model_per_word"] < of["ngrams_per_word"] for of in models.values() if of["model_per_word"]
-            ),
-            settings=THAI,
-            otherwise="General text is read once here, and n-grams need no second pass; on the calls, which are read "
-            "several times, as by Bengio et al., the largest model is level with n-grams.",
-        ),
-        Claim(
-            "effective-context",
-            "Language models",
-            "Transformer-XL uses a longer context than an LSTM and a Transformer of the same vocabulary (Dai et al. "
-            "2019, section 4.4).",
-            "effective-context",
-            agrees=_longer_context,
-        ),
-        Claim(
-            "memory",
-            "Language models",
-            "A Transformer-XL that carries its memory evaluates text faster than one that computes every context anew "
-            "(Dai et al. 2019, section 4.6).",
-            "effective-context",
-            agrees=lambda numbers: all(
-                of["times"] > 1 for name, of in numbers["cost"].items() if name.startswith("transformer-xl")
-            ),
-        ),
-        Claim(
-            "contextual",
-            "Contextual representations",
-            "Upper layers are more contextual: the vectors of a word in different sentences are less alike than in the "
-            "embedding (Ethayarajh 2019).",
-            "contextuality",
-            {"word": "film"},
-            agrees=_more_contextual,
-        ),
-        Claim(
-            "word-order",
-            "Contextual representations",
-            "A mean of word vectors is the same in every order of the words; contextual vectors tell a sentence from "
-            "its words in a random order.",
-            "word-order",
-            agrees=_order_is_seen,
-            settings=THAI,
-        ),
-        Claim(
-            "senses",
-            "Contextual representations",
-            "Contextual vectors of an ambiguous word form one cluster a sense.",
-            "contextuality",
-            {"encoder": "elmo-pretrained", "word": "bank", "corpus": "general"},
-            agrees=lambda encoders: all(of["senses"]["silhouette"] >= SEPARATE for of in encoders.values()),
-        ),
-        Claim(
-            "layers",
-            "Contextual representations",
-            "As features for names, the embedding layer is worst, and a learned mix of all layers is not worse than "
-            "the last one (Peters et al. 2018; Devlin et al. 2019, table 7).",
-            "layers",
-            {"task": "wnut17", "encoder": "elmo-pretrained", "budget": 200},
-            agrees=_upper_layers,
-            examples=["wnut17"],
-        ),
-        Claim(
-            "three-benefits",
-            "Transfer",
-            "Transfer gives a higher start, a higher slope and a higher asymptote (Torrey and Shavlik 2010).",
-            "benefits",
-            agrees=lambda tasks: all(
-                benefit["holds"] for of in tasks.values() for benefit in of["ulmfit"]["adapted"]["labels"].values()
-            ),
-            otherwise=SIZE,
-        ),
-        Claim(
-            "label-efficiency",
-            "Transfer",
-            "With few labels, an adapted language model is as good as a model from scratch with ten times as many or "
-            "more (Howard and Ruder 2018, section 5).",
-            "label-efficiency",
-            agrees=_ten_times,
-            otherwise=SIZE,
-        ),
-        Claim(
-            "ablation",
-            "Transfer",
-            "Pretraining, adaptation and every technique of fine-tuning add to the score of ULMFiT (Howard and Ruder "
-            "2018, section 5).",
-            "ablation",
-            {"task": "truevoice-action", "encoder": "ulmfit-adapted", "budget": 20},
-            agrees=_every_technique_helps,
-            settings=THAI,
-            otherwise="The pooled features make the scores of a small model; the rates and the order of unfreezing "
-            "hardly change them.",
-        ),
-        Claim(
-            "thai",
-            "Transfer",
-            "With few labels of Thai telephone calls, ULMFiT, pretrained on Thai news, adapted to the calls and "
-            "unfrozen gradually, is better than fastText and linear models of words.",
-            "systems",
-            {"task": "truevoice-action"},
-            agrees=_best_of_thai,
-            settings=THAI,
-            otherwise=SIZE,
-        ),
-        Claim(
-            "sizes",
-            "Transfer",
-            "Larger models of one family have a lower loss and a higher score after fine-tuning (Turc et al. 2019; "
-            "Kaplan et al. 2020).",
-            "systems",
-            {"task": "truevoice-action", "family": "ulmfit"},
-            agrees=_better_by_size,
-            settings=THAI,
-        ),
-        Claim(
-            "negative-transfer",
-            "Transfer",
-            "Transfer can hurt: some part of the data is predicted better from scratch.",
-            "negative-transfer",
-            agrees=_some_class_hurt,
-        ),
-        Claim(
-            "transferability",
-            "Transfer",
-            "Layers become specific from the bottom to the top: the more frozen layers of another task, the lower the "
-            "score; trained further, they do not hurt (Yosinski et al. 2014).",
-            "transferability",
-            {"task": "trec", "other": "sst2", "encoder": "ulmfit", "budget": 20, "epochs": 4},
-            agrees=_specific_above,
-            examples=["trec"],
-        ),
-        Claim(
-            "which-source",
-            "Transfer",
-            "The evidence of the labels given frozen features (LogME) ranks encoders as fine-tuning does (You et al. "
-            "2021).",
-            "which-source",
-            agrees=lambda numbers: bool(numbers["evidence"]["spearman"] > 0.5),
-            otherwise="The encoders of this run hardly differ after fine-tuning, by less than the intervals of their "
-            "scores, and what is equal cannot be ranked.",
-        ),
-        Claim(
-            "zero-shot",
-            "Large language models",
-            "Without labels, only large language models answer: a small one is hardly better than chance (Brown et al. "
-            "2020, figure 1.3).",
-            "zero-shot",
-            {"encoder": "gpt-adapted", "prompt": "{text} it was", "answers": "0=terrible; 1=great"},
-            agrees=_no_better_than_chance,
-        ),
-    )
-}
+def read_claims(root: Path = Path()) -> dict[str, Claim]:
+    """The claims by name, in the order of the lectures."""
+    path = root / CLAIMS
+    if not path.is_file():
+        raise ConfigError(f"{path}: does not exist; run the command in the repository of Headstart")
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return {name: Claim.model_validate(claim) for name, claim in content.items()}
 
 
 def measured(
-    claim: Claim, outputs: Outputs, *, params: Path, output: Path, done: dict[str, Findings]
-) -> dict[str, Any]:
-    """Run the study of a claim and write its figures below `output`; returns the claim's entry of lectures.json.
+    claim: Claim, outputs: Outputs, *, params: Path, done: dict[str, Findings]
+) -> tuple[dict[str, Any], Findings]:
+    """Run the study of a claim; returns the claim's entry of lectures.json, and the findings.
 
     Args:
         done: command -> findings of studies that need not run again; this claim's is added.
     """
     began, run = time.perf_counter(), claim.command(params)
     if run not in done:
-        done[run] = STUDIES[claim.study](outputs, **claim.options_on(params))
-    chapter, agrees = done[run].chapter, None
-    # Where the run lacks what the claim is about, the reader decides.
-    with suppress(KeyError, IndexError, ValueError, TypeError):
-        agrees = None if claim.agrees is None else claim.agrees(done[run].numbers)
-    folder = output / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    for number, drawing in enumerate(chapter.figures[:FIGURES], 1):
-        write_atomic(folder / f"{claim.name}-{number}.svg", drawing.svg + "\n")
-    return {
-        "agrees": agrees,
+        done[run] = STUDIES[claim.study].findings(outputs, **claim.options_on(params))
+    chapter = done[run].chapter
+    entry = {
+        "measure": claim.measure,
         "command": run,
-        "lead": chapter.lead,
-        "text": chapter.text,
         "tables": [asdict(table) for table in chapter.tables],
-        "captions": [drawing.caption for drawing in chapter.figures[:FIGURES]],
+        "captions": [drawing.caption for drawing in chapter.figures[:1]],
         "seconds": round(time.perf_counter() - began),
         "commit": commit_of(Path(__file__).parent),
         "processor": processor_name(Path("/proc/cpuinfo")),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
+    return entry, done[run]
 
 
-def store(entry: Mapping[str, Any], claim: Claim, output: Path) -> None:
-    """Add or replace the entry of a claim in lectures.json, and write the page again."""
-    path = output / FOLDER / FILE
-    entries = read_json(path, made_by="`headstart lectures`", missing_ok=True) | {claim.name: dict(entry)}
-    write_json(path, {name: entries[name] for name in CLAIMS if name in entries})
-    write_atomic(output / PAGE, page(entries))
+def store(name: str, entry: Entry, findings: Findings, claims: Mapping[str, Claim], output: Path) -> None:
+    """Add or replace the entry of a claim in lectures.json with its figure, and write the page again."""
+    (output / FOLDER).mkdir(parents=True, exist_ok=True)
+    for drawing in findings.chapter.figures[:1]:
+        write_atomic(output / FOLDER / f"{name}-1.svg", drawing.svg + "\n")
+    entries = read_json(output / FOLDER / FILE, made_by="`headstart lectures`", missing_ok=True) | {name: dict(entry)}
+    write_json(output / FOLDER / FILE, {of: entries[of] for of in claims if of in entries})
+    write_pages(claims, output)
 
 
-def page(entries: Mapping[str, Mapping[str, Any]]) -> str:
-    """lectures.md from the content of lectures.json."""
-    shown = [claim for claim in CLAIMS.values() if claim.name in entries]
-    words = {True: "yes", False: "no", None: "for the reader"}
-    summary = Table(
-        ["lecture", "claim", "agrees"],
-        [[c.lecture, f"[{c.name}](#{c.name})", words[entries[c.name]["agrees"]]] for c in shown],
-    )
-    lines = [
+def write_pages(claims: Mapping[str, Claim], output: Path) -> None:
+    """Judge the entries of lectures.json by the present rules, and write the page and the long tables."""
+    entries = read_json(output / FOLDER / FILE, made_by="`headstart lectures`", missing_ok=True)
+    for name, text in pages(claims, entries).items():
+        write_atomic(output / name, text)
+
+
+def pages(claims: Mapping[str, Claim], entries: Mapping[str, Entry]) -> dict[str, str]:
+    """Path -> content of lectures.md and of the files beside it."""
+    answers = {name: claim.judge(entries.get(name)) for name, claim in claims.items()}
+    summary = [
+        [claim.section, f"[{name}](#{name})", answers[name][0], answers[name][1]] for name, claim in claims.items()
+    ]
+    files, lines = dict[str, str](), list[str]()
+    for name, claim in claims.items():
+        answer, number = answers[name]
+        lines += ["", f"## {name}", "", claim.says, "", f"**{answer.capitalize()}.** {number}".rstrip(), ""]
+        lines += [f"Measured: {claim.measure} Needs: {claim.needs}.", ""]
+        if answer == UNMEASURED:
+            lines.append(f"`{claim.command(claim.run)}`")
+            continue
+        entry = entries[name]
+        tables = [Table(**table) for table in entry["tables"]]
+        shown = [table for table in tables if claim.table in table.title][:1]
+        for table in shown:
+            # The rows that decide are first.
+            decisive = [row for rule in claim.rules for row in rule.rows(table)]
+            rows = list(dict.fromkeys(map(tuple, [*decisive, *table.rows])))[:ROWS]
+            lines += [*_markdown(Table(table.columns, rows, table.title)), ""]
+        if len(tables) > len(shown) or any(len(table.rows) > ROWS for table in shown):
+            file = f"{FOLDER}/{name}.md"
+            files[file] = (
+                "\n".join([f"# {name}", *(line for table in tables for line in ("", *_markdown(table)))]) + "\n"
+            )
+            lines += [f"[All tables]({file}).", ""]
+        lines += [line for caption in entry["captions"] for line in (f"![{caption}]({FOLDER}/{name}-1.svg)", "")]
+        by = f"`{entry['command']}`; {entry['processor']}; commit {entry['commit'][:7]}"
+        took = f"; {entry['seconds']} s" if entry["seconds"] is not None else ""
+        lines.append(f"<sub>{by}; {entry['date']}{took}.</sub>")
+    head = [
         "# The lectures, measured",
         "",
-        "What lectures on transfer learning say, beside what small models of two runs measure. `headstart lectures`",
-        "repeats everything, `headstart lectures CLAIM` one claim; `--params` names a run of your own.",
+        "What lectures on transfer learning say, beside what small models measure. A claim agrees if the interval of",
+        "its measure excludes the opposite, does not agree if it excludes the claim, else it is not shown; the",
+        "rules are in [claims.yaml](../experiments/lectures/claims.yaml). `headstart lectures` repeats everything,",
+        "`headstart lectures CLAIM` one claim, `--judge` applies the rules again; `--params` names a run of your own.",
         "",
-        *_markdown(summary),
+        *_markdown(Table(["lecture", "claim", "verdict", "decisive number, with its interval"], summary)),
     ]
-    for claim in shown:
-        entry = entries[claim.name]
-        # The reason is about the claim's own run.
-        explained = entry["agrees"] is False and entry["command"] == claim.command(claim.settings)
-        lead = [claim.otherwise] * (explained and claim.otherwise != "") + entry["lead"]
-        verdict = {True: "Agrees.", False: "Does not agree.", None: "For the reader to judge."}[entry["agrees"]]
-        lines += ["", f"## {claim.name}", "", claim.says, "", f"**{verdict}** {' '.join(lead)}", ""]
-        for table in entry["tables"]:
-            lines += [*_markdown(Table(**table)), ""]
-        for number, caption in enumerate(entry["captions"], 1):
-            lines += [f"![{caption}]({FOLDER}/{claim.name}-{number}.svg)", ""]
-        commit, mark, _ = (entry["commit"] or "unknown").partition("-")
-        measured_by = f"`{entry['command']}`; {entry['processor']}; commit {commit[:7]}{mark and '-dirty'}"
-        lines += [*entry["text"], "", f"<sub>{measured_by}; {entry['date']}; {entry['seconds']} s.</sub>"]
-    return "\n".join(lines) + "\n"
+    return {PAGE: "\n".join([*head, *lines]) + "\n"} | files
 
 
 def _markdown(table: Table) -> list[str]:
     def row(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
-    left_out = [f"{len(table.rows) - ROWS} more rows."] if len(table.rows) > ROWS else []
-    return [
-        *([f"{table.title}:", ""] if table.title else []),
-        row(table.columns),
-        row(["---"] * len(table.columns)),
-        *map(row, table.rows[:ROWS]),
-        *(["", *left_out] if left_out else []),
-    ]
+    title = [f"{table.title}:", ""] if table.title else []
+    return [*title, row(table.columns), row(["---"] * len(table.columns)), *map(row, table.rows)]

@@ -4,7 +4,9 @@ plane of the first two principal components.
 Shape suffixes: V vocabulary, D width, N plotted pieces.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,14 +15,16 @@ import typer
 from torch import Tensor
 
 from components.core.errors import ConfigError, DataError, nearest
+from components.data.scoring.intervals import CONFIDENCE, interval
+from components.data.tasks.examples import read_facts, read_split
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder
 from components.models.static import StaticVectors
 from components.reporting import figures
 from components.reporting.figures import Cloud
-from components.reporting.findings import Chapter, Drawing, Findings, Table
+from components.reporting.findings import Drawing
 from components.serving.generation import nearest_words
-from components.studies.frame import EncoderName, Outputs
+from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet
 from components.studies.occurrences import of_letters, planar
 from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY, UNK
@@ -103,48 +107,93 @@ def vector(encoder: Encoder, table_VD: Tensor, word: str) -> tuple[Tensor, list[
 CHOSEN, SKIPPED = 6, 150
 #: Number of frequent words in the background of the map.
 BACKGROUND = 150
+#: Number of frequent words whose neighbours' parts of speech are compared.
+SCORED = 500
 
 
-def run(
+def measure(
     outputs: Outputs,
     *,
     encoder: EncoderName = "",
     words: Annotated[str, typer.Option(help="Words, separated by commas; frequent ones by default.")] = "",
     count: Annotated[int, typer.Option(help="Number of neighbours per word.", min=1)] = 8,
-) -> Findings:
+    tags: Annotated[str, typer.Option(help="Task of tagging whose parts of speech neighbours are compared by.")] = "",
+) -> Measured:
     """Neighbours of words in one or several tables, and a map of each. By default, character models are skipped."""
     asked = [word.strip() for word in words.split(",") if word.strip()]
-    chapter = Chapter("Neighbours of a word")
-    numbers: dict[str, Any] = {}
     chosen = outputs.chosen(encoder)
     chosen = [pair for pair in chosen if len(chosen) == 1 or outputs.block(pair[0]).tokenizer != "char"]
     if not chosen:
         raise ConfigError("run.families: all are character models, which have no table of words")
+    rows, shares, drawings = list[Row](), list[Row](), []
     for block, start in chosen:
         name, loaded = f"{block}-{start}", outputs.encoder(block, start)
         if loaded.tokenizer.kind == "char":
             raise ConfigError(f"{name}: is a character model, which has no table of words; choose another encoder")
         table_VD, written = table(loaded.model), readable(loaded.tokenizer)
-        near = {}
-        for word in asked or frequent_words(loaded.tokenizer, count=CHOSEN, skip=SKIPPED):
-            query_D, names = vector(loaded, table_VD, word)
-            near[word] = nearest_words(table_VD, written, query_D, count=count, without=names)
-        numbers[name] = {word: [list(entry) for entry in entries] for word, entries in near.items()}
-        rows = [[word, ", ".join(f"{of} {cosine:.2f}" for of, cosine in entries)] for word, entries in near.items()]
-        chapter.tables.append(Table(["word", "nearest, with cosines"], rows, name))
-        groups = {word: [word, *(of for of, _ in entries)] for word, entries in near.items()}
+
+        near = partial(neighbours, loaded, table_VD, written, count)
+        groups = {word: near(word) for word in asked or frequent_words(loaded.tokenizer, count=CHOSEN, skip=SKIPPED)}
+        rows += [
+            {"encoder": name, "word": word, "nearest": ", ".join(f"{of} {cosine:.2f}" for of, cosine in entries)}
+            for word, entries in groups.items()
+        ]
         svg = figures.scatter(_map(loaded, table_VD, written, groups))
         caption = f"{name}: words and their neighbours (two principal components); grey: frequent words."
-        chapter.figures.append(Drawing(svg, caption))
-    chapter.text.append(
+        drawings.append(Drawing(svg, caption))
+        if tags:
+            tagged = parts_of_speech(outputs, tags)
+            frequent = [word for word in frequent_words(loaded.tokenizer, count=SCORED, skip=0) if word in tagged]
+            of_words = {word: [each for each, _ in near(word)] for word in frequent}
+            shares.append({"encoder": name} | same_part(of_words, tagged))
+    sheets = [Sheet(rows), *([Sheet(shares, "Neighbours with the same part of speech")] if shares else [])]
+    text = (
         "For families other than word vectors the table is the embedding layer, which does not depend on the context."
     )
-    return Findings(chapter, numbers)
+    return Measured(sheets, [], [text], drawings)
+
+
+def neighbours(
+    encoder: Encoder, table_VD: Tensor, written: Sequence[str], count: int, word: str
+) -> list[tuple[str, float]]:
+    query_D, names = vector(encoder, table_VD, word)
+    return nearest_words(table_VD, written, query_D, count=count, without=names)
+
+
+def parts_of_speech(outputs: Outputs, task: str) -> dict[str, str]:
+    """Word of the train split of a tagging task -> its most frequent tag."""
+    directory = outputs.examples(outputs.task(task))
+    facts, train = read_facts(directory), read_split(directory, "train")
+    if facts.kind != "tagging":
+        raise ConfigError(f"--tags: {task} is no task of tagging")
+    counts = defaultdict[str, Counter[str]](Counter)
+    for fields, targets in zip(train.fields, train.targets, strict=True):
+        for word, tag in zip(fields, targets, strict=True):
+            counts[str(word).casefold()][facts.labels[int(tag)]] += 1
+    return {word: of.most_common(1)[0][0] for word, of in counts.items()}
+
+
+def same_part(near: Mapping[str, Sequence[str]], tagged: Mapping[str, str]) -> dict[str, Any]:
+    """The share of neighbours with the word's part of speech, that of all neighbours (chance), and the
+    gain with its interval over words. Words without a part of speech are left out."""
+    parts = {word: [tagged[each.casefold()] for each in of if each.casefold() in tagged] for word, of in near.items()}
+    of_all = Counter(part for of in parts.values() for part in of)
+    pairs = [
+        (np.mean([part == tagged[word] for part in of]), of_all[tagged[word]] / of_all.total())
+        for word, of in parts.items()
+        if of
+    ]
+    if len(pairs) < 2:
+        raise DataError("--tags: fewer than two frequent words have neighbours with a known part of speech")
+    shares, chances = np.asarray(pairs).T
+    gain = interval(shares - chances, confidence=CONFIDENCE)
+    return {"words": len(pairs), "same part": float(shares.mean()), "chance": float(chances.mean()), "gain": gain}
 
 
 def _map(
-    encoder: Encoder, table_VD: Tensor, written: Sequence[str], groups: Mapping[str, Sequence[str]]
+    encoder: Encoder, table_VD: Tensor, written: Sequence[str], near: Mapping[str, Sequence[tuple[str, float]]]
 ) -> dict[str, Cloud]:
+    groups = {word: [word, *(of for of, _ in entries)] for word, entries in near.items()}
     id_of = {name: id_ for id_, name in enumerate(written)}
     shown = {name for names in groups.values() for name in names}
     others = frequent_words(encoder.tokenizer, count=BACKGROUND, skip=0)

@@ -1,14 +1,16 @@
-"""Words in sentences of a corpus, an encoder's hidden states at them, and the senses of a word: its occurrences in the
-plane of the first two principal components, clustered by 2-means.
+"""Words in sentences of a corpus, an encoder's hidden states at them, and vectors in two clusters or in a plane.
 
 Shape suffixes: B sentences, N occurrences, T pieces, U words, D width.
 """
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from unicodedata import category
 
 import numpy as np
@@ -18,15 +20,13 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
 from sklearn.preprocessing import normalize
+from torch import Tensor
 
 from components.core.errors import DataError
 from components.data.formats.corpus import read_documents, shards
 from components.data.formats.words import words_of
 from components.data.segmenters import SEGMENTERS, Segmentation
 from components.models.encoder import Encoder
-from components.reporting import figures
-from components.reporting.figures import Cloud
-from components.reporting.findings import Chapter, Drawing, Table
 from components.tokenization.store import measure
 from components.tokenization.tokenize import sentence_starts
 
@@ -37,6 +37,11 @@ BATCH = 32
 
 Floats = NDArray[np.float32]
 Item = TypeVar("Item")
+#: (number of the sentence, index of the word in it)
+Position = tuple[int, int]
+#: Minimum number of sentences with a measured word (5 in Ethayarajh 2019), maximum number of them that are used, and
+#: number of words.
+LEAST, MOST, WORDS = 5, 50, 400
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,14 @@ class Sentence:
     def words(self) -> list[str]:
         """The words, case-folded."""
         return [self.word(index) for index in range(len(self.spans))]
+
+    def replaced(self, index: int, word: str) -> Sentence:
+        """The sentence with another word at a place."""
+        start, end = self.spans[index]
+        shift = len(word) - (end - start)
+        later = [(first + shift, last + shift) for first, last in self.spans[index + 1 :]]
+        text = self.text[:start] + word + self.text[end:]
+        return Sentence(text, [*self.spans[:index], (start, start + len(word)), *later])
 
     def snippet(self, index: int, *, around: int = 45) -> str:
         """The word in brackets with `around` characters on each side."""
@@ -116,7 +129,29 @@ def evenly(items: Sequence[Item], count: int) -> list[Item]:
     return [items[number * len(items) // count] for number in range(count)]
 
 
+def pieces_of(encoder: Encoder, parsed: Sentence) -> tuple[list[int], dict[int, tuple[int, int]]]:
+    """The pieces of a sentence, and word -> its first and last piece."""
+    ids, offsets = encoder.tokenizer.encode_with_offsets(parsed.text)
+    units = {}
+    for index, (start, end) in enumerate(parsed.spans):
+        pieces = [piece for piece, (begin, stop) in enumerate(offsets) if begin < end and stop > start]
+        if pieces:
+            units[index] = (pieces[0], pieces[-1])
+    return ids.tolist(), units
+
+
 @torch.inference_mode()
+def hidden(encoder: Encoder, rows: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], list[Tensor], Tensor]]:
+    """The numbers of B rows of pieces, the (B, T, D_l) states of the embedding and of each layer, and (B,) lengths."""
+    order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
+    for start in range(0, len(order), BATCH):
+        numbers = order[start : start + BATCH]
+        tokens = [torch.tensor(rows[number]) for number in numbers]
+        lengths_B = torch.tensor(list(map(len, tokens)))
+        padded_BT = torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True)
+        yield numbers, list(encoder.model.hidden_states(padded_BT, lengths_B)), lengths_B
+
+
 def states(encoder: Encoder, sentences: Sequence[Sentence]) -> Iterator[tuple[int, list[int], list[Floats]]]:
     """Hidden states of the words of each sentence.
 
@@ -124,38 +159,64 @@ def states(encoder: Encoder, sentences: Sequence[Sentence]) -> Iterator[tuple[in
         the number of the sentence; the indices of the U words within the model's positions; for the embedding and each
         layer the (U, D_l) `unit_states` of these words.
     """
-    model, tokenizer = encoder.model, encoder.tokenizer
+    model = encoder.model
     frame = model.special_tokens([-1])
-    first, room = frame.index(-1), (model.max_tokens or 512) - len(frame) + 1
-    read: list[tuple[int, list[int], list[int], list[tuple[int, int]]]] = []
+    first, room = frame.index(-1), room_of(encoder)
+    read = []
     for number, parsed in enumerate(sentences):
-        ids, offsets = tokenizer.encode_with_offsets(parsed.text)
-        offsets = offsets[:room]
-        indices, units = [], []
-        for index, (start, end) in enumerate(parsed.spans):
-            pieces = [piece for piece, (begin, stop) in enumerate(offsets) if begin < end and stop > start]
-            # Truncated words are excluded.
-            if pieces and offsets[pieces[-1]][1] >= end:
-                indices.append(index)
-                units.append((first + pieces[0], first + pieces[-1]))
-        if indices:
-            read.append((number, model.special_tokens(ids[:room].tolist()), indices, units))
-    read.sort(key=lambda entry: len(entry[1]))
-    for start in range(0, len(read), BATCH):
-        numbers, tokens, indices_of, units_of = zip(*read[start : start + BATCH], strict=True)
-        lengths = torch.tensor([len(row) for row in tokens])
-        tokens_BT = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in tokens], batch_first=True)
-        padded = [torch.tensor(units) for units in units_of]
-        units_BU2 = torch.nn.utils.rnn.pad_sequence(padded, batch_first=True, padding_value=-1)
-        layers = [model.unit_states(layer, units_BU2).float() for layer in model.hidden_states(tokens_BT, lengths)]
-        for row, (number, indices) in enumerate(zip(numbers, indices_of, strict=True)):
-            yield number, indices, [layer[row, : len(indices)].numpy() for layer in layers]
+        ids, units = pieces_of(encoder, parsed)
+        # Truncated words are excluded.
+        if within := {index: pair for index, pair in units.items() if pair[1] < room}:
+            read.append((number, model.special_tokens(ids[:room]), within))
+    for rows, layers, _ in hidden(encoder, [tokens for _, tokens, _ in read]):
+        places = [torch.tensor([(first + a, first + b) for a, b in read[row][2].values()]) for row in rows]
+        units_BU2 = torch.nn.utils.rnn.pad_sequence(places, batch_first=True, padding_value=-1)
+        vectors = [model.unit_states(layer, units_BU2).float() for layer in layers]
+        for place, row in enumerate(rows):
+            indices = list(read[row][2])
+            yield read[row][0], indices, [layer[place, : len(indices)].numpy() for layer in vectors]
 
 
-#: Minimum number of occurrences of the word, and number of examples of each sense.
-LEAST, EXAMPLES = 10, 3
-#: Silhouette (between -1 and 1) below which the clusters do not count as two senses.
-SEPARATE = 0.1
+def positions_of_words(sentences: Sequence[Sentence], rng: np.random.Generator) -> dict[str, list[Position]]:
+    """At most `WORDS` words of letters in at least `LEAST` sentences: word -> one position in each of up to `MOST`."""
+    positions: dict[str, dict[int, Position]] = defaultdict(dict)
+    for number, parsed in enumerate(sentences):
+        for index in range(len(parsed.spans)):
+            if of_letters(word := parsed.word(index)):
+                positions[word].setdefault(number, (number, index))
+    frequent = {word: list(of.values()) for word, of in sorted(positions.items()) if len(of) >= LEAST}
+    if not frequent:
+        raise DataError(f"no word occurs in {LEAST} of the {len(sentences)} sentences; raise --sentences")
+    names = list(frequent)
+    kept = np.sort(rng.choice(len(names), min(WORDS, len(names)), replace=False))
+    return {names[index]: evenly(frequent[names[index]], MOST) for index in kept}
+
+
+def vectors_at(
+    encoder: Encoder, sentences: Sequence[Sentence], words: Mapping[str, Sequence[Position]], others: Sequence[Position]
+) -> tuple[dict[Position, list[Floats]], dict[str, list[Position]]]:
+    """The vectors of every layer at the positions of words and others; and the positions of each word. A model with few
+    positions does not read the ends of long sentences; words with fewer than `LEAST` places before are left out."""
+    needed = {position for of in (*words.values(), others) for position in of}
+    vectors = {
+        (number, index): [layer[place] for layer in layers]
+        for number, indices, layers in states(encoder, sentences)
+        for place, index in enumerate(indices)
+        if (number, index) in needed
+    }
+    read = {word: [position for position in of if position in vectors] for word, of in words.items()}
+    read = {word: positions for word, positions in read.items() if len(positions) >= LEAST}
+    if not read:
+        raise DataError(
+            f"{encoder.family}: no word occurs in {LEAST} of the {len(sentences)} sentences within the model's "
+            "positions; raise --sentences"
+        )
+    return vectors, read
+
+
+def room_of(encoder: Encoder) -> int:
+    """Number of pieces of a text that fit the model's positions."""
+    return (encoder.model.max_tokens or 512) - len(encoder.model.special_tokens([]))
 
 
 def two_senses(vectors_ND: Floats) -> tuple[NDArray[np.int64], float]:
@@ -180,44 +241,3 @@ def planar(vectors_ND: NDArray[np.floating]) -> NDArray[np.floating]:
     positions: NDArray[np.floating] = PCA(2, svd_solver="full").fit_transform(vectors_ND)
     oriented: NDArray[np.floating] = positions * np.sign(positions[np.abs(positions).argmax(0), [0, 1]])
     return oriented
-
-
-def add_senses(
-    chapter: Chapter, encoder: Encoder, occurrences: Sequence[tuple[Sentence, int]], *, word: str, name: str
-) -> dict[str, Any]:
-    """Add the occurrences of a word in the last layer to a chapter; returns the numbers."""
-    kept, vectors = [], []
-    for number, indices, layers in states(encoder, [sentence for sentence, _ in occurrences]):
-        if (index := occurrences[number][1]) in indices:
-            kept.append(occurrences[number])
-            vectors.append(layers[-1][indices.index(index)])
-    if len(kept) < LEAST:
-        within = f", {len(kept)} of them within the positions of {name}" if occurrences else ""
-        raise DataError(f"{word!r}: occurs {len(occurrences)} times in the corpus{within}; at least {LEAST} are needed")
-    directions_ND = normalize(np.stack(vectors))
-    clusters_N, silhouette = two_senses(directions_ND)
-    positions_N2 = planar(directions_ND)
-    clouds, rows, clusters = {}, [], []
-    for cluster, letter in enumerate("AB"):
-        members = np.flatnonzero(clusters_N == cluster)
-        if not len(members):
-            continue
-        cosines = directions_ND[members] @ directions_ND[members].mean(0)
-        nearest = members[np.argsort(-cosines, kind="stable")[:EXAMPLES]]
-        snippets = [sentence.snippet(index) for sentence, index in (kept[row] for row in nearest)]
-        clusters.append({"occurrences": len(members), "examples": snippets})
-        heads = [[letter, str(len(members))], *[["", ""]] * EXAMPLES]
-        rows += [[*head, snippet] for head, snippet in zip(heads, snippets, strict=False)]
-        clouds[f"{letter} ({len(members)})"] = Cloud(
-            positions_N2[members, 0].tolist(), positions_N2[members, 1].tolist()
-        )
-    verdict = "two clusters" if silhouette >= SEPARATE else "one cluster"
-    sentence = (
-        f"{name}: {len(kept)} occurrences of {word!r} form {verdict} in the last layer (silhouette {silhouette:.2f})."
-    )
-    chapter.lead.append(sentence)
-    caption = f"{name}: occurrences of {word!r}, last layer, two principal components."
-    chapter.figures.append(Drawing(figures.scatter(clouds), caption))
-    columns = ["cluster", "occurrences", f"{name}: sentences with {word!r} nearest to the centre"]
-    chapter.tables.append(Table(columns, rows))
-    return {"word": word, "silhouette": silhouette, "clusters": clusters, "sentence": sentence}

@@ -10,6 +10,8 @@ The items are the same for every model.
     closed-book    questions without a context (GPT-3, section 3.2)
 """
 
+from __future__ import annotations
+
 import re
 import string
 from collections import Counter
@@ -17,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
+from string import Formatter
 from typing import Final
 
 import numpy as np
@@ -27,8 +30,11 @@ from components.data.formats.rows import open_rows
 from components.data.formats.tables import as_text
 from components.data.formats.words import words_of
 from components.data.scoring import bleu
+from components.data.scoring.base import Floats
 from components.data.scoring.questions import answer_scores
 from components.data.segmenters import SEGMENTERS, Segmentation
+from components.data.tasks.data import Fields
+from components.serving.generation import GAP
 from components.studies.occurrences import of_letters, sentence
 from components.tokenization.tokenize import sentence_starts
 
@@ -56,12 +62,46 @@ NEW_WORDS: Final = (
 
 
 @dataclass(frozen=True)
-class Item:
-    """A question, its correct answers, and the answer in a demonstration (by default the first correct one)."""
+class Prompt:
+    """A template: the texts before and after the answer; {text} and {second} are the parts of a row."""
 
-    question: str
+    before: str
+    after: str
+
+    @classmethod
+    def of(cls, template: str, *, parts: Sequence[str] = ("text", "second")) -> Prompt:
+        """Parse a text. The answer replaces its [MASK], or follows the text if there is none."""
+        before, *after = template.split(GAP)
+        if len(after) > 1:
+            raise ConfigError(f"--prompt: {template!r} has {len(after)} {GAP}; write one or none")
+        try:
+            named = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+            template.format(text="", second="")
+        except (LookupError, ValueError, TypeError, AttributeError):
+            named = {""}
+        if not named <= set(parts):
+            allowed = " and ".join(f"{{{part}}}" for part in parts)
+            raise ConfigError(f"--prompt: {template!r}: only {allowed} may be in braces; write {{{{ for a brace")
+        return cls(before.rstrip(" "), after[0] if after else "")
+
+    def fill(self, parts: Fields) -> tuple[str, str]:
+        """The texts before and after the answer for a row."""
+        named = {"text": parts[0], "second": parts[1] if len(parts) > 1 else ""}
+        return self.before.format(**named), self.after.format(**named)
+
+
+@dataclass(frozen=True)
+class Item:
+    """The parts of a question, its correct answers, and the answer in a demonstration (by default the first correct
+    one)."""
+
+    question: tuple[str, ...]
     answers: tuple[str, ...]
     shown: str = ""
+
+
+def first_line(text: str) -> str:
+    return text.strip().partition("\n")[0].strip()
 
 
 Right = Callable[[str, Sequence[str]], bool]
@@ -73,7 +113,6 @@ class PromptTask:
 
     Attributes:
         items: in random order, without a repeated question.
-        form: the texts before and after a question.
         cut: generated text -> answer.
         right: whether an answer is correct, given the correct ones; None: BLEU.
         closed: whether the answers of other items are possible answers, so that a model can choose among them.
@@ -83,18 +122,25 @@ class PromptTask:
 
     name: str
     items: Sequence[Item]
-    form: tuple[str, str]
-    cut: Callable[[str], str]
-    right: Right | None
+    form: Prompt
+    cut: Callable[[str], str] = first_line
+    right: Right | None = None
     closed: bool = True
     intro: str = ""
-    alone: tuple[str, str] | None = None
+    alone: Prompt | None = None
 
-    def prompt(self, question: str, demonstrations: Sequence[Item]) -> str:
-        """The text that the answer to a question continues."""
-        before, after = self.form if demonstrations or self.alone is None else self.alone
-        lines = [f"{before}{item.question}{after} {item.shown or item.answers[0]}\n" for item in demonstrations]
-        return "".join([self.intro, *lines, before, question, after])
+    def prompt(self, question: Fields, demonstrations: Sequence[Item]) -> tuple[str, str]:
+        """The texts before and after the answer to a question."""
+        form = self.form if demonstrations or self.alone is None else self.alone
+        filled = [(form.fill(item.question), item.shown or item.answers[0]) for item in demonstrations]
+        lines = [f"{before} {answer}{after}\n" for (before, after), answer in filled]
+        before, after = form.fill(question)
+        return "".join([self.intro, *lines, before]), after
+
+    @property
+    def score(self) -> Callable[[Floats], Floats]:
+        """(..., K) sums -> (...) score."""
+        return bleu.bleu if self.right is None else lambda sums: sums[..., 0] / sums[..., 1]
 
 
 @dataclass(frozen=True)
@@ -117,10 +163,6 @@ def first_number(text: str) -> str:
     """The integer at the beginning of a text, without spaces and thousands separators; empty if there is none."""
     number = re.match(r"\s*-?\s?\d[\d,]*", text)
     return re.sub(r"[\s,]", "", number.group()) if number else ""
-
-
-def first_line(text: str) -> str:
-    return text.strip().partition("\n")[0].strip()
 
 
 def first_sentence(text: str) -> str:
@@ -152,7 +194,9 @@ def last_word(source: Source, rng: np.random.Generator) -> list[PromptTask]:
     if not items:
         raise DataError(f"{corpus}: no held-out document has {LEAST_WORDS} words and ends with a word")
     drawn = [items[index] for index in rng.permutation(len(items))[: source.count]]
-    return [PromptTask("last-word", drawn, ("", " ____. ->"), first_word, is_equal, alone=("", ""))]
+    return [
+        PromptTask("last-word", drawn, Prompt("{text} ____. ->", ""), first_word, is_equal, alone=Prompt("{text}", ""))
+    ]
 
 
 def _passage(text: str) -> Item | None:
@@ -166,7 +210,7 @@ def _passage(text: str) -> Item | None:
     if len(spans) < LEAST_WORDS or not of_letters(word := text[slice(*spans[-1])]):
         return None
     # One line, because a line break ends a demonstration.
-    return Item(" ".join(text[: spans[-1][0]].split()), (word,))
+    return Item((" ".join(text[: spans[-1][0]].split()),), (word,))
 
 
 def unscramble(source: Source, rng: np.random.Generator) -> list[PromptTask]:
@@ -175,7 +219,9 @@ def unscramble(source: Source, rng: np.random.Generator) -> list[PromptTask]:
     tasks = []
     for name, scramble in SCRAMBLES.items():
         items = list(islice(_scrambled(words, scramble, rng), source.count))
-        tasks.append(PromptTask(f"unscramble: {name}", items, ("", " ="), first_word, is_equal, intro=intro))
+        tasks.append(
+            PromptTask(f"unscramble: {name}", items, Prompt("{text} =", ""), first_word, is_equal, intro=intro)
+        )
     return tasks
 
 
@@ -195,7 +241,7 @@ def _scrambled(
         # A draw may leave a word as it is, always if all its letters are equal or too few are moved.
         drawn = next((text for text in (scramble(word, rng) for _ in range(10)) if text != word), None)
         if drawn is not None:
-            yield Item(drawn, (word,))
+            yield Item((drawn,), (word,))
 
 
 def _cycled(word: str, rng: np.random.Generator) -> str:
@@ -230,8 +276,8 @@ def sums(source: Source, rng: np.random.Generator) -> list[PromptTask]:
         items: dict[str, Item] = {}
         while len(items) < source.count:
             question, value = draw(rng)
-            items[question] = Item(question, (str(value),))
-        form = ("Q: What is ", "?\nA:")
+            items[question] = Item((question,), (str(value),))
+        form = Prompt("Q: What is {text}?\nA:", "")
         tasks.append(PromptTask(f"sums: {name}", list(items.values()), form, first_number, is_equal))
     return tasks
 
@@ -269,23 +315,23 @@ SUMS: Final[Mapping[str, Callable[[np.random.Generator], tuple[str, int]]]] = {
 def new_word(source: Source, rng: np.random.Generator) -> list[PromptTask]:
     """Sentences with invented words; an answer is correct if the word occurs in it, the rest is for the reader."""
     items = [
-        Item(f"{definition} An example of a sentence that uses the word {word} is:", (word,), usage)
+        Item((f"{definition} An example of a sentence that uses the word {word} is:",), (word,), usage)
         for word, definition, usage in NEW_WORDS
     ]
     drawn = [items[index] for index in rng.permutation(len(items))]
-    return [PromptTask("new-word", drawn, ("", "\n"), first_sentence, contains, closed=False)]
+    return [PromptTask("new-word", drawn, Prompt("{text}\n", ""), first_sentence, contains, closed=False)]
 
 
 def translation(source: Source, rng: np.random.Generator) -> list[PromptTask]:
     """Pairs of a file."""
     bleu.metric()  # a missing package is found before anything is measured
     items = _pairs(source, ("source", "target"), rng)
-    return [PromptTask("translation", items, ("", " ="), first_sentence, None, closed=False)]
+    return [PromptTask("translation", items, Prompt("{text} =", ""), first_sentence, None, closed=False)]
 
 
 def closed_book(source: Source, rng: np.random.Generator) -> list[PromptTask]:
     items = _pairs(source, ("question", "answer"), rng)
-    return [PromptTask("closed-book", items, ("Q: ", "\nA:"), first_line, is_exact_match)]
+    return [PromptTask("closed-book", items, Prompt("Q: {text}\nA:", ""), first_line, is_exact_match)]
 
 
 def _pairs(source: Source, columns: tuple[str, str], rng: np.random.Generator) -> list[Item]:
@@ -302,7 +348,7 @@ def _pairs(source: Source, columns: tuple[str, str], rng: np.random.Generator) -
         if not question or not answer:
             raise DataError(f"{where}: {left if not question else right} is empty; remove the row")
         answers.setdefault(question, []).append(answer)
-    items = [Item(question, tuple(dict.fromkeys(of))) for question, of in answers.items()]
+    items = [Item((question,), tuple(dict.fromkeys(of))) for question, of in answers.items()]
     return [items[index] for index in rng.permutation(len(items))[: source.count]]
 
 

@@ -27,7 +27,8 @@ from components.cluster.launcher import map_parallel
 from components.core.errors import ConfigError
 from components.core.progress import Progress
 from components.data.scoring import title
-from components.data.scoring.intervals import CONFIDENCE, interval
+from components.data.scoring.base import Floats
+from components.data.scoring.intervals import CONFIDENCE, Interval, interval
 from components.data.tasks.budgets import ALL, sample_rows
 from components.data.tasks.examples import read_facts, read_split, strata_of
 from components.data.tasks.kinds import scoring_for
@@ -38,11 +39,9 @@ from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel, answers
 from components.learners.task_models.sampler import ExampleSampler
 from components.models.encoder import Encoder, architecture_of, build_model, load_encoder
-from components.reporting import figures
-from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
-from components.studies.frame import Outputs, band, bounds
+from components.studies.frame import Measured, Outputs, Row, Sheet, bounds, curves
 from components.training.checkpoint import CheckpointStore
 from components.training.loop import TrainingState, train
 from components.training.optim import decayed
@@ -135,8 +134,8 @@ def _model(network: Network, loaded: Encoder, task: Task, labels: list[str]) -> 
 
 def trained(
     networks: Mapping[str, Network], *, groups: int, seeds: Sequence[int], cluster: ClusterSettings
-) -> tuple[list[float], dict[str, list[list[float]]]]:
-    """Train the base networks, then all copies; scores of base A by seed, and series -> n from 0 -> scores by seed."""
+) -> dict[str, list[list[float]]]:
+    """Train the base networks, then all copies; series -> n from 0 -> scores by seed."""
     unique = uuid.uuid4().hex[:12]
     keys = {(base, seed): f"transferability-{unique}-{base}-{seed}" for base in networks for seed in seeds}
     bases = [replace(networks[base], seed=seed, key=key) for (base, seed), key in keys.items()]
@@ -156,11 +155,11 @@ def trained(
     finally:
         for key in keys.values():
             CheckpointStore(networks["B"].storage, key=key).clear()
-    base_a, base_b, *rest = scores.reshape(-1, len(seeds)).tolist()
-    return base_a, {series: [base_b, *rest[row * groups : (row + 1) * groups]] for row, series in enumerate(SERIES)}
+    _, base_b, *rest = scores.reshape(-1, len(seeds)).tolist()
+    return {series: [base_b, *rest[row * groups : (row + 1) * groups]] for row, series in enumerate(SERIES)}
 
 
-def run(
+def measure(
     outputs: Outputs,
     *,
     task: Annotated[str, typer.Option(help="Task B; the first of run.tasks by default.")] = "",
@@ -169,18 +168,17 @@ def run(
     budget: Annotated[int, typer.Option(help="Labels per class (stratum) of both tasks; 0: all.", min=0)] = 100,
     epochs: Annotated[float, typer.Option(help="Epochs of training per network.", min=0.01)] = 10.0,
     seeds: Annotated[int, typer.Option(help="Number of seeds of task B to use.", min=1)] = 3,
-) -> Findings:
+) -> Measured:
     """Dev metric of BnB, BnB+, AnB and AnB+ for every n."""
     name = outputs.task(task)
     block, start = outputs.split_name(encoder or outputs.params.run.families[0])
-    source, examples = outputs.encoder_directory(block, start), outputs.examples(name)
-    facts = read_facts(examples)
-    second = _second(outputs, name, other)
-    storage = outputs.params.cluster.storage
-    directories = {"A": outputs.examples(second), "B": examples}
+    tasks = [outputs.task(other)] if other else [*outputs.params.run.tasks, *outputs.params.data.tasks]
+    if (second := next((each for each in tasks if each != name), None)) is None:
+        raise ConfigError(f"--other: needs a task of data.tasks other than {name}")
+    source, storage = outputs.encoder_directory(block, start), outputs.params.cluster.storage
     networks = {
         base: Network(
-            examples=directory.absolute(),
+            examples=outputs.examples(of).absolute(),
             encoder=source.absolute(),
             settings=outputs.finetuning(block),
             budget=budget or ALL,
@@ -188,61 +186,34 @@ def run(
             epochs=epochs,
             storage=storage if "://" in storage else str(Path(storage).absolute()),
         )
-        for base, directory in directories.items()
+        for base, of in {"A": second, "B": name}.items()
     }
-    groups, chosen = len(architecture_of(source).layer_groups()), facts.seeds[:seeds]
-    base_a, scores = trained(networks, groups=groups, seeds=chosen, cluster=outputs.params.cluster)
-    scoring = scoring_for(facts.kind, facts.labels)
-    how = f"{title(scoring.main)} on dev at {format_budget(budget or ALL, scoring)}"
-    chapter = _chapter(f"A {second}, B {name}, {block}", scores, how=how, confidence=CONFIDENCE)
-    numbers = {
-        "task": name,
-        "other": second,
-        "encoder": block,
-        "score": scoring.main,
-        "labels": budget or ALL,
-        "seeds": chosen,
-        "epochs": epochs,
-        "groups": groups,
-        "base_a": base_a,
-        "scores": {series: dict(zip(map(str, range(groups + 1)), of, strict=True)) for series, of in scores.items()},
-    }
-    return Findings(chapter, numbers)
-
-
-def _second(outputs: Outputs, name: str, other: str) -> str:
-    tasks = [outputs.task(other)] if other else [*outputs.params.run.tasks, *outputs.params.data.tasks]
-    second = next((task for task in tasks if task != name), None)
-    if second is None:
-        raise ConfigError(f"--other: needs a task of data.tasks other than {name}")
-    return second
-
-
-def _chapter(name: str, scores: Mapping[str, Sequence[Sequence[float]]], *, how: str, confidence: float) -> Chapter:
+    groups, facts = len(architecture_of(source).layer_groups()), read_facts(networks["B"].examples)
+    scores = trained(networks, groups=groups, seeds=facts.seeds[:seeds], cluster=outputs.params.cluster)
     values = {series: np.asarray(of) for series, of in scores.items()}
-    intervals = {series: [interval(of, confidence=confidence) for of in rows] for series, rows in values.items()}
-    base, count = values["BnB"][0], len(values["BnB"]) - 1
 
-    def change(of: np.ndarray, reference: np.ndarray) -> str:
-        return bounds(interval(of - reference, confidence=confidence), "+.3f")
+    def around(of: Floats, minus: Floats | float = 0.0) -> Interval:
+        return interval(of - minus, confidence=CONFIDENCE)
 
-    cut = 1 + int(np.argmin(values["BnB"][1:].mean(axis=1)))
-    best = 1 + int(np.argmax(values["AnB+"][1:].mean(axis=1)))
-    lead = [
-        f"{name}: base B reaches {base.mean():.3f}. Co-adaptation: with {cut} of {count} layer groups of base B "
-        f"frozen, the change is {change(values['BnB'][cut], base)}.",
-        f"{name}: specificity: with all {count} groups of base A frozen, the change against BnB is "
-        f"{change(values['AnB'][count], values['BnB'][count])}. Transfer: AnB+ with {best} groups changes base B by "
-        f"{change(values['AnB+'][best], base)}.",
+    base = values["BnB"][0]
+    rows: list[Row] = [{"n": n} | {series: around(of[n]) for series, of in values.items()} for n in range(groups + 1)]
+    changes: list[Row] = [
+        {"n": n} | {f"{series} minus B": around(of[n], base) for series, of in values.items()}
+        for n in range(1, groups + 1)
     ]
+    about = f"A {second}, B {name}, {block}"
+    changed = ", ".join(f"{of} {bounds(by, '+.3f')}" for of, by in changes[-1].items() if of != "n")
+    lead = f"{about}: base B reaches {base.mean():.3f}. The change by all {groups} copied layer groups: {changed}."
+    scoring = scoring_for(facts.kind, facts.labels)
     text = (
-        f"{how}, mean over {len(base)} seeds with its interval. The lowest n layer groups are copied (1: the "
-        "embedding) from base B (BnB) or base A (AnB), trained on the labels of one task from random weights; those "
-        "above are initialised randomly; +: the copied ones are trained, too. n = 0 is base B (Yosinski et al. 2014)."
+        f"{title(scoring.main)} on dev at {format_budget(budget or ALL, scoring)}, mean over {len(base)} seeds with "
+        "its interval. The lowest n layer groups are copied (1: the embedding) from base B (BnB) or base A (AnB), "
+        "trained on the labels of one task from random weights; those above are initialised randomly; +: the copied "
+        "ones are trained, too. n = 0 is base B (Yosinski et al. 2014)."
     )
-    rows = [[str(n), *(bounds(intervals[series][n]) for series in SERIES)] for n in range(count + 1)]
-    cuts = [float(n) for n in range(count + 1)]
-    lines = {series: band(cuts, of, dashed=not SERIES[series][1]) for series, of in intervals.items()}
-    svg = figures.lines(lines, x_label="n, copied layer groups", y_label="score on dev", ticks=True)
-    drawing = Drawing(svg, f"{name}; dashed: copied layers are frozen; bands are the intervals.")
-    return Chapter("How transferable are the layers?", lead, [text], [Table(["n", *SERIES], rows, name)], [drawing])
+    points = [{"n": row["n"], "series": series, "score": row[series]} for series in SERIES for row in rows]
+    dashed = [series for series, (_, learning) in SERIES.items() if not learning]
+    caption = f"{about}; n: copied layer groups; dashed: copied layers are frozen."
+    drawing = curves(points, caption, x="n", y="score", by="series", dashed=dashed)
+    sheets = [Sheet(rows, about), Sheet(changes, "Change against base B, paired by seed")]
+    return Measured(sheets, [lead], [text], [drawing])

@@ -11,7 +11,6 @@ Shape suffixes: N rows, D features, C labels, R rank.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,19 +19,17 @@ import typer
 from numpy.typing import NDArray
 from scipy import stats
 
-from components.core.artifacts import MANIFEST
 from components.core.errors import ConfigError
 from components.data.scoring import title
 from components.data.tasks.data import Split
-from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import format_budget
 from components.models.encoder import Encoder
 from components.reporting import figures
 from components.reporting.figures import Cloud
-from components.reporting.findings import Chapter, Drawing, Findings, Table
+from components.reporting.findings import Drawing
 from components.settings.finetune import FinetuneSettings
 from components.settings.systems import System
-from components.studies.frame import STAGE_OF, Budget, Outputs, Task
+from components.studies.frame import STAGE_OF, Budget, Measured, Outputs, Row, Sheet, Task
 from components.studies.frozen import Labelled, layer_vectors, numbers_of
 from components.studies.occurrences import evenly
 
@@ -90,17 +87,7 @@ def _evidence(u_NR: Floats, squares_R: Floats, targets_N: Floats, features: int)
 VECTORS = 4000
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """An encoder: LogME in nats per row (higher is better), and its metric of selection after fine-tuning, None if the
-    run has none."""
-
-    name: str
-    logme: float
-    score: float | None
-
-
-def run(
+def measure(
     outputs: Outputs,
     *,
     task: Task = "",
@@ -108,51 +95,67 @@ def run(
         str, typer.Option(help="Candidates separated by commas, such as bert-adapted; all by default.")
     ] = "",
     budget: Budget = 0,
-) -> Findings:
+) -> Measured:
     """Rank the candidates without fine-tuning."""
     name = outputs.task(task)
     data = Labelled.of(outputs, name)
     labels = data.budget(budget)
     sample = data.sample(labels, seed=data.facts.seeds[0])
-    exists = (outputs.out / "evaluation" / name / MANIFEST).is_file()
-    evaluation: dict[str, Any] = outputs.evaluation(name) if exists else {"systems": [], "main": "score"}
+    evaluation: dict[str, Any] = outputs.evaluation(name) if outputs.exists("evaluation", name) else {}
     scores = {
         system["system"]: float(cell["training"][f"selection_{evaluation['main']}"])
-        for system in evaluation["systems"]
+        for system in evaluation.get("systems", [])
         for cell in system["budgets"]
         if cell["budget"] == labels
     }
-    run = outputs.params.run
     named = dict.fromkeys(outputs.split_name(of.strip()) for of in encoders.split(",") if of.strip())
-    chosen = list(named) or [
-        (block, start)
-        for block in run.families
-        for start in [
-            *(start for start in run.starts if STAGE_OF[start] != "scratch"),
-            *(
-                System(block, start, "after", source).variant
-                for source in outputs.params.intermediate_tasks
-                if source != name
-                for start in run.starts
-            ),
-        ]
-    ]
+    chosen = list(named) or candidates(outputs, name)
     if len(chosen) < 2:
         raise ConfigError("--encoders: at least two candidates are needed")
     if len(np.unique(numbers_of(sample))) < 2:
         raise ConfigError(f"{name}: the sample of train has only one label, so LogME is undefined; raise --budget")
-    candidates = []
-    for block, start in chosen:
-        system, loaded = f"{block}-{start}", outputs.encoder(block, start)
-        evidence = measured(loaded, data, sample, settings=outputs.finetuning(block))
-        candidates.append(Candidate(system, evidence, scores.get(system)))
-    candidates.sort(key=lambda candidate: -candidate.logme)
-    agreement = rank_correlation(candidates)
-    how = format_budget(labels, scoring_for(data.facts.kind, data.facts.labels))
     where = "on dev" if data.facts.selection == "dev" else "by cross-validation"
-    chapter = _chapter(name, candidates, agreement, how=how, score=f"{title(evaluation['main'])} {where}")
-    entries = [asdict(candidate) for candidate in candidates]
-    return Findings(chapter, {"task": name, "labels": labels, "candidates": entries, "evidence": agreement})
+    score = f"fine-tuned: {title(data.scoring.main)} {where}"
+    rows = list[Row]()
+    for block, start in chosen:
+        evidence = measured(outputs.encoder(block, start), data, sample, settings=outputs.finetuning(block))
+        rows.append({"encoder": f"{block}-{start}", "LogME": evidence, score: scores.get(f"{block}-{start}")})
+    rows.sort(key=lambda row: -row["LogME"])
+    best = rows[0]["encoder"]
+    lead = [f"{name}: before fine-tuning, {best} is ranked first."]
+    groups = list(dict.fromkeys(group for row in rows if (group := System.named(row["encoder"]).group)))
+    if len(groups) > 1:
+        lead.append(f"{name}: source tasks in the order of their best encoder: {', '.join(groups)}.")
+    pairs = [(row["LogME"], row[score]) for row in rows if row[score] is not None]
+    drawings = []
+    if (rho := rank_correlation(pairs)) is None:
+        lead.append(
+            f"{name}: the ranking cannot be verified without three fine-tuned candidates with different metrics."
+        )
+    else:
+        winner = max((row for row in rows if row[score] is not None), key=lambda row: row[score])["encoder"]
+        lead.append(
+            f"{name}: after fine-tuning, {'the same' if winner == best else winner} is best of {len(pairs)} "
+            f"candidates (rho {rho:+.2f})."
+        )
+        clouds = {row["encoder"]: Cloud([row["LogME"]], [row[score]]) for row in rows if row[score] is not None}
+        svg = figures.scatter(clouds, x_label="LogME (nats per row)", y_label=score)
+        drawings = [Drawing(svg, f"{name}: LogME before and the metric after fine-tuning.")]
+    how = format_budget(labels, data.scoring)
+    text = f"The ranking uses a labelled sample of train ({how}), and no row of dev or test."
+    return Measured([Sheet(rows, name, {"LogME": ".4f"})], lead, [text], drawings)
+
+
+def candidates(outputs: Outputs, task: str) -> list[tuple[str, str]]:
+    """(block, start) of the trained encoders of the run, and of those that were fine-tuned on another task."""
+    run, sources = outputs.params.run, [source for source in outputs.params.intermediate_tasks if source != task]
+    trained = [start for start in run.starts if STAGE_OF[start] != "scratch"]
+    after = [(start, source) for source in sources for start in run.starts]
+    return [
+        (block, start)
+        for block in run.families
+        for start in [*trained, *(System(block, start, "after", source).variant for start, source in after)]
+    ]
 
 
 def measured(encoder: Encoder, data: Labelled, sample: Split, *, settings: FinetuneSettings) -> float:
@@ -164,39 +167,9 @@ def measured(encoder: Encoder, data: Labelled, sample: Split, *, settings: Finet
     return logme(vectors[torch.from_numpy(used)].double().numpy(), np.eye(len(data.facts.labels))[numbers_M[used]])
 
 
-def rank_correlation(candidates: Sequence[Candidate]) -> dict[str, float]:
-    """Spearman's rho of LogME and the metrics; empty with fewer than three fine-tuned candidates or constant values. It
-    has no p value, because a run has too few encoders."""
-    pairs = np.asarray([(of.logme, of.score) for of in candidates if of.score is not None]).reshape(-1, 2)
-    if len(pairs) < 3 or not np.ptp(pairs, axis=0).all():
-        return {}
-    return {"spearman": float(stats.spearmanr(*pairs.T).statistic), "candidates": len(pairs)}
-
-
-def _chapter(
-    task: str, candidates: Sequence[Candidate], agreement: dict[str, float], *, how: str, score: str
-) -> Chapter:
-    best = candidates[0].name
-    chapter = Chapter(f"{task}: which encoder to start from")
-    chapter.lead.append(f"{task}: before fine-tuning, {best} is ranked first.")
-    sources = list(dict.fromkeys(group for of in candidates if (group := System.named(of.name).group)))
-    if len(sources) > 1:
-        chapter.lead.append(f"{task}: source tasks in the order of their best encoder: {', '.join(sources)}.")
-    chapter.text.append(f"The ranking uses a labelled sample of train ({how}), and no row of dev or test.")
-    rows = [[of.name, f"{of.logme:.4f}", "" if of.score is None else f"{of.score:.3f}"] for of in candidates]
-    chapter.tables.append(Table(["encoder", "LogME", f"fine-tuned: {score}"], rows, task))
-    if not agreement:
-        chapter.lead.append(
-            f"{task}: the ranking cannot be verified without three fine-tuned candidates with different metrics."
-        )
-        return chapter
-    scored = {of.name: (of.logme, of.score) for of in candidates if of.score is not None}
-    winner = max(scored, key=lambda name: scored[name][1])
-    chapter.lead.append(
-        f"{task}: after fine-tuning, {'the same' if winner == best else winner} is best of {len(scored)} "
-        f"candidates (rho {agreement['spearman']:+.2f})."
-    )
-    clouds = {name: Cloud([x], [y]) for name, (x, y) in scored.items()}
-    svg = figures.scatter(clouds, x_label="LogME (nats per row)", y_label=f"fine-tuned: {score}")
-    chapter.figures.append(Drawing(svg, f"{task}: LogME before and the metric after fine-tuning."))
-    return chapter
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Spearman's rho of LogME and the metrics; None with fewer than three pairs or constant values. It has no p value,
+    because a run has too few encoders."""
+    if len(pairs) < 3 or not np.ptp(np.asarray(pairs), axis=0).all():
+        return None
+    return float(stats.spearmanr(*np.asarray(pairs).T).statistic)

@@ -92,3 +92,8 @@ def test_a_crowded_scatter_plot_names_the_first_points_of_each_cloud(
     assert disjoint(result)
     assert {"bank", "river", "money"} < {text.get_text() for text in result}
     assert len(result) < 60
+
+
+def test_no_curve_is_grey_because_overlapping_bands_are():
+    channels = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in figures.COLOURS]
+    assert [max(of) - min(of) > 60 or max(of) == 0 for of in channels] == [True] * 8

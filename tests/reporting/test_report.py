@@ -153,6 +153,17 @@ def test_pairs_are_matrices_of_differences(job):
     assert page.count("beats") <= 1
 
 
+def test_a_budget_of_all_labels_is_named_so(job):
+    path = job.out / "evaluation" / "demo" / "evaluation.json"
+    path.write_text(path.read_text().replace('"budget": 20', '"budget": -1').replace("[5, 20]", "[5, -1]"))
+    evaluation = json.loads(path.read_text())
+    evaluation["best"]["-1"] = evaluation["differences"].pop("20") and "ulmfit-adapted"
+    path.write_text(json.dumps(evaluation))
+    page = (report(job) / "report.html").read_text()
+    assert "ulmfit-adapted at all labels, the best system" in page and "Other metrics at all labels" in page
+    assert "all labels a class" not in page.partition("What to do next")[0]
+
+
 def test_a_task_without_classes_has_no_class_tables(job):
     path = job.out / "evaluation" / "demo" / "evaluation.json"
     evaluation = json.loads(path.read_text())

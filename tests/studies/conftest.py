@@ -18,8 +18,10 @@ from components.data.formats import corpus
 from components.data.segmenters import Segmentation
 from components.data.tasks.examples import ExamplesJob, examples
 from components.models.encoder import build_model, save_encoder
+from components.reporting.findings import Findings
 from components.settings.loading import load_params
 from components.settings.tasks import TaskSource
+from components.studies.command import STUDIES
 from components.studies.frame import Outputs
 from components.tokenization import load_tokenizer
 from components.tokenization.special import SPECIAL_PIECES
@@ -40,6 +42,11 @@ SIZES: dict[str, dict[str, Any]] = {
 WORDS = {"fruit": ["apple", "pear", "plum"], "metal": ["iron", "zinc", "gold"]}
 FILLER = ["the", "a", "red", "old", "is", "here", "there", "small", "large", "very", "bank", "river", "money"]
 WriteEvaluation = Callable[..., None]
+
+
+def findings(outputs: Outputs, name: str, **options: Any) -> Findings:
+    """What a study finds, as its command does."""
+    return STUDIES[name].findings(outputs, **options)
 
 
 @pytest.fixture(autouse=True)

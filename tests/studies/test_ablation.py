@@ -9,8 +9,9 @@ import pytest
 
 from components.settings.cluster import ClusterSettings
 from components.studies import ablation
-from components.studies.ablation import EARLIER, TECHNIQUES, WHOLE
+from components.studies.ablation import EARLIER, TECHNIQUES, WHOLE, without
 from components.studies.frame import Outputs
+from tests.studies.conftest import findings
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def ready(outputs: Outputs, add_task: Any, add_encoder: Any) -> Outputs:
         add_encoder("ulmfit", start, seed=seed)
     given = outputs.params.finetune["ulmfit"]
     training = given.training.model_copy(update={"schedule": "slanted_triangular"})
-    off = {name: value for technique in TECHNIQUES for name, value in technique.off.items()}
+    off = {name: value for of in TECHNIQUES.values() for name, value in of.items() if name != "training"}
     changes = {"method": "finetune", "epochs": 1, "min_steps": 2, "evaluations": 1, "head_steps": 5}
     changes |= {"discriminative": 2.6, "unfreeze_epochs": 1, "words": "none", "frozen": False, "training": training}
     outputs.params.__dict__["cluster"] = ClusterSettings(launcher="local")
@@ -31,33 +32,32 @@ def ready(outputs: Outputs, add_task: Any, add_encoder: Any) -> Outputs:
 
 @pytest.mark.slow
 def test_each_technique_of_the_settings_has_a_row(ready, monkeypatch):
-    monkeypatch.setattr(ablation, "TECHNIQUES", TECHNIQUES[:2])
-    findings = ablation.run(ready, encoder="ulmfit-adapted", budget=2, seeds=2)
     used = ["gradual unfreezing", "discriminative rates"]
-    assert list(findings.numbers["scores"]) == [WHOLE, EARLIER["pretrained"], *used]
-    assert all(len(scores) == 2 for scores in findings.numbers["scores"].values())
-    (table,) = findings.chapter.tables
-    assert [row[0] for row in table.rows[1:]] == [f"without {name}" for name in findings.numbers["scores"]][1:]
+    monkeypatch.setattr(ablation, "TECHNIQUES", {name: TECHNIQUES[name] for name in used})
+    actual = findings(ready, "ablation", encoder="ulmfit-adapted", budget=2, seeds=2)
+    (table,) = actual.chapter.tables
+    assert [row[0] for row in table.rows] == [WHOLE, *(f"without {of}" for of in (EARLIER["pretrained"], *used))]
 
 
-def test_a_change_is_paired_with_the_same_labels(ready, monkeypatch):
+def test_a_change_is_paired_with_the_same_labels_and_has_the_last_step(ready, monkeypatch):
     trained = []
 
     def train_all(specs, **options):
         runs = [spec.members[0] for spec in specs["finetune"]]
         trained.append([(run.budget, run.seed, run.encoder.name, run.settings) for run in runs])
-        return [
-            SimpleNamespace(score=0.5 + 0.125 * run.seed - 0.25 * (run.settings.discriminative == 1)) for run in runs
-        ]
+        scores = [0.5 + 0.125 * run.seed - 0.25 * (run.settings.discriminative == 1) for run in runs]
+        # The first point of a curve is the head on frozen features, which is better here.
+        curves = ([{"f1": 0.99}, {"f1": score}] for score in scores)
+        return [SimpleNamespace(records=[{"score": "f1", "curve": curve}]) for curve in curves]
 
     monkeypatch.setattr(ablation, "train_all", train_all)
     monkeypatch.setattr(ablation, "clear", lambda runs, cluster: None)
-    findings = ablation.run(ready, encoder="ulmfit-adapted", budget=2, seeds=3)
-    scores = dict(row[::2] for row in findings.chapter.tables[0].rows)
+    actual = findings(ready, "ablation", encoder="ulmfit-adapted", budget=2, seeds=3)
+    scores = dict(row[::2] for row in actual.chapter.tables[0].rows)
     # The changes of all seeds are equal, so the interval has no width.
     assert scores["without discriminative rates"] == "-0.250"
     assert scores["without gradual unfreezing"] == "+0.000"
-    assert len(findings.chapter.lead) == 2 and "without discriminative rates" in findings.chapter.lead[1]
+    assert len(actual.chapter.lead) == 2 and "without discriminative rates" in actual.chapter.lead[1]
     assert {tuple(of[:2] for of in runs) for runs in trained} == {((2, 0), (2, 1), (2, 2))}
     assert [runs[0][2] for runs in trained] == ["adapted", "pretrained", *["adapted"] * 4]
     whole, _, *others = (runs[0][3] for runs in trained)
@@ -67,6 +67,6 @@ def test_a_change_is_paired_with_the_same_labels(ready, monkeypatch):
 
 def test_chunks_are_a_technique_only_where_texts_are_cut(ready):
     given = ready.params.finetune["ulmfit"].model_copy(update={"chunks_learned": 4})
-    (chunks,) = (technique for technique in TECHNIQUES if technique.needs)
-    assert chunks.without(given.model_copy(update={"chunk": None})).chunks_learned == 4
-    assert chunks.without(given.model_copy(update={"chunk": 16})).chunks_learned == 1
+    chunks = "gradients through all chunks"
+    assert without(chunks, given.model_copy(update={"chunk": None})).chunks_learned == 4
+    assert without(chunks, given.model_copy(update={"chunk": 16})).chunks_learned == 1

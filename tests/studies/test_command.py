@@ -9,25 +9,24 @@ from typer.testing import CliRunner
 
 from components.cli import main as cli
 from components.core.errors import ArtifactError, ConfigError
-from components.reporting.findings import Chapter, Drawing, Findings, Table
-from components.studies import command
-from components.studies.command import QUESTIONS, STUDIES
-from components.studies.frame import Outputs
+from components.data.scoring.intervals import Interval
+from components.studies import command, vocabulary
+from components.studies.command import STUDIES, Study
+from components.studies.frame import Measured, Outputs, Sheet, cell
 
 
 def count(
     outputs: Outputs, *, word: str = "bank", times: Annotated[int, typer.Option(help="How often.")] = 2
-) -> Findings:
+) -> Measured:
     outputs.read["tokens"] = "abc"
-    table = Table(["word", "times"], [[f"[{word}]", str(times)]])
-    chapter = Chapter("Counting", lead=[f"{word}, {times} times."], tables=[table], figures=[Drawing("<svg/>", "")])
-    return Findings(chapter, {"times": times})
+    return Measured([Sheet([{"word": f"[{word}]", "times": times}])], [f"{word}, {times} times."])
 
 
 @pytest.fixture(autouse=True)
 def _one_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "STUDIES", {**STUDIES, "count": count})
-    monkeypatch.setattr(command, "QUESTIONS", {**QUESTIONS, "count": "How often?"})
+    monkeypatch.setattr(vocabulary, "count", count, raising=False)
+    study = Study("count", "How often?", "nothing", "vocabulary:count")
+    monkeypatch.setattr(command, "STUDIES", {**STUDIES, "count": study})
 
 
 def test_flags_come_from_the_signature(params_file):
@@ -38,7 +37,9 @@ def test_flags_come_from_the_signature(params_file):
     assert "river, 3 times." in done.output and "[river]" in done.output
     directory = params_file.parent / "out" / "studies" / "count"
     content = json.loads((directory / "study.json").read_text())
-    assert content["options"] == {"word": "river", "times": 3} and content["numbers"] == {"times": 3}
+    assert content["options"] == {"word": "river", "times": 3} and content["numbers"] == {
+        "count": [{"word": "[river]", "times": 3}]
+    }
     assert f"headstart stage report --params {params_file}" in done.output
     assert json.loads((directory / "manifest.json").read_text())["facts"]["inputs"] == {"tokens": "abc"}
 
@@ -51,9 +52,8 @@ def test_an_unknown_study():
 
 
 def test_every_study_has_a_command():
-    assert [*QUESTIONS] == [*STUDIES]
-    for name, question in QUESTIONS.items():
-        assert question.endswith("?")
+    for name, each in STUDIES.items():
+        assert name == each.name and each.question.endswith("?")
         done = CliRunner().invoke(cli.app, ["study", name, "--help"])
         assert "--params" in done.output, done.output
 
@@ -73,3 +73,9 @@ def test_messages_about_missing_outputs_name_the_stage(outputs):
     with pytest.raises(ConfigError, match=r"finetune\.gpt: missing; this study encodes texts as fine-tuning does"):
         outputs.finetuning("gpt")
     assert outputs.split_name("ulmfit/scratch") == outputs.split_name("ulmfit-scratch") == ("ulmfit", "scratch")
+
+
+def test_cells_of_a_table():
+    values = ("a", None, True, False, 12345, 0.5, Interval(0.5, 0.25, 1.0), Interval(0.5, 0.5, 0.5))
+    assert list(map(cell, values)) == ["a", "", "yes", "", "12,345", "0.500", "0.500 [0.250, 1.000]", "0.500"]
+    assert cell(Interval(float("inf"), 12.0, float("inf")), ".3g") == "inf [12, inf]"

@@ -10,9 +10,10 @@ import torch
 
 from components.core.errors import DataError
 from components.data.segmenters import Segmentation
-from components.studies import contextuality
-from components.studies.contextuality import explainable_variance, intra_sentence_similarity, self_similarity
+from components.studies.contextuality import explainable_variance, intra_sentence_similarity, likeness
 from components.studies.occurrences import sample, search, sentence, sentences_of, states, two_senses
+from components.studies.senses import pseudo_words, purity
+from tests.studies.conftest import findings
 
 NONE = Segmentation("none")
 
@@ -24,7 +25,7 @@ def cosine(item: np.ndarray, other: np.ndarray) -> float:
 def test_measures_against_all_pairs():
     vectors = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
     pairs = [cosine(item, other) for item, other in combinations(vectors, 2)]
-    assert self_similarity(vectors) == pytest.approx(np.mean(pairs), abs=1e-6)
+    assert likeness(vectors).mean() == pytest.approx(np.mean(pairs), abs=1e-6)
     mean = vectors.mean(0)
     assert intra_sentence_similarity(vectors) == pytest.approx(np.mean([cosine(v, mean) for v in vectors]), abs=1e-6)
     values = np.linalg.eigvalsh(vectors.T @ vectors)
@@ -81,28 +82,47 @@ TEXTS = [
 def test_the_study(outputs, add_corpus, add_encoder):
     add_corpus("domain", TEXTS)
     add_encoder("bert")
-    actual = contextuality.run(outputs, encoder="bert", sentences=80)
-    entry = actual.numbers["bert-adapted"]
-    assert [layer["layer"] for layer in entry["layers"]] == [0, 1, 2, 3]
-    for layer in entry["layers"]:
-        assert layer["adjusted_self_similarity"] == pytest.approx(layer["self_similarity"] - layer["anisotropy"])
-        assert 0 < layer["random_variance"] < layer["explainable_variance"] <= 1
-    assert sum(cluster["occurrences"] for cluster in entry["senses"]["clusters"]) >= 10
-    assert contextuality.run(outputs, encoder="bert", sentences=80) == actual
+    actual = findings(outputs, "contextuality", encoder="bert", sentences=80)
+    changes, layers, merged, senses = actual.numbers.values()
+    assert [layer["layer"] for layer in layers] == [0, 1, 2, 3]
+    for layer in layers:
+        means = {key: value["mean"] for key, value in layer.items() if isinstance(value, dict)}
+        assert means["self-similarity, adjusted"] == pytest.approx(means["self-similarity"] - means["anisotropy"])
+        assert 0 < means["variance, adjusted"] < means["variance"] <= 1
+    for key in ("anisotropy", "self-similarity, adjusted"):
+        assert changes[0][key]["mean"] == pytest.approx(layers[-1][key]["mean"] - layers[0][key]["mean"])
+    assert merged[0]["pseudo-words"] > 2 and merged[0]["gain"]["mean"] == pytest.approx(
+        merged[0]["purity"] - merged[0]["chance"]
+    )
+    assert sum(int(label[3:-1]) for label in {row["cluster"] for row in senses}) >= 10
+    assert findings(outputs, "contextuality", encoder="bert", sentences=80) == actual
     assert set(outputs.read) == {"corpus/domain", "encoder/bert/adapted"}
+
+
+def test_the_interval_of_a_mean_cosine_covers_that_of_other_samples():
+    """The pseudo-values have the variance of a mean over pairs, which is more than that of a mean over rows."""
+    rng = np.random.default_rng(0)
+    samples = [likeness(0.5 + rng.normal(size=(40, 6))) for _ in range(200)]
+    spread = np.std([of.mean() for of in samples])
+    assert np.mean([of.std(ddof=1) / np.sqrt(40) for of in samples]) == pytest.approx(spread, rel=0.15)
+
+
+def test_purity():
+    assert purity(np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0])) == 1.0
+    assert purity(np.array([0, 0, 1, 1]), np.array([1, 0, 1, 0])) == 0.5
 
 
 def test_messages_about_too_little_text(outputs, add_corpus, add_encoder):
     add_encoder("bert")
     add_corpus("domain", ["Short."] * 20)
     with pytest.raises(DataError, match="contains no sentence of 4 to 60 words"):
-        contextuality.run(outputs, encoder="bert")
+        findings(outputs, "contextuality", encoder="bert")
     add_corpus("domain", [f"One{n} two{n} three{n} four{n}." for n in range(20)])
     with pytest.raises(DataError, match="no word occurs in 5 of the 20 sentences; raise --sentences"):
-        contextuality.run(outputs, encoder="bert")
+        findings(outputs, "contextuality", encoder="bert")
     add_corpus("domain", TEXTS)
     with pytest.raises(DataError, match="'zebra': occurs 0 times in the corpus; at least 10 are needed"):
-        contextuality.run(outputs, encoder="bert", word="zebra")
+        findings(outputs, "contextuality", encoder="bert", word="zebra")
 
 
 def test_words_of_a_sentence():
@@ -117,9 +137,26 @@ def test_words_of_a_sentence():
 def test_static_vectors_do_not_depend_on_the_context(outputs, add_corpus, add_encoder):
     add_corpus("domain", TEXTS)
     add_encoder("word2vec")
-    actual = contextuality.run(outputs, encoder="word2vec", word="bank", sentences=80)
-    (layer,) = actual.numbers["word2vec-adapted"]["layers"]
-    assert layer["self_similarity"] == pytest.approx(1, abs=1e-5)
-    assert layer["explainable_variance"] == pytest.approx(1, abs=1e-5)
-    senses = actual.numbers["word2vec-adapted"]["senses"]
-    assert senses["silhouette"] == 0 and "form one cluster" in senses["sentence"]
+    actual = findings(outputs, "contextuality", encoder="word2vec", word="bank", sentences=80)
+    _, (layer,), (merged,), _ = actual.numbers.values()
+    assert layer["self-similarity"]["mean"] == pytest.approx(1, abs=1e-5)
+    assert layer["variance"]["mean"] == pytest.approx(1, abs=1e-5)
+    # A pseudo-word is one word, so its vectors are one cluster.
+    assert (
+        merged["purity"] == merged["chance"]
+        and "silhouette of two clusters of 'bank' is 0.00" in actual.chapter.lead[0]
+    )
+
+
+def test_a_pseudo_word_is_told_apart_by_its_context(outputs, add_encoder):
+    """`bank` beside red, and `river` beside old, both written as `bank`."""
+    add_encoder("ulmfit")
+    encoder = outputs.encoder("ulmfit", "adapted")
+    with torch.no_grad():
+        for parameter in encoder.model.parameters():
+            parameter.mul_(3)
+    read = [sentence(f"the {near} {word} is here", NONE) for near, word in (("red", "bank"), ("old", "river")) * 8]
+    words = {word: [(number, 2) for number, of in enumerate(read) if of.word(2) == word] for word in ("bank", "river")}
+    actual = pseudo_words(encoder, read, words)
+    assert (actual["pseudo-words"], actual["purity"]) == (1, 1.0) and actual["chance"] < 0.8
+    assert read[1].replaced(2, "bank").words == ["the", "old", "bank", "is", "here"]

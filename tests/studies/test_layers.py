@@ -9,8 +9,8 @@ from components.core.errors import ConfigError
 from components.data.tasks.data import Split
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.studies import layers
 from components.studies.frozen import PENALTIES, Labelled, layer_vectors, mixed, regressed
+from tests.studies.conftest import findings
 
 SETTINGS = FinetuneSettings(training=Training(rate=0.01, batch_size=4))
 
@@ -76,25 +76,26 @@ def test_the_study(outputs, add_task, add_encoder):
     add_task()
     add_encoder("bert")
     add_encoder("word2vec")
-    actual = layers.run(outputs, encoder="bert")
-    scores = actual.numbers["scores"]["bert-adapted"]
-    assert set(scores) == {
-        "first", "second_to_last", "last", "sum", "sum_last_four", "concat_last_four", "mix"
-    }  # fmt: skip
-    assert all(len(values) == 3 for values in scores.values())
+    actual = findings(outputs, "layers", encoder="bert")
+    rows = {row["layers"]: row for row in actual.numbers["aws-type"]}
+    assert list(rows) == ["first", "second to last", "last", "sum", "sum last four", "concat last four", "mix"]
     # With three layers, the last four are all layers.
-    assert scores["sum"] == scores["sum_last_four"]
-    assert actual.numbers["labels"] == 5 and actual.numbers["score"] == "macro_f1"
+    assert rows["sum"]["score"] == rows["sum last four"]["score"]
     # A word determines the class, and the embedding represents it.
-    assert np.mean(scores["first"]) > 0.6
-    assert actual.chapter.tables[0].rows[0][:2] == ["first", "91.0"]
-    assert layers.run(outputs, encoder="bert-adapted").numbers == actual.numbers
-    item = layers.run(outputs, encoder="word2vec").numbers["scores"]["word2vec-adapted"]
-    assert set(item) == {"first", "last", "mix"}, "word vectors have one layer"
+    assert rows["first"]["score"]["mean"] > 0.6
+    assert actual.chapter.tables[0].rows[0][1:3] == ["first", "91.0"]
+    assert "macro F1 on dev at 5 labels a class" in actual.chapter.text[0]
+    # The difference to the last layer is paired by sample and row.
+    difference, last = rows["first"]["minus the last layer"], rows["last"]
+    assert difference["mean"] == pytest.approx(rows["first"]["score"]["mean"] - last["score"]["mean"])
+    assert last["minus the last layer"] is None and difference["low"] < difference["mean"] < difference["high"]
+    assert findings(outputs, "layers", encoder="bert-adapted").numbers == actual.numbers
+    item = findings(outputs, "layers", encoder="word2vec").numbers["aws-type"]
+    assert [row["layers"] for row in item] == ["first", "last", "mix"], "word vectors have one layer"
 
 
 def test_a_kind_without_one_label_is_refused(outputs, add_task, monkeypatch):
     add_task()
     monkeypatch.setattr("components.studies.frozen.LABELLED", ("pair",))
     with pytest.raises(ConfigError, match="this study needs one label per text or word, which classification"):
-        layers.run(outputs)
+        findings(outputs, "layers")

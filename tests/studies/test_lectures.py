@@ -1,4 +1,4 @@
-"""`headstart lectures`: claims and the page."""
+"""`headstart lectures`: rules on given tables, claims and the page."""
 
 from __future__ import annotations
 
@@ -9,136 +9,156 @@ from typing import Any
 
 import pytest
 
+from components.core.errors import ConfigError
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.loading import load_params
 from components.studies import lectures
 from components.studies.command import STUDIES
 from components.studies.frame import Outputs
-from components.studies.lectures import CLAIMS, PARAMS, measured, page, store
+from components.studies.lectures import AGREES, NOT, UNDECIDED, UNMEASURED, Claim, Rule, measured, store
 
 ROOT = Path(__file__).parents[2]
+CLAIMS = lectures.read_claims(ROOT)
+TABLE = Table(
+    ["system", "against", "difference"],
+    [
+        ["a", "labels", "0.300 [0.100, 0.500]"],
+        ["a", "epochs", "-0.200 [-0.300, -0.100]"],
+        ["b", "labels", "0.100 [-0.100, 0.300]"],
+        ["c", "labels", "9.000"],
+    ],
+    "task",
+)
+LABELS = {"system": "a", "against": "labels"}
 
 
-def scored(*means: float) -> dict[str, Any]:
-    return {"scores": {str(budget): {"mean": mean} for budget, mean in enumerate(means)}}
+@pytest.mark.parametrize(
+    ("rule", "answer"),
+    [
+        ({"where": LABELS, "above": 0}, AGREES),
+        ({"where": LABELS, "below": 0}, NOT),
+        ({"where": {"system": "a", "against": "epochs"}, "above": 0}, NOT),
+        ({"where": {"system": "b"}, "above": 0}, UNDECIDED),
+        ({"where": {"system": ["a", "b"], "against": "labels"}, "above": 0}, UNDECIDED),
+        ({"where": {"system": "a"}, "above": 0}, NOT),
+        ({"where": {"system": "a"}, "above": 0, "any": True}, AGREES),
+        ({"where": {"against": "epochs"}, "above": 0, "any": True}, NOT),
+        ({"where": LABELS, "above": 0.1}, UNDECIDED),
+        # [0.1, 0.5] minus half of [-0.1, 0.3].
+        ({"where": LABELS, "above": -0.04, "minus": {"where": {"system": "b"}, "times": 0.5}}, UNDECIDED),
+        ({"where": LABELS, "above": -0.06, "minus": {"where": {"system": "b"}, "times": 0.5}}, AGREES),
+    ],
+)
+def test_a_rule_has_three_answers(rule, answer):
+    assert Rule.model_validate({"column": "difference"} | rule).judge([TABLE])[0] == answer
 
 
-def sized(*losses: float) -> dict[str, Any]:
-    """Adapted systems of 1, 2, ... parameters with these perplexities, and one from scratch."""
-    adapted = {
-        f"e{size}-adapted": scored(0.2, size / 10) | {"start": "adapted", "parameters": size, "perplexity_per_word": of}
-        for size, of in enumerate(losses, 1)
-    }
-    return adapted | {"e1-scratch": scored(0.2, 0.3) | {"start": "scratch", "parameters": 1}}
-
-
-HOLDS, NOT = ({"holds": value} for value in (True, False))
-START = {"start": HOLDS, "slope": HOLDS, "asymptote": HOLDS}
-#: Claim -> numbers that agree, and numbers that do not.
-NUMBERS: dict[str, tuple[Any, Any]] = {
-    "vocabulary": tuple(
-        {
-            "general-wordpiece": {"unknown_rate": rate, "pieces_per_word": 1.3},
-            "general-word": {"unknown_rate": 0.05, "pieces_per_word": 1.0},
-        }
-        for rate in (0.001, 0.02)
-    ),
-    "pretrained-vectors": tuple({"t": {"word2vec": {"adapted": {"labels": {"start": of}}}}} for of in (HOLDS, NOT)),
-    "ngrams": tuple({"m": {"model_per_word": of, "ngrams_per_word": 90.0}} for of in (80.0, 100.0)),
-    "effective-context": tuple(
-        {"groups": [{"recl": {"gpt-adapted": {"0.1": 64}, "transformer-xl-adapted": {"0.1": of}}}]} for of in (96, 64)
-    ),
-    "memory": tuple({"cost": {"transformer-xl-adapted": {"times": of}}} for of in (7.0, 0.9)),
-    "contextual": tuple(
-        {"e": {"layers": [{"adjusted_self_similarity": 0.9}, {"adjusted_self_similarity": of}]}} for of in (0.4, 0.95)
-    ),
-    "senses": tuple({"e": {"senses": {"silhouette": of}}} for of in (0.3, 0.05)),
-    "layers": tuple({"scores": {"e": {"first": [0.2], "last": [0.3], "mix": [of]}}} for of in (0.31, 0.25)),
-    "three-benefits": tuple({"t": {"ulmfit": {"adapted": {"labels": START | {"slope": of}}}}} for of in (HOLDS, NOT)),
-    "label-efficiency": tuple(
-        {"t": {"label_efficiency": {"ulmfit": {"adapted": [{"against": {"ulmfit-scratch": of}}]}}}}
-        for of in ({"ratio": {"mean": None, "most": 25}}, {"ratio": {"mean": 3.0}})
-    ),
-    "negative-transfer": tuple(
-        {"transfer": {"t": {"ulmfit": [{"parts": [{"starts": {"adapted": {"hurts": of}, "pretrained": None}}]}]}}}
-        for of in (True, False)
-    ),
-    "transferability": tuple(
-        {"scores": {"BnB": {"0": [0.8]}, "AnB": {"1": [0.7], "2": [of]}, "AnB+": {"1": [0.8], "2": [0.8]}}}
-        for of in (0.5, 0.9)
-    ),
-    "which-source": tuple({"evidence": {"spearman": of}} for of in (0.9, 0.1)),
-    "topics": tuple({"t": {"fasttext": {"adapted": {"labels": {"start": of}}}}} for of in (HOLDS, NOT)),
-    "word-order": tuple({"encoders": {"w": [[0.5, 0.5]], "e": [[0.5, 0.5], of]}} for of in ([0.8, 0.7], [0.5, 0.6])),
-    "ablation": tuple(
-        {"scores": {"all": [0.6, 0.7], "without a": [0.5, 0.6], "without b": of}} for of in ([0.6, 0.6], [0.7, 0.8])
-    ),
-    "thai": tuple(
-        {"t": {"systems": {"ulmfit-adapted": scored(0.5, 0.7), "fasttext-adapted": scored(0.4, 0.6), **other}}}
-        for other in ({"ulmfit-scratch": scored(0.6, 0.8)}, {"svm-words-characters": scored(0.4, 0.71)})
-    ),
-    "sizes": tuple({"t": {"systems": sized(*losses)}} for losses in ((90.0, 80.0, 70.0), (90.0, 70.0, 80.0))),
-    "zero-shot": tuple(
-        {"best_on_dev": ["gpt", "sum"], "accuracy": {"gpt": {"sum": {"mean": of}}}, "guessing": 0.5}
-        for of in (0.55, 0.7)
-    ),
-}
+def test_the_decisive_number_and_cells_without_an_interval():
+    rule = Rule(column="difference", where={"against": "labels", "system": ["a", "b"]}, above=0)
+    assert rule.judge([TABLE]) == (UNDECIDED, "b, labels: difference 0.100 [-0.100, 0.300]")
+    # A number without an interval is no evidence.
+    with pytest.raises(LookupError):
+        Rule(column="difference", where={"system": "c"}, above=0).judge([TABLE])
+    read = {text: lectures.interval_in(text) for text in ("0.5", "film [old, new]")}
+    assert set(read.values()) == {None}
+    for text, *values in (
+        ("more than 4 [0.5, more than 4]", float("inf"), 0.5, float("inf")),
+        ("1,234.5 [1,000.0, 2,000.0]", 1234.5, 1000, 2000),
+        ("50.0% [40.0%, 60.0%]", 0.5, 0.4, 0.6),
+    ):
+        actual = lectures.interval_in(text)
+        assert actual and [actual.mean, actual.low, actual.high] == values
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_claims_name_studies_and_their_options(name):
+def test_claims_name_studies_their_options_and_tasks(name):
     claim = CLAIMS[name]
-    inspect.signature(STUDIES[claim.study]).bind(None, **claim.options)
-    params = load_params(ROOT / claim.settings)
-    assert {*claim.examples, claim.options.get("task", params.run.tasks[0])} <= params.data.tasks.keys()
-    if name := claim.options.get("encoder"):
-        assert Outputs(params).params.block(name.rpartition("-")[0]) or name in params.pretrain
+    inspect.signature(STUDIES[claim.study].measure).bind(None, **claim.options)
+    params = load_params(ROOT / claim.run)
+    named = [claim.options[key] for key in ("task", "other", "tags") if key in claim.options]
+    assert {*claim.examples, *named} <= params.data.tasks.keys()
+    if encoder := str(claim.options.get("encoder", "")):
+        assert params.block(encoder.rpartition("-")[0])
+    assert all((rule.above is None) != (rule.below is None) for rule in claim.rules)
 
 
-@pytest.mark.parametrize("name", [name for name, claim in CLAIMS.items() if claim.agrees])
-def test_agreement_depends_on_the_numbers(name):
-    agrees = CLAIMS[name].agrees
-    assert agrees is not None
-    assert [agrees(numbers) for numbers in NUMBERS[name]] == [True, False]
+def test_every_claim_of_the_lectures_is_on_the_page():
+    assert list(CLAIMS) == [
+        "vocabulary", "neighbours", "pretrained-vectors", "topics", "ngrams", "effective-context", "memory",
+        "contextual", "word-order", "senses", "layers", "three-benefits", "label-efficiency", "ablation", "thai",
+        "sizes", "negative-transfer", "transferability", "zero-shot",
+    ]  # fmt: skip
 
 
-def test_the_page_has_what_was_measured(tmp_path, monkeypatch):
-    chapter = Chapter("Title", ["Lead."], ["Text."], [Table(["a", "b"], [["x|y", "0.5"]])], [Drawing("<svg/>", "Map.")])
-    numbers = NUMBERS["which-source"]
-    runs = iter([Findings(chapter, numbers[0]), Findings(chapter, {"evidence": {}})])
-    monkeypatch.setattr(lectures, "STUDIES", {"which-source": lambda *_, **__: next(runs)})
-    claim, done = CLAIMS["which-source"], {}
-    outputs = Outputs(load_params(ROOT / PARAMS))
+@pytest.fixture
+def claim() -> Claim:
+    rule = {"where": LABELS, "column": "difference", "above": 0}
+    of = {"section": "Transfer", "says": "It helps.", "needs": "a run", "measure": "the difference.", "study": "fake"}
+    return Claim.model_validate(of | {"rules": [rule], "options": {"task": "t"}, "run": "experiments/x.yaml"})
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The options of the studies that run."""
+    seen: list[dict[str, Any]] = []
+    rows = [TABLE.rows[1], TABLE.rows[0], *TABLE.rows[2:], *([f"d{n}", "labels", "x|y"] for n in range(6))]
+    chapter = Chapter("Title", ["Lead."], ["Text."], [Table(TABLE.columns, rows, "task")], [Drawing("<svg/>", "Map.")])
+
+    class Fake:
+        def findings(self, outputs: Outputs, **options: Any) -> Findings:
+            seen.append(options)
+            return Findings(chapter, {})
+
+    monkeypatch.setattr(lectures, "STUDIES", {"fake": Fake()})
+    monkeypatch.setattr(lectures, "commit_of", lambda _: "0123abc")
+    return seen
+
+
+def test_the_page_has_what_was_measured(claim, runs, outputs, tmp_path):
+    done: dict[str, Findings] = {}
     for _ in range(2):
         # The second time the findings are at hand.
-        store(measured(claim, outputs, params=PARAMS, output=tmp_path, done=done), claim, tmp_path)
+        entry, actual = measured(claim, outputs, params=claim.run, done=done)
+        store("helps", entry, actual, {"helps": claim}, tmp_path)
+    assert runs == [{"task": "t"}]
     text = (tmp_path / "lectures.md").read_text()
-    assert "## which-source" in text and "**Agrees.** Lead." in text and "| x\\|y | 0.5 |" in text
-    assert "| Transfer | [which-source](#which-source) | yes |" in text
-    assert "![Map.](lectures/which-source-1.svg)" in text
-    assert (tmp_path / "lectures" / "which-source-1.svg").read_text() == "<svg/>\n"
-    store(measured(claim, outputs, params=Path("mine.yaml"), output=tmp_path, done=done), claim, tmp_path)
+    number = "a, labels: difference 0.300 [0.100, 0.500]"
+    assert f"| Transfer | [helps](#helps) | agrees | {number} |" in text and f"**Agrees.** {number}" in text
+    assert "![Map.](lectures/helps-1.svg)" in text and (tmp_path / "lectures/helps-1.svg").read_text() == "<svg/>\n"
+    assert "headstart study fake --task t --params experiments/x.yaml" in text
+    # Eight rows, and a file with all of them.
+    assert text.index("| a | labels |") < text.index("| a | epochs |")
+    assert "| d3 |" in text and "| d4 |" not in text and "[All tables](lectures/helps.md)" in text
+    assert "| d5 | labels | x\\|y |" in (tmp_path / "lectures/helps.md").read_text()
+    measured(claim, outputs, params=Path("mine.yaml"), done=done)
+    assert runs[1] == {}, "the options are meant for the claim's own run"
+
+
+def test_nothing_is_judged_that_was_measured_otherwise(claim, runs, outputs, tmp_path):
+    entry, actual = measured(claim, outputs, params=claim.run, done={})
+    for changes in ({"measure": "another."}, {"commit": "0123abc-dirty"}, {"commit": None}):
+        assert claim.judge(entry | changes) == (UNMEASURED, "")
+    assert claim.judge(None) == (UNMEASURED, "") and claim.judge(entry)[0] == AGREES
+    assert claim.judge(entry | {"tables": []}) == (UNDECIDED, "")
+    store("helps", entry | {"measure": "another."}, actual, {"helps": claim}, tmp_path)
     text = (tmp_path / "lectures.md").read_text()
-    assert "For the reader to judge." in text and "headstart study which-source --params mine.yaml" in text
+    assert "not measured since the rule changed" in text and "0.300" not in text and "Map." not in text
+    # Another rule on the same measurement needs no run.
+    below = claim.model_copy(update={"rules": [claim.rules[0].model_copy(update={"above": None, "below": 0})]})
+    store("helps", entry, actual, {"helps": claim}, tmp_path)
+    lectures.write_pages({"helps": below}, tmp_path)
+    assert "**Does not agree.**" in (tmp_path / "lectures.md").read_text() and len(runs) == 1
+
+
+def test_a_run_that_lacks_what_the_claim_needs_is_refused(claim, outputs):
+    needs = claim.model_copy(update={"settings": {"run.out": "out", "pretrain.gpt.source": "any"}})
+    with pytest.raises(ConfigError, match=r"pretrain\.gpt\.source: is None; this claim needs a run"):
+        needs.check(outputs)
+    claim.check(outputs)
 
 
 def test_the_committed_page_is_that_of_its_numbers():
     entries = json.loads((ROOT / "docs" / "lectures" / "lectures.json").read_text())
-    assert (ROOT / "docs" / "lectures.md").read_text() == page(entries)
-    assert entries.keys() == CLAIMS.keys()
-
-
-def test_a_reason_is_given_for_the_run_of_the_claim_only():
-    claim = CLAIMS["ablation"]
-    entry = {"agrees": False, "lead": ["Lead."], "tables": [], "captions": [], "text": [], "processor": "p"}
-    entry |= {"commit": "0" * 40, "date": "2026-01-01", "seconds": 1}
-    pages = [page({claim.name: entry | {"command": claim.command(of)}}) for of in (claim.settings, Path("mine.yaml"))]
-    assert f"**Does not agree.** {claim.otherwise} Lead." in pages[0] and "**Does not agree.** Lead." in pages[1]
-
-
-def test_every_claim_of_the_lectures_is_measured():
-    assert list(CLAIMS) == [
-        "vocabulary", "neighbours", "pretrained-vectors", "topics", "ngrams", "effective-context", "memory",
-        "contextual", "word-order", "senses", "layers", "three-benefits", "label-efficiency", "ablation", "thai",
-        "sizes", "negative-transfer", "transferability", "which-source", "zero-shot",
-    ]  # fmt: skip
+    assert entries.keys() <= CLAIMS.keys()
+    for name, text in lectures.pages(CLAIMS, entries).items():
+        assert (ROOT / "docs" / name).read_text() == text

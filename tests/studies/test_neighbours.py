@@ -1,5 +1,7 @@
 """Neighbours in tables with known vectors, and deterministic maps."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -7,13 +9,15 @@ import torch
 from components.core.artifacts import writing
 from components.core.errors import ConfigError, DataError
 from components.data.segmenters import Segmentation
+from components.data.tasks.examples import ExamplesJob, examples
 from components.models.encoder import build_model, save_encoder
-from components.studies import neighbours
-from components.studies.neighbours import table
+from components.settings.tasks import TaskSource
+from components.studies.neighbours import parts_of_speech, same_part, table
 from components.studies.occurrences import planar
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
+from tests.studies.conftest import findings
 
 
 def test_the_table_of_every_family_is_its_embedding(outputs, add_encoder):
@@ -39,27 +43,28 @@ def test_the_table_of_a_family_that_reads_characters():
 
 def test_neighbours_and_a_map(outputs, add_encoder):
     add_encoder("word2vec")
-    actual = neighbours.run(outputs, encoder="word2vec", words="Apple, bank", count=3)
-    near = actual.numbers["word2vec-adapted"]
+    actual = findings(outputs, "neighbours", encoder="word2vec", words="Apple, bank", count=3)
+    rows = actual.numbers["neighbours"]
+    near = {row["word"]: [entry.rpartition(" ") for entry in row["nearest"].split(", ")] for row in rows}
     assert list(near) == ["Apple", "bank"] and [len(entries) for entries in near.values()] == [3, 3]
     vectors = torch.nn.functional.normalize(table(outputs.encoder("word2vec", "adapted").model), dim=1)
     pieces = outputs.encoder("word2vec", "adapted").tokenizer.pieces
     cosines = vectors @ vectors[pieces.index("apple")]
     order = [pieces[index] for index in cosines.argsort(descending=True) if index >= len(SPECIAL_PIECES)]
-    assert [name for name, _ in near["Apple"]] == order[1:4]
-    assert near["Apple"][0][1] == pytest.approx(float(cosines[pieces.index(order[1])]), abs=1e-6)
+    assert [name for name, _, _ in near["Apple"]] == order[1:4]
+    assert near["Apple"][0][2] == f"{float(cosines[pieces.index(order[1])]):.2f}"
     svg = actual.chapter.figures[0].svg
     assert "Apple" in svg and "frequent words" in svg
-    assert neighbours.run(outputs, encoder="word2vec", words="Apple, bank", count=3) == actual
+    assert findings(outputs, "neighbours", encoder="word2vec", words="Apple, bank", count=3) == actual
 
 
 def test_words_that_are_not_a_single_piece(outputs, add_encoder):
     add_encoder("bert")
     add_encoder("word2vec")
     with pytest.raises(DataError, match=r"'aple' is not a single piece of the vocabulary but \[UNK\]; did you mean"):
-        neighbours.run(outputs, encoder="bert", words="aple")
+        findings(outputs, "neighbours", encoder="bert", words="aple")
     with pytest.raises(DataError, match="'aple' is not in the vocabulary; did you mean 'apple'"):
-        neighbours.run(outputs, encoder="word2vec", words="aple")
+        findings(outputs, "neighbours", encoder="word2vec", words="aple")
 
 
 def test_a_character_model_has_no_table_of_words(outputs, tmp_path):
@@ -68,7 +73,7 @@ def test_a_character_model_has_no_table_of_words(outputs, tmp_path):
         model = build_model("flair", vocabulary=8, settings={"embedding": 4, "hidden": 4})
         save_encoder(draft.path, family="flair", model=model, tokenizer=tmp_path / "characters")
     with pytest.raises(ConfigError, match="ulmfit-adapted: is a character model, which has no table of words"):
-        neighbours.run(outputs, encoder="ulmfit")
+        findings(outputs, "neighbours", encoder="ulmfit")
 
 
 def test_the_projection_preserves_distances_in_a_plane():
@@ -80,3 +85,34 @@ def test_the_projection_preserves_distances_in_a_plane():
     assert (actual[np.abs(actual).argmax(0), [0, 1]] > 0).all()
     with pytest.raises(DataError, match="2 words are too few for a map"):
         planar(flat[:2])
+
+
+def test_the_share_of_neighbours_of_the_same_part_of_speech():
+    tagged = {"go": "VERB", "run": "VERB", "bank": "NOUN", "river": "NOUN"}
+    actual = same_part({"go": ["Run", "bank"], "bank": ["river", "xyz"], "no": ["unread"]}, tagged)
+    # Two thirds of the neighbours that have a tag are nouns; the one of a verb is half right, that of a noun wholly.
+    assert (actual["words"], actual["same part"]) == (2, 0.75)
+    assert actual["chance"] == pytest.approx((1 / 3 + 2 / 3) / 2) and actual["gain"].mean == pytest.approx(0.25)
+    assert actual["gain"].low < 0 < actual["gain"].high
+    with pytest.raises(DataError, match="fewer than two frequent words have neighbours"):
+        same_part({"go": ["run"]}, tagged)
+
+
+def test_the_parts_of_speech_come_from_a_task_of_tagging(outputs, add_encoder, add_task, tmp_path):
+    add_encoder("word2vec")
+    rows = [
+        {"words": ["The", "old", "apple", "here"], "tags": ["DET", "ADJ", "NOUN", "ADV"]},
+        {"words": ["red", "bank", "river"], "tags": ["ADJ", "NOUN", "NOUN"]},
+        {"words": ["red"], "tags": ["NOUN"]},
+        {"words": ["red"], "tags": ["ADJ"]},
+    ]
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = TaskSource(path=str(tmp_path), kind="tagging", scheme="none", budgets=[2], seeds=[0], overlap="report")
+    examples(ExamplesJob(task="aws-type", source=source, output=outputs.out / "examples" / "aws-type"))
+    assert parts_of_speech(outputs, "aws-type") == {
+        "the": "DET", "old": "ADJ", "apple": "NOUN", "here": "ADV", "red": "ADJ", "bank": "NOUN", "river": "NOUN"
+    }  # fmt: skip
+    actual = findings(outputs, "neighbours", encoder="word2vec", words="bank", count=6, tags="aws-type")
+    (row,) = actual.numbers["Neighbours with the same part of speech"]
+    assert row["words"] == 7 and row["gain"]["mean"] == pytest.approx(row["same part"] - row["chance"])

@@ -1,92 +1,51 @@
-"""The study ngrams: the perplexity of n-grams on the held-out pieces on which language models are measured."""
+"""N-grams against an independent implementation, and beside a language model on the same held-out pieces."""
 
 import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-import yaml
 
-from components.cluster.distributed import World
+from components.core.artifacts import writing
 from components.core.errors import DataError
-from components.models import FAMILIES
-from components.models.encoder import build_model
-from components.settings.loading import load_params
-from components.settings.training import PretrainSettings
-from components.studies.frame import Outputs
-from components.studies.ngrams import FALLBACK, NgramModel, estimate, measured_positions, ngram_nats
-from components.studies.ngrams import run as study
+from components.studies.context import NEVER, _ends, context_losses
+from components.studies.ngrams import FALLBACK, NgramModel, estimate
 from components.tokenization import load_tokenizer
 from components.tokenization.special import END
-from components.tokenization.store import TokenStore
-from components.training.pretraining.perplexity import heldout_sampler, measure
-from tests.training.helpers import lm_settings, make_inputs, tokenizer_of
-
-CAUSAL = sorted(name for name in FAMILIES if FAMILIES[name].objective == "causal")
+from components.tokenization.store import KIND, LAYOUT, TokenStore, write_shard
+from components.tokenization.tokenize import encode_corpus
+from tests.studies.conftest import FILLER, findings
 
 
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_inputs(tmp_path_factory.mktemp("inputs"))
-
-
-def test_the_numbers(inputs, params_file, monkeypatch):
-    raw = yaml.safe_load(params_file.read_text())
-    raw["run"]["families"] = ["ulmfit", "bert"]
-    (params_file.parent / "out").symlink_to(inputs)
-    raw["tokenizer"]["kinds"] = ["wordpiece"]
-    for block in raw["pretrain"].values():
-        block["tokenizer"] = "wordpiece"
-    params_file.write_text(yaml.safe_dump(raw))
-    params = load_params(params_file)
-    read = 150
-    for stage, facts in (("pretrain", {"perplexity_per_word": 64.0, "tokens": read}), ("adapt", {"tokens": 10**9})):
-        (inputs / "metrics" / stage).mkdir(parents=True)
-        (inputs / "metrics" / stage / "ulmfit.json").write_text(json.dumps(facts))
-    monkeypatch.setattr("components.studies.ngrams.measured_positions", lambda *_: np.arange(200))
-    actual = study(Outputs(params), order=3, character_order=4)
-    assert actual.numbers.keys() == {"ulmfit-pretrain", "ulmfit-adapt"}, "a masked model has no comparable perplexity"
-    heldout = TokenStore(inputs / "tokens" / "general-wordpiece", "heldout")
-    nats = ngram_nats(inputs / "tokens" / "general-wordpiece", order=3, most=read)
-    numbers = actual.numbers["ulmfit-pretrain"]
-    expected = np.exp(nats[:200].mean() * heldout.tokens / heldout.words)
-    assert numbers["counted"] == read, "n-grams count as much text as the model has read"
-    train = TokenStore(inputs / "tokens" / actual.numbers["ulmfit-adapt"]["vocabulary"], "train")
-    assert actual.numbers["ulmfit-adapt"]["counted"] == train.tokens > read, "and no more than there is"
-    assert numbers["ngrams_per_word"] == pytest.approx(expected) and numbers["model_per_word"] == 64.0
-    assert actual.chapter.tables[0].rows[0][-1] == f"{expected:,.1f}"
-
-
-@pytest.mark.parametrize("family", CAUSAL)
-def test_the_same_pieces_as_the_language_model(inputs, family, monkeypatch):
-    kind = tokenizer_of(family)
-    tokens = inputs / "tokens" / f"general-{kind}"
-    store = TokenStore(tokens, "heldout")
-    sizes = dict(FAMILIES[family].tiny) | ({"direction": "backward"} if family == "ulmfit" else {})
-    training = lm_settings(batch_size=4, window=8)
-    block = PretrainSettings(tokenizer=kind, model=sizes, training=training)
-    positions = measured_positions(tokens, family, block, training)
-    assert positions is not None
-    stream = store.span(0, store.tokens)
-    torch.manual_seed(0)
-    model = build_model(family, vocabulary=store.vocab_size, settings=sizes)
-    model.bind(load_tokenizer(inputs / "tokenizer" / f"general-{kind}"))
-    sampler = heldout_sampler(family, store, config=model.config, pieces=(), batch_size=4, window=8, workers=1)
-    assert sampler is not None
-    seen: list[torch.Tensor] = []
-    losses = model.losses
-
-    def watched(batch, carry=()):
-        seen.append(batch["targets"].ravel())
-        return losses(batch, carry)
-
-    monkeypatch.setattr(model, "losses", watched)
-    measure(model, sampler, store, family=family, pieces=32_768, precision="float32", world=World())
-    np.testing.assert_array_equal(stream[positions], torch.cat(seen).numpy())
+def test_the_numbers(outputs, add_encoder, tokenizer_directory):
+    add_encoder("ulmfit")
+    add_encoder("bert")
+    outputs.params.run.__dict__["families"] = ["ulmfit"]
+    rng, tokenizer = np.random.default_rng(0), load_tokenizer(tokenizer_directory)
+    with writing(outputs.out / "tokens" / "domain-word", kind=KIND) as draft:
+        for name, count in (("train", 300), ("heldout", 80)):
+            texts = [" ".join(rng.choice(FILLER, 6)) for _ in range(count)]
+            documents = encode_corpus(((text,) for text in texts), tokenizer=tokenizer)
+            write_shard(draft.path / f"{name}.arrow", documents, vocab_size=tokenizer.vocab_size)
+        draft.facts |= {"layout": LAYOUT, "tokenizer": tokenizer.fingerprint(), "vocabulary": tokenizer.vocab_size}
+        draft.facts["shards"] = {name: [f"{name}.arrow"] for name in ("train", "heldout")}
+    (outputs.out / "metrics" / "adapt").mkdir(parents=True)
+    (outputs.out / "metrics" / "adapt" / "ulmfit.json").write_text(json.dumps({"tokens": 150}))
+    actual = findings(outputs, "ngrams", order=3, positions=64, longest=8)
+    ((row,),) = actual.numbers.values()
+    train, heldout = (TokenStore(outputs.out / "tokens" / "domain-word", split) for split in ("train", "heldout"))
+    assert (row["encoder"], row["read"]) == ("ulmfit-adapted", 150), "n-grams count as much text as the model has read"
+    ends = _ends(heldout, longest=8, step=1, positions=64)
+    model = estimate(train.span(0, 150), order=3, vocabulary=heldout.vocab_size - len(NEVER))
+    nats = -model.log_probs(heldout.span(0, heldout.tokens))[ends]
+    assert row["of n-grams"] == pytest.approx(np.exp(nats.mean() * heldout.tokens / heldout.words))
+    encoder = outputs.encoder("ulmfit", "adapted").model.eval()
+    losses = context_losses(encoder, heldout, ends, longest=8, step=1, window=64)
+    # The same pieces: the difference is paired by piece.
+    assert row["minus n-grams, nats per piece"]["mean"] == pytest.approx((losses[-1] - nats).mean())
+    assert "n-grams of domain-word" in actual.chapter.figures[0].svg
 
 
 A, B, C, D = 5, 6, 7, 8

@@ -17,13 +17,13 @@ import torch
 from components.core.errors import ArtifactError, ConfigError, DataError
 from components.data.segmenters import Segmentation
 from components.models.encoder import Encoder
-from components.studies import prompt_study
+from components.studies import prompts as study
 from components.studies.frame import Outputs
-from components.studies.prompt_study import continuations, truncated
 from components.studies.prompt_tasks import (
     SUMS,
     TASKS,
     Item,
+    Prompt,
     PromptTask,
     Source,
     contains,
@@ -34,8 +34,10 @@ from components.studies.prompt_tasks import (
     is_equal,
     is_exact_match,
 )
+from components.studies.prompts import continuations
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
+from tests.studies.conftest import findings
 
 PASSAGES = [f"The old {word} is here and there. It is very small and it is a red {word}." for word in ("bank", "river")]
 
@@ -72,14 +74,15 @@ def test_sums_are_correct():
     for task, limit in zip(tasks, (100, 100, 1000, 1000, 10), strict=True):
         assert len({item.question for item in task.items}) == 40
         for item in task.items:
-            expression = item.question.replace("plus", "+").replace("minus", "-")
+            expression = item.question[0].replace("plus", "+").replace("minus", "-")
             assert re.fullmatch(r"\d+ [+-] \d+" if limit > 10 else r"\d[-+*]\(\d[-+*]\d\)", expression)
             assert item.answers == (str(eval(expression)),)
             assert all(int(number) < limit for number in re.findall(r"\d+", expression))
-        assert max(int(number) for item in task.items for number in re.findall(r"\d+", item.question)) >= 0.9 * limit
+        assert max(int(number) for item in task.items for number in re.findall(r"\d+", item.question[0])) >= 0.9 * limit
     assert any(item.answers[0].startswith("-") for item in tasks[1].items)
-    assert tasks[0].prompt("98 plus 45", [Item("48 plus 76", ("124",))]) == (
-        "Q: What is 48 plus 76?\nA: 124\nQ: What is 98 plus 45?\nA:"
+    assert tasks[0].prompt(("98 plus 45",), [Item(("48 plus 76",), ("124",))]) == (
+        "Q: What is 48 plus 76?\nA: 124\nQ: What is 98 plus 45?\nA:",
+        "",
     )
 
 
@@ -87,7 +90,7 @@ def test_scrambled_words(outputs, add_corpus):
     words = ["inevitably", "corruption", "opponent", "succession", "objects", "level", "aaaa", "iron"]
     add_corpus("domain", [" ".join(words)])
     made = {
-        task.name.removeprefix("unscramble: "): {item.answers[0]: item.question for item in task.items}
+        task.name.removeprefix("unscramble: "): {item.answers[0]: item.question[0] for item in task.items}
         for task in tasks_of("unscramble", corpus=lambda: outputs.corpus("domain"))
     }
     cycled, outer, outer_two, inserted, backward = made.values()
@@ -112,32 +115,31 @@ def test_last_words(outputs, add_corpus):
     left_out = ["The red bank is old.", "The small river is very old and it is here in 1900.", PASSAGES[0]]
     add_corpus("domain", [], [*PASSAGES, *left_out, long])
     (task,) = tasks_of("last-word", corpus=lambda: outputs.corpus("domain"))
-    assert {item.question: item.answers for item in task.items} == {
+    assert {item.question[0]: item.answers for item in task.items} == {
         "The old bank is here and there. It is very small and it is a red": ("bank",),
         "The old river is here and there. It is very small and it is a red": ("river",),
         # 12 sentences of four words, and one that reaches 50 words.
         "There is a bank. " * 12 + "It ends": ("here",),
     }
     first, second = task.items[:2]
-    assert task.prompt(first.question, []) == first.question
-    assert task.prompt(first.question, [second]) == (
-        f"{second.question} ____. -> {second.answers[0]}\n{first.question} ____. ->"
-    )
+    assert task.prompt(first.question, []) == (first.question[0], "")
+    shown = f"{second.question[0]} ____. -> {second.answers[0]}\n{first.question[0]} ____. ->"
+    assert task.prompt(first.question, [second]) == (shown, "")
 
 
 def test_pairs_of_a_file(tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text("source\ttarget\nthe bank\tla banque\nthe river\tla rivière\nthe bank\tla  rive\n")
     (task,) = tasks_of("translation", pairs=path)
-    assert {item.question: item.answers for item in task.items} == {
+    assert {item.question[0]: item.answers for item in task.items} == {
         "the bank": ("la banque", "la rive"),
         "the river": ("la rivière",),
     }
-    assert task.prompt("red", [Item("old", ("vieux",))]) == "old = vieux\nred ="
+    assert task.prompt(("red",), [Item(("old",), ("vieux",))]) == ("old = vieux\nred =", "")
     path = tmp_path / "pairs.jsonl"
     path.write_text(json.dumps({"question": "Who?", "answer": 3}) + "\n")
     (task,) = tasks_of("closed-book", pairs=path)
-    assert task.items == [Item("Who?", ("3",))]
+    assert task.items == [Item(("Who?",), ("3",))]
     with pytest.raises(DataError, match=r"pairs.jsonl, line 1: no column 'source'; known: answer, question"):
         tasks_of("translation", pairs=path)
     path.write_text(json.dumps({"question": " ", "answer": "a"}) + "\n")
@@ -149,30 +151,18 @@ def test_pairs_of_a_file(tmp_path):
         tasks_of("closed-book", pairs=tmp_path / "none.tsv")
 
 
-def stepwise(encoder: Encoder, text: str, neutral: Sequence[str], length: int) -> tuple[str, str]:
-    """Greedy answers, plain and calibrated, from one pass over the whole text per piece."""
-
-    def probabilities(ids: list[int]) -> torch.Tensor:
+def stepwise(encoder: Encoder, text: str, length: int) -> str:
+    """The greedy answer, from one pass over the whole text per piece."""
+    ids, written = [END, *encoder.tokenizer.encode_batch([text])[0].tolist()], []
+    while len(written) < length:
         with torch.no_grad():
             logits = encoder.model.eval().predict(torch.tensor([ids]))[0][0, -1].double()
         logits[[id_ for id_ in range(FIRST_ORDINARY) if id_ != END]] = -torch.inf
-        return logits.softmax(0)
-
-    def ids_of(text: str) -> list[int]:
-        return [END, *encoder.tokenizer.encode_batch([text])[0].tolist()]
-
-    answers = []
-    without = sum(probabilities(ids_of(each)) for each in neutral) / len(neutral)
-    for subtracted in (0.0, without):
-        ids, written = ids_of(text), []
-        while len(written) < length:
-            piece = int((probabilities(ids) - (0.0 if written else subtracted)).argmax())
-            if piece == END:
-                break
-            written.append(piece)
-            ids.append(piece)
-        answers.append(encoder.tokenizer.decode(written))
-    return answers[0], answers[1]
+        if (piece := int(logits.argmax())) == END:
+            break
+        written.append(piece)
+        ids.append(piece)
+    return encoder.tokenizer.decode(written)
 
 
 @pytest.mark.parametrize("name", ["ulmfit", "transformer-xl"])
@@ -183,21 +173,14 @@ def test_answers_equal_those_of_one_pass_per_piece(outputs, add_encoder, name):
         for parameter in encoder.model.parameters():
             parameter.mul_(4)
     prompts = ["the old apple is", "a red bank", "very small river there", "zinc"]
-    neutral = ["the", ""]
-    actual = continuations(encoder, prompts, neutral, length=4)
-    assert actual == [stepwise(encoder, prompt, neutral, 4) for prompt in prompts]
-    assert any(plain != calibrated for plain, calibrated in actual)
+    assert continuations(encoder, prompts, length=4) == [stepwise(encoder, prompt, 4) for prompt in prompts]
 
 
 def test_a_prompt_loses_its_beginning_at_the_last_position(outputs, add_encoder):
     add_encoder("gpt")
     encoder = outputs.encoder("gpt", "adapted")
     # 8 positions: the special piece, 5 pieces of the prompt, and 2 of the answer.
-    fitting, longer = "river", "the river"
-    assert continuations(encoder, [longer], ["", "a"], length=2) == continuations(
-        encoder, [fitting], ["", "a"], length=2
-    )
-    assert (truncated(encoder, [fitting, longer], length=2), truncated(encoder, [fitting], length=3)) == (1, 1)
+    assert continuations(encoder, ["the river"], length=2) == continuations(encoder, ["river"], length=2)
 
 
 @pytest.fixture
@@ -213,37 +196,34 @@ def run_of(outputs: Outputs, add_encoder: Any, add_corpus: Any) -> Outputs:
     return outputs
 
 
-def given(
-    monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], tuple[str, str]]
-) -> list[tuple[Sequence[str], Sequence[str]]]:
-    """Replace the model by a function prompt -> (greedy, calibrated); returns the prompts of each call."""
-    calls: list[tuple[Sequence[str], Sequence[str]]] = []
+def given(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], str]) -> list[Sequence[str]]:
+    """Replace the model by a function prompt -> answer; returns the prompts of each call."""
+    calls: list[Sequence[str]] = []
 
-    def replacement(_: Encoder, prompts: Sequence[str], neutral: Sequence[str], *, length: int) -> Any:
-        calls.append((prompts, neutral))
+    def replacement(_: Encoder, prompts: Sequence[str], *, length: int) -> Any:
+        calls.append(prompts)
         return [answer(prompt) for prompt in prompts]
 
-    monkeypatch.setattr(prompt_study, "continuations", replacement)
+    monkeypatch.setattr(study, "continuations", replacement)
     return calls
 
 
-def added(prompt: str) -> tuple[str, str]:
-    """The correct answer to the last sum; calibrated, it is correct if the first number is even."""
+def added(prompt: str) -> str:
+    """The correct answer to the last sum if the first number is even, else another number."""
     left, right = map(int, re.findall(r"(\d+) plus (\d+)", prompt)[-1])
-    return f" {left + right}\nQ: What", f" {left + right + left % 2}"
+    return f" {left + right + left % 2}\nQ: What"
 
 
 def test_demonstrations_are_never_asked(run_of, monkeypatch):
     calls = given(monkeypatch, added)
-    monkeypatch.setattr(prompt_study, "TASKS", {"sums": lambda *given: TASKS["sums"](*given)[:1]})
-    prompt_study.run(run_of, task="sums", encoder="ulmfit", shots=3, items=5, seeds=4, choices=0)
+    monkeypatch.setattr(study, "TASKS", {"sums": lambda *given: TASKS["sums"](*given)[:1]})
+    findings(run_of, "prompts", task="sums", encoder="ulmfit", shots=3, items=5, seeds=4, choices=0)
     assert len(calls) == 4
     asked, shown = set(), []
-    for prompts, neutral in calls:
+    for prompts in calls:
         assert len(prompts) == 5
         lines = [prompt.split("\n") for prompt in prompts]
-        assert {tuple(of[:6]) for of in lines} == {tuple(neutral[0].split("\n")[:6])}, "one draw for a seed"
-        assert neutral[0].endswith("\nQ: What is N/A?\nA:") and neutral[1].endswith("\nQ: What is ?\nA:")
+        assert len({tuple(of[:6]) for of in lines}) == 1, "one draw for a seed"
         asked |= {of[6] for of in lines}
         shown.append(tuple(lines[0][:6:2]))
         assert lines[0][1] == f"A: {sum(map(int, re.findall('[0-9]+', lines[0][0])))}"
@@ -253,27 +233,20 @@ def test_demonstrations_are_never_asked(run_of, monkeypatch):
 
 def test_the_shares_of_correct_answers(run_of, monkeypatch):
     given(monkeypatch, added)
-    monkeypatch.setattr(prompt_study, "TASKS", {"sums": lambda *given: TASKS["sums"](*given)[:1]})
-    actual = prompt_study.run(run_of, task="sums", encoder="ulmfit", items=40, choices=0)
-    (result,) = actual.numbers["results"]
-    assert actual.numbers["seeds"] == 1, "without demonstrations the seeds do not differ"
-    # Of 40 items all are right: the exact bound.
-    assert result["generated"] == {"mean": 1.0, "low": pytest.approx(0.025 ** (1 / 40)), "high": 1.0}
+    monkeypatch.setattr(study, "TASKS", {"sums": lambda *given: TASKS["sums"](*given)[:1]})
+    actual = findings(run_of, "prompts", task="sums", encoder="ulmfit", items=40, choices=0)
+    (row,) = actual.numbers["prompts"]
     items = tasks_of("sums")[0].items
-    even = np.asarray([int(item.question.split()[0]) % 2 == 0 for item in items])
-    calibrated = result["calibrated"]
-    assert calibrated["mean"] == pytest.approx(even.mean())
+    even = np.asarray([int(item.question[0].split()[0]) % 2 == 0 for item in items])
+    assert row["generated"]["mean"] == pytest.approx(even.mean())
     # The jackknife of a mean is its standard error.
     error = even.std(ddof=1) / np.sqrt(40)
-    assert calibrated["mean"] - calibrated["low"] == pytest.approx(2.02 * error, rel=0.01)
+    assert row["generated"]["mean"] - row["generated"]["low"] == pytest.approx(2.02 * error, rel=0.01)
     answers = [item.answers[0] for item in items]
-    assert result["trivial"] == max(map(answers.count, answers)) / 40
-    assert "chosen" not in result
+    assert row["trivial"] == max(map(answers.count, answers)) / 40 and row["sum"] is None
     table, samples = actual.chapter.tables
-    assert table.rows[0][:5] == ["ulmfit-adapted", "sums: 2 digits, plus", "0", "40", "1.000 [0.912, 1.000]"]
-    assert [row[2:] for row in samples.rows] == [
-        [item.question, item.answers[0], item.answers[0]] for item in items[:2]
-    ]
+    assert table.rows[0][:3] == ["ulmfit-adapted", "sums: 2 digits, plus", "40"]
+    assert [row[2] for row in samples.rows] == [item.question[0] for item in items[:2]]
     assert "better than trivial ones in 1 of 1 tasks: sums: 2 digits, plus." in actual.chapter.lead[0]
 
 
@@ -281,33 +254,37 @@ def test_translations(run_of, tmp_path, monkeypatch):
     path = tmp_path / "pairs.tsv"
     rows = [(f"the old bank {n} is here", f"la vieille banque {n} est ici") for n in range(12)]
     path.write_text("".join("\t".join(row) + "\n" for row in [("source", "target"), *rows]))
-    given(monkeypatch, lambda prompt: (f" {dict(rows)[prompt.split(chr(10))[-1][:-2]]}\nthe", " la"))
-    actual = prompt_study.run(run_of, task="translation", encoder="ulmfit", pairs=str(path), shots=2, seeds=2, items=8)
-    (result,) = actual.numbers["results"]
+    given(monkeypatch, lambda prompt: f" {dict(rows)[prompt.split(chr(10))[-1][:-2]]}\nthe")
+    actual = findings(
+        run_of, "prompts", task="translation", encoder="ulmfit", pairs=str(path), shots=2, seeds=2, items=8
+    )
+    (result,) = actual.numbers["prompts"]
     assert (result["items"], result["generated"]["mean"]) == (8, pytest.approx(1.0))
-    assert result["calibrated"]["mean"] < 0.1
     # The number alone is copied: 1 of 5 words.
     assert 0 < result["trivial"] < 0.2
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(ConfigError, match="the package sacrebleu is not installed"):
-        prompt_study.run(run_of, encoder="ulmfit", pairs=str(path))
+        findings(run_of, "prompts", encoder="ulmfit", pairs=str(path))
 
 
 def test_the_choice_among_answers(run_of, tmp_path, monkeypatch):
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(json.dumps({"question": f"q{n}", "answer": f"a{n}"}) + "\n" for n in range(8)))
-    given(monkeypatch, lambda prompt: ("", ""))
+    given(monkeypatch, lambda prompt: "")
     seen: list[Any] = []
 
     def scores(_, prompts, candidates, *, neutral):
         seen.append((prompts, candidates, neutral))
         # The sum is best for the correct answer of every second item, and equal for the others' candidates.
-        return [{"sum": np.array([-1.0, -2.0 + n % 2, -3.0]), "calibrated": np.array([3, 2, 1])} for n in range(8)]
+        others = dict.fromkeys(("mean", "prior", "calibrated"), np.array([3, 2, 1]))
+        return [{"sum": np.array([-1.0, -2.0 + n % 2, -3.0]), **others} for n in range(8)]
 
-    monkeypatch.setattr(prompt_study, "answer_scores", scores)
-    actual = prompt_study.run(run_of, task="closed-book", encoder="ulmfit", pairs=str(path), choices=3)
-    (result,) = actual.numbers["results"]
-    assert result["chosen"]["sum"]["mean"] == 0.5 and result["chosen"]["calibrated"]["mean"] == 1.0
+    monkeypatch.setattr(study, "answer_scores", scores)
+    actual = findings(run_of, "prompts", task="closed-book", encoder="ulmfit", pairs=str(path), choices=3)
+    (result,) = actual.numbers["prompts"]
+    assert result["sum"]["mean"] == 0.5
+    # Of 8 items all are right: the exact bound.
+    assert result["calibrated"] == {"mean": 1.0, "low": pytest.approx(0.025 ** (1 / 8)), "high": 1.0}
     assert result["guessing"] == pytest.approx(1 / 3) and result["perplexity"] == pytest.approx(np.e)
     assert result["generated"]["mean"] == 0 and result["trivial"] == 1 / 8
     ((prompts, candidates, neutral),) = seen
@@ -320,14 +297,15 @@ def test_the_choice_among_answers(run_of, tmp_path, monkeypatch):
 def test_all_tasks_of_a_run(run_of, tmp_path):
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(json.dumps({"question": f"is {n}", "answer": f"é{n}"}) + "\n" for n in range(9)))
-    actual = prompt_study.run(run_of, encoder="ulmfit", pairs=str(path), shots=1, items=4, seeds=2, choices=2)
-    names = [result["task"] for result in actual.numbers["results"]]
+    actual = findings(run_of, "prompts", encoder="ulmfit", pairs=str(path), shots=1, items=4, seeds=2, choices=2)
+    rows = actual.numbers["prompts"]
+    names = [row["task"] for row in rows]
     assert [name.partition(":")[0] for name in names] == [
         *("last-word", *["unscramble"] * 5, *["sums"] * 5, "new-word", "closed-book")
     ]
-    results = dict(zip(names, actual.numbers["results"], strict=True))
+    results = dict(zip(names, rows, strict=True))
     assert all(0 <= result["generated"]["mean"] <= 1 and result["items"] == 4 for result in results.values())
-    assert "chosen" not in results["new-word"] and results["last-word"]["guessing"] == 0.5
+    assert results["new-word"]["sum"] is None and results["last-word"]["guessing"] == 0.5
     assert results["last-word"]["perplexity"] > 1
     assert [row[1] for row in actual.chapter.tables[1].rows].count("new-word") == 4
     assert "closed-book: 5 of 5 answers have unknown words ('é" in " ".join(actual.chapter.text)
@@ -337,36 +315,36 @@ def test_all_tasks_of_a_run(run_of, tmp_path):
 def test_what_cannot_be_asked_is_skipped_unless_named(outputs, add_encoder, add_corpus):
     add_encoder("gpt")
     with pytest.raises(ArtifactError, match="corpus/domain: missing; run `headstart stage ingest --item domain`"):
-        prompt_study.run(outputs, task="last-word", encoder="gpt")
+        findings(outputs, "prompts", task="last-word", encoder="gpt")
     add_corpus("domain", ["bank river"])
     with pytest.raises(DataError, match="no held-out document has 10 words and ends with a word"):
-        prompt_study.run(outputs, task="last-word", encoder="gpt")
+        findings(outputs, "prompts", task="last-word", encoder="gpt")
     message = "new-word: 12 items are too few for 12 demonstrations and 2 questions"
     with pytest.raises(DataError, match=message):
-        prompt_study.run(outputs, task="new-word", encoder="gpt", shots=12)
-    actual = prompt_study.run(outputs, encoder="gpt", shots=12, items=2, seeds=1, choices=0)
+        findings(outputs, "prompts", task="new-word", encoder="gpt", shots=12)
+    actual = findings(outputs, "prompts", encoder="gpt", shots=12, items=2, seeds=1, choices=0)
     text = " ".join(actual.chapter.text)
-    assert {result["task"].partition(":")[0] for result in actual.numbers["results"]} == {"sums"}
+    assert {result["task"].partition(":")[0] for result in actual.numbers["prompts"]} == {"sums"}
     assert "last-word is skipped: " in text and "unscramble is skipped: " in text and message in text
     assert "gpt-adapted: 2 of 2 prompts of sums: 2 digits, plus exceed the model's 8 positions" in text
 
 
 def test_messages_about_unsuitable_options(run_of, add_encoder, tmp_path):
     with pytest.raises(ConfigError, match="--task: unknown task 'sum'; did you mean 'sums'"):
-        prompt_study.run(run_of, task="sum")
+        findings(run_of, "prompts", task="sum")
     add_encoder("bert")
     with pytest.raises(ConfigError, match="bert: not a causal language model; this study needs a causal family"):
-        prompt_study.run(run_of, encoder="bert")
+        findings(run_of, "prompts", encoder="bert")
     path = tmp_path / "pairs.tsv"
     path.write_text("text\tlabel\na b\tc\nd e\tf\n")
     with pytest.raises(
         DataError, match=r"has the columns text, label; needs source and target, or question and answer"
     ):
-        prompt_study.run(run_of, encoder="ulmfit", pairs=str(path))
+        findings(run_of, "prompts", encoder="ulmfit", pairs=str(path))
 
 
 def test_prompts_with_and_without_demonstrations():
-    task = PromptTask("t", [], ("Q: ", "\nA:"), first_word, is_equal, intro="Answer:\n")
-    assert task.prompt("c", []) == "Answer:\nQ: c\nA:"
-    shown = [Item("a", ("1", "one")), Item("b", ("2",), "two")]
-    assert task.prompt("c", shown) == "Answer:\nQ: a\nA: 1\nQ: b\nA: two\nQ: c\nA:"
+    task = PromptTask("t", [], Prompt("Q: {text}\nA:", ""), first_word, is_equal, intro="Answer:\n")
+    assert task.prompt(("c",), []) == ("Answer:\nQ: c\nA:", "")
+    shown = [Item(("a",), ("1", "one")), Item(("b",), ("2",), "two")]
+    assert task.prompt(("c",), shown) == ("Answer:\nQ: a\nA: 1\nQ: b\nA: two\nQ: c\nA:", "")

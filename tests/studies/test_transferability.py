@@ -15,6 +15,7 @@ from components.studies.frame import Outputs
 from components.studies.transferability import Network, learn
 from components.training.checkpoint import CheckpointStore
 from components.training.loop import TrainingState
+from tests.studies.conftest import findings
 
 
 def one_by_one(function: Any, items: Any, *, settings: Any) -> Any:
@@ -92,7 +93,7 @@ def test_the_study(outputs, network, add_task, monkeypatch):
         return 0.5 - (0.0 if network.learning else network.copied / 10 * (1 + a)) + network.seed / 50 + a / 100
 
     monkeypatch.setattr(transferability, "learn", scored)
-    actual = transferability.run(outputs, encoder="bert", other="aws-service", seeds=2)
+    actual = findings(outputs, "transferability", encoder="bert", other="aws-service", seeds=2)
     # Two bases; four groups: 4 series with 4 values of n; two seeds.
     assert len(asked) == 2 * (2 + 4 * 4)
     bases, copies = asked[:4], asked[4:]
@@ -100,20 +101,17 @@ def test_the_study(outputs, network, add_task, monkeypatch):
     assert all(copy.examples.name == "aws-type" and not copy.key for copy in copies)
     assert {copy.source for copy in copies} == {base.key for base in bases}
     assert all(CheckpointStore(base.storage, key=base.key).latest() is None for base in bases), "cleared"
-    scores = actual.numbers["scores"]
-    assert all(of["0"] == pytest.approx([0.5, 0.52]) for of in scores.values()), "n = 0 is base B"
-    assert scores["BnB"]["2"] == pytest.approx([0.3, 0.32]) and scores["AnB+"]["1"] == pytest.approx([0.51, 0.53])
+    scores, changes = actual.numbers.values()
+    means = {(series, row["n"]): row[series]["mean"] for row in scores for series in ("BnB", "BnB+", "AnB", "AnB+")}
+    assert [means[series, 0] for series in ("BnB", "AnB+")] == pytest.approx([0.51, 0.51]), "n = 0 is base B"
+    assert means["BnB", 2] == pytest.approx(0.31) and means["AnB+", 1] == pytest.approx(0.52)
+    assert changes[3]["AnB minus B"]["mean"] == pytest.approx(-0.79), "paired by seed"
     assert actual.chapter.lead == [
-        "A aws-service, B aws-type, bert: base B reaches 0.510. Co-adaptation: with 4 of 4 layer groups of base B "
-        "frozen, the change is -0.400.",
-        "A aws-service, B aws-type, bert: specificity: with all 4 groups of base A frozen, the change against BnB is "
-        "-0.390. Transfer: AnB+ with 1 groups changes base B by +0.010.",
+        "A aws-service, B aws-type, bert: base B reaches 0.510. The change by all 4 copied layer groups: BnB minus B "
+        "-0.400, BnB+ minus B +0.000, AnB minus B -0.790, AnB+ minus B +0.010."
     ]
-    assert (
-        actual.chapter.tables[0].columns == ["n", "BnB", "BnB+", "AnB", "AnB+"]
-        and len(actual.chapter.tables[0].rows) == 5
-    )
-    assert actual.numbers["labels"] == 100
+    assert actual.chapter.tables[0].columns == ["n", "BnB", "BnB+", "AnB", "AnB+"] and len(scores) == 5
+    assert "100 labels a class" in actual.chapter.text[0]
 
 
 def test_the_study_with_training(outputs, add_task, add_encoder, monkeypatch, tmp_path):
@@ -123,9 +121,9 @@ def test_the_study_with_training(outputs, add_task, add_encoder, monkeypatch, tm
     monkeypatch.setattr(transferability, "map_parallel", one_by_one)
     cluster = ClusterSettings(launcher="local", storage=str(tmp_path / "store"))
     outputs.params = outputs.params.model_copy(update={"cluster": cluster})
-    actual = transferability.run(outputs, encoder="word2vec", other="aws-service", seeds=1, epochs=1, budget=2)
-    assert actual.numbers["groups"] == 1 and actual.numbers["other"] == "aws-service"
-    assert all(0 <= s[0] <= 1 for of in actual.numbers["scores"].values() for s in of.values())
+    actual = findings(outputs, "transferability", encoder="word2vec", other="aws-service", seeds=1, epochs=1, budget=2)
+    scores, _ = actual.numbers.values()
+    assert len(scores) == 2 and all(0 <= row["AnB"]["mean"] <= 1 for row in scores)
     # A single seed has no interval.
     assert not any("[" in cell for row in actual.chapter.tables[0].rows for cell in row)
     assert not any("[" in sentence for sentence in actual.chapter.lead)
@@ -134,7 +132,7 @@ def test_the_study_with_training(outputs, add_task, add_encoder, monkeypatch, tm
 
 def test_a_second_task_is_needed(outputs, network):
     with pytest.raises(ConfigError, match="--other: needs a task of data.tasks other than aws-type"):
-        transferability.run(outputs, encoder="bert", other="aws-type")
+        findings(outputs, "transferability", encoder="bert", other="aws-type")
 
 
 def test_the_random_layers_depend_on_the_seed_and_not_on_the_base(network, trained):

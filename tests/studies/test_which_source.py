@@ -12,17 +12,15 @@ from scipy.stats import multivariate_normal
 from components.core.errors import ArtifactError, ConfigError
 from components.data.tasks.examples import ExamplesJob, examples
 from components.settings.tasks import TaskSource
-from components.studies import layers, which_source
 from components.studies.frame import Outputs
-from components.studies.which_source import Candidate, logme, rank_correlation
+from components.studies.which_source import logme, rank_correlation
+from tests.studies.conftest import findings
 
 
 def test_correlation_with_the_dev_metrics():
-    entries = [Candidate(name, -number, 0.9 - 0.1 * number) for number, name in enumerate("abcd")]
-    agreement = rank_correlation(entries)
-    assert agreement["spearman"] == pytest.approx(1)
-    assert rank_correlation(entries[:2]) == {}
-    assert rank_correlation([Candidate(name, 0.0, number) for number, name in enumerate("abcd")]) == {}
+    entries = [(-number, 0.9 - 0.1 * number) for number in range(4)]
+    assert rank_correlation(entries) == pytest.approx(1)
+    assert rank_correlation(entries[:2]) is None and rank_correlation([(0.0, number) for number in range(4)]) is None
 
 
 def evaluation(scores: dict[str, float]) -> dict[str, Any]:
@@ -50,25 +48,24 @@ def test_the_study(outputs, add_task, add_encoder, write_evaluation):
     for seed, name in enumerate(("ulmfit", "bert", "word2vec")):
         add_encoder(name, seed=seed)
     names = "ulmfit-adapted, bert, word2vec-adapted"
-    unverified = which_source.run(outputs, encoders=names)
-    assert "cannot be verified" in unverified.chapter.lead[1] and unverified.numbers["evidence"] == {}
+    unverified = findings(outputs, "which-source", encoders=names)
+    assert "cannot be verified" in unverified.chapter.lead[1] and unverified.chapter.figures == []
     assert "evaluation/aws-type" not in outputs.read
     write_evaluation("aws-type", evaluation({"ulmfit-adapted": 0.7, "bert-adapted": 0.6, "word2vec-adapted": 0.5}))
-    actual = which_source.run(outputs, encoders=names)
-    entries = {entry["name"]: entry for entry in actual.numbers["candidates"]}
-    assert {name: entry["score"] for name, entry in entries.items()} == {
+    actual = findings(outputs, "which-source", encoders=names)
+    score = "fine-tuned: macro F1 by cross-validation"
+    assert {row["encoder"]: row[score] for row in actual.numbers["aws-type"]} == {
         "ulmfit-adapted": 0.7,
         "bert-adapted": 0.6,
         "word2vec-adapted": 0.5,
     }
-    assert actual.numbers["evidence"]["candidates"] == 3
-    assert actual.numbers["labels"] == 5
-    assert which_source.run(outputs, encoders=names).numbers == actual.numbers
+    assert "is best of 3 candidates (rho " in actual.chapter.lead[1] and "5 labels a class" in actual.chapter.text[0]
+    assert findings(outputs, "which-source", encoders=names).numbers == actual.numbers
     assert "macro F1 by cross-validation" in actual.chapter.figures[0].svg
     # A damaged evaluation is an error, unlike a missing one.
     (outputs.out / "evaluation" / "aws-type" / "evaluation.json").unlink()
     with pytest.raises(ArtifactError, match=r"evaluation\.json: missing, or its size differs"):
-        which_source.run(outputs, encoders=names)
+        findings(outputs, "which-source", encoders=names)
 
 
 def test_source_tasks_are_ranked(outputs, add_task, add_encoder):
@@ -82,19 +79,19 @@ def test_source_tasks_are_ranked(outputs, add_task, add_encoder):
     add_task()
     add_encoder("ulmfit")
     with pytest.raises(ArtifactError, match="run `headstart stage intermediate --item aws-service-ulmfit-scratch`"):
-        which_source.run(outputs)
+        findings(outputs, "which-source")
     for seed, source in enumerate(("aws-service", "aws-code")):
         for start in ("scratch", "adapted"):
             add_encoder("ulmfit", f"{start}-after-{source}", seed=seed)
-    result = which_source.run(outputs)
+    result = findings(outputs, "which-source")
     # The task itself is no source.
-    ranked = [entry["name"] for entry in result.numbers["candidates"]]
+    ranked = [row["encoder"] for row in result.numbers["aws-type"]]
     sources = ("aws-service", "aws-code")
     assert {*ranked} == {"ulmfit-adapted", *(f"ulmfit-{s}-after-{t}" for s in ("scratch", "adapted") for t in sources)}
     order = list(dict.fromkeys(name.rpartition("-after-")[2] for name in ranked if "-after-" in name))
     assert f"source tasks in the order of their best encoder: {', '.join(order)}." in result.chapter.lead[1]
-    named = which_source.run(outputs, encoders="ulmfit-adapted-after-aws-code, ulmfit-adapted").numbers["candidates"]
-    assert {entry["name"] for entry in named} == {"ulmfit-adapted-after-aws-code", "ulmfit-adapted"}
+    named = findings(outputs, "which-source", encoders="ulmfit-adapted-after-aws-code, ulmfit-adapted")
+    assert {row["encoder"] for row in named.numbers["aws-type"]} == {"ulmfit-adapted-after-aws-code", "ulmfit-adapted"}
 
 
 def test_the_ranking_needs_no_dev(outputs, add_task, add_encoder, write_evaluation):
@@ -102,11 +99,11 @@ def test_the_ranking_needs_no_dev(outputs, add_task, add_encoder, write_evaluati
     for seed, name in enumerate(("ulmfit", "bert")):
         add_encoder(name, seed=seed)
     write_evaluation("aws-type", evaluation({"ulmfit-adapted": 0.7, "bert-adapted": 0.6}))
-    result = which_source.run(outputs, encoders="ulmfit-adapted, bert-adapted")
-    assert [entry["score"] for entry in result.numbers["candidates"]].count(0.7) == 1
+    result = findings(outputs, "which-source", encoders="ulmfit-adapted, bert-adapted")
+    assert [row[-1] for row in result.chapter.tables[0].rows].count("0.700") == 1
     assert result.chapter.tables[0].columns[-1] == "fine-tuned: macro F1 by cross-validation"
     with pytest.raises(ConfigError, match=r"aws-type: this study is measured on dev; name a file"):
-        layers.run(outputs, encoder="ulmfit-adapted")
+        findings(outputs, "layers", encoder="ulmfit-adapted")
 
 
 def write_task(outputs: Outputs, folder: Path, rows: list[dict[str, Any]], **source: Any) -> None:
@@ -123,17 +120,17 @@ def test_a_sample_with_one_label_is_refused(outputs, add_encoder, tmp_path):
     for name in ("ulmfit", "bert"):
         add_encoder(name)
     with pytest.raises(ConfigError, match="aws-type: the sample of train has only one label, .*raise --budget"):
-        which_source.run(outputs, encoders="ulmfit-adapted, bert-adapted")
+        findings(outputs, "which-source", encoders="ulmfit-adapted, bert-adapted")
 
 
 def test_messages_about_missing_inputs(outputs, add_task):
     with pytest.raises(ArtifactError, match="examples/aws-type: missing; run `headstart stage examples --item"):
-        which_source.run(outputs)
+        findings(outputs, "which-source")
     add_task()
     with pytest.raises(ConfigError, match="--encoders: at least two candidates"):
-        which_source.run(outputs, encoders="ulmfit-adapted")
+        findings(outputs, "which-source", encoders="ulmfit-adapted")
     with pytest.raises(ArtifactError, match="run `headstart stage pretrain --item ulmfit`"):
-        which_source.run(outputs)
+        findings(outputs, "which-source")
 
 
 def best_evidence(features: np.ndarray, targets: np.ndarray) -> float:

@@ -10,7 +10,7 @@ from components.core.errors import DataError
 from components.data.segmenters import Segmentation
 from components.studies import word_order
 from components.studies.occurrences import sentence
-from tests.studies.conftest import FILLER
+from tests.studies.conftest import FILLER, findings
 
 NONE = Segmentation("none")
 
@@ -48,26 +48,19 @@ def test_static_vectors_guess_and_contextual_ones_do_not(outputs, add_encoder, a
     add_corpus("domain", texts(200))
     for name in ("word2vec", "ulmfit"):
         add_encoder(name)
-    actual = {
-        name: word_order.run(outputs, encoder=name, sentences=200, seeds=2).numbers["encoders"][f"{name}-adapted"]
-        for name in ("word2vec", "ulmfit")
-    }
-    assert actual["word2vec"] == [[0.5, 0.5]]
-    assert len(actual["ulmfit"]) == 3 and actual["ulmfit"][0] == [0.5, 0.5]
-    assert np.mean(actual["ulmfit"][-1]) > 0.6
+    outputs.params.run.__dict__["families"] = ["word2vec", "ulmfit"]
+    actual = findings(outputs, "word-order", sentences=200, seeds=2)
+    (rows,) = actual.numbers.values()
+    means = [row["accuracy"]["mean"] for row in rows]
+    assert [row["encoder"] for row in rows] == ["word2vec-adapted", *["ulmfit-adapted"] * 3]
+    assert means[:2] == [0.5, 0.5] and means[-1] > 0.6
+    assert actual.chapter.tables[0].rows[0] == ["word2vec-adapted", "0", "0.500"]
+    assert actual.chapter.lead[0] == "word2vec-adapted tells 0.500 of the sentences from their words in a random order."
+    assert "word2vec-adapted" in actual.chapter.figures[0].svg
 
 
 def test_too_few_words(outputs, add_encoder, add_corpus):
     add_corpus("domain", ["The bank is old."] * 30)
     add_encoder("word2vec")
     with pytest.raises(DataError, match="no 5 words of a sentence are in word2vec's positions"):
-        word_order.run(outputs, encoder="word2vec", sentences=20)
-
-
-def test_the_chapter(outputs, add_encoder, add_corpus):
-    add_corpus("domain", texts(40))
-    add_encoder("word2vec")
-    chapter = word_order.run(outputs, encoder="word2vec", sentences=20, seeds=2).chapter
-    assert chapter.tables[0].rows == [["word2vec-adapted", "0", "0.500"]]
-    assert chapter.lead == ["word2vec-adapted tells 0.500 of the sentences from their words in a random order."]
-    assert "word2vec-adapted" in chapter.figures[0].svg
+        findings(outputs, "word-order", encoder="word2vec", sentences=20)

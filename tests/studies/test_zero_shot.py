@@ -14,12 +14,15 @@ from components.data.segmenters import Segmentation
 from components.data.tasks.examples import ExamplesJob, examples
 from components.models.encoder import Encoder, build_model, save_encoder
 from components.settings.tasks import TaskSource
-from components.studies import zero_shot
+from components.studies import prompts
 from components.studies.frame import Outputs
-from components.studies.zero_shot import SCORES, Prompt, answer_scores, label_words, pieces
+from components.studies.likelihood import SCORES, answer_scores, pieces
+from components.studies.prompt_tasks import Prompt
+from components.studies.prompts import label_words
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, MASK, SPECIAL_PIECES, START
 from components.tokenization.word import WordTokenizer
+from tests.studies.conftest import findings
 
 WORDS = ["the", "old", "apple", "iron", "is", "fruit", "metal", "a", "red", "stone"]
 TOKENIZER = WordTokenizer(
@@ -168,34 +171,37 @@ def save(outputs: Outputs, block: str, encoder: Encoder, folder: Path) -> None:
 
 
 def test_the_study_of_labels(run_of):
-    actual = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", prompt="{text} is a", split="test")
-    numbers = actual.numbers
-    assert (numbers["rows"], numbers["split"], numbers["answers"]) == (4, "test", ["fruit", "metal"])
-    assert (numbers["guessing"], numbers["most_frequent"]) == (0.5, 0.5)
+    actual = findings(
+        run_of, "zero-shot", task="aws-type", encoder="ulmfit-adapted", prompt="{text} is a", split="test"
+    )
+    on_dev, numbers = actual.numbers["aws-type"]
+    assert (on_dev["split"], numbers["split"], numbers["items"]) == ("dev", "test", 4)
+    assert (numbers["guessing"], numbers["trivial"]) == (0.5, 0.5)
     encoder = encoder_of("ulmfit")
     rows = [(f"the test {'apple' if number % 2 == 0 else 'iron'} {number} is a", "") for number in range(4)]
     neutral = [("N/A is a", ""), (" is a", "")]
     scores = answer_scores(encoder, rows, [("fruit", "metal")] * 4, neutral=neutral)
     for name in SCORES:
         right = np.mean([row[name].argmax() == number % 2 for number, row in enumerate(scores)])
-        entry = numbers["accuracy"]["ulmfit-adapted"][name]
+        entry = numbers[name]
         assert entry["mean"] == pytest.approx(right)
         assert 0 <= entry["low"] <= entry["mean"] <= entry["high"] <= 1
     assert "4 rows" in actual.chapter.lead[0] and "the most frequent label 50.0%" in actual.chapter.lead[0]
-    assert actual.chapter.tables[0].columns == ["encoder", "sum", "mean", "prior", "calibrated"]
+    difference, calibrated = numbers["calibrated minus trivial"], numbers["calibrated"]["mean"]
+    assert difference["mean"] == pytest.approx(calibrated - 0.5) and difference["low"] <= difference["mean"]
 
 
 def test_labelled_rows_precede_the_prompt(run_of, monkeypatch):
     seen: list[tuple[str, str]] = []
-    real = zero_shot.answer_scores
+    real = prompts.answer_scores
 
-    def scores(encoder, prompts, *others, neutral):
-        seen.extend([*prompts, *neutral])
-        return real(encoder, prompts, *others, neutral=neutral)
+    def scores(encoder, asked, *others, neutral):
+        seen.extend([*asked, *neutral])
+        return real(encoder, asked, *others, neutral=neutral)
 
-    monkeypatch.setattr(zero_shot, "answer_scores", scores)
+    monkeypatch.setattr(prompts, "answer_scores", scores)
     options = {"task": "aws-type", "encoder": "ulmfit-adapted", "prompt": "{text} is a [MASK] ."}
-    actual = zero_shot.run(run_of, shots=3, **options)
+    actual = findings(run_of, "zero-shot", shots=3, **options)
     first, second, third, asked = seen[0][0].split("\n")
     assert re.fullmatch("the train apple [024] is a fruit .", first)
     assert re.fullmatch("the train iron [135] is a metal .", second)
@@ -204,40 +210,39 @@ def test_labelled_rows_precede_the_prompt(run_of, monkeypatch):
     assert seen[4][0] == "\n".join([first, second, third, "N/A is a"])
     assert "After 3 labelled rows in the prompt" in actual.chapter.lead[0]
     with pytest.raises(ConfigError, match="--shots: the answers of a choice differ by row"):
-        zero_shot.run(run_of, shots=1, task="aws-service", encoder="ulmfit-adapted")
+        findings(run_of, "zero-shot", shots=1, task="aws-service", encoder="ulmfit-adapted")
 
 
 def test_nothing_is_selected_on_test(run_of, monkeypatch):
-    def scores(_, prompts, *__, **___):
+    def scores(_, asked, *__, **___):
         actual = []
-        for number, (before, _after) in enumerate(prompts):
-            right = np.eye(2)[number % 2]
+        for before, _after in asked:
+            # The correct answer is the first candidate.
+            right = np.eye(2)[0]
             # On dev the sum is right and the mean wrong, on test vice versa.
             good, bad = ("sum", "mean") if "dev" in before else ("mean", "sum")
             actual.append({good: right, bad: -right, "prior": -right, "calibrated": -right})
         return actual
 
-    monkeypatch.setattr(zero_shot, "answer_scores", scores)
-    actual = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", split="test")
-    assert actual.numbers["best_on_dev"] == ["ulmfit-adapted", "sum"]
-    assert actual.numbers["accuracy"]["ulmfit-adapted"]["mean"]["mean"] == 1
-    assert (
-        "answers 0.0% of aws-type correctly on test (4 rows, score sum, both chosen on dev)" in actual.chapter.lead[0]
-    )
+    monkeypatch.setattr(prompts, "answer_scores", scores)
+    actual = findings(run_of, "zero-shot", task="aws-type", encoder="ulmfit-adapted", split="test")
+    assert [(row["sum"]["mean"], row["mean"]["mean"]) for row in actual.numbers["aws-type"]] == [(1, 0), (0, 1)]
+    lead = actual.chapter.lead[0]
+    assert "answers 0.0% [" in lead and "of aws-type correctly on test (4 rows, score sum, both chosen on dev)" in lead
 
 
 def test_encoders_that_cannot_answer_are_skipped_unless_named(run_of, tmp_path):
     run = run_of.params.run.model_copy(update={"families": ["ulmfit", "transformer-xl"]})
     outputs = Outputs(run_of.params.model_copy(update={"run": run}))
     save(outputs, "transformer-xl", encoder_of("ulmfit", direction="backward"), tmp_path)
-    actual = zero_shot.run(outputs, task="aws-type", answers="fruit=banana")
-    assert list(actual.numbers["accuracy"]) == ["ulmfit-adapted"]
+    actual = findings(outputs, "zero-shot", task="aws-type", answers="fruit=banana")
+    assert [row["encoder"] for row in actual.numbers["aws-type"]] == ["ulmfit-adapted"]
     assert "transformer-xl-adapted is skipped: ulmfit: a backward model" in " ".join(actual.chapter.text)
-    assert "ulmfit-adapted: 1 of 2 answers have unknown words ('banana')" in " ".join(actual.chapter.text)
+    assert "ulmfit-adapted, aws-type: 1 of 2 answers have unknown words ('banana')" in " ".join(actual.chapter.text)
     with pytest.raises(ConfigError, match="a backward model cannot predict the answer"):
-        zero_shot.run(outputs, task="aws-type", encoder="transformer-xl-adapted")
+        findings(outputs, "zero-shot", task="aws-type", encoder="transformer-xl-adapted")
     run = run.model_copy(update={"families": ["transformer-xl"]})
     with pytest.raises(ConfigError, match=r"run\.families: none has a causal .* transformer-xl-adapted is skipped"):
-        zero_shot.run(Outputs(outputs.params.model_copy(update={"run": run})), task="aws-type")
+        findings(Outputs(outputs.params.model_copy(update={"run": run})), "zero-shot", task="aws-type")
     with pytest.raises(ConfigError, match=r"only \{text\} may be in braces"):
-        zero_shot.run(run_of, task="aws-service", encoder="ulmfit-adapted", prompt="{text} {second}")
+        findings(run_of, "zero-shot", task="aws-service", encoder="ulmfit-adapted", prompt="{text} {second}")

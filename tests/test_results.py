@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks import results
+from benchmarks.results import Column, Result, app
 from components.core.errors import ArtifactError, DataError
-from components.reporting import results
-from components.reporting.__main__ import app
-from components.reporting.results import Column, Result
 
 VALID: dict[str, Any] = {
     "schema": 1,
@@ -127,7 +126,7 @@ def test_a_figure_is_a_deterministic_file(tmp_path):
     assert results.differences(root) == []
     figure.write_text(figure.read_text().replace("bert", "gpt"))
     assert results.differences(root) == [
-        "docs/figures/speed.svg: speed differ(s) from docs/results; run `python -m components.reporting`"
+        "docs/figures/speed.svg: speed differ(s) from docs/results; run `python benchmarks/results.py`"
     ]
 
 
@@ -182,7 +181,7 @@ def test_an_evaluation_is_recorded_with_commit_processor_and_date(tmp_path, monk
     assert result.title == "Accuracy on trec, 2,619 test rows"
     cell = [0.6, 0.5, 0.7]
     assert result.values[0].estimates == {"5": cell, "-1": cell, "registered": cell}
-    assert [column.title for column in result.columns] == ["5 labels a class", "all labels a class", "registered model"]
+    assert [column.title for column in result.columns] == ["5 labels a class", "all labels", "registered model"]
     assert (result.selection, result.seeds, result.command) == ("test", [0, 1], "make run")
     assert result.commit == "0123abc" and result.processor
     with pytest.raises(DataError, match="no score 'f1'; known: accuracy"):

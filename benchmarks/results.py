@@ -1,5 +1,5 @@
 """Measured numbers as data: the schema of `docs/results/<name>.json`, which benchmarks write with `--record NAME` and
-the pipeline with `python -m components.reporting --record`; and the blocks of documents that show them:
+the pipeline with `python benchmarks/results.py --record`; and the blocks of documents that show them:
 
     <!-- results:NAME -->           the table, followed by a line on how it was measured
     <!-- results:NAME figure -->    the figure, docs/figures/NAME.svg
@@ -15,17 +15,18 @@ import os
 import platform
 import re
 import shlex
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
+import typer
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from components.core.artifacts import read_json, write_atomic
-from components.core.errors import ArtifactError, DataError, nearest
+from components.core.commits import commit_of
+from components.core.errors import ArtifactError, ConfigError, DataError, nearest
 from components.core.processors import cores, processor_name
 from components.settings.section import FileName, Section
 
@@ -283,7 +284,7 @@ def render(root: Path) -> list[str]:
 def differences(root: Path) -> list[str]:
     """A line for each document or figure that differs from its data; empty if none does."""
     return [
-        f"{path.relative_to(root)}: {', '.join(stale)} differ(s) from {RESULTS}; run `python -m components.reporting`"
+        f"{path.relative_to(root)}: {', '.join(stale)} differ(s) from {RESULTS}; run `python benchmarks/results.py`"
         for path, (_, stale) in rendered(root).items()
         if stale
     ]
@@ -296,14 +297,13 @@ REGISTERED: Final = "registered"
 def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "", title: str = "") -> Result:
     """The scores of one evaluation as a result: a row for each system, a column for each label budget, and one for the
     model that can be registered."""
+    from components.reporting.evaluations import labels_at
+
     content = read_json(evaluation / "evaluation.json", made_by="`headstart retrain`")
     score = score or content["main"]
     if score not in content["scores"]:
         raise DataError(f"{evaluation}: no score {score!r}{nearest(score, content['scores'])}")
-    columns = [
-        Column(name=str(budget), title=f"{'all' if budget < 0 else budget} {content['unit']}")
-        for budget in content["budgets"]
-    ]
+    columns = [Column(name=str(budget), title=labels_at(budget, content["unit"])) for budget in content["budgets"]]
     values = []
     for system in content["systems"]:
         cells = {str(cell["budget"]): cell["scores"][score] for cell in system["budgets"]}
@@ -397,15 +397,33 @@ def _estimate(value: float | Sequence[float]) -> list[float]:
     return [float(f"{number:.6g}") for number in numbers]
 
 
-def commit_of(folder: Path) -> str | None:
-    def ask(*arguments: str) -> str:
-        command = ["git", "-C", str(folder), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+app = typer.Typer(add_completion=False)
 
-    try:
-        # Pages and results are no code: the first of two results of one command does not make the second one dirty.
-        code = (":(top)", ":(top,exclude)docs")
-        changed = ask("status", "--porcelain", "--untracked-files=no", "--", *code)
-        return ask("rev-parse", "HEAD") + ("-dirty" if changed else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
+
+@app.command()
+def main(
+    *,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 if a document differs.")] = False,
+    record: Annotated[str, typer.Option("--record", help="Write scores to docs/results/NAME.json.")] = "",
+    evaluation: Annotated[
+        Path | None, typer.Option("--evaluation", help="Directory that the stage `evaluate` has written.")
+    ] = None,
+    command: Annotated[str, typer.Option(help="With --record: command whose run is recorded.")] = "make run",
+    score: Annotated[str, typer.Option(help="With --record: metric; the primary metric by default.")] = "",
+    title: Annotated[str, typer.Option(help="With --record: title; metric, task and rows by default.")] = "",
+) -> None:
+    """Render the measured numbers of docs/results in README.md, docs/ and experiments/README.md; or record some."""
+    if bool(record) != bool(evaluation):
+        raise ConfigError("--record NAME and --evaluation DIR belong together")
+    if evaluation is not None:
+        result = of_evaluation(evaluation, record, command=command, score=score, title=title)
+        print(write_result(result, Path()))
+        return
+    lines = differences(Path()) if check else render(Path())
+    for line in lines:
+        print(line, file=sys.stderr if check else sys.stdout)
+    raise typer.Exit(1 if check and lines else 0)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,113 @@
+"""The answer that a language model finds most probable after a prompt (causal models: Radford et al. 2019, section 3,
+and Brown et al. 2020, section 2.4; for masked models, the answer replaces [MASK]: Petroni et al. 2019).
+
+Long answers are less probable than short ones, and models prefer some answers whatever the text, so four scores are
+compared, computed from log-likelihoods l:
+
+    sum          l(answer | prompt)
+    mean         l(answer | prompt) / number of characters
+    prior        l(answer | prompt) - l(answer | empty prompt)
+    calibrated   l(answer | prompt) - log of the mean of p(answer | prompt of a text without content), where p sums to 1
+                 over the answers (Zhao et al. 2021, section 5: contextual calibration)
+
+For causal models, the text after the answer counts as a part of it, in l and in the number of characters.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from scipy.special import softmax
+
+from components.core.errors import ConfigError, DataError
+from components.data.scoring.base import Floats
+from components.models import family as family_named
+from components.models.encoder import Encoder
+from components.serving.generation import require_output_layer
+from components.serving.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
+from components.tokenization import Tokenizer
+from components.tokenization.special import UNK
+from components.tokenization.words import encode_words
+
+#: Objectives of language models.
+OBJECTIVES: Final = ("causal", "masked", "permuted")
+SCORES: Final = ("sum", "mean", "prior", "calibrated")
+
+
+def require_answers(encoder: Encoder) -> None:
+    """Require a forward causal or a masked language model."""
+    objective = family_named(encoder.family).objective
+    if objective not in OBJECTIVES:
+        raise ConfigError(f"the family {encoder.family!r} has no language model, which zero-shot needs")
+    require_output_layer(encoder)
+    if objective == "causal" and encoder.model.backward:
+        raise ConfigError(
+            f"{encoder.family}: a backward model cannot predict the answer after a prompt; use the forward model"
+        )
+
+
+def answer_scores(
+    encoder: Encoder,
+    prompts: Sequence[tuple[str, str]],
+    candidates: Sequence[Sequence[str]],
+    *,
+    neutral: Sequence[tuple[str, str]] = (("", ""),),
+) -> list[dict[str, Floats]]:
+    """The scores of the C candidates of each prompt (before, after): score -> (C,)."""
+    require_answers(encoder)
+    causal = family_named(encoder.family).objective == "causal"
+    inputs: dict[tuple[str, str, str], Gap] = {}
+    for (before, after), words in zip(prompts, candidates, strict=True):
+        for answer in words:
+            for key in ((before, answer, after), ("", answer, ""), *((first, answer, last) for first, last in neutral)):
+                if key not in inputs:
+                    try:
+                        inputs[key] = gap_between(encoder.model, *pieces(encoder.tokenizer, *key), causal=causal)
+                    except DataError as error:
+                        raise DataError(f"answer {answer!r}: {error}") from error
+    measured = (causal_log_probs if causal else masked_log_probs)(encoder.model, list(inputs.values()))
+    total = {key: float(values.sum()) for key, values in zip(inputs, measured, strict=True)}
+    scores = []
+    for (before, after), words in zip(prompts, candidates, strict=True):
+        sums = np.asarray([total[before, answer, after] for answer in words])
+        sizes = np.asarray([max(1, len(answer) + (len(after.strip()) if causal else 0)) for answer in words])
+        alone = np.asarray([total["", answer, ""] for answer in words])
+        shares = [softmax([total[first, answer, last] for answer in words]) for first, last in neutral]
+        calibrated = sums - np.log(np.mean(shares, 0))
+        scores.append({"sum": sums, "mean": sums / sizes, "prior": sums - alone, "calibrated": calibrated})
+    return scores
+
+
+def pieces(tokenizer: Tokenizer, before: str, answer: str, after: str) -> tuple[list[int], list[int], list[int]]:
+    """The pieces of each part. The answer and the text after it are tokenized as continuations of the text before,
+    with or without a space in between as in the prompt."""
+    parts = [part for part in (before, answer, after.strip()) if part]
+    (joined,) = encode_words(tokenizer, [parts])
+    ends = (joined.spans[:, 1] + 1).tolist()
+    encoded = [joined.ids[start:end].tolist() for start, end in zip([0, *ends], ends, strict=False)]
+    if before:
+        # No space before the beginning of a text.
+        encoded[0] = tokenizer.encode_batch([before])[0].tolist()
+    else:
+        encoded.insert(0, [])
+    follows = [piece for part in encoded[2:] for piece in part]
+    if follows and not after[0].isspace():
+        space = " " if tokenizer.leads_with_space else ""
+        alone, whole = (ids.tolist() for ids in tokenizer.encode_batch([f"{space}{answer}", f"{space}{answer}{after}"]))
+        # Only if the pieces of the answer remain the same.
+        follows = whole[len(alone) :] if whole[: len(alone)] == alone else follows
+    return encoded[0], encoded[1], follows
+
+
+def unknown_words(system: str, encoder: Encoder, candidates: Sequence[Sequence[str]]) -> list[str]:
+    """A sentence about answers with unknown words, which all have the probability of the unknown piece."""
+    distinct = list(dict.fromkeys(answer for row in candidates for answer in row))
+    encoded = encode_words(encoder.tokenizer, [[answer] for answer in distinct])
+    unknown = [answer for answer, of in zip(distinct, encoded, strict=True) if (of.ids == UNK).any()]
+    if not unknown:
+        return []
+    named = ", ".join(map(repr, unknown[:5])) + (" ..." if len(unknown) > 5 else "")
+    return [
+        f"{system}: {len(unknown)} of {len(distinct)} answers have unknown words ({named}), so their probabilities are "
+        "not meaningful."
+    ]

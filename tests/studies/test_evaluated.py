@@ -1,0 +1,201 @@
+"""Systems, benefits, label efficiency and negative transfer from an evaluation with given numbers."""
+
+import json
+from typing import Any
+
+import pytest
+
+from components.core.artifacts import writing
+from components.core.errors import ArtifactError, ConfigError
+from components.studies.frame import Outputs
+from tests.studies.conftest import findings
+
+
+def interval(mean: float) -> dict[str, float]:
+    return {"mean": mean, "low": mean - 0.02, "high": mean + 0.02}
+
+
+def system(name: str, family: str, start: str, scores: tuple[float, float]) -> dict[str, Any]:
+    cells = [
+        {"budget": budget, "labels": float(budget), "scores": {"macro_f1": interval(score), "accuracy": interval(0.9)}}
+        for budget, score in zip((5, 20), scores, strict=True)
+    ]
+    curve = [{"epoch": 0, "macro_f1": 0.4}, {"epoch": 1, "macro_f1": 0.5}]
+    return {"system": name, "family": family, "start": start, "budgets": cells, "training_curve": curve}
+
+
+def benefit(difference: float, *, holds: bool) -> dict[str, Any]:
+    return {
+        "transferred": interval(0.6),
+        "scratch": interval(0.6 - difference),
+        "difference": interval(difference),
+        "holds": holds,
+    }
+
+
+def needed(labels: float | None, low: float | None, high: float | None) -> dict[str, Any]:
+    """What a rival needs for the score with 5 labels."""
+    ratio = {"mean": labels, "low": low, "high": high, "most": 20.0}
+    return {
+        "least": 5.0,
+        "most": 20.0,
+        "needed": {"labels": labels, "low": low, "high": high},
+        "ratio": {name: None if value is None else value / 5 for name, value in ratio.items()},
+    }
+
+
+def part(kind: str, name: str, gain: float, *, hurts: bool) -> dict[str, Any]:
+    actual = {"score": interval(0.6 + gain), "difference": interval(gain), "hurts": hurts}
+    actual["corrected"] = interval(gain - 0.01)
+    return {"part": kind, "name": name, "rows": 40, "scratch": interval(0.6), "starts": {"adapted": actual}}
+
+
+@pytest.fixture
+def evaluation() -> dict[str, Any]:
+    of_labels = {
+        "start": benefit(0.25, holds=True),
+        "slope": benefit(-0.01, holds=False),
+        "asymptote": benefit(0.1, holds=True),
+    }
+    against = {
+        "ulmfit-scratch": needed(10.0, 7.5, 15.0),
+        "tfidf-words": needed(None, 12.0, None),
+    }
+    parts = [
+        part("all", "", 0.2, hurts=False),
+        part("class", "map", -0.1, hurts=True),
+        part("class", "list", 0.3, hurts=False),
+        part("slice", "s3", 0.0, hurts=False),
+    ]
+    return {
+        "main": "macro_f1",
+        "headline": "With 5 labels a class, transfer was worth 2 times the labels.",
+        "transfer": {"ulmfit": [{"budget": 5, "parts": parts[:1]}, {"budget": 20, "parts": parts}]},
+        "unit": "labels a class",
+        "budgets": [5, 20],
+        "differences": {
+            "20": {
+                "tfidf-words": {"ulmfit-scratch": interval(0.08), "ulmfit-adapted": interval(-0.01)},
+                "ulmfit-scratch": {"ulmfit-adapted": interval(-0.1)},
+            }
+        },
+        "systems": [
+            system("tfidf-words", "baseline", "none", (0.45, 0.58)),
+            system("ulmfit-scratch", "ulmfit", "scratch", (0.3, 0.5)),
+            system("ulmfit-adapted", "ulmfit", "adapted", (0.55, 0.6)),
+        ],
+        "benefits": {"ulmfit": {"adapted": {"training": of_labels, "labels": of_labels}}},
+        "label_efficiency": {"ulmfit": {"adapted": [{"labels": 5.0, "score": 0.55, "against": against}]}},
+    }
+
+
+def test_the_lead_names_the_benefits_that_hold(outputs, write_evaluation, evaluation):
+    write_evaluation("aws-type", evaluation)
+    actual = findings(outputs, "benefits")
+    held = ", ".join(f"{name} ({axis})" for axis in ("epochs", "labels") for name in ("start", "asymptote"))
+    assert actual.chapter.lead == [f"aws-type: over scratch, ulmfit-adapted has a higher {held}."]
+    (table,) = actual.chapter.tables
+    assert table.rows[4] == [
+        "ulmfit-adapted", "labels", "slope", "0.600 [0.580, 0.620]", "0.610 [0.590, 0.630]", "-0.010 [-0.030, 0.010]",
+        "",
+    ]  # fmt: skip
+    assert len(table.rows) == 6 and table.rows[0][1] == "epochs" and table.rows[0][-1] == "yes"
+    svg = actual.chapter.figures[0].svg
+    assert "ulmfit-adapted" in svg and "macro F1" in svg
+    assert list(outputs.read) == ["evaluation/aws-type"]
+
+
+def test_labels_that_rivals_need(outputs, write_evaluation, evaluation):
+    write_evaluation("aws-type", evaluation)
+    actual = findings(outputs, "label-efficiency")
+    assert actual.chapter.lead == ["aws-type: With 5 labels a class, transfer was worth 2 times the labels."]
+    assert actual.chapter.tables[0].rows == [
+        ["ulmfit-adapted", "5", "0.550", "ulmfit-scratch", "10 [7.5, 15]", "2 [1.5, 3]"],
+        ["ulmfit-adapted", "5", "0.550", "tfidf-words", "inf [12, inf]", "inf [2.4, inf]"],
+    ]
+    curves, ranges = actual.chapter.figures
+    assert "tfidf-words" in curves.svg and "ulmfit-adapted, 5" in ranges.svg
+    assert actual.numbers["aws-type"][1]["needs"] == {"mean": None, "low": 12.0, "high": None}
+
+
+def test_negative_transfer_and_forgetting(outputs, write_evaluation, evaluation):
+    write_evaluation("aws-type", evaluation)
+    with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
+        metrics = {"general_before_perplexity_per_word": 50.0, "general_after_perplexity_per_word": 200.0}
+        (draft.path / "metrics.json").write_text(json.dumps(metrics))
+    outputs.params.run.__dict__["families"] = ["ulmfit"]
+    actual = findings(outputs, "negative-transfer")
+    assert actual.chapter.lead == ["aws-type, 20 labels a class: transfer hurts ulmfit-adapted on class map."]
+    parts, forgetting = actual.chapter.tables
+    assert parts.rows[1] == [
+        "ulmfit-adapted", "class map", "40", "0.600 [0.580, 0.620]", "0.500 [0.480, 0.520]", "-0.100 [-0.120, -0.080]",
+        "-0.110 [-0.130, -0.090]", "yes",
+    ]  # fmt: skip
+    assert forgetting.rows == [["ulmfit", "perplexity per word", "50.00", "200.00", "4.00"]]
+    assert "class map" in actual.chapter.figures[0].svg
+    assert list(outputs.read) == ["evaluation/aws-type", "encoder/ulmfit/adapted"]
+    evaluation["transfer"]["ulmfit"][1]["parts"][1]["starts"]["adapted"]["corrected"] = interval(0.0)
+    write_evaluation("aws-type", evaluation)
+    lead = findings(outputs, "negative-transfer").chapter.lead
+    assert lead == ["aws-type, 20 labels a class: transfer hurts none of 4 parts."]
+
+
+@pytest.mark.parametrize(
+    ("study", "needs"),
+    [
+        ("benefits", r"no family has both .* run.starts must name scratch"),
+        ("negative-transfer", r"no family has both .* run.starts must name scratch"),
+        ("label-efficiency", r"no transferred system .* run.starts must name pretrained"),
+        ("systems", "no system was evaluated"),
+    ],
+)
+def test_an_evaluation_without_transferred_systems(outputs, write_evaluation, study, needs):
+    write_evaluation("aws-type", {"systems": [], "benefits": {}, "label_efficiency": {}, "transfer": {}})
+    with pytest.raises(ArtifactError, match=f"aws-type: {needs}"):
+        findings(outputs, study)
+
+
+@pytest.fixture
+def sizes(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> Outputs:
+    """Encoders of 2,000,000 parameters, adapted and from scratch."""
+    for start, size in (("adapted", 2_000_000), ("scratch", 90_000)):
+        with writing(outputs.out / "encoder" / "ulmfit" / start, kind="encoder") as draft:
+            (draft.path / "metrics.json").write_text(json.dumps({"parameters": size, "perplexity_per_word": 1234.5}))
+    write_evaluation("aws-type", evaluation)
+    return outputs
+
+
+def test_all_systems_and_ties(sizes):
+    chapter = findings(sizes, "systems").chapter
+    assert chapter.tables[0].columns[-2:] == ["20 labels a class", "ulmfit-adapted minus it, 20 labels a class"]
+    assert chapter.tables[0].rows == [
+        ["tfidf-words", "", "", "0.450 [0.430, 0.470]", "0.580 [0.560, 0.600]", "0.010 [-0.010, 0.030]"],
+        ["ulmfit-scratch", "90,000", "1,234.5", "0.300 [0.280, 0.320]", "0.500 [0.480, 0.520]", "0.100 [0.080, 0.120]"],
+        ["ulmfit-adapted", "2,000,000", "1,234.5", "0.550 [0.530, 0.570]", "0.600 [0.580, 0.620]", ""],
+    ]
+    assert chapter.lead == [
+        "aws-type: with 20 labels a class, ulmfit-adapted is best: 0.600 [0.580, 0.620]; not shown to be worse: "
+        "tfidf-words."
+    ]
+    assert len(chapter.figures) == 1 and "tfidf-words" in chapter.figures[0].svg
+
+
+def test_a_system_without_the_largest_budget(sizes, write_evaluation, evaluation):
+    evaluation["systems"][0]["budgets"].pop()
+    evaluation["budgets"][1] = evaluation["systems"][1]["budgets"][1]["budget"] = -1
+    evaluation["systems"][2]["budgets"][1]["budget"] = -1
+    evaluation["differences"] = {}
+    write_evaluation("aws-type", evaluation)
+    chapter = findings(sizes, "systems").chapter
+    assert chapter.tables[0].rows[0] == ["tfidf-words", "", "", "0.450 [0.430, 0.470]", "", ""]
+    assert chapter.lead == ["aws-type: with all labels, ulmfit-adapted is best: 0.600 [0.580, 0.620]."]
+
+
+def test_sizes_of_a_family(sizes):
+    actual = findings(sizes, "systems", family="ulmfit", system="ulmfit-scratch")
+    assert [row["system"] for row in actual.numbers["aws-type (macro F1)"]] == ["ulmfit-scratch", "ulmfit-adapted"]
+    assert actual.chapter.tables[0].rows[1][-1] == "-0.100 [-0.120, -0.080]" and actual.chapter.lead == []
+    score, perplexity = actual.chapter.figures
+    assert "perplexity per word" in perplexity.svg and ">90000<" in perplexity.svg and ">2000000<" in score.svg
+    with pytest.raises(ConfigError, match="--system: unknown system 'ulmfit-adaptd'; did you mean 'ulmfit-adapted'"):
+        findings(sizes, "systems", system="ulmfit-adaptd")
