@@ -15,6 +15,7 @@ import yaml
 from components.cli.common import InitOptions
 from components.cli.onboarding.command import init
 from components.core.errors import ConfigError
+from components.pipeline import dvc_yaml as writer
 from components.pipeline.dvc_yaml import dvc_yaml, write_dvc_yaml
 from components.pipeline.identity import PLACES, file_name
 from components.pipeline.stages import STAGES
@@ -127,12 +128,27 @@ def test_a_pipeline_of_something_else_is_refused(clone, tmp_path, text):
     assert (tmp_path / "dvc.yaml").read_text() == text
 
 
-def test_a_folder_that_is_no_checkout_depends_on_the_installed_code(clone, tmp_path):
-    text = dvc_yaml(load_params(clone / "params.yaml"), Path("params.yaml"), root=tmp_path)
-    assert yaml.safe_load(text)["stages"]["identity"]["deps"] == [
-        str(ROOT / "components"),
-        str(ROOT / "headstart/files/requirements.lock"),
-    ]
+def test_a_folder_that_is_no_checkout_depends_on_the_installed_code_but_not_on_compiled_files(clone, tmp_path):
+    """Python writes compiled files into the package at any time, and no .dvcignore applies outside of a repository."""
+    package = tmp_path / "installed/components"
+    (package / "pipeline").mkdir(parents=True)
+    (package / "part.py").write_text("A = 1\n")
+
+    def identity():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(writer, "_CODE", package)
+            writer._installed_code.cache_clear()
+            text = dvc_yaml(load_params(clone / "params.yaml"), Path("params.yaml"), root=tmp_path)
+        writer._installed_code.cache_clear()
+        return yaml.safe_load(text)["stages"]["identity"]
+
+    before = identity()
+    assert before["deps"] == [] and str(tmp_path) not in str(before)
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__/part.cpython-311.pyc").write_bytes(b"compiled")
+    assert identity() == before
+    (package / "part.py").write_text("A = 2\n")
+    assert identity()["cmd"] != before["cmd"]
 
 
 def test_the_stages_are_those_of_the_table_and_depend_on_their_identity(resolved, clone):
