@@ -8,7 +8,7 @@ from components.core.errors import ConfigError, HeadstartError, nearest
 from components.data.checks import stage as data_checks
 from components.data.tasks.reading.labels import files_of
 from components.pipeline.jobs import CORPORA, PAIRS_KIND, PARALLEL, WHOLE
-from components.pipeline.jobs.corpora import checks as checks_of
+from components.pipeline.stages import STAGES
 from components.settings.detection import exists
 from components.settings.imports import FOLDER
 from components.settings.loading import placed, resolve, valid_tasks
@@ -65,7 +65,7 @@ def check_file(path: Path, *, accept: str = "") -> Iterator[str]:
         return
     missing = {task for task in loaded.run.tasks if any(f"data.tasks.{task}." in problem for problem in problems)}
     if tasks := {name: source for name, source in loaded.data.tasks.items() if name not in missing}:
-        job = data_checks.ChecksJob(**checks_of(loaded)[WHOLE])
+        job = data_checks.ChecksJob(**STAGES["checks"].items(loaded)[WHOLE])
         try:
             data_checks.check_data(job.model_copy(update={"tasks": tasks, "corpora": {}}))
         except HeadstartError as error:
@@ -275,7 +275,7 @@ def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:
     Raises:
         DataError: the data are invalid, or violate a rule `stop` and are not accepted.
     """
-    job = data_checks.ChecksJob(**checks_of(params)[WHOLE])
+    job = data_checks.ChecksJob(**STAGES["checks"].items(params)[WHOLE])
     checked = data_checks.check_data(job)
     if accept:
         recorded = data_checks.accept(job, checked, reason=accept)

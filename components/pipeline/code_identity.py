@@ -239,5 +239,5 @@ class _Module(ast.NodeTransformer):
             case ast.Name(id="FAMILY"), ast.Call(func=ast.Name(id="ModelFamily")) as call:
                 call.keywords = [keyword for keyword in call.keywords if keyword.arg != "tiny"]
                 names = [each.value for each in call.keywords if each.arg == "sampler"]
-                self.tables[SAMPLER] = {each.value: "" for each in names if isinstance(each, ast.Constant)}
+                self.tables[SAMPLER] = {str(each.value): "" for each in names if isinstance(each, ast.Constant)}
         return self.generic_visit(node)

@@ -160,11 +160,14 @@ def test_the_stages_are_those_of_the_table_and_depend_on_their_identity(resolved
         for item in stage.items(params)
     }
     assert set(stages) == set(records)
-    assert [Path(path).name for path in stages["identity"]["deps"]] == ["components", "requirements.lock"]
+    # The clone has no code of its own.
+    assert stages["identity"]["deps"] == []
     assert stages["identity"]["params"] == [{str(file): None}]
     for name, stage in stages.items():
         group, _, item = name.partition("@")
-        assert stage["cmd"] == f"headstart stage {group}" + (f" --item {item}" if item else "") + f" --params {file}"
+        command, _, code = stage["cmd"].partition(" --code ")
+        assert command == f"headstart stage {group}" + (f" --item {item}" if item else "") + f" --params {file}"
+        assert bool(code) == (name == "identity")
         assert stage["wdir"] == ("." if len(file.parts) == 1 else "../..")
         assert set(stage["meta"]) == {"minutes", "retries"}
         if name != "identity":
@@ -185,7 +188,7 @@ def test_the_paths_of_a_job_are_dependencies_and_outputs(resolved, clone):
             reads = [value for key, value in arguments.items() if isinstance(value, Path) and key not in PLACES]
             # A published model is tracked by its digest, which is a parameter.
             reads += [Path(arguments["source"].path)] if hasattr(arguments.get("source"), "path") else []
-            reads = reads if table.reads is None else table.reads(params)
+            reads = reads if table.reads is None else [Path(params.run.out, name) for name in table.reads(params)]
             for path in reads:
                 assert any(path == each or each in path.parents for each in listed), (group, item, path)
 
