@@ -66,7 +66,9 @@ def test_locked_versions_of_the_libraries_that_can_change_a_result(root):
     ("before", "after", "changed"),
     [
         ("def f():\n    return 1", "# why\ndef f():\n    '''What.'''\n    return (1)", False),
-        ("A = 1", "#: Number.\nA = 1\n'''Of it.'''", False),
+        ("A = 1\ndef f(): pass\ndef g(): pass", "def g(): pass\n#: Number.\nA = 1\n'''Of it.'''\ndef f(): pass", False),
+        ("A = 1\nA = 2", "A = 2\nA = 1", True),
+        ("class C:\n  def f(): pass\n  def g(): pass", "class C:\n  def g(): pass\n  def f(): pass", False),
         ("A = 1\ndef f(): return A", "A = 2\ndef f(): return A", True),
         ("def f(): return 1", "def f(): return 2", True),
         ("def f(a: int): pass", "def f(a: str): pass", True),

@@ -3,7 +3,7 @@
 The closure starts at the module of the stage's function and follows every import, those inside functions included;
 imports for type checkers are left out. Of a `LazyTable`, only the entries that the stage's settings name are followed.
 The digest of a module is that of its syntax tree without comments, docstrings, messages of raised errors, entries of
-tables and defaults of settings: the resolved settings of a stage contain the defaults.
+tables, defaults of settings, and the order of definitions: the resolved settings of a stage contain the defaults.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOCK = "requirements.lock"
 #: Modules of settings: class attributes there are defaults.
 SETTINGS = f"{PACKAGE}.settings."
 #: Import name -> distribution, where they differ.
-DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "pyyaml", "google": "protobuf"}
+DISTRIBUTIONS = {"pycrfsuite": "python-crfsuite", "sklearn": "scikit-learn", "yaml": "pyyaml", "google": "protobuf"}
 #: Libraries without effect on the result of a stage: command line, progress, process control, storage, checks.
 WITHOUT_EFFECT = frozenset(("boto3", "mlflow", "prefect", "psutil", "pydantic", "ray", "rich", "tqdm", "typer"))
 #: Modules without effect on a result: they only display progress, write measurements for monitoring, or decide where
@@ -89,7 +89,7 @@ class Sources:
             raise FileNotFoundError(f"{self.root}: no module {name}")
         text = path.read_text(encoding="utf-8")
         stored, key = Path(importlib.util.cache_from_source(str(path))).with_suffix(".json"), digest_text(_own() + text)
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, TypeError):  # none, or half of one by another process
             before, *module = json.loads(stored.read_text(encoding="utf-8"))
             if before == key:
                 return Module(*module)
@@ -218,10 +218,17 @@ class _Module(ast.NodeTransformer):
             return [self.visit(each) for each in node.orelse]
         return self.generic_visit(node)
 
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        self.generic_visit(node)
+        node.body.sort(key=_order)
+        return node
+
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         if self.settings:
             node.body = [member for member in node.body if not isinstance(member, (ast.Assign, ast.AnnAssign))]
-        return self.generic_visit(node)
+        self.generic_visit(node)
+        node.body.sort(key=_order)
+        return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         return self._table(node, node.targets[0])
@@ -241,3 +248,9 @@ class _Module(ast.NodeTransformer):
                 names = [each.value for each in call.keywords if each.arg == "sampler"]
                 self.tables[SAMPLER] = {str(each.value): "" for each in names if isinstance(each, ast.Constant)}
         return self.generic_visit(node)
+
+
+def _order(statement: ast.stmt) -> tuple[bool, str]:
+    """Functions and classes by name, after all other statements."""
+    is_definition = isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    return is_definition, statement.name if is_definition else ""  # type: ignore[attr-defined]

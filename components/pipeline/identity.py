@@ -145,14 +145,14 @@ def identities(params: Params) -> dict[str, dict[str, Identity]]:
 
 def identity_of(stage: str, item: str, params: Params) -> Identity:
     arguments = STAGES[stage].items(params)[item]
-    block = params.block(_block(stage, item, arguments))
+    block = params.block(_block(arguments))
     published = block is not None and block.published
     reached = installed().closure(
         STAGES[stage].module,
-        entries=_entries(stage, item, arguments, params),
+        entries=_entries(item, arguments, params),
         without=() if published or block is None else (IMPORTING,),
     )
-    return Identity(_settings(stage, item, arguments, params), reached.modules, reached.libraries)
+    return Identity(_settings(arguments, params), reached.modules, reached.libraries)
 
 
 def check_identity(stage: str, item: str, params: Params) -> Identity:
@@ -176,20 +176,15 @@ def file_name(stage: str, item: str) -> str:
     return f"{stage}.json" if item == WHOLE else f"{stage}/{item}.json"
 
 
-def _block(stage: str, item: str, arguments: Arguments) -> str:
+def _block(arguments: Arguments) -> str:
     """The name of the block in `pretrain` that a job trains or continues; empty for jobs without a model."""
-    if stage == "scratch":
-        return str(arguments["name"])
-    if stage in ("pretrain", "adapt") or stage.startswith("static-"):
-        return item
-    if stage == "adapt-task":
-        return str(arguments["name"]).partition(" ")[0]
-    return str(arguments.get("family", ""))
+    is_encoder = not {"training", "teacher"}.isdisjoint(arguments)
+    return str(arguments["name"] if is_encoder else arguments.get("family", "")).partition(" ")[0]
 
 
-def _entries(stage: str, item: str, arguments: Arguments, params: Params) -> Entries:
+def _entries(item: str, arguments: Arguments, params: Params) -> Entries:
     """The entries of tables that a job uses; it may use all of a table that is left out."""
-    name = _block(stage, item, arguments)
+    name = _block(arguments)
     block = params.block(name)
     families, tokenizers = None, [kind] if (kind := arguments.get("kind")) is not None else None
     if block is not None:
@@ -221,10 +216,10 @@ def _task_kinds(arguments: Arguments, item: str, params: Params) -> Collection[s
     return None if tasks is None else {params.data.tasks[task].kind for task in tasks}
 
 
-def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> dict[str, Any]:
+def _settings(arguments: Arguments, params: Params) -> dict[str, Any]:
     """The arguments of a job as dotted keys of params.yaml and values, with passwords masked: DVC pushes the file."""
     sections = {id(section): key for key, section in _sections(params, "")}
-    block = _block(stage, item, arguments)
+    block = _block(arguments)
     collected: dict[str, Any] = {}
     for name, value in arguments.items():
         if name in PLACES:

@@ -14,7 +14,6 @@ from components.settings.section import BASELINES, VECTORS, Section
 from components.settings.systems import TASK_ADAPTED, System, Way
 from components.settings.tokenizer import TokenizerSettings
 
-CORPORA = ("general", "domain")
 #: `pretrain.<family>.tokenizer` of families that are trained on pairs of texts; also the suffix of the directories of
 #: pairs.
 PARALLEL = "parallel"

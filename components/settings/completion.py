@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from components.settings.families import FAMILIES, MODEL_TYPES, Family
+from components.settings.families import FAMILIES, Family
 from components.settings.hub import config_file
+from components.settings.published import MODEL_TYPES
 from components.settings.registry import find_repository
 from components.settings.tasks import SPLITS
 

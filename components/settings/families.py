@@ -35,17 +35,3 @@ FAMILIES: Final = {
     "transformer-xl": Family(causal=True),
     "xlnet": Family(),
 }
-#: `model_type` of a config.json -> family.
-MODEL_TYPES: Final = {
-    "bert": "bert",
-    "distilbert": "bert",
-    "roberta": "roberta",
-    "xlm-roberta": "roberta",
-    "camembert": "roberta",
-    "albert": "albert",
-    "mpnet": "mpnet",
-    "gpt2": "gpt",
-    "openai-gpt": "gpt",
-    "xlnet": "xlnet",
-    "transfo-xl": "transformer-xl",
-}

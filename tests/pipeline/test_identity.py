@@ -203,6 +203,8 @@ def test_changes_are_named():
         "library torch: 2.12.0 -> 2.13.0",
     ]
     assert new.changes(new) == []
+    # As earlier versions wrote the code, by definition.
+    assert Identity({}, {"m.py": "3"}, {}).changes(Identity({}, {"m.py": {"f": "1"}}, {})) == ["code m.py: changed"]
 
 
 def test_a_stage_refuses_to_run_with_another_identity_than_the_one_on_disk(raw, tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from components.pipeline.jobs import PARALLEL
 from components.pipeline.stages import STAGES
 from components.settings import completion, families
 from components.settings.loading import load_params, resolve
+from components.settings.published import MODEL_TYPES
 from components.settings.tokenizer import PIECES, WORDS
 
 TASK = {"path": "data", "train": "train.csv", "text": "text", "label": "label"}
@@ -211,7 +212,7 @@ def test_the_tables_agree_with_the_families():
         assert defaults.tokenizer in (*FAMILIES[name].tokenizers, PARALLEL), name
         assert (defaults.tokenizer == PARALLEL) == (FAMILIES[name].objective == "translation"), name
         assert defaults.causal == (FAMILIES[name].objective == "causal"), name
-    assert set(families.MODEL_TYPES.values()) <= set(FAMILIES)
+    assert set(MODEL_TYPES.values()) <= set(FAMILIES)
 
 
 EXPERIMENTS = json.loads((Path(__file__).parent / "left_out.json").read_text(encoding="utf-8"))

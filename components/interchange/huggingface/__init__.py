@@ -8,7 +8,7 @@ from torch import Tensor
 
 from components.core.errors import ArtifactError, nearest
 from components.core.tables import LazyTable
-from components.settings import families
+from components.settings import published
 
 __all__ = ["CONVERTERS", "MODEL_TYPES", "Converter", "Restored", "family_of"]
 
@@ -49,7 +49,7 @@ CONVERTERS: Final[LazyTable[Converter]] = LazyTable(
     }
 )
 #: `model_type` of config.json -> family.
-MODEL_TYPES: Final = {kind: name for kind, name in families.MODEL_TYPES.items() if name in CONVERTERS}
+MODEL_TYPES: Final = {kind: name for kind, name in published.MODEL_TYPES.items() if name in CONVERTERS}
 
 
 def family_of(config: Mapping[str, Any]) -> str:
