@@ -91,10 +91,10 @@ def locks(project: Path) -> Iterator[dict[str, Any]]:
     """
     for path in (project / "dvc.lock", *sorted(project.glob("experiments/*/dvc.lock"))):
         stages = (read_yaml(path) or {}).get("stages") or {}
-        yield {name: _as_read(name, stage, project) for name, stage in stages.items()}
+        yield {name: as_read(name, stage, project) for name, stage in stages.items()}
 
 
-def _as_read(name: str, stage: dict[str, Any], project: Path) -> dict[str, Any]:
+def as_read(name: str, stage: dict[str, Any], project: Path) -> dict[str, Any]:
     """A stage of a lock without dependencies that it has not read.
 
     DVC's dependencies cannot depend on settings, so a stage declares everything that some settings make it read:
