@@ -82,7 +82,7 @@ def _models(params: Params) -> Iterator[str]:
     from components.models.encoder import build_model
 
     for name, settings in params.pretrain.items():
-        key, family, parallel = f"pretrain.{name}", settings.family or name, settings.tokenizer == PARALLEL
+        family, parallel = settings.family or name, settings.tokenizer == PARALLEL
         try:
             with torch.device("meta"):
                 build_model(
@@ -93,39 +93,42 @@ def _models(params: Params) -> Iterator[str]:
                     tokenizer=PAIRS_KIND if parallel else settings.tokenizer,
                 )
         except ConfigError as error:
-            yield f"{key}: {str(error).removeprefix(f'{family}: ')}"
+            yield f"pretrain.{name}: {str(error).removeprefix(f'{family}: ')}"
         if family in FAMILIES and (FAMILIES[family].objective == "translation") != parallel:
             needed = "text, not on pairs" if parallel else "pairs; set it to parallel"
-            yield f"{key}.tokenizer: {settings.tokenizer} does not fit; {family} is trained on {needed}"
+            yield f"pretrain.{name}.tokenizer: {settings.tokenizer} does not fit; {family} is trained on {needed}"
         if settings.tokenizer == "char" and settings.model.get("static") and settings.vectors is None:
-            yield f"{key}.model.static: a model of characters needs a file of words; set vectors"
+            yield f"pretrain.{name}.model.static: a model of characters needs a file of words; set vectors"
         if settings.vectors is not None:
             file = Path(settings.vectors)
             if settings.source is not None:
-                yield f"{key}.vectors: the source has its own embeddings; remove one of both"
+                yield f"pretrain.{name}.vectors: the source has its own embeddings; remove one of both"
             elif not file.is_file():
-                yield f"{key}.vectors: {file} does not exist"
+                yield f"pretrain.{name}.vectors: {file} does not exist"
             elif (digest := digest_files([file])) != settings.vectors_digest:
-                yield f"{key}.vectors_digest: {settings.vectors_digest}, but {file} has {digest}"
+                yield f"pretrain.{name}.vectors_digest: {settings.vectors_digest}, but {file} has {digest}"
         if settings.source is not None:
-            yield from _source(key, family, settings)
+            yield from _source(name, family, settings)
 
 
-def _source(key: str, family: str, settings: PretrainSettings) -> Iterator[str]:
+def _source(name: str, family: str, settings: PretrainSettings) -> Iterator[str]:
     """The problems of a block with a published model."""
     from components.interchange.importing import source_digest
     from components.interchange.published import fixed_keys
     from components.models import FAMILIES
 
     if settings.preset:
-        yield f"{key}.preset: the source determines the sizes of the model; remove it"
+        yield f"pretrain.{name}.preset: the source determines the sizes of the model; remove it"
     if family in FAMILIES and (fixed := fixed_keys(family, settings.model)):
         free = ", ".join(FAMILIES[family].config.of_training()) or "none"
-        yield (f"{key}.model: the source determines {', '.join(fixed)}; remove them (keys beside a source: {free})")
-    with _refused(f"{key}.source: ") as refused:
+        yield (
+            f"pretrain.{name}.model: the source determines {', '.join(fixed)}; remove them (keys beside a source: "
+            f"{free})"
+        )
+    with _refused(f"pretrain.{name}.source: ") as refused:
         digest = source_digest(Path(str(settings.source)))
         if settings.digest is not None and digest != settings.digest:
-            yield f"{key}.digest: {settings.digest}, but {settings.source} has {digest}"
+            yield f"pretrain.{name}.digest: {settings.digest}, but {settings.source} has {digest}"
     yield from refused
 
 
@@ -229,12 +232,12 @@ def _files(params: Params) -> Iterator[str]:
         if key in unused:
             continue
         if not path.exists():
-            way = (
-                "`headstart retrain` imports it from its address"
+            yield (
+                f"data.{key}.path: {path} does not exist; `headstart retrain` imports it from its address"
                 if path.parts[:1] == (FOLDER,)
-                else "`headstart data` makes the built-in data, or put your own files there"
+                else f"data.{key}.path: {path} does not exist; `headstart data` makes the built-in data, or put your "
+                "own files there"
             )
-            yield f"data.{key}.path: {path} does not exist; {way}"
         elif isinstance(source, TaskSource):
             task = key.partition(".")[2]
             for split in SPLITS:
