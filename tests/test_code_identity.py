@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from components.pipeline.code_identity import Sources, closure
+from components.pipeline.code_identity import Sources, parse
 
 FILES = {
     "__init__": "",
@@ -42,8 +41,7 @@ def root(tmp_path: Path) -> Path:
 def names(root: Path, **entries: list[str]) -> set[str]:
     used = {f"components.table:{name}": keys for name, keys in entries.items()}
     return {
-        name.removeprefix("components/")
-        for name in closure("components.entry", entries=used, sources=Sources(root)).modules
+        name.removeprefix("components/") for name in Sources(root).closure("components.entry", entries=used).modules
     }
 
 
@@ -58,45 +56,58 @@ def test_imports_inside_functions_count_and_those_for_types_do_not(root):
 
 
 def test_locked_versions_of_the_libraries_that_can_change_a_result(root):
-    actual = closure("components.entry", sources=Sources(root))
+    actual = Sources(root).closure("components.entry")
     assert actual.libraries == {"numpy": "2.0.1", "scikit-learn": "1.5.0"}
     (root / "requirements.lock").write_text("numpy==2.0.2\nscikit-learn==1.5.0\n")
-    assert closure("components.entry", sources=Sources(root)).libraries["numpy"] == "2.0.2"
-
-
-def definitions(root: Path, module: str, text: str) -> Mapping[str, str]:
-    return Sources(root, changed={f"components.{module}": text}).module(f"components.{module}").definitions
+    assert Sources(root).closure("components.entry").libraries["numpy"] == "2.0.2"
 
 
 @pytest.mark.parametrize(
-    ("module", "before", "after", "changed"),
+    ("before", "after", "changed"),
     [
-        ("lazy", "def f():\n    return 1", "# why\ndef f():\n    '''What.'''\n    return (1)", set()),
-        ("lazy", "A = 1\ndef f(): pass", "def f(): pass\n\n#: Number.\nA = 1\n'''Of it.'''", set()),
-        ("lazy", "A = 1\ndef f(): return A", "A = 2\ndef f(): return A", {"A"}),
-        ("lazy", "def f(): return 1", "def f(): return 2", {"f"}),
-        ("lazy", "def f(a: int): pass", "def f(a: str): pass", {"f"}),
-        ("lazy", "class C:\n  def m(self): return 1\n  X = 1", "class C:\n  def m(self): return 2\n  X = 1", {"C.m"}),
-        ("lazy", "class C:\n  X = 1", "class C:\n  X = 2", {"C"}),
-        ("lazy", "import os\nimport re", "import re\nimport os", set()),
-        ("lazy", "from os import path", "from os import sep as path", {"imports"}),
-        ("lazy", "f(1)", "f(2)", {"statements"}),
-        ("lazy", "F = ModelFamily(1, tiny={'a': 2})", "F = ModelFamily(1, tiny={'a': 3})", set()),
-        ("lazy", "F = ModelFamily(1, tiny={'a': 2})", "F = ModelFamily(2, tiny={'a': 2})", {"F"}),
-        ("lazy", "def f(): raise ValueError('a')", "def f(): raise ValueError(f'{1} b')", set()),
-        ("lazy", "def f(): raise ValueError('a')", "def f(): raise KeyError('a')", {"f"}),
-        ("lazy", "if TYPE_CHECKING:\n  from a import B\nX = 1", "X = 1", set()),
-        ("table", FILES["table/__init__"], FILES["table/__init__"].replace('"b": "components.table.b:X"', ""), set()),
-        ("settings.part", "class P:\n  size: int = 4", "class P:\n  size: int = 5", set()),
-        ("settings.part", "LIMIT = 3", "LIMIT = 4", {"LIMIT"}),
-        ("settings.part", "class P:\n  def m(self): return 1", "class P:\n  def m(self): return 2", {"P.m"}),
+        ("def f():\n    return 1", "# why\ndef f():\n    '''What.'''\n    return (1)", False),
+        ("A = 1\ndef f(): pass\ndef g(): pass", "def g(): pass\n#: Number.\nA = 1\n'''Of it.'''\ndef f(): pass", False),
+        ("A = 1\nA = 2", "A = 2\nA = 1", True),
+        ("class C:\n  def f(): pass\n  def g(): pass", "class C:\n  def g(): pass\n  def f(): pass", False),
+        ("A = 1\ndef f(): return A", "A = 2\ndef f(): return A", True),
+        ("def f(): return 1", "def f(): return 2", True),
+        ("def f(a: int): pass", "def f(a: str): pass", True),
+        ("class C:\n  def m(self): return 1", "class C:\n  def m(self): return 2", True),
+        ("class C:\n  X = 1", "class C:\n  X = 2", True),
+        ("from os import path", "from os import sep as path", True),
+        ("f(1)", "f(2)", True),
+        ("FAMILY = ModelFamily(1, tiny={'a': 2})", "FAMILY = ModelFamily(1, tiny={'a': 3})", False),
+        ("FAMILY = ModelFamily(1, tiny={'a': 2})", "FAMILY = ModelFamily(2, tiny={'a': 2})", True),
+        ("def f(): raise ValueError('a')", "def f(): raise ValueError(f'{1} b')", False),
+        ("def f(): raise ValueError('a')", "def f(): raise KeyError('a')", True),
+        ("if TYPE_CHECKING:\n  from a import B\nX = 1", "X = 1", False),
+        (FILES["table/__init__"], FILES["table/__init__"].replace('"b": "components.table.b:X"', ""), False),
     ],
 )
-def test_what_changes_a_digest(root, module, before, after, changed):
-    old, new = definitions(root, module, before), definitions(root, module, after)
-    assert {name for name in {*old, *new} if old.get(name) != new.get(name)} == changed
+def test_what_changes_a_digest(before, after, changed):
+    assert (parse(before).digest != parse(after).digest) == changed
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        ("class P:\n  size: int = 4", "class P:\n  size: int = 5", False),
+        ("LIMIT = 3", "LIMIT = 4", True),
+        ("class P:\n  def m(self): return 1", "class P:\n  def m(self): return 2", True),
+    ],
+)
+def test_defaults_of_settings_are_no_code(before, after, changed):
+    assert (parse(before, settings=True).digest != parse(after, settings=True).digest) == changed
+
+
+def test_a_parsed_module_is_read_again_when_its_text_changes(root):
+    first = Sources(root).closure("components.entry").modules
+    assert Sources(root).closure("components.entry").modules == first
+    (root / "components/lazy.py").write_text("def late():\n    return 2")
+    second = Sources(root).closure("components.entry").modules
+    assert {name for name in first if first[name] != second[name]} == {"components/lazy.py"}
 
 
 def test_a_missing_module(root):
     with pytest.raises(FileNotFoundError, match="no module components.gone"):
-        closure("components.gone", sources=Sources(root))
+        Sources(root).closure("components.gone")

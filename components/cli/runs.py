@@ -14,7 +14,13 @@ app = typer.Typer()
 
 
 @app.command()
-def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
+def stage(
+    name: str,
+    *,
+    item: str = "",
+    params: ParamsFile = PARAMS,
+    code: Annotated[str, typer.Option(hidden=True, help="Digest of the installed code, for DVC.")] = "",
+) -> None:
     """Run one stage as DVC does, for one item (`general`, `ulmfit`, `aws-type-ulmfit-adapted` ...)."""
     from components.pipeline.dvc_yaml import write_dvc_yaml
     from components.pipeline.identity import STAGE as IDENTITY

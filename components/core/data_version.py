@@ -4,7 +4,7 @@ DVC's files are read as YAML, because components do not import DVC.
 """
 
 import configparser
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,12 +76,22 @@ def lock_stages(project: Path, *, out: Path) -> dict[str, Any]:
     Raises:
         ArtifactError: a lock is damaged.
     """
-    for path in (project / "dvc.lock", *sorted(project.glob("experiments/*/dvc.lock"))):
-        stages = dict((read_yaml(path) or {}).get("stages") or {})
+    for stages in locks(project):
         outs = [Path(entry["path"]) for stage in stages.values() for entry in stage.get("outs", [])]
         if any(output.is_relative_to(out / folder) for output in outs for folder in IN_EVERY_RUN):
-            return {name: as_read(name, stage, project) for name, stage in stages.items()}
+            return stages
     return {}
+
+
+def locks(project: Path) -> Iterator[dict[str, Any]]:
+    """The stages of each lock of a repository, that of the project first, then those of experiments.
+
+    Raises:
+        ArtifactError: a lock is damaged.
+    """
+    for path in (project / "dvc.lock", *sorted(project.glob("experiments/*/dvc.lock"))):
+        stages = (read_yaml(path) or {}).get("stages") or {}
+        yield {name: as_read(name, stage, project) for name, stage in stages.items()}
 
 
 def as_read(name: str, stage: dict[str, Any], project: Path) -> dict[str, Any]:

@@ -289,16 +289,13 @@ class ModelFamily(Generic[ConfigT]):
     Attributes:
         build: config -> model with initial weights, sampled from torch's global generator.
         sampler: name of the batch sampler in `components.training.pretraining.samplers.SAMPLERS`.
-        tokenizers: supported kinds of tokenizer, the default first.
+        tokenizers: supported kinds of tokenizer; `components.settings.families` names the default.
         tiny: settings, without `vocabulary`, of a model that trains in milliseconds, for the contract tests; they
         should
             enable the family's options (dropout, memory).
         presets: name -> published settings, in the same format as `tiny`.
         training: preset -> published keys of `pretrain.<name>.training`, which apply where the settings have none.
         task_tokens: whether `LanguageModel.add_task_tokens` has an effect.
-        tokenizer: default of `pretrain.<name>.tokenizer`; empty: the first of `tokenizers`.
-        rate: default of `pretrain.<name>.training.rate`, at which a model of the default size learns
-            (experiments/bakeoff); `components.settings.completion` reads these defaults from the source.
     """
 
     name: str
@@ -311,5 +308,3 @@ class ModelFamily(Generic[ConfigT]):
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     training: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     task_tokens: bool = False
-    tokenizer: str = ""
-    rate: float = 0.001

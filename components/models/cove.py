@@ -200,8 +200,6 @@ FAMILY = ModelFamily(
     objective="translation",
     sampler="translation",
     tokenizers=("word", "wordpiece"),
-    tokenizer="parallel",
-    rate=0.006,
     tiny={"embedding": 32, "hidden": 24, "dropout": 0.1},
     presets={
         # McCann et al. 2017, section 3.3: GloVe vectors of width 300, 300 per direction, two layers, dropout 0.2. The

@@ -307,7 +307,6 @@ FAMILY = ModelFamily(
     objective="causal",
     sampler="bidirectional_stream",
     tokenizers=("open_word",),
-    rate=0.008,
     tiny={"characters": 8, "filters": ((1, 16), (2, 16)), "cells": 48, "projection": 32, "dropout": 0.1},
     presets={
         # The published models (allennlp.org/elmo); their character layers differ in the highway layers only.

@@ -196,7 +196,6 @@ FAMILY = ModelFamily(
     objective="static",
     sampler="negative_sampling",
     tokenizers=("open_word", "word"),
-    rate=0.015,
     tiny={"width": 32, "context": 2, "noise_words": 4, "buckets": 50},
     # Section 4.2 of the paper and its code: width 300, 2,000,000 buckets, t = 1e-4.
     presets={"fasttext-300": {"width": 300, "buckets": 2_000_000, "sparse": True, "subsample": 1e-4}},

@@ -252,7 +252,6 @@ FAMILY = ModelFamily(
     objective="causal",
     sampler="bidirectional_stream",
     tokenizers=("char",),
-    rate=0.004,
     tiny={"embedding": 16, "hidden": 48},
     presets={
         # Akbik et al. 2018, section 3.1; the published "fast" models are half as wide.

@@ -81,7 +81,6 @@ FAMILY = ModelFamily(
     objective="static",
     sampler="cooccurrences",
     tokenizers=("word", "wordpiece"),
-    rate=0.1,
     tiny={"width": 32, "context": 2},
     # Section 4.2 and the published vectors: a context of ten words on each side.
     presets={f"glove-{width}": {"width": width} for width in (50, 100, 200, 300)},

@@ -134,7 +134,6 @@ FAMILY = ModelFamily(
     objective="translation",
     sampler="translation",
     tokenizers=("word", "wordpiece"),
-    tokenizer="parallel",
     tiny={"width": 32, "layers": 2, "heads": 2, "positions": 24},
     presets={
         # Table 3; positions are not limited in the paper.

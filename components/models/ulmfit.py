@@ -208,7 +208,6 @@ FAMILY = ModelFamily(
     objective="causal",
     sampler="stream",
     tokenizers=("wordpiece", "word"),
-    rate=0.0085,
     tiny={"embedding": 32, "hidden": 48, "layers": 2, "dropout_weight": 0.2, "dropout_output": 0.1},
     presets={
         # Merity et al. 2017, section 5, for WikiText-2 (33 million parameters); the Penn Treebank (24 million) has

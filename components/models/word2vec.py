@@ -67,7 +67,6 @@ FAMILY = ModelFamily(
     objective="static",
     sampler="negative_sampling",
     tokenizers=("word", "wordpiece"),
-    rate=0.015,
     tiny={"width": 32, "context": 2, "noise_words": 4},
     presets={
         # Mikolov et al. 2013b, section 3: width 300, a context of 5, t = 1e-5, five noise words.

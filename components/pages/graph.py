@@ -17,7 +17,8 @@ from components.core.artifacts import MANIFEST, read_json, read_manifest
 from components.core.data_version import data_versions
 from components.core.errors import HeadstartError
 from components.pages.project import Project
-from components.pipeline.jobs.results import report as jobs
+from components.pipeline.jobs import WHOLE
+from components.pipeline.stages import STAGES
 from components.registry.stage import REGISTERED
 from components.reporting.stage import TRAINED
 
@@ -157,7 +158,7 @@ def path_of(points: Sequence[Point]) -> str:
 def _outputs(project: Project) -> Graph:
     """The data and the outputs of the last run, as far as they exist."""
     settings = project.settings
-    job = next(iter(jobs(settings).values()))
+    job = STAGES["report"].items(settings)[WHOLE]
     families, tasks, corpora, parents = (job[name] for name in ("families", "tasks", "corpora", "parents"))
     trained = [start for start, _ in TRAINED if start in settings.run.starts]
     versions = {}

@@ -2,20 +2,22 @@
 
 import filecmp
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from components.core.artifacts import digest_files
 from components.core.errors import ConfigError, HeadstartError, nearest
 from components.data.checks import stage as data_checks
 from components.data.tasks.reading.labels import files_of
-from components.pipeline.jobs import CORPORA, PAIRS_KIND, PARALLEL, WHOLE
-from components.pipeline.jobs.corpora import checks as checks_of
+from components.pipeline.jobs import PAIRS_KIND, PARALLEL, WHOLE
+from components.pipeline.stages import STAGES
 from components.settings.detection import exists
 from components.settings.imports import FOLDER
 from components.settings.loading import placed, resolve, valid_tasks
 from components.settings.params import Params
-from components.settings.tasks import OF_ONE_TEXT, SPLITS
+from components.settings.tasks import OF_ONE_TEXT, SPLITS, TaskSource
 from components.settings.tokenizer import SubwordSettings
+from components.settings.training import PretrainSettings
 
 
 def check_params(params: Params) -> None:
@@ -25,7 +27,7 @@ def check_params(params: Params) -> None:
         ConfigError: lists every problem.
     """
     # Without encoders, torch is not imported.
-    of_encoders = (_models, _finetuning, _ways, _distillation) if params.pretrain else ()
+    of_encoders = (_models, _finetuning, _distillation) if params.pretrain else ()
     subjects = (*of_encoders, _vocabularies, _joint_training, _tasks, _files)
     problems = [problem for find in subjects for problem in find(params)]
     if problems:
@@ -76,7 +78,7 @@ def check_file(path: Path, *, accept: str = "") -> Iterator[str]:
         return
     missing = {task for task in loaded.run.tasks if any(f"data.tasks.{task}." in problem for problem in problems)}
     if tasks := {name: source for name, source in loaded.data.tasks.items() if name not in missing}:
-        job = data_checks.ChecksJob(**checks_of(loaded)[WHOLE])
+        job = data_checks.ChecksJob(**STAGES["checks"].items(loaded)[WHOLE])
         try:
             data_checks.check_data(job.model_copy(update={"tasks": tasks, "corpora": {}}))
         except HeadstartError as error:
@@ -84,17 +86,14 @@ def check_file(path: Path, *, accept: str = "") -> Iterator[str]:
     raise ConfigError.listing(problems, where=str(path))
 
 
-def _models(params: Params) -> list[str]:
+def _models(params: Params) -> Iterator[str]:
     import torch
 
-    from components.interchange.importing import source_digest
-    from components.interchange.published import fixed_keys
     from components.models import FAMILIES
     from components.models.encoder import build_model
 
-    problems: list[str] = []
     for name, settings in params.pretrain.items():
-        family = settings.family or name
+        family, parallel = settings.family or name, settings.tokenizer == PARALLEL
         try:
             with torch.device("meta"):
                 build_model(
@@ -102,179 +101,159 @@ def _models(params: Params) -> list[str]:
                     vocabulary=1000,
                     preset=settings.preset,
                     settings=settings.model,
-                    tokenizer=PAIRS_KIND if settings.tokenizer == PARALLEL else settings.tokenizer,
+                    tokenizer=PAIRS_KIND if parallel else settings.tokenizer,
                 )
         except ConfigError as error:
-            problems.append(f"pretrain.{name}: {str(error).removeprefix(f'{family}: ')}")
-        if family in FAMILIES and (FAMILIES[family].objective == "translation") != (settings.tokenizer == PARALLEL):
-            needed = "text, not on pairs" if settings.tokenizer == PARALLEL else "pairs; set it to parallel"
-            problems.append(
-                f"pretrain.{name}.tokenizer: {settings.tokenizer} does not fit; {family} is trained on {needed}"
-            )
+            yield f"pretrain.{name}: {str(error).removeprefix(f'{family}: ')}"
+        if family in FAMILIES and (FAMILIES[family].objective == "translation") != parallel:
+            needed = "text, not on pairs" if parallel else "pairs; set it to parallel"
+            yield f"pretrain.{name}.tokenizer: {settings.tokenizer} does not fit; {family} is trained on {needed}"
         if settings.tokenizer == "char" and settings.model.get("static") and settings.vectors is None:
-            problems.append(f"pretrain.{name}.model.static: a model of characters needs a file of words; set vectors")
+            yield f"pretrain.{name}.model.static: a model of characters needs a file of words; set vectors"
         if settings.vectors is not None:
+            file = Path(settings.vectors)
             if settings.source is not None:
-                problems.append(f"pretrain.{name}.vectors: the source has its own embeddings; remove one of both")
-            elif not Path(settings.vectors).is_file():
-                problems.append(f"pretrain.{name}.vectors: {settings.vectors} does not exist")
-            elif (digest := digest_files([Path(settings.vectors)])) != settings.vectors_digest:
-                problems.append(
-                    f"pretrain.{name}.vectors_digest: {settings.vectors_digest}, but {settings.vectors} has {digest}"
-                )
-        if settings.source is None:
-            continue
-        if settings.preset:
-            problems.append(f"pretrain.{name}.preset: the source determines the sizes of the model; remove it")
-        if family in FAMILIES and (fixed := fixed_keys(family, settings.model)):
-            free = ", ".join(FAMILIES[family].config.of_training()) or "none"
-            problems.append(
-                f"pretrain.{name}.model: the source determines {', '.join(fixed)}; remove them (keys beside a source: "
-                f"{free})"
-            )
-        try:
-            digest = source_digest(Path(settings.source))
-            if settings.digest is not None and digest != settings.digest:
-                problems.append(f"pretrain.{name}.digest: {settings.digest}, but {settings.source} has {digest}")
-        except HeadstartError as error:
-            problems.append(f"pretrain.{name}.source: {error}")
-    return problems
+                yield f"pretrain.{name}.vectors: the source has its own embeddings; remove one of both"
+            elif not file.is_file():
+                yield f"pretrain.{name}.vectors: {file} does not exist"
+            elif (digest := digest_files([file])) != settings.vectors_digest:
+                yield f"pretrain.{name}.vectors_digest: {settings.vectors_digest}, but {file} has {digest}"
+        if settings.source is not None:
+            yield from _source(name, family, settings)
 
 
-def _vocabularies(params: Params) -> list[str]:
+def _source(name: str, family: str, settings: PretrainSettings) -> Iterator[str]:
+    """The problems of a block with a published model."""
+    from components.interchange.importing import source_digest
+    from components.interchange.published import fixed_keys
+    from components.models import FAMILIES
+
+    if settings.preset:
+        yield f"pretrain.{name}.preset: the source determines the sizes of the model; remove it"
+    if family in FAMILIES and (fixed := fixed_keys(family, settings.model)):
+        free = ", ".join(FAMILIES[family].config.of_training()) or "none"
+        yield (
+            f"pretrain.{name}.model: the source determines {', '.join(fixed)}; remove them (keys beside a source: "
+            f"{free})"
+        )
+    with _refused(f"pretrain.{name}.source: ") as refused:
+        digest = source_digest(Path(str(settings.source)))
+        if settings.digest is not None and digest != settings.digest:
+            yield f"pretrain.{name}.digest: {settings.digest}, but {settings.source} has {digest}"
+    yield from refused
+
+
+def _vocabularies(params: Params) -> Iterator[str]:
     from components.tokenization.published import published_tokenizer
 
-    problems: list[str] = []
     for kind in params.tokenizer.kinds:
         published = getattr(params.tokenizer, kind, None)
         if isinstance(published, SubwordSettings) and published.source is not None:
-            try:
+            with _refused(f"tokenizer.{kind}.source: ") as refused:
                 published_tokenizer(Path(published.source), kind=kind, digest=published.digest)
-            except HeadstartError as error:
-                problems.append(f"tokenizer.{kind}.source: {error}")
-    return problems
+            yield from refused
 
 
-def _finetuning(params: Params) -> list[str]:
+def _finetuning(params: Params) -> Iterator[str]:
+    from components.learners.task_models.kinds import TASKS
+    from components.learners.ways import refuse
     from components.models import FAMILIES
 
-    problems: list[str] = []
+    kinds = {task: params.data.tasks[task].kind for task in params.run.tasks}
     for name in params.run.families:
-        block = params.block(name)
+        block, settings = params.block(name), params.finetune[name]
         assert block is not None  # the names are checked when the settings are loaded
         family = block.family
         objective = FAMILIES[family].objective if family in FAMILIES else "causal"
-        if params.finetune[name].lm_weight and (objective != "causal" or family in ("elmo", "flair")):
-            problems.append(f"finetune.{name}.lm_weight: {family} has no causal model of whole texts; set it to 0")
+        if settings.lm_weight and (objective != "causal" or family in ("elmo", "flair")):
+            yield f"finetune.{name}.lm_weight: {family} has no causal model of whole texts; set it to 0"
         if params.adapt_task and block.tokenizer == PARALLEL:
-            problems.append(
-                f"adapt_task: {name} is trained on pairs, which tasks do not contain; remove it from run.families"
-            )
-        if params.together and params.finetune[name].method not in ("finetune", "auto"):
-            problems.append(f"finetune.{name}.method: joint training of tasks (`together`) requires finetune or auto")
-    return problems
+            yield f"adapt_task: {name} is trained on pairs, which tasks do not contain; remove it from run.families"
+        if params.together and settings.method not in ("finetune", "auto"):
+            yield f"finetune.{name}.method: joint training of tasks (`together`) requires finetune or auto"
+        for task, kind in kinds.items():
+            if kind in TASKS and (problem := refuse(TASKS[kind], settings)):
+                yield f"finetune.{name}: {problem} ({task})"
 
 
-def _ways(params: Params) -> list[str]:
-    from components.learners.task_models.kinds import TASKS
-    from components.learners.ways import refuse
-
-    kinds = {task: params.data.tasks[task].kind for task in params.run.tasks}
-    return [
-        f"finetune.{name}: {problem} ({task})"
-        for task, kind in kinds.items()
-        for name in params.run.families
-        if kind in TASKS and (problem := refuse(TASKS[kind], params.finetune[name]))
-    ]
-
-
-def _distillation(params: Params) -> list[str]:
+def _distillation(params: Params) -> Iterator[str]:
     from components.learners.task_models.base import refuse_distillation
     from components.learners.task_models.kinds import TASKS
 
-    problems: list[str] = []
+    kinds = {task: params.data.tasks[task].kind for task in params.run.tasks}
     for group, distilled in params.distil.items():
-        kinds = {task: params.data.tasks[task].kind for task in params.run.tasks}
-        problems += [
-            f"distil.{group}.source: {distilled.source!r} includes documents, and a row of {task} ({kind}) is not one "
-            "text; use task"
-            for task, kind in kinds.items()
-            if distilled.source != "task" and kind not in OF_ONE_TEXT
-        ]
-        named = {
+        systems = (*distilled.teachers, *distilled.students)
+        named = [
             name
-            for name in params.run.families
-            for start in params.run.starts
-            if f"{name}-{start}" in (*distilled.teachers, *distilled.students)
-        }
-        problems += [
-            f"distil.{group}: {task}, {name}: {problem}"
-            for task, kind in kinds.items()
-            if kind in TASKS
-            for name in sorted(named)
-            if (problem := refuse_distillation(TASKS[kind], params.finetune[name])) is not None
+            for name in sorted(params.run.families)
+            if any(f"{name}-{start}" in systems for start in params.run.starts)
         ]
-    return problems
+        for task, kind in kinds.items():
+            if distilled.source != "task" and kind not in OF_ONE_TEXT:
+                yield (
+                    f"distil.{group}.source: {distilled.source!r} includes documents, and a row of {task} ({kind}) is "
+                    "not one text; use task"
+                )
+            for name in named if kind in TASKS else ():
+                if (problem := refuse_distillation(TASKS[kind], params.finetune[name])) is not None:
+                    yield f"distil.{group}: {task}, {name}: {problem}"
 
 
-def _joint_training(params: Params) -> list[str]:
+def _joint_training(params: Params) -> Iterator[str]:
     from components.data.tasks.budgets import numbered, refuse_unpaired
 
-    problems: list[str] = []
     for group, shared in params.together.items():
         sources = {task: params.data.tasks[task] for task in shared.tasks}
-        try:
+        with _refused() as refused:
             refuse_unpaired(
                 group,
                 budgets={task: numbered(source.budgets) for task, source in sources.items()},
                 seeds={task: source.seeds for task, source in sources.items()},
             )
-        except ConfigError as error:
-            problems.append(str(error))
-    return problems
+        yield from refused
 
 
-def _tasks(params: Params) -> list[str]:
+def _tasks(params: Params) -> Iterator[str]:
     from components.data.tasks.kinds import find_kind, promotion_metrics
 
-    problems: list[str] = []
     metric = params.promote.metric
     for task in params.run.tasks:
         kind = params.data.tasks[task].kind
-        try:
+        with _refused() as refused:
             find_kind(kind, key=f"data.tasks.{task}.kind")
             if metric is not None and metric not in (choices := promotion_metrics(kind)):
-                problems.append(
-                    f"promote.metric: {metric!r} is not a metric of {task} ({kind}){nearest(metric, choices)}"
-                )
-        except ConfigError as error:
-            problems.append(str(error))
-    return problems
+                yield f"promote.metric: {metric!r} is not a metric of {task} ({kind}){nearest(metric, choices)}"
+        yield from refused
 
 
-def _files(params: Params) -> list[str]:
+@contextmanager
+def _refused(prefix: str = "") -> Iterator[list[str]]:
+    """A block whose error becomes a problem of the list."""
     problems: list[str] = []
-    texts = {corpus: getattr(params.data, corpus) for corpus in CORPORA}
-    texts |= {f"unlabelled.{number}": source for number, source in enumerate(params.data.unlabelled)}
-    folders = {f"data.{corpus}.path": source.path for corpus, source in texts.items() if source is not None}
-    folders |= {f"data.parallel.{corpus}.path": source.path for corpus, source in params.data.parallel.items()}
-    folders |= {f"data.tasks.{task}.path": params.data.tasks[task].path for task in params.run.tasks}
-    problems += [
-        f"{key}: {path} does not exist; `headstart retrain` imports it from its address"
-        if Path(path).parts[:1] == (FOLDER,)
-        else f"{key}: {path} does not exist; `headstart data` makes the built-in data, or put your own files there"
-        for key, path in folders.items()
-        if not Path(path).exists()
-    ]
-    problems += [
-        f"data.tasks.{task}.{split}: {path} does not exist"
-        for task in params.run.tasks
-        if Path((source := params.data.tasks[task]).path).exists()
-        for split in SPLITS
-        for path, _ in files_of(task, source, split)
-        if not exists(path)
-    ]
-    return problems
+    try:
+        yield problems
+    except HeadstartError as error:
+        problems.append(f"{prefix}{error}")
+
+
+def _files(params: Params) -> Iterator[str]:
+    unused = {f"tasks.{task}" for task in params.data.tasks if task not in params.run.tasks}
+    for key, source in params.data.sources.items():
+        path = Path(source.path)
+        if key in unused:
+            continue
+        if not path.exists():
+            yield (
+                f"data.{key}.path: {path} does not exist; `headstart retrain` imports it from its address"
+                if path.parts[:1] == (FOLDER,)
+                else f"data.{key}.path: {path} does not exist; `headstart data` makes the built-in data, or put your "
+                "own files there"
+            )
+        elif isinstance(source, TaskSource):
+            task = key.partition(".")[2]
+            for split in SPLITS:
+                files = files_of(task, source, split)
+                yield from (f"data.{key}.{split}: {file} does not exist" for file, _ in files if not exists(file))
 
 
 def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:
@@ -286,7 +265,7 @@ def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:
     Raises:
         DataError: the data are invalid, or violate a rule `stop` and are not accepted.
     """
-    job = data_checks.ChecksJob(**checks_of(params)[WHOLE])
+    job = data_checks.ChecksJob(**STAGES["checks"].items(params)[WHOLE])
     checked = data_checks.check_data(job)
     if accept:
         recorded = data_checks.accept(job, checked, reason=accept)

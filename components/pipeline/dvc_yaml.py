@@ -2,16 +2,18 @@
 paths among the arguments of its job. DVC cannot expand lists, so all items of a group have as many dependencies; they
 repeat their identity."""
 
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from components.core.artifacts import write_atomic
+from components.core.artifacts import digest_file, digest_text, write_atomic
 from components.core.errors import ConfigError
 from components.core.masking import masked
 from components.core.resources import FILES, LOCK, PIPELINE
+from components.pipeline.code_identity import SHORT
 from components.pipeline.identity import PLACES, file_name
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.jobs import WHOLE, Arguments, out
@@ -20,6 +22,8 @@ from components.settings.params import Params
 from components.settings.registry import find_repository
 from components.settings.section import Section
 
+#: The package that runs.
+_CODE: Final = Path(__file__).resolve().parents[1]
 _WRITTEN: Final = "# Written by headstart"
 #: How the dvc.yaml of earlier versions began, which are replaced.
 _EARLIER: Final = ("# The pipeline: inputs and outputs of each stage.", "# Derived from the root's dvc.yaml")
@@ -89,9 +93,10 @@ def _group(name: str, stage: Stage, params: Params, file: Path, root: Path) -> d
     names = first if whole else {key: [f"${{item.{key}[{n}]}}" for n in range(len(first[key]))] for key in first}
     key = name if whole else "${key}"
     options = {"persist": True} if stage.persist else {"cache": False} if stage.always else {}
+    code = f" --code {_installed_code()}" if name == IDENTITY and not _is_checkout(root) else ""
     body: dict[str, Any] = {
         "wdir": "/".join([".."] * len(file.parent.parts)) or ".",
-        "cmd": f"{_STAGE}{name}{'' if whole else ' --item ${key}'} --params {file.as_posix()}",
+        "cmd": f"{_STAGE}{name}{'' if whole else ' --item ${key}'} --params {file.as_posix()}{code}",
         "desc": stage.description,
         "meta": {"minutes": stage.minutes, "retries": stage.retries},
         "deps": names["deps"],
@@ -112,11 +117,24 @@ def _group(name: str, stage: Stage, params: Params, file: Path, root: Path) -> d
 def _reads(name: str, stage: Stage, item: str, arguments: Arguments, params: Params, root: Path) -> list[str]:
     """The dependencies of an item, its identity first."""
     if name == IDENTITY:
-        code = Path(__file__).resolve().parents[1]
-        return ["components", LOCK] if code.parent == root.resolve() else [str(code), str(FILES / LOCK)]
-    paths = stage.reads(params) if stage.reads is not None else list(_paths(arguments))
+        return ["components", LOCK] if _is_checkout(root) else []
+    below = None if stage.reads is None else [out(params, name) for name in stage.reads(params)]
+    paths = list(_paths(arguments)) if below is None else below
     outer = [path for path in dict.fromkeys(paths) if not set(path.parents) & set(paths)]
     return [path.as_posix() for path in (out(params, IDENTITY, file_name(name, item)), *outer)]
+
+
+def _is_checkout(root: Path) -> bool:
+    """Whether the code that runs is that of the repository; .dvcignore leaves its compiled files out."""
+    return _CODE.parent == root.resolve()
+
+
+@functools.cache
+def _installed_code() -> str:
+    """Digest of the installed code and its lock: a part of the command instead of a dependency, because Python writes
+    compiled files between those of the package, and because its folder has another path on another machine."""
+    files = [*sorted(_CODE.rglob("*.py")), FILES / LOCK]
+    return digest_text("".join(map(digest_file, files)))[:SHORT]
 
 
 def _writes(stage: Stage, arguments: Arguments, params: Params) -> list[str]:

@@ -5,15 +5,16 @@ depends on its own file."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from components.core.artifacts import digest_text, write_json, writing
 from components.core.errors import ConfigError
 from components.core.masking import masked_json
-from components.pipeline.code_identity import IMPORTING, Entries, Sources, closure, entries_of
+from components.pipeline.code_identity import SAMPLER, Entries, installed
 from components.pipeline.jobs import PAIRS_KIND, PARALLEL, WHOLE, Arguments, out
 from components.pipeline.stages import STAGES
 from components.settings.finetune import FinetuneSettings
@@ -31,6 +32,19 @@ KEYS: Final = {"seed": "run.seed", "families": "run.families", "tasks": "run.tas
 #: Arguments that are keys of a block in `pretrain`.
 MODEL_KEYS: Final = ("preset", "model", "source", "digest", "vectors", "vectors_digest")
 SCRATCH: Final = "scratch"
+#: Tables whose entries depend on the settings, as "module:NAME".
+FAMILIES: Final = "components.models:FAMILIES"
+CONVERTERS: Final = "components.interchange.huggingface:CONVERTERS"
+SAMPLERS: Final = "components.training.pretraining.samplers:SAMPLERS"
+TOKENIZERS: Final = "components.tokenization.base:KINDS"
+TASK_KINDS: Final = (
+    "components.data.tasks.kinds:KINDS",
+    "components.learners.task_models.kinds:TASKS",
+    "components.learners.baselines:BASELINES",
+    "components.learners.words.classifier:MODELS",
+)
+#: Module that imports published models; used only if `pretrain.<name>.source` is set.
+IMPORTING: Final = "components.interchange.importing"
 
 
 @dataclass(frozen=True)
@@ -39,12 +53,12 @@ class Identity:
 
     Attributes:
         settings: dotted key in params.yaml -> value.
-        code: path of a module -> name of a definition -> digest.
+        code: path of a module -> digest.
         libraries: distribution -> locked version.
     """
 
     settings: Mapping[str, Any]
-    code: Mapping[str, Mapping[str, str]]
+    code: Mapping[str, str]
     libraries: Mapping[str, str]
 
     @property
@@ -68,33 +82,34 @@ class Identity:
 
     def changes(self, before: Identity) -> list[str]:
         """The differences from an earlier identity, one line per setting, source file and library."""
-        return [*self._settings(before.settings), *self._code(before.code), *self._libraries(before.libraries)]
+        old, new = asdict(before), asdict(self)
+        return [
+            f"{what} {key}: {how(_shown(part, old, key), _shown(part, new, key))}"
+            for part, (what, how) in _CHANGES.items()
+            for key in sorted({*old[part], *new[part]})
+            if key not in old[part] or key not in new[part] or old[part][key] != new[part][key]
+        ]
 
-    def _settings(self, before: Mapping[str, Any]) -> Iterator[str]:
-        for key in sorted({*before, *self.settings}):
-            if key not in before:
-                yield f"setting {key}: new, {_shown(self.settings[key])}"
-            elif key not in self.settings:
-                yield f"setting {key}: removed, was {_shown(before[key])}"
-            elif before[key] != self.settings[key]:
-                yield f"setting {key}: {_shown(before[key])} -> {_shown(self.settings[key])}"
 
-    def _code(self, before: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-        for file in sorted({*before, *self.code}):
-            if file not in before:
-                yield f"code {file}: now used"
-            elif file not in self.code:
-                yield f"code {file}: no longer used"
-            elif before[file] != self.code[file]:
-                old, new = before[file], self.code[file]
-                names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
-                how = {name: " (new)" if name not in old else " (removed)" if name not in new else "" for name in names}
-                yield f"code {file}: " + ", ".join(f"{name}{how[name]}" for name in names)
+#: Part of an identity -> its name in a reason, and how a change from one value to another is said; None: no value.
+_CHANGES: Final[Mapping[str, tuple[str, Callable[[str | None, str | None], str]]]] = {
+    "settings": (
+        "setting",
+        lambda old, new: f"new, {new}" if old is None else f"removed, was {old}" if new is None else f"{old} -> {new}",
+    ),
+    "code": (
+        "code",
+        lambda old, new: "now used" if old is None else "no longer used" if new is None else "changed",
+    ),
+    "libraries": ("library", lambda old, new: f"{old or 'not used'} -> {new or 'not used'}"),
+}
 
-    def _libraries(self, before: Mapping[str, str]) -> Iterator[str]:
-        for name in sorted({*before, *self.libraries}):
-            if before.get(name) != self.libraries.get(name):
-                yield f"library {name}: {before.get(name, 'not used')} -> {self.libraries.get(name, 'not used')}"
+
+def _shown(part: str, values: Mapping[str, Mapping[str, Any]], key: str) -> str | None:
+    value = values[part].get(key)
+    if key not in values[part]:
+        return None
+    return json.dumps(value, ensure_ascii=False) if part == "settings" else str(value)
 
 
 class IdentityJob(Section):
@@ -119,28 +134,25 @@ def identity(job: IdentityJob) -> Path:
     return job.output
 
 
-def identities(params: Params, *, sources: Sources | None = None) -> dict[str, dict[str, Identity]]:
+def identities(params: Params) -> dict[str, dict[str, Identity]]:
     """The identity of every item: stage -> item -> identity."""
     return {
-        stage: {item: identity_of(stage, item, params, sources=sources) for item in STAGES[stage].items(params)}
+        stage: {item: identity_of(stage, item, params) for item in STAGES[stage].items(params)}
         for stage in STAGES
         if stage != STAGE
     }
 
 
-def identity_of(stage: str, item: str, params: Params, *, sources: Sources | None = None) -> Identity:
+def identity_of(stage: str, item: str, params: Params) -> Identity:
     arguments = STAGES[stage].items(params)[item]
-    block = params.block(_block(stage, item, arguments))
+    block = params.block(_block(arguments))
     published = block is not None and block.published
-    reached = closure(
+    reached = installed().closure(
         STAGES[stage].module,
-        entries=_entries(stage, item, arguments, params, sources=sources),
+        entries=_entries(item, arguments, params),
         without=() if published or block is None else (IMPORTING,),
-        sources=sources,
     )
-    return Identity(
-        settings=_settings(stage, item, arguments, params), code=reached.modules, libraries=reached.libraries
-    )
+    return Identity(_settings(arguments, params), reached.modules, reached.libraries)
 
 
 def check_identity(stage: str, item: str, params: Params) -> Identity:
@@ -164,36 +176,37 @@ def file_name(stage: str, item: str) -> str:
     return f"{stage}.json" if item == WHOLE else f"{stage}/{item}.json"
 
 
-def _block(stage: str, item: str, arguments: Arguments) -> str:
+def _block(arguments: Arguments) -> str:
     """The name of the block in `pretrain` that a job trains or continues; empty for jobs without a model."""
-    if stage == "scratch":
-        return str(arguments["name"])
-    if stage in ("pretrain", "adapt") or stage.startswith("static-"):
-        return item
-    if stage == "adapt-task":
-        return str(arguments["name"]).partition(" ")[0]
-    return str(arguments.get("family", ""))
+    is_encoder = not {"training", "teacher"}.isdisjoint(arguments)
+    return str(arguments["name"] if is_encoder else arguments.get("family", "")).partition(" ")[0]
 
 
-def _entries(stage: str, item: str, arguments: Arguments, params: Params, *, sources: Sources | None) -> Entries:
-    """The entries of tables that a job uses."""
-    name = _block(stage, item, arguments)
+def _entries(item: str, arguments: Arguments, params: Params) -> Entries:
+    """The entries of tables that a job uses; it may use all of a table that is left out."""
+    name = _block(arguments)
     block = params.block(name)
-    families = None
-    tokenizers = [kind] if (kind := arguments.get("kind")) is not None else None
+    families, tokenizers = None, [kind] if (kind := arguments.get("kind")) is not None else None
     if block is not None:
         used = [block, *(parent for entry in params.origins(name) if (parent := params.block(entry)) is not None)]
-        families = list(dict.fromkeys(entry.family for entry in used))
+        families = {entry.family for entry in used}
         # A vocabulary of words replaces the vocabulary of a teacher without word pieces.
-        tokenizers = list(dict.fromkeys([*(entry.tokenizer for entry in used), *(["word"] if block.parents else [])]))
-    if isinstance(models := arguments.get("models"), Mapping):
-        families = list(dict.fromkeys(str(model["family"]) for model in models.values()))
-    return entries_of(
-        families=families,
-        tokenizers=None if tokenizers is None else [PAIRS_KIND if kind == PARALLEL else kind for kind in tokenizers],
-        task_kinds=_task_kinds(arguments, item, params),
-        sources=sources,
-    )
+        tokenizers = [*(entry.tokenizer for entry in used), *(["word"] if block.parents else [])]
+    collected: dict[str, Collection[str]] = {}
+    if families is not None:
+        collected |= {FAMILIES: families, CONVERTERS: families, SAMPLERS: set(chain(*map(_samplers, families)))}
+    if tokenizers is not None:
+        collected[TOKENIZERS] = {PAIRS_KIND if kind == PARALLEL else kind for kind in tokenizers}
+    if (kinds := _task_kinds(arguments, item, params)) is not None:
+        collected |= dict.fromkeys(TASK_KINDS, kinds)
+    return collected
+
+
+def _samplers(family: str) -> Collection[str]:
+    """The sampler that the file of a family names."""
+    module, _, table = FAMILIES.partition(":")
+    file = installed().module(module).tables[table].get(family)
+    return installed().module(file).tables[SAMPLER] if file else ()
 
 
 def _task_kinds(arguments: Arguments, item: str, params: Params) -> Collection[str] | None:
@@ -203,10 +216,10 @@ def _task_kinds(arguments: Arguments, item: str, params: Params) -> Collection[s
     return None if tasks is None else {params.data.tasks[task].kind for task in tasks}
 
 
-def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> dict[str, Any]:
+def _settings(arguments: Arguments, params: Params) -> dict[str, Any]:
     """The arguments of a job as dotted keys of params.yaml and values, with passwords masked: DVC pushes the file."""
     sections = {id(section): key for key, section in _sections(params, "")}
-    block = _block(stage, item, arguments)
+    block = _block(arguments)
     collected: dict[str, Any] = {}
     for name, value in arguments.items():
         if name in PLACES:
@@ -242,7 +255,3 @@ def _sections(value: Any, key: str) -> Iterator[tuple[str, Section]]:
     elif isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _sections(inner, f"{key}.{name}")
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

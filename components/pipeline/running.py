@@ -2,7 +2,6 @@
 per stage and item, which are removed when the new output is complete."""
 
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -10,23 +9,16 @@ from components.core.artifacts import read_json, write_atomic
 from components.core.errors import ConfigError, nearest
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import check_identity
-from components.pipeline.jobs import WHOLE, Arguments, corpora, encoders, out
+from components.pipeline.jobs import WHOLE, out
 from components.pipeline.stages import STAGES
 from components.settings.params import Params
 
 FOLDER: Final = "rebuild"
-#: The stages whose result depends on their last output.
-REBUILT: Final[Mapping[str, Callable[[Params], Mapping[str, Arguments]]]] = {
-    "ingest": corpora.ingest,
-    "ingest-parallel": corpora.ingest_parallel,
-    "tokenizer": corpora.tokenizer,
-    "adapt": encoders.adapt,
-}
 
 
 def request(params: Params, reason: str, *, root: Path = Path()) -> list[str]:
     """Request a full rebuild, which the next run makes; returns the names of the stages."""
-    named = [(stage, item) for stage, items in REBUILT.items() for item in items(params)]
+    named = [(name, item) for name, stage in STAGES.items() if stage.rebuilt for item in stage.items(params)]
     for stage, item in named:
         path = root / file_of(out(params), stage, item)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +54,7 @@ def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
             raise ConfigError(f"stage {name} has no items; found {item!r}")
         raise ConfigError(f"stage {name}: unknown item {item!r}{nearest(item, names)}")
     code = "" if name == IDENTITY else check_identity(name, item, params).code_digest
-    reason = requested(out(params), name, item) if name in REBUILT else ""
+    reason = requested(out(params), name, item) if STAGES[name].rebuilt else ""
     written = STAGES[name].run(names[item], code=code, rebuild=reason)
     for file, folder in (("metrics.json", "metrics"), ("curve.csv", "curves"), ("learning_curve.csv", "curves")):
         if (source := written / file).is_file():

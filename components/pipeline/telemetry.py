@@ -1,19 +1,20 @@
 """The runs of a retraining in MLflow while it runs, one nested run per stage, and its gauges for Prometheus.
 
-A process beside the retraining (`python -m components.pipeline.telemetry`) reads the measurements of the stages and
-writes to MLflow, so that nothing waits for a server; what MLflow has not received some seconds after the end is missing
-there. Its standard output is a socket, from which it reads JSON objects, one a line, with the arguments of a method of
-`Live` (`begin`, `stage`, `ended`, `attach`, `finish`).
+A process beside the retraining (`python -m components.pipeline.telemetry`) reads the JSON lines that the stages append
+(`components.core.measurements`), writes them to MLflow, so that nothing waits for a server, and shows the last ones as
+gauges; what MLflow has not received some seconds after the end is missing there. Its standard output is a socket, from
+which it reads JSON objects, one a line: `begin` with the arguments of `Live`, then those of a method of it (`stage`,
+`ended`, `attach`, `finish`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -42,8 +43,8 @@ KILLED = "the process of the retraining ended without a result: it was killed, o
 UPDATE_S, IDLE_S, RETRY_S = 2.0, 30.0, 10.0
 #: Largest share of a processor that updates take.
 SHARE = 0.05
-#: Time in milliseconds after the end of the retraining at which no more attempts are made.
-GIVE_UP_MS = 120_000
+#: Seconds after which no more attempts are made, if the retraining was killed.
+GIVE_UP_S = 120.0
 #: A stage that DVC finds up to date ends within this time, in milliseconds; it has no run.
 SKIP_MS = 3000
 #: Start times of processes are rounded; difference in seconds at which they belong to two processes.
@@ -90,8 +91,7 @@ class Stage:
     Attributes:
         unsent: measurements that MLflow has not received.
         start: in milliseconds since the epoch, as `time`, the end.
-        outcome: Completed, Cached, Skipped, Failed or Interrupted; empty while it runs. It is set last.
-        ended: the outcome when its measurements were read the last time.
+        outcome: Completed, Cached, Skipped, Failed or Interrupted; empty while it runs.
         closed: whether MLflow has received everything.
     """
 
@@ -105,7 +105,6 @@ class Stage:
     output: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     outcome: str = ""
-    ended: str = ""
     run: str = ""
     closed: bool = False
 
@@ -172,110 +171,93 @@ class Gauges:
 
 
 class Live:
-    """Shows a retraining in MLflow and as gauges, from its first stage to its end.
+    """Shows a retraining in MLflow and as gauges, from its first stage to its end, whenever `update` is called.
 
     Args:
+        root: of the repository.
         process: of the retraining (`process_of`).
         tags: of its run, with `params`, the settings file, which is also the label of the gauges.
+        registry, telemetry: sections of the settings.
         texts: name -> content of files of the run.
     """
 
     def __init__(
         self,
-        root: Path,
+        root: Path | str,
         identifier: str,
         name: str,
         *,
         process: str,
         tags: Mapping[str, str],
-        registry: RegistrySettings,
-        telemetry: TelemetrySettings,
+        registry: Mapping[str, Any],
+        telemetry: Mapping[str, Any],
         texts: Mapping[str, str],
     ) -> None:
         self.id, self.name, self.tags = identifier, name, dict(tags)
         self.stages: dict[str, Stage] = {}
+        #: Why MLflow has not received everything.
         self.problem = ""
-        self._root, self._settings, self._begun, self._run = root, registry, now_ms(), ""
-        self._process = process
-        self._gauges = Gauges(root, tags["params"], telemetry)
+        #: What `finish` was told; None before. MLflow has received everything if it is `closed`.
+        self.end: dict[str, Any] | None = None
+        settings = TelemetrySettings.model_validate(telemetry)
+        self.closed = not settings.mlflow
+        self._root, self._settings = Path(root), RegistrySettings.model_validate(registry)
+        self._begun, self._run, self._process, self._due = now_ms(), "", process, 0.0
+        self._gauges = Gauges(self._root, tags["params"], settings)
+        self._gauges.begin(self._begun / 1000)
         self._files: list[Callable[[Any], None]] = [partial(self._log_text, *item) for item in texts.items()]
-        self._end: dict[str, Any] | None = None
-        self._closed = not telemetry.mlflow
         self._connection: Registry | None = None
         self._machine: Any = None
-        self._news, self._ended = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="telemetry", daemon=True)
-        self._thread.start()
 
     def _log_text(self, file: str, text: str, client: Any) -> None:
         client.log_text(self._run, text, file)
 
-    def begin_stage(self, name: str, *, reasons: Sequence[str], file: Path, history: int = 0) -> Stage:
+    def stage(self, name: str, *, reasons: Sequence[str], file: str, history: int = 0) -> Stage:
         """Record the start of a stage; `file`: of its measurements, whose first `history` bytes are of earlier
         attempts."""
-        stage = Stage(name, list(reasons), Points(file, history=history))
-        self.stages[name] = stage
-        self._news.set()
-        return stage
+        self.stages[name] = Stage(name, list(reasons), Points(Path(file), history=history))
+        return self.stages[name]
 
-    def end_stage(self, name: str, **facts: Any) -> None:
-        """Record the end of a stage; `facts`: fields of `Stage`, the outcome as the last one."""
-        for field_name, value in facts.items():
-            setattr(self.stages[name], field_name, value)
-        self._news.set()
+    def ended(self, name: str, **facts: Any) -> None:
+        """Record the end of a stage; `facts`: fields of `Stage`."""
+        vars(self.stages[name]).update(facts)
 
-    def attach(self, path: Path, *, folder: str | None = None) -> None:
+    def attach(self, path: str, *, folder: str | None = None) -> None:
         """Attach a file to the run of the retraining."""
-        self._files.append(lambda client: client.log_artifact(self._run, str(path), folder))
-        self._news.set()
+        self._files.append(lambda client: client.log_artifact(self._run, path, folder))
 
-    def finish(self, status: str, *, reason: str, summary: Sequence[str], wait_s: float) -> bool:
-        """Record the end; whether MLflow has received everything within `wait_s` seconds."""
-        self._end = {"status": status, "reason": reason, "summary": summary, "time": now_ms()}
-        self._news.set()
-        self._ended.set()
-        self._thread.join(wait_s)
-        return self._closed
+    def finish(self, status: str, *, reason: str, summary: Sequence[str], wait_s: float) -> None:
+        """Record the end; attempts are made for `wait_s` seconds."""
+        end = {"status": status, "reason": reason, "summary": summary, "time": now_ms()}
+        self.end = end | {"give_up": time.monotonic() + wait_s}
 
-    def _watch(self) -> None:
-        self._gauges.begin(self._begun / 1000)
-        due, least, pause = 0.0, UPDATE_S, UPDATE_S
-        while True:
-            self._ended.wait(least)
-            told = self._news.wait(pause - least)
-            self._news.clear()
-            end, began = self._end, time.thread_time()
-            measured = self._measure()
-            if not self._closed and (end is not None or time.monotonic() >= due):
-                try:
-                    self._send(end)
-                    self.problem = ""
-                except Exception as error:  # whatever it is, the retraining goes on, and the rest is sent later
-                    self.problem = str(error)
-                    due = time.monotonic() + RETRY_S
-            if end is not None and (self._closed or now_ms() > end["time"] + GIVE_UP_MS):
-                return
-            least = min(max(UPDATE_S, (time.thread_time() - began) / SHARE), IDLE_S)
-            pause = least if told or measured else min(max(least, 2 * pause), IDLE_S)
-            if end is not None:
-                time.sleep(UPDATE_S)
+    def update(self) -> bool:
+        """Read the new measurements, publish the gauges, and send MLflow what it has not received; whether there were
+        measurements."""
+        measured = self._measure()
+        if not self.closed and (self.end is not None or time.monotonic() >= self._due):
+            try:
+                self._send(self.end)
+                self.problem = ""
+            except Exception as error:  # whatever it is, the retraining goes on, and the rest is sent later
+                self.problem = str(error)
+                self._due = time.monotonic() + RETRY_S
+        return measured
 
     def _measure(self) -> bool:
-        """Read the new measurements and update the gauges; whether there are any."""
         count = 0
-        for stage in list(self.stages.values()):
+        for stage in self.stages.values():
             if not stage.closed:
-                stage.ended = stage.outcome
-                points = stage.points.read(ended=stage.ended == "Completed")
+                points = stage.points.read(ended=stage.outcome == "Completed")
                 count += len(points)
                 stage.unsent += points
                 self._gauges.measure(stage.name, points)
-                self._gauges.set("stage_running", not stage.ended, stage.name)
-                if stage.ended:
+                self._gauges.set("stage_running", not stage.outcome, stage.name)
+                if stage.outcome:
                     self._gauges.set("stage_duration_seconds", (stage.time - stage.start) / 1000, stage.name)
-                    stage.closed = self._closed
-        if self._end is not None:
-            self._gauges.end(self._end["status"], begun=self._begun / 1000, time=self._end["time"] / 1000)
+                    stage.closed = self.closed
+        if self.end is not None:
+            self._gauges.end(self.end["status"], begun=self._begun / 1000, time=self.end["time"] / 1000)
         self._gauges.publish()
         return count > 0
 
@@ -296,7 +278,7 @@ class Live:
             self._run = self._create(self.name, stage=RETRAIN, start=self._begun, process=self._process)
             self._machine = SystemMetricsMonitor(self._run, tracking_uri=self._connection.uri)
             self._machine.start()
-        for stage in list(self.stages.values()):
+        for stage in self.stages.values():
             if not stage.closed:
                 self._send_stage(stage)
         while self._files:
@@ -310,11 +292,11 @@ class Live:
             close(self._connection, self._run, end["status"], end["time"], tags, note)
             with suppress(Exception):  # commands ask MLflow then
                 Reading(self._settings, self._root, registry=self._connection).renew()
-            self._closed = True
+            self.closed = True
 
     def _send_stage(self, stage: Stage) -> None:
         assert self._connection is not None
-        client, outcome = self._connection.client, stage.ended
+        client, outcome = self._connection.client, stage.outcome
         if outcome == "Skipped" and not stage.run:
             stage.closed = True
         if not stage.run:
@@ -327,9 +309,7 @@ class Live:
             client.delete_run(stage.run)
             stage.closed = True
             return
-        points = list(stage.unsent)
-        if outcome:
-            points += [Point(key, value, stage.time, 0) for key, value in stage.metrics.items()]
+        points = [*stage.unsent, *(Point(key, value, stage.time, 0) for key, value in stage.metrics.items())]
         self._connection.log_points(stage.run, points)
         stage.unsent.clear()
         if outcome:
@@ -426,41 +406,69 @@ def expected_of(tags: Mapping[str, str]) -> dict[str, float | None]:
         return {}
 
 
+class Messages:
+    """The messages of the retraining: (method of `Live`, its arguments)."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._rest = connection, b""
+
+    def read(self, timeout: float | None = None) -> list[tuple[str, dict[str, Any]]]:
+        """Those that come within a time in seconds. A retraining that was killed, maybe while it wrote, finishes."""
+        if not select.select([self._connection], [], [], timeout)[0]:
+            return []
+        if not (data := self._connection.recv(2**16)):
+            return [("finish", {"status": "KILLED", "reason": KILLED, "summary": [], "wait_s": GIVE_UP_S})]
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [item for line in lines for item in json.loads(line).items()]
+
+
+def pauses(spent: float, before: float, *, news: bool) -> tuple[float, float]:
+    """Seconds until the next update: at least, and if no message comes.
+
+    Args:
+        spent: processor seconds of the last update.
+        before: the second value before it.
+        news: whether it had messages or measurements.
+    """
+    least = min(max(UPDATE_S, spent / SHARE), IDLE_S)
+    return least, least if news else min(max(least, 2 * before), IDLE_S)
+
+
+def follow(live: Live, messages: Messages) -> None:
+    """Update what is shown until the retraining has ended and MLflow has received everything, or gives no answer."""
+    least = pause = UPDATE_S
+    while True:
+        began, told = time.monotonic(), False
+        while live.end is None and (left := began + (least if told else pause) - time.monotonic()) > 0:
+            for what, values in messages.read(left):
+                getattr(live, what)(**values)
+                told = True
+        began = time.thread_time()
+        measured = live.update()
+        if live.end is not None:
+            if live.closed or time.monotonic() > live.end["give_up"]:
+                return
+            time.sleep(UPDATE_S)
+        least, pause = pauses(time.thread_time() - began, pause, news=told or measured)
+
+
 def main() -> None:
     """Show the retraining that the standard output is connected with, until it ends; then print what MLflow has not
     received, and why."""
     connection = socket.socket(fileno=os.dup(1))
     # Messages of libraries.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    messages = _messages(connection)
-    (begin,) = next(messages).values()
-    root = Path(begin.pop("root"))
-    registry = RegistrySettings.model_validate(begin.pop("registry"))
-    telemetry = TelemetrySettings.model_validate(begin.pop("telemetry"))
-    live = Live(root, begin.pop("identifier"), begin.pop("name"), registry=registry, telemetry=telemetry, **begin)
-    for message in messages:
-        ((what, values),) = message.items()
-        if what == "stage":
-            live.begin_stage(values.pop("name"), file=Path(values.pop("file")), **values)
-        elif what == "ended":
-            # The thread reads the rest after the outcome.
-            facts = {name: values[name] for name in ("time", "error", "metrics", "output", "outcome")}
-            live.end_stage(values["name"], **facts)
-        elif what == "attach":
-            live.attach(Path(values["path"]), folder=values["folder"])
-        else:
-            break
-    else:
-        what, values = "finish", {"status": "KILLED", "reason": KILLED, "summary": [], "wait_s": GIVE_UP_MS / 1000}
-    complete = live.finish(**values)
-    print(json.dumps({"problem": "" if complete else masked(live.problem) or "it does not answer"}), flush=True)
-
-
-def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
-    for line in connection.makefile("r", encoding="utf-8"):
-        if not line.endswith("\n"):
-            return  # the retraining was killed while it wrote
-        yield json.loads(line)
+    messages = Messages(connection)
+    told: list[tuple[str, dict[str, Any]]] = []
+    while not told:
+        told = messages.read()
+    (_, begin), *others = told
+    live = Live(**begin)
+    for what, values in others:
+        getattr(live, what)(**values)
+    follow(live, messages)
+    problem = "" if live.closed else masked(live.problem) or "it does not answer"
+    print(json.dumps({"problem": problem}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,20 @@
 """Defaults that depend on other settings, on the files of a task, or on the place of the settings file. Nothing is read
-but the names of files, the small JSON files of an imported encoder, and the source of the families."""
+but the names of files, and the small JSON files of an imported encoder."""
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from components.settings.families import FAMILIES, Family
 from components.settings.hub import config_file
+from components.settings.published import MODEL_TYPES
 from components.settings.registry import find_repository
 from components.settings.tasks import SPLITS
 
-#: `model_type` of a Hugging Face folder -> family, where the names differ.
-MODEL_TYPES: Final = {
-    "openai-gpt": "gpt", "gpt2": "gpt", "distilbert": "bert", "xlm-roberta": "roberta", "camembert": "roberta",
-    "transfo-xl": "transformer-xl",
-}  # fmt: skip
 #: Kinds of tokenizers that an imported model can have.
 _PUBLISHED: Final = ("wordpiece", "bpe", "unigram")
 #: The model that is trained if text is given and no model: the larger model of `make full`.
@@ -100,11 +95,11 @@ class Completed:
             self.reasons[".".join(keys)] = reason
 
     def at(self, *keys: str) -> Any:
-        """A value; an empty dict if there is none."""
+        """A text, list or mapping; an empty mapping if there is none."""
         value: Any = self.raw
         for key in keys:
             value = value.get(key) if isinstance(value, dict) else None
-        return {} if value is None else value
+        return value if isinstance(value, dict | list | str) else {}
 
     def blocks(self, *keys: str) -> dict[str, Any]:
         """A section of named blocks; empty if it is not one, which is reported when it is validated."""
@@ -178,7 +173,7 @@ def _complete_run(done: Completed, file: Path, root: Path | None) -> None:
     why = f"all of {models}" if named else none
     done.fill(("run", "families"), named, why)
     for name in _texts(done.at("run", "families")):
-        if name in all_families() and name not in named:
+        if name in FAMILIES and name not in named:
             done.fill(("pretrain", name), {}, f"run.families names {name}")
     if "starts" not in done.at("run"):
         starts, why = _starts(done, root or folder)
@@ -230,12 +225,13 @@ def _complete_models(done: Completed, root: Path) -> None:
         if not isinstance(block, dict):
             continue
         source = _source(block)
-        if source and "family" not in block and name not in all_families():
+        if source and "family" not in block and name not in FAMILIES:
             kind = _json(config_file(source, root)).get("model_type")
             if isinstance(kind, str):
                 done.fill(("pretrain", name, "family"), MODEL_TYPES.get(kind, kind), f"model_type of {source}")
         family = str(block.get("family") or name)
-        done.fill(("pretrain", name, "tokenizer"), _defaults(family).tokenizer, f"the usual one of {family}")
+        usual = FAMILIES.get(family, Family())
+        done.fill(("pretrain", name, "tokenizer"), usual.tokenizer, f"the usual one of {family}")
         _complete_training(done, ("pretrain", name, "training"), family=family, imported=bool(source))
         if "adapted" in starts and name in run and name not in done.blocks("adapt"):
             done.fill(("adapt", name), {}, "run.starts has adapted")
@@ -260,13 +256,13 @@ def _complete_training(done: Completed, keys: tuple[str, ...], *, family: str, i
         done.fill((*keys, "tokens"), _TOKENS, "the default budget")
         _complete_passes(done, keys, family=family)
     done.fill((*keys, "batch_size"), 32, "the default")
-    rate = _IMPORTED_RATE if imported else _defaults(family).rate
+    rate = _IMPORTED_RATE if imported else FAMILIES.get(family, Family()).rate
     done.fill((*keys, "rate"), rate, f"the usual rate of {family}" + (", imported" if imported else ""))
 
 
 def _complete_passes(done: Completed, keys: tuple[str, ...], *, family: str) -> None:
     """Fill in the maximum number of passes, for a budget that is not set in the file."""
-    if _defaults(family).is_causal:
+    if FAMILIES.get(family, Family()).causal:
         done.fill((*keys, "passes"), PASSES, f"more passes over a short text raise the held-out loss of {family}")
 
 
@@ -310,10 +306,6 @@ def _complete_tokenizer(done: Completed) -> None:
             done.fill(("tokenizer", kind, "source"), source, "the imported model")
 
 
-def _defaults(family: str) -> FamilyDefaults:
-    return all_families().get(family, FamilyDefaults())
-
-
 def _source(block: Any) -> str:
     """The imported model of a block of `pretrain`; empty if there is none."""
     source = block.get("source") if isinstance(block, dict) else None
@@ -331,37 +323,3 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _texts(values: Any) -> list[str]:
     return [value for value in values if isinstance(value, str)] if isinstance(values, Iterable) else []
-
-
-_FOLDER = Path(__file__).resolve().parents[1] / "models"
-#: Rate of families whose file names none.
-_RATE = 0.001
-
-
-class FamilyDefaults(NamedTuple):
-    """What `pretrain.<name>` leaves out (`components.models.base.ModelFamily`)."""
-
-    tokenizer: str = "wordpiece"
-    rate: float = _RATE
-    is_causal: bool = False
-
-
-@cache
-def all_families() -> dict[str, FamilyDefaults]:
-    """Family -> its defaults: the literals in `FAMILY = ModelFamily(...)` of each file in components/models."""
-    result: dict[str, FamilyDefaults] = {}
-    for path in sorted(_FOLDER.glob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            match node:
-                case ast.Assign(targets=[ast.Name(id="FAMILY")], value=ast.Call(keywords=keywords)):
-                    given = {entry.arg: entry.value for entry in keywords}
-                    result[_literal(given, "name")] = FamilyDefaults(
-                        _literal(given, "tokenizer") or _literal(given, "tokenizers")[0],
-                        _literal(given, "rate") or _RATE,
-                        _literal(given, "objective") == "causal",
-                    )
-    return result
-
-
-def _literal(given: dict[str | None, ast.expr], name: str) -> Any:
-    return ast.literal_eval(given[name]) if name in given else None

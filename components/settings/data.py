@@ -50,6 +50,16 @@ class DataSettings(Section):
     #: Task name -> labelled data.
     tasks: dict[BlockName, TaskSource] = Field(min_length=1)
 
+    @property
+    def sources(self) -> dict[str, CorpusSource | ParallelSource | TaskSource]:
+        """All raw data: key below `data`, such as `general` or `tasks.aws-type`, and its section."""
+        corpora = {"general": self.general, "domain": self.domain}
+        named: dict[str, CorpusSource | ParallelSource | TaskSource | None] = {**corpora}
+        named |= {f"unlabelled.{number}": source for number, source in enumerate(self.unlabelled)}
+        named |= {f"parallel.{corpus}": source for corpus, source in self.parallel.items()}
+        named |= {f"tasks.{task}": source for task, source in self.tasks.items()}
+        return {key: source for key, source in named.items() if source is not None}
+
     @field_validator("parallel")
     @classmethod
     def _both(cls, parallel: dict[str, ParallelSource]) -> dict[str, ParallelSource]:

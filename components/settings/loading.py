@@ -26,6 +26,7 @@ FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 KEY = "[key]"
 #: Maximum number of values of a settings file, those of aliases counted each time.
 VALUES = 100_000
+MERGE = "tag:yaml.org,2002:merge"
 #: Environment variables that take precedence over keys.
 VARIABLES = {
     "RAY_ADDRESS": ("cluster", "address"),
@@ -78,7 +79,7 @@ def _resolved(raw: dict[str, Any], path: Path) -> tuple[Params, Completed]:
         raw["registry"] = file_defaults(Path(path)) | registry
     if isinstance(checks := raw.get("checks") or {}, dict):
         raw["checks"] = {"record": default_record(Path(path))} | checks
-    problems = _unknown_names(raw)
+    problems = _unknown_names(completed.at)
     try:
         params = Params.model_validate(raw)
     except ValidationError as error:
@@ -91,7 +92,7 @@ def _resolved(raw: dict[str, Any], path: Path) -> tuple[Params, Completed]:
 def placed(problems: Sequence[str], path: Path, computed: Mapping[str, str]) -> Sequence[str]:
     """The problems with the line of their key. One of a key that was `computed` (key -> from what) is left out, because
     its cause is a key of the file, which has a problem too."""
-    lines = dict(_places(yaml.compose(path.read_text(encoding="utf-8")), ""))
+    lines = _lines(path, sections=True)
     result = []
     for problem in problems:
         key = problem.partition(":")[0].partition(" ")[0]
@@ -102,13 +103,24 @@ def placed(problems: Sequence[str], path: Path, computed: Mapping[str, str]) -> 
     return result or problems
 
 
-def _places(node: Any, key: str) -> Iterator[tuple[str, int]]:
-    """Dotted key -> line of every key of the file, sections and blocks included."""
-    if isinstance(node, yaml.MappingNode):
-        for name, value in node.value:
+def _lines(path: Path, *, sections: bool = False) -> dict[str, int]:
+    """Dotted key -> line of every value of a file, and of every section, whose keys an empty one does not give; a key
+    in a merged mapping (`<<`) has its line there."""
+
+    def walk(node: Any, key: str) -> Iterator[tuple[str, int]]:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        # What a mapping merges comes first, so that its own keys take precedence.
+        for name, value in sorted(pairs, key=lambda pair: pair[0].tag != MERGE):
+            if name.tag == MERGE:
+                for parent in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    yield from walk(parent, key)
+                continue
             inner = f"{key}.{name.value}" if key else str(name.value)
-            yield inner, name.start_mark.line + 1
-            yield from _places(value, inner)
+            if sections or not isinstance(value, yaml.MappingNode):
+                yield inner, name.start_mark.line + 1
+            yield from walk(value, inner)
+
+    return dict(walk(yaml.compose(path.read_text(encoding="utf-8")), ""))
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -146,26 +158,19 @@ def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
     return sizes[id(node)]
 
 
-def _unknown_names(raw: dict[str, Any]) -> list[str]:
-    """Names that one section uses and no other defines, in the raw values: reported together with invalid values."""
-
-    def at(*keys: str) -> Any:
-        value: Any = raw
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value or {}
-
-    return _conflicts(at) + [
-        f"{key}: unknown name {name!r}{nearest(str(name), defined)}"
-        for key, name, defined in [*_names_of_models(at), *_names_of_tasks(at)]
-        if name not in defined
-    ]
-
-
 #: The value at a path of keys; an empty dict if there is none.
 At = Callable[..., Any]
 #: Key, the name there, and the names that are defined.
 Use = tuple[str, Any, Collection[str]]
+
+
+def _unknown_names(at: At) -> list[str]:
+    """Names that one section uses and no other defines, in the raw values: reported together with invalid values."""
+    return _conflicts(at) + [
+        f"{key}: unknown name {name!r}{nearest(str(name), defined)}"
+        for key, name, defined in (*_names_of_models(at), *_names_of_tasks(at))
+        if name not in defined
+    ]
 
 
 def _names_of_models(at: At) -> Iterator[Use]:
@@ -320,7 +325,7 @@ def sources(path: Path) -> dict[str, tuple[Any, str]]:
         ConfigError: the settings are invalid.
     """
     params, completed = resolve(path)
-    lines = dict(_lines(yaml.compose(path.read_text(encoding="utf-8")), ""))
+    lines = _lines(path)
     variables = {f"cluster.{key}": name for name, key in VARIABLES.items() if os.environ.get(name)}
     of_file = {"registry.prefix", "registry.production", "checks.record"}
 
@@ -334,22 +339,6 @@ def sources(path: Path) -> dict[str, tuple[Any, str]]:
         return "computed: the folder of the settings file" if key in of_file else "default"
 
     return {key: (value, source(key)) for key, value in flatten(masked_values(params.model_dump(mode="json")))}
-
-
-def _lines(node: Any, key: str) -> Iterator[tuple[str, int]]:
-    """Dotted key -> line of every value that the file gives; a key in a merged mapping (`<<`) has its line there."""
-    if isinstance(node, yaml.MappingNode):
-        merged = [value for name, value in node.value if name.tag == "tag:yaml.org,2002:merge"]
-        for parent in merged:
-            for item in parent.value if isinstance(parent, yaml.SequenceNode) else [parent]:
-                yield from _lines(item, key)
-        for name, value in node.value:
-            if name.tag != "tag:yaml.org,2002:merge":
-                inner = f"{key}.{name.value}" if key else str(name.value)
-                # An empty mapping gives none of the keys below it.
-                if not isinstance(value, yaml.MappingNode):
-                    yield inner, name.start_mark.line + 1
-                yield from _lines(value, inner)
 
 
 def _nearest(names: Mapping[str, Any], key: str) -> Any:

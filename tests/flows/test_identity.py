@@ -83,7 +83,7 @@ def test_an_edit_makes_the_stages_that_reach_it_out_of_date(clone):
     assert stale(clone) == set()
 
     cleaning.write_text(cleaning.read_text() + "\nADDED = 1\n")
-    expected = dict.fromkeys(STAGES[2:], ("code components/data/ingestion/cleaning.py: ADDED (new)",))
+    expected = dict.fromkeys(STAGES[2:], ("code components/data/ingestion/cleaning.py: changed",))
     assert reasons(clone) == expected
     assert stale(clone) == set(expected)
     assert reasons(clone) == expected

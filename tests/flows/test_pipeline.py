@@ -15,6 +15,7 @@ import yaml
 from components.cli.common import InitOptions
 from components.cli.onboarding.command import init
 from components.core.errors import ConfigError
+from components.pipeline import dvc_yaml as writer
 from components.pipeline.dvc_yaml import dvc_yaml, write_dvc_yaml
 from components.pipeline.identity import PLACES, file_name
 from components.pipeline.stages import STAGES
@@ -127,12 +128,27 @@ def test_a_pipeline_of_something_else_is_refused(clone, tmp_path, text):
     assert (tmp_path / "dvc.yaml").read_text() == text
 
 
-def test_a_folder_that_is_no_checkout_depends_on_the_installed_code(clone, tmp_path):
-    text = dvc_yaml(load_params(clone / "params.yaml"), Path("params.yaml"), root=tmp_path)
-    assert yaml.safe_load(text)["stages"]["identity"]["deps"] == [
-        str(ROOT / "components"),
-        str(ROOT / "headstart/files/requirements.lock"),
-    ]
+def test_a_folder_that_is_no_checkout_depends_on_the_installed_code_but_not_on_compiled_files(clone, tmp_path):
+    """Python writes compiled files into the package at any time, and no .dvcignore applies outside of a repository."""
+    package = tmp_path / "installed/components"
+    (package / "pipeline").mkdir(parents=True)
+    (package / "part.py").write_text("A = 1\n")
+
+    def identity():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(writer, "_CODE", package)
+            writer._installed_code.cache_clear()
+            text = dvc_yaml(load_params(clone / "params.yaml"), Path("params.yaml"), root=tmp_path)
+        writer._installed_code.cache_clear()
+        return yaml.safe_load(text)["stages"]["identity"]
+
+    before = identity()
+    assert before["deps"] == [] and str(tmp_path) not in str(before)
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__/part.cpython-311.pyc").write_bytes(b"compiled")
+    assert identity() == before
+    (package / "part.py").write_text("A = 2\n")
+    assert identity()["cmd"] != before["cmd"]
 
 
 def test_the_stages_are_those_of_the_table_and_depend_on_their_identity(resolved, clone):
@@ -144,11 +160,14 @@ def test_the_stages_are_those_of_the_table_and_depend_on_their_identity(resolved
         for item in stage.items(params)
     }
     assert set(stages) == set(records)
-    assert [Path(path).name for path in stages["identity"]["deps"]] == ["components", "requirements.lock"]
+    # The clone has no code of its own.
+    assert stages["identity"]["deps"] == []
     assert stages["identity"]["params"] == [{str(file): None}]
     for name, stage in stages.items():
         group, _, item = name.partition("@")
-        assert stage["cmd"] == f"headstart stage {group}" + (f" --item {item}" if item else "") + f" --params {file}"
+        command, _, code = stage["cmd"].partition(" --code ")
+        assert command == f"headstart stage {group}" + (f" --item {item}" if item else "") + f" --params {file}"
+        assert bool(code) == (name == "identity")
         assert stage["wdir"] == ("." if len(file.parts) == 1 else "../..")
         assert set(stage["meta"]) == {"minutes", "retries"}
         if name != "identity":
@@ -169,7 +188,7 @@ def test_the_paths_of_a_job_are_dependencies_and_outputs(resolved, clone):
             reads = [value for key, value in arguments.items() if isinstance(value, Path) and key not in PLACES]
             # A published model is tracked by its digest, which is a parameter.
             reads += [Path(arguments["source"].path)] if hasattr(arguments.get("source"), "path") else []
-            reads = reads if table.reads is None else table.reads(params)
+            reads = reads if table.reads is None else [Path(params.run.out, name) for name in table.reads(params)]
             for path in reads:
                 assert any(path == each or each in path.parents for each in listed), (group, item, path)
 

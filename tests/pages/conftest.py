@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,8 +130,6 @@ def running(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The id of a retraining of which one stage is finished and one runs."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr(live, "SKIP_MS", 0)
-    monkeypatch.setattr(live, "UPDATE_S", 0.1)
-    monkeypatch.setattr(live, "IDLE_S", 0.2)
     expected = {"ingest@domain": 60.0, "adapt@ulmfit": 36000.0, "finetune@things-ulmfit-adapted": None}
     registry = RegistrySettings(tracking=f"sqlite:///{finished}/mlflow.db")
     run = live.Live(
@@ -141,24 +138,25 @@ def running(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         "2026-11-24 03:00:00 retrain",
         process=live.process_of(os.getpid()),
         tags={"params": "params.yaml", "expected": json.dumps(expected), "data": "0123456789abcdef.dir"},
-        registry=registry,
-        telemetry=TelemetrySettings(),
+        registry=registry.model_dump(),
+        telemetry=TelemetrySettings().model_dump(),
         texts={},
     )
-    run.begin_stage("ingest@domain", reasons=["new text"], file=finished / "ingest.jsonl").outcome = "Completed"
+    run.stage("ingest@domain", reasons=["new text"], file=str(finished / "ingest.jsonl")).outcome = "Completed"
     file = finished / "adapt.jsonl"
-    adapt = run.begin_stage("adapt@ulmfit", reasons=["ingest@domain"], file=file)
+    run.stage("adapt@ulmfit", reasons=["ingest@domain"], file=str(file))
     monkeypatch.setenv(FILE, str(file))
     curve = Curve(total=4, points=4)
     for step, loss in enumerate((4.0, 3.0, 2.5, 2.25), start=1):
         curve.add(step, loss=loss)
-    while not adapt.run or adapt.unsent:
-        time.sleep(0.1)
+    run.update()
+    assert not run.problem
     durations = finished / ".headstart" / "durations.jsonl"
     line = {"stage": "adapt@ulmfit", "machine": "m", "unit": "tokens", "amount": 1, "seconds": 36000.0, "time": ""}
     durations.write_text(json.dumps(line) + "\n")
     yield RUN
     run.finish("FINISHED", reason="", summary=(), wait_s=10.0)
+    run.update()
     connect(registry).client.delete_run(run._run)
     shutil.rmtree(finished / ".headstart")
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from components.cli import main as cli
 from components.core.errors import ArtifactError, ConfigError, DataError
 from components.data.ingestion.stage import IngestJob, ingest
-from components.pipeline.jobs import corpora
 from components.pipeline.lineage.documents import find_document
+from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
 from components.settings.params import Params
 
@@ -36,7 +36,7 @@ def params_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(params: Params, corpus: str) -> None:
-    ingest(IngestJob(**{**corpora.ingest(params)[corpus], "judged": {}}))
+    ingest(IngestJob(**{**STAGES["ingest"].items(params)[corpus], "judged": {}}))
 
 
 def test_a_document_is_found_in_its_corpus(params_file):

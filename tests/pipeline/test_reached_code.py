@@ -36,8 +36,8 @@ stage, _, item = stage.partition("@")
 params = load_params()
 run_stage(stage, params, item=item)
 code = identity_of(stage, item, params).code
-from components.pipeline.code_identity import NEUTRAL, closure
-neutral = [code, *(closure(name).modules for name in NEUTRAL)]
+from components.pipeline.code_identity import NEUTRAL, installed
+neutral = [code, *(installed().closure(name).modules for name in NEUTRAL)]
 paths = {path for modules in neutral for path in modules}
 known = {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in paths}
 loaded = {name for name in sys.modules if name.startswith("components")} - before

@@ -14,7 +14,9 @@ from components.core.errors import ConfigError
 from components.interchange.importing import source_digest
 from components.pipeline import stages
 from components.pipeline.checks import check_params
-from components.pipeline.identity import identity_of
+from components.pipeline.dvc_yaml import dvc_yaml
+from components.pipeline.identity import identities, identity_of
+from components.pipeline.jobs import each, over
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES, Stage
 from components.settings.loading import load_params
@@ -337,10 +339,23 @@ def test_metrics_and_curve_are_copied_to_the_paths_in_dvc_yaml(raw, monkeypatch,
         return output
 
     monkeypatch.setattr(stages.importlib, "import_module", lambda name: SimpleNamespace(work=work))
-    monkeypatch.setitem(STAGES, "sample", Stage("core.errors:work", lambda params: {"one": {"loss": 3}}, 1))
+    monkeypatch.setitem(STAGES, "sample", Stage("core.errors:work", "", lambda params: {"one": {"loss": 3}}, 1))
     run_stage("sample", Params.model_validate(raw), item="one")
     assert json.loads(Path("artifacts/metrics/sample/one.json").read_text()) == {"loss": 3}
     assert Path("artifacts/curves/sample/one.csv").read_text() == "step,loss\n1,2\n"
+
+
+def test_a_row_is_all_that_a_stage_needs(raw, monkeypatch):
+    row = Stage("core.errors:work", "Counts", each(over(task="run.tasks"), "{task}", "examples", output="n/{task}"), 7)
+    monkeypatch.setitem(STAGES, "count", row)
+    params = Params.model_validate(raw)
+    written = yaml.safe_load(dvc_yaml(params, Path("params.yaml"), root=ROOT))["stages"]["count"]
+    task = params.run.tasks[0]
+    identity = f"{params.run.out}/identity/count/{task}.json"
+    assert written["foreach"][task]["deps"] == [identity, f"{params.run.out}/examples/{task}"]
+    assert written["foreach"][task]["outs"] == [f"{params.run.out}/n/{task}"]
+    assert (written["do"]["desc"], written["do"]["meta"]) == ("Counts", {"minutes": 7, "retries": 0})
+    assert "components/core/errors.py" in identities(params)["count"][task].code
 
 
 def test_errors_of_unknown_stages_and_items_suggest_the_nearest(raw):

@@ -13,9 +13,9 @@ from components.core.errors import ConfigError
 from components.models import FAMILIES
 from components.pipeline.jobs import PARALLEL
 from components.pipeline.stages import STAGES
-from components.settings import completion
-from components.settings.completion import MODEL_TYPES, all_families
+from components.settings import completion, families
 from components.settings.loading import load_params, resolve
+from components.settings.published import MODEL_TYPES
 from components.settings.tokenizer import PIECES, WORDS
 
 TASK = {"path": "data", "train": "train.csv", "text": "text", "label": "label"}
@@ -207,14 +207,12 @@ def test_an_own_model_without_general_text_is_not_adapted(write):
 
 
 def test_the_tables_agree_with_the_families():
-    expected = {
-        name: (family.tokenizer or family.tokenizers[0], family.rate, family.objective == "causal")
-        for name, family in ((name, FAMILIES[name]) for name in FAMILIES)
-    }
-    assert all_families() == expected and all_families()["cove"].tokenizer == PARALLEL
-    from components.interchange import huggingface
-
-    assert {kind: MODEL_TYPES.get(kind, kind) for kind in huggingface.MODEL_TYPES} == dict(huggingface.MODEL_TYPES)
+    assert list(families.FAMILIES) == list(FAMILIES)
+    for name, defaults in families.FAMILIES.items():
+        assert defaults.tokenizer in (*FAMILIES[name].tokenizers, PARALLEL), name
+        assert (defaults.tokenizer == PARALLEL) == (FAMILIES[name].objective == "translation"), name
+        assert defaults.causal == (FAMILIES[name].objective == "causal"), name
+    assert set(MODEL_TYPES.values()) <= set(FAMILIES)
 
 
 EXPERIMENTS = json.loads((Path(__file__).parent / "left_out.json").read_text(encoding="utf-8"))

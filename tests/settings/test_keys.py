@@ -19,7 +19,7 @@ OTHERWISE = {
     ("ChecksSettings", "class_balance"): ("data/checks/compare.py", '("class_balance", "classes"'),
     ("TaskSource", "train_languages"): ("settings/tasks.py", "self.train_languages or"),
     ("LanguageModelTraining", "long_window"): ("settings/training.py", "if self.long_window is not None:"),
-    ("TokenizerSettings", "domain_vocabulary"): ("pipeline/jobs/corpora.py", "params.downstream_vocabulary"),
+    ("TokenizerSettings", "domain_vocabulary"): ("pipeline/jobs.py", "params.downstream_vocabulary"),
     ("RegistrySettings", "tracking"): ("registry/tracking/registry.py", "settings.address"),
     ("RegistrySettings", "production"): ("registry/champion.py", "settings.alias"),
 }
@@ -42,8 +42,8 @@ def keys() -> list[tuple[str, str]]:
 
 @functools.cache
 def attributes() -> frozenset[str]:
-    """Names of the attributes that components and flows read, and the names that they pass to `getattr`. The validators
-    of the settings do not count: a key that only they read has no effect."""
+    """Names of the attributes that components and flows read, and the names that they pass to `getattr`, `at` and
+    `over`. The validators of the settings do not count: a key that only they read has no effect."""
     result = set()
     files = [file for folder in ("components", "flows") for file in (ROOT / folder).rglob("*.py")]
     for file in (file for file in files if file.parent.name != "settings"):
@@ -52,6 +52,10 @@ def attributes() -> frozenset[str]:
                 result.add(node.attr)
             elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr":
                 result |= {word.value for word in node.args if isinstance(word, ast.Constant)}
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("at", "over"):
+                # Dotted keys of the table of stages.
+                values = [*node.args, *(keyword.value for keyword in node.keywords)]
+                result |= {part for each in values if isinstance(each, ast.Constant) for part in each.value.split(".")}
     return frozenset(result)
 
 

@@ -108,6 +108,11 @@ NAMES = ["run.out: ", "data.tasks: ", "evaluate.ensembles: ", "registry.prefix: 
                 "promote.confidence: must be less than 1 (found 1.5)",
             ],
         ),
+        # A number where names stand.
+        (
+            {"run.families": 3, "adapt_task": 7},
+            ["run.families: must be a valid list (found 3)", "adapt_task: must be a valid dictionary (found 7)"],
+        ),
         (
             {
                 "data.tasks.x; y": {"path": "a"},

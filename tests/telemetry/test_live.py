@@ -5,11 +5,8 @@ import os
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,15 +45,15 @@ class Project:
             f"2026-11-24 {run}",
             process=live.process_of(os.getpid()),
             tags=tags,
-            registry=self.settings,
-            telemetry=self.telemetry,
+            registry=self.settings.model_dump(),
+            telemetry=self.telemetry.model_dump(),
             texts={"params.yaml": "run: {}\n"},
         )
 
     def stage(self, run: live.Live, name: str = "pretrain@ulmfit") -> live.Stage:
         file = self.root / f"{name}.jsonl"
         history = file.stat().st_size if file.exists() else 0
-        return run.begin_stage(name, reasons=["data changed"], file=file, history=history)
+        return run.stage(name, reasons=["data changed"], file=str(file), history=history)
 
     def runs(self, run: str = "run-1") -> dict[str, Any]:
         """The MLflow runs of a retraining, by the tag `stage`."""
@@ -79,55 +76,31 @@ class Project:
         }
 
 
-def end(stage: live.Stage, outcome: str = "Completed", **facts: Any) -> None:
-    for name, value in facts.items():
-        setattr(stage, name, value)
-    stage.time, stage.outcome = live.now_ms(), outcome
+def end(run: live.Live, stage: live.Stage, outcome: str = "Completed", **facts: Any) -> None:
+    run.ended(stage.name, **facts, time=live.now_ms(), outcome=outcome)
 
 
 def finish(run: live.Live, status: str = "FINISHED", reason: str = "", summary: tuple[str, ...] = ()) -> None:
-    assert run.finish(status, reason=reason, summary=summary, wait_s=60.0), run.problem
+    run.finish(status, reason=reason, summary=summary, wait_s=60.0)
+    run.update()
+    assert run.closed, run.problem
 
 
 @pytest.fixture
-def project(
-    tmp_path: Path, database: Registry, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Project:
-    monkeypatch.setattr(live, "UPDATE_S", 0.05)
-    monkeypatch.setattr(live, "IDLE_S", 0.2)
+def project(tmp_path: Path, database: Registry, request: pytest.FixtureRequest) -> Project:
     return Project(tmp_path, database, request.node.name, TelemetrySettings())
 
 
-def test_updates_become_rare_while_nothing_happens_and_cost_little(tmp_path, monkeypatch):
-    """The waits of the thread, as it asks for them."""
-    now, waits, spent = [0.0], list[tuple[str, float]](), iter([0.0, 0.0, 0.0, 0.0, 0.3, 0.0, 0.0])
-
-    class Waited(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            assert timeout is not None
-            waits.append(("least" if self is watched._ended else "more", round(timeout, 6)))
-            now[0] += timeout
-            if len(waits) == 7:  # a message comes
-                watched._news.set()
-            return self.is_set()
-
-    class Watched(live.Live):
-        def __init__(self) -> None:
-            self._news, self._ended, self._closed, self._begun = Waited(), Waited(), True, 0
-            self._end, self._gauges, self.stages, self.problem = None, SimpleNamespace(begin=lambda _: None), {}, ""
-
-        def _measure(self) -> bool:
-            now[0] += next(spent)
-            if len(waits) == 12:
-                self._end = {"time": live.now_ms()}
-            return False
-
-    watched = Watched()
-    monkeypatch.setattr(live.time, "thread_time", lambda: now[0])
-    watched._watch()
-    assert [pause for kind, pause in waits if kind == "least"] == [2, 2, 2, 2, 2, 6, 2]
-    # After a message, and after 0.3 seconds of work, which may be a twentieth.
-    assert [pause for kind, pause in waits if kind == "more"] == [0, 2, 6, 14, 0, 0, 10]
+def test_updates_become_rare_while_nothing_happens_and_cost_little():
+    rare = [live.UPDATE_S]
+    for _ in range(5):
+        rare.append(live.pauses(0.0, rare[-1], news=False)[1])
+    assert rare == [2, 4, 8, 16, 30, 30]
+    assert live.pauses(0.0, 30, news=True) == (2, 2)
+    # 0.3 seconds of work may be a twentieth.
+    assert live.pauses(0.3, 2, news=True) == pytest.approx((6, 6))
+    assert live.pauses(0.3, 2, news=False) == pytest.approx((6, 6))
+    assert live.pauses(9.0, 2, news=False) == (30, 30)
 
 
 def test_a_retraining_and_its_stages_are_runs(project, monkeypatch):
@@ -137,12 +110,12 @@ def test_a_retraining_and_its_stages_are_runs(project, monkeypatch):
     curve = Curve(total=2)
     curve.add(1, loss=3.0)
     curve.add(2, loss=2.0)
-    end(stage, metrics={"perplexity": 7.5}, output="abc.dir")
-    end(project.stage(run, "tokenize@general"), "Skipped")
-    end(project.stage(run, "adapt@ulmfit"), "Failed", error="adapt@ulmfit: no space left")
+    end(run, stage, metrics={"perplexity": 7.5}, output="abc.dir")
+    end(run, project.stage(run, "tokenize@general"), "Skipped")
+    end(run, project.stage(run, "adapt@ulmfit"), "Failed", error="adapt@ulmfit: no space left")
     report = project.root / "report.html"
     report.write_text("<p>report")
-    run.attach(report, folder="report")
+    run.attach(str(report), folder="report")
     finish(run, "FAILED", "adapt@ulmfit: no space left", ("aws-type: promote",))
 
     runs = project.runs()
@@ -236,10 +209,10 @@ def test_everything_is_sent_when_mlflow_answers_again(project, monkeypatch):
     stage = project.stage(run)
     monkeypatch.setenv(FILE, str(stage.points.path))
     Curve(total=3).add(1, loss=3.0)
-    end(stage)
-    while not run.problem:
-        time.sleep(0.05)
-    assert not run.finish("FINISHED", reason="", summary=(), wait_s=0.1)
+    end(run, stage)
+    # Stages of less than some seconds have no run until they end.
+    run.update()
+    assert (run.problem, run.closed) == ("no answer", False)
     away = False
     finish(run)
     assert project.curve(project.runs()["pretrain@ulmfit"], "loss") == [(1, 3.0)]
@@ -253,7 +226,7 @@ def test_the_next_retraining_continues_the_curve_of_an_interrupted_stage(project
         curve = Curve(total=3)
         for step, loss in steps.items():
             curve.add(step, loss=loss)
-        end(stage, outcome)
+        end(began, stage, outcome)
         finish(began)
     assert project.curve(project.runs("run-2")["pretrain@ulmfit"], "loss") == [(1, 3.0), (2, 2.0), (3, 1.0)]
 
@@ -264,17 +237,13 @@ def test_gauges_for_prometheus(project, monkeypatch):
     stage = project.stage(run)
     monkeypatch.setenv(FILE, str(stage.points.path))
     Curve("20 labels seed 1", total=2).step(1, tokens=5, seconds=1, loss=2.5)
-    deadline, name = time.monotonic() + 30, "headstart_training 20 labels seed 1 loss pretrain@ulmfit"
-    while time.monotonic() < deadline:
-        time.sleep(0.1)
-        gauges = project.gauges() if (project.root / ".headstart/metrics/params.prom").exists() else {}
-        if name in gauges:
-            break
+    run.update()
+    gauges, name = project.gauges(), "headstart_training 20 labels seed 1 loss pretrain@ulmfit"
     assert gauges["headstart_retrain_running"] == 1
     assert gauges["headstart_stage_running pretrain@ulmfit"] == 1
     assert gauges[name] == 2.5
 
-    end(stage)
+    end(run, stage)
     finish(run)
     gauges = project.gauges()
     assert gauges["headstart_retrain_running"] == 0

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from components.core.errors import ArtifactError, nearest
 from components.core.tables import LazyTable
+from components.settings import published
 
 __all__ = ["CONVERTERS", "MODEL_TYPES", "Converter", "Restored", "family_of"]
 
@@ -48,18 +49,7 @@ CONVERTERS: Final[LazyTable[Converter]] = LazyTable(
     }
 )
 #: `model_type` of config.json -> family.
-MODEL_TYPES: Final[dict[str, str]] = {
-    "bert": "bert",
-    "distilbert": "bert",
-    "roberta": "roberta",
-    "xlm-roberta": "roberta",
-    "camembert": "roberta",
-    "albert": "albert",
-    "mpnet": "mpnet",
-    "gpt2": "gpt",
-    "openai-gpt": "gpt",
-    "xlnet": "xlnet",
-}
+MODEL_TYPES: Final = {kind: name for kind, name in published.MODEL_TYPES.items() if name in CONVERTERS}
 
 
 def family_of(config: Mapping[str, Any]) -> str:

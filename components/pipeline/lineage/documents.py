@@ -20,8 +20,8 @@ from components.data.ingestion.readers import read_documents
 from components.data.matching import Texts, key_of
 from components.data.tasks.examples import KIND as EXAMPLES
 from components.data.tasks.examples import read_split
-from components.pipeline.jobs import PARALLEL, tasks
-from components.pipeline.jobs.corpora import ingest, ingest_parallel
+from components.pipeline.jobs import PARALLEL
+from components.pipeline.stages import STAGES
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
 
@@ -190,7 +190,8 @@ def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Copy
 
 
 def _corpora(params: Params) -> list[Path]:
-    return [job["output"] for job in (*ingest(params).values(), *ingest_parallel(params).values())]
+    names = ("ingest", "ingest-parallel")
+    return [job["output"] for name in names for job in STAGES[name].items(params).values()]
 
 
 def _complete(params: Params) -> list[tuple[str, Path]]:
@@ -201,6 +202,6 @@ def _complete(params: Params) -> list[tuple[str, Path]]:
 def _tasks(params: Params) -> list[tuple[str, Path]]:
     return [
         (task, job["output"])
-        for task, job in tasks.examples(params).items()
+        for task, job in STAGES["examples"].items(params).items()
         if is_complete(job["output"], kind=EXAMPLES)
     ]

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from components.core.artifacts import MANIFEST
-from components.core.data_version import as_read, dvc_config, read_yaml
+from components.core.data_version import dvc_config, locks
 from components.core.errors import ArtifactError, DataError
 from components.data.formats.corpus import read_batches
 from components.data.ingestion.documents import DROPPED
@@ -56,12 +56,8 @@ def walk(root: Path, *, without: tuple[Path, ...] = ()) -> Iterator[Path]:
 
 def data_folders(params: Params, root: Path) -> list[Path]:
     """`data/` and the folders of raw data that the settings name outside of it, as far as they exist."""
-    corpora = (params.data.general, params.data.domain, *params.data.unlabelled)
-    named = [source.path for source in corpora if source is not None]
-    named += [source.path for source in params.data.parallel.values()]
-    named += [source.path for source in params.data.tasks.values()]
     places: list[Path] = []
-    for path in [root / "data", *((root / name) for name in named)]:
+    for path in (root / "data", *(root / source.path for source in params.data.sources.values())):
         if path.exists() and not any(path.is_relative_to(other) for other in places):
             places.append(path)
     return places
@@ -105,11 +101,7 @@ def derived_outputs(changed: list[Path], *, root: Path) -> list[Path]:
     base = root.resolve()
     affected = [path.resolve() for path in changed]
     made: set[Path] = set()
-    stages = [
-        as_read(name, stage, root)
-        for lock in [root / "dvc.lock", *sorted(root.glob("experiments/*/dvc.lock"))]
-        for name, stage in ((read_yaml(lock) or {}).get("stages") or {}).items()
-    ]
+    stages = [stage for lock in locks(root) for stage in lock.values()]
     # `affected` grows while it is read: an output is a changed file of the stages that read it.
     for path in affected:
         for stage in stages:

@@ -10,8 +10,10 @@ from components.core.errors import ConfigError, RegistryError
 from components.data.ingestion.cleaning import clean
 from components.data.ingestion.dedup import exact_keys
 from components.data.matching import Texts, file_holds
+from components.pipeline.jobs import WHOLE
 from components.pipeline.lineage.documents import Copy, holders, near_copies, texts_of
 from components.pipeline.lineage.places import Cache, holds_key, raw_holders
+from components.pipeline.stages import STAGES
 from components.registry.ledger import TAINTED
 from components.registry.lineage import provenance, read_lineage
 from components.registry.reading import LEDGER, PROVENANCE, Reading
@@ -86,13 +88,11 @@ def _traced(registry: Reading, labels: str) -> list[dict[str, Any]]:
 
 
 def _trace_path(params: Params, path: Path, *, root: Path) -> dict[str, Any]:
-    from components.pipeline.jobs.results import register
-
     while not (path / MANIFEST).is_file() or path.name in ("classifier", "classifier-frozen"):
         if path == path.parent or not path.parts:
             raise ConfigError(f"{path}: not the output of a training; name a directory below {params.run.out}")
         path = path.parent
-    job = next(iter(register(params).values()))
+    job = STAGES["register"].items(params)[WHOLE]
     out = Path(params.run.out)
     absolute = path.resolve()
     if not absolute.is_relative_to((root / out).resolve()):

@@ -1,0 +1,445 @@
+"""The settings of a run as arguments of each stage's jobs: names of items, and values that several stages share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final
+
+from components.settings.finetune import DistilSettings
+from components.settings.params import Params
+from components.settings.section import BASELINES, VECTORS, Section
+from components.settings.systems import TASK_ADAPTED, System, Way
+from components.settings.tokenizer import TokenizerSettings
+
+#: `pretrain.<family>.tokenizer` of families that are trained on pairs of texts; also the suffix of the directories of
+#: pairs.
+PARALLEL = "parallel"
+#: Kind of the vocabulary that both sides of pairs share.
+PAIRS_KIND = "word"
+#: Name of the item of a stage with a single item.
+WHOLE = ""
+#: Maximum number of texts without labels that words models are fitted on, and that teachers label.
+FOR_WORDS: Final = 25_000
+FOR_DISTIL: Final = 4_000
+Arguments = Mapping[str, Any]
+#: Variables of an item: task, family, start, corpus, kind, group ...
+Names = Mapping[str, str]
+#: A path below the run's folder with variables of the item, as in `examples/{task}`; or a function of both.
+Value = str | Callable[[Params, Names], Any]
+
+
+def out(params: Params, *parts: str) -> Path:
+    """A path in the run's output folder."""
+    return Path(params.run.out, *parts)
+
+
+def each(
+    names: Callable[[Params], Iterable[Names]], item: str, *shared: str, **given: Value
+) -> Callable[[Params], dict[str, Arguments]]:
+    """The items of a stage: name -> arguments.
+
+    Args:
+        names: the variables of every item.
+        item: name of an item, with variables.
+        shared: arguments that are variables of the item, or in `SHARED`.
+        given: argument -> value.
+    """
+
+    values = {name: _named(name) for name in shared} | given
+    return lambda params: {
+        item.format(**variables): {name: _of(value, params, variables) for name, value in values.items()}
+        for variables in names(params)
+    }
+
+
+def _named(name: str) -> Value:
+    return lambda params, names: names[name] if name in names else _of(SHARED[name], params, names)
+
+
+def _of(value: Value, params: Params, names: Names) -> Any:
+    return out(params, value.format(**names)) if isinstance(value, str) else value(params, names)
+
+
+def text(template: str) -> Value:
+    """A text with variables of the item."""
+    return lambda _, names: template.format(**names)
+
+
+def at(key: str) -> Value:
+    """The value of a dotted key of the settings, with variables of the item: `finetune.{family}`."""
+
+    def value(params: Params, names: Names) -> Any:
+        result: Any = params
+        for part in key.format(**names).split("."):
+            result = result[part] if isinstance(result, Mapping) else getattr(result, part)
+        return result
+
+    return value
+
+
+def every(template: str, tasks: Callable[[Params, Names], Iterable[str]]) -> Value:
+    """Task -> path of each of some tasks."""
+    return lambda params, names: {
+        task: out(params, template.format(**{**names, "task": task})) for task in tasks(params, names)
+    }
+
+
+def over(**lists: str) -> Callable[[Params], Iterator[Names]]:
+    """The variables of items: every combination of the names in lists of the settings, as in `task="run.tasks"`."""
+    return lambda params: (
+        dict(zip(lists, names, strict=True)) for names in product(*(attrgetter(key)(params) for key in lists.values()))
+    )
+
+
+#: Task of the run -> texts of the rows on which its scores are computed.
+judged = every("judged/{task}", lambda params, _: params.run.tasks)
+
+
+def whole(_: Params) -> list[Names]:
+    """A single item without variables."""
+    return [{}]
+
+
+def vocabulary(params: Params, names: Names) -> Path:
+    """The vocabulary with which a corpus is read."""
+    corpus = names["corpus"] if names["corpus"] != "domain" else params.downstream_vocabulary
+    return out(params, "tokenizer", f"{corpus}-{names.get('kind', PARALLEL)}")
+
+
+def vocabulary_settings(params: Params, names: Names) -> TokenizerSettings:
+    """The settings that the vocabulary of one kind depends on; the settings of other kinds are reset to defaults."""
+    kind = names.get("kind", PAIRS_KIND)
+    kept = params.tokenizer.model_dump(include={"sample_megabytes", "word" if kind == "open_word" else kind})
+    return TokenizerSettings.model_validate(kept)
+
+
+def made(folder: str, corpus: Callable[[Params], str]) -> Value:
+    """The vocabulary or the tokens of a corpus with the tokenizer of a block; None if there are none."""
+
+    def value(params: Params, names: Names) -> Path | None:
+        name, kind = corpus(params), params.pretrain[names["name"]].tokenizer
+        return out(params, folder, f"{name}-{kind}") if name in params.vocabularies else None
+
+    return value
+
+
+def text_of_vectors(params: Params) -> str:
+    """The corpus whose word vectors models without language modelling have: the corpus of the last trained start."""
+    adapts = "adapted" in params.run.starts or params.downstream_vocabulary == "domain"
+    return "domain" if adapts and "domain" in params.vocabularies else params.pretraining_corpus
+
+
+def checked(params: Params, names: Names) -> dict[str, Any]:
+    """The corpora whose data are compared with the last accepted version; texts of the tasks are checked as rows."""
+    corpora = {corpus: source for corpus, source in params.corpora.items() if getattr(params.data, corpus) is not None}
+    corpora |= {f"unlabelled-{number}": source for number, source in enumerate(params.data.unlabelled)}
+    return corpora | {f"{corpus}-{PARALLEL}": source for corpus, source in params.data.parallel.items()}
+
+
+def domain_texts(params: Params) -> dict[str, Arguments]:
+    """The parts of the domain corpus: texts of the tasks, and of data.unlabelled."""
+    if not params.collects_texts:
+        return {}
+    sources: dict[str, Arguments] = {task: {"examples": out(params, "examples", task)} for task in params.run.tasks}
+    for number, source in enumerate(params.data.unlabelled):
+        sources[f"unlabelled-{number}"] = {"unlabelled": source}
+    return {
+        name: {"name": name, **given, "output": out(params, "domain-texts", name)} for name, given in sources.items()
+    }
+
+
+def documents(params: Params, _: Names) -> Path | None:
+    """The corpus of the domain; None without one."""
+    return out(params, "corpus", "domain") if "domain" in params.corpora else None
+
+
+def parameters(params: Params, _: Names) -> dict[str, Any]:
+    """Section -> block -> its settings, for the versions of the registry."""
+    sections: dict[str, Mapping[str, Section]] = {
+        "pretrain": params.pretrain,
+        "static": params.static,
+        "adapt": params.adapt,
+        "finetune": params.finetune,
+    }
+    return {
+        section: {name: settings.model_dump(mode="json") for name, settings in blocks.items()}
+        for section, blocks in sections.items()
+    }
+
+
+def adapt(params: Params) -> dict[str, Arguments]:
+    """Arguments of the adaptation of each block."""
+    items = each(
+        over(name="adapt"),
+        "{name}",
+        *("name", "family", "seed", "cluster"),
+        pretrained="encoder/{name}/pretrained",
+        tokens=lambda params, names: out(params, "tokens", f"domain-{params.pretrain[names['name']].tokenizer}"),
+        tokenizer=lambda params, names: out(
+            params, "tokenizer", f"{params.downstream_vocabulary}-{params.pretrain[names['name']].tokenizer}"
+        ),
+        general_tokens=made("tokens", lambda _: "general"),
+        general_corpus=_general,
+        output="encoder/{name}/adapted",
+        training=at("adapt.{name}.training"),
+        increment=at("adapt.{name}.increment"),
+    )
+    return {name: {**each, **_static_vectors(params, name)} for name, each in items(params).items()}
+
+
+def _general(params: Params, names: Names) -> Path | None:
+    pairs = f"-{PARALLEL}" * (params.pretrain[names["name"]].tokenizer == PARALLEL)
+    return None if params.data.general is None else out(params, "corpus", f"general{pairs}")
+
+
+def _static_vectors(params: Params, name: str) -> Arguments:
+    """The file of vectors of a model with a static channel."""
+    block = params.pretrain[name]
+    return {key: getattr(block, key) for key in ("vectors", "vectors_digest") if block.model.get("static")}
+
+
+def adapt_task(params: Params) -> dict[str, Arguments]:
+    """Arguments of the adaptation of each family of the run to the texts of each task of `adapt_task`."""
+    adapted = adapt(params)
+    return {
+        f"{task}-{name}": {
+            **adapted[name],
+            "name": f"{name} {task}",
+            "pretrained": adapted[name]["output"],
+            # The tokenizer of the adapted encoder; the task's texts are encoded with it too.
+            "tokenizer": adapted[name]["output"] / "tokenizer",
+            "tokens": out(params, "task-tokens", task, params.pretrain[name].tokenizer),
+            "output": out(params, "encoder", name, f"{TASK_ADAPTED}-{task}"),
+            # The texts of a task are few, and the adapted model from which it starts is another one.
+            "increment": None,
+            "epochs": settings.epochs,
+        }
+        for task, settings in params.adapt_task.items()
+        for name in params.run.families
+    }
+
+
+def scratch(params: Params) -> dict[str, Arguments]:
+    """Arguments of the encoders without a step of language modelling, of the starts of the run."""
+    corpus = text_of_vectors(params)
+    tokenizer, tokens = made("tokenizer", lambda _: params.downstream_vocabulary), made("tokens", lambda _: corpus)
+    items: dict[str, Arguments] = {}
+    for name, settings in params.pretrain.items():
+        starts = ["scratch", *([VECTORS] if settings.source is None else [])]
+        learning = params.adapt[name] if corpus == "domain" and name in params.adapt else settings
+        for start in (start for start in starts if start in params.run.starts):
+            reads = start == VECTORS or bool(settings.model.get("static"))
+            vectors = ("vectors", "vectors_digest") if reads else ()
+            items[name if start == "scratch" else f"{name}-{start}"] = {
+                "name": name,
+                "family": settings.family or name,
+                "tokenizer": _of(tokenizer, params, {"name": name}),
+                "tokens": _of(tokens, params, {"name": name}) if reads else None,
+                "training": learning.training if reads else None,
+                "pretraining": settings.training.only_windows(),
+                "start": start,
+                "output": out(params, "encoder", name, start),
+                **{key: getattr(settings, key) for key in ("preset", "model", "source", "digest", *vectors)},
+                "seed": params.run.seed,
+            }
+    return items
+
+
+def static(start: str) -> Callable[[Params], dict[str, Arguments]]:
+    """Items of the word vectors that are computed with the encoders of a start."""
+
+    def names(params: Params) -> list[Names]:
+        items = params.static.items()
+        return [{"name": name} for name, each in items if start != "adapted" or each.teacher in params.adapt]
+
+    return each(
+        names,
+        "{name}",
+        *("name", "seed"),
+        teacher=lambda params, names: out(params, "encoder", params.static[names["name"]].teacher, start),
+        corpus="corpus/domain",
+        output=f"encoder/{{name}}/{start}",
+        settings=at("static.{name}"),
+        word=at("tokenizer.word"),
+        sample_megabytes=at("tokenizer.sample_megabytes"),
+    )
+
+
+def _systems(params: Params) -> list[tuple[str, str]]:
+    return list(product(params.run.families, params.run.starts))
+
+
+def students_of(params: Params) -> list[System]:
+    return [
+        System(family, start, "from", group)
+        for group, settings in params.distil.items()
+        for family, start in _systems(params)
+        if f"{family}-{start}" in settings.students
+    ]
+
+
+def starts_of(params: Params, task: str) -> list[str]:
+    """The initialisations of a task's systems: those common to all tasks, and those specific to this task."""
+    further = [TASK_ADAPTED] if task in params.adapt_task else []
+    sources = [source for source in params.intermediate_tasks if source != task]
+    groups = [group for group, settings in params.together.items() if task in settings.tasks]
+    ways: dict[Way, list[str]] = {"after": sources, "with": groups}
+    for way, others in ways.items():
+        further += [System("", start, way, other).variant for other in others for start in params.run.starts]
+    return [*params.run.starts, *further]
+
+
+def leakage(params: Params) -> dict[str, Arguments]:
+    """Arguments of the search for a task's rows in what its own systems were trained on."""
+    return {
+        task: _leakage(
+            params,
+            task,
+            [
+                system
+                for family, start in product(params.run.families, starts_of(params, task))
+                if (system := System.of(family, start)).way != "with"
+            ]
+            + students_of(params),
+            others=(),
+        )
+        for task in params.run.tasks
+    }
+
+
+def leakage_together(params: Params) -> dict[str, Arguments]:
+    """The same of the systems that learn several tasks."""
+    return {
+        f"{task}-{group}": _leakage(
+            params,
+            task,
+            [System(family, start, "with", group) for family, start in _systems(params)],
+            others=settings.tasks,
+            group=group,
+        )
+        for task in params.run.tasks
+        for group, settings in params.together.items()
+    }
+
+
+def _leakage(
+    params: Params, task: str, systems: Sequence[System], *, others: Sequence[str], group: str = ""
+) -> dict[str, Any]:
+    documents = ["corpus/domain"] if params.words_read_documents(task) else []
+    baselines = {} if group else {BASELINES: [*documents, f"train/{task}"]}
+    return {
+        "task": task,
+        "examples": out(params, "examples", task),
+        "others": {name: out(params, "examples", name) for name in others if name != task},
+        "corpus": out(params, "corpus") if params.corpora else None,
+        "systems": {str(system): _seen(params, task, system, others) for system in systems} | baselines,
+        "unknown": {str(system): published for system in systems if (published := _published(params, system))},
+        "settings": params.leakage,
+        "near": params.ingest.near_duplicates,
+        "output": out(params, "leakage", f"{task}-with-{group}" if group else task),
+        "cluster": params.cluster,
+    }
+
+
+def _taught(params: Params, system: System) -> DistilSettings | None:
+    return params.distil[system.group] if system.way == "from" else None
+
+
+def _teachers(params: Params, system: System) -> list[System]:
+    group = _taught(params, system)
+    teachers = [System(family, start) for family, start in _systems(params)]
+    return [teacher for teacher in teachers if group is not None and str(teacher) in group.teachers]
+
+
+def _published(params: Params, system: System) -> list[str]:
+    # The training text of imported models is unknown.
+    return [
+        ancestor.family
+        for ancestor in dict.fromkeys([system, *_teachers(params, system)])
+        if (block := params.block(ancestor.family)) is not None and block.published and ancestor.start != "scratch"
+    ]
+
+
+def _has_static_channel(params: Params, family: str) -> bool:
+    """Whether a block, or one that it is computed from, has word vectors of the text that are not trained."""
+    named = (params.pretrain.get(name) for name in (family, *params.origins(family)))
+    return any(block is not None and bool(block.model.get("static")) and block.vectors is None for block in named)
+
+
+def _seen(params: Params, task: str, system: System, others: Sequence[str]) -> list[str]:
+    """What a system, its ancestors and its teachers were trained on: `corpus/<name>`, `train/<task>`."""
+    family = system.family
+    block = params.block(family)
+    assert block is not None  # the settings are checked when they are loaded
+    suffix = f"-{PARALLEL}" if block.tokenizer == PARALLEL else ""
+    first = params.pretraining_corpus
+    corpora = {
+        "scratch": (text_of_vectors(params),) if _has_static_channel(params, family) else (),
+        VECTORS: (text_of_vectors(params),),
+        "pretrained": (first,),
+        "adapted": (first, "domain"),
+        TASK_ADAPTED: (first, "domain"),
+    }[system.start]
+    if block.published:
+        # An imported encoder has not been pretrained here.
+        corpora = corpora[1:]
+    read = [f"corpus/{corpus}{suffix}" for corpus in dict.fromkeys(corpora)]
+    computed = {family, *params.origins(family)} & params.static.keys()
+    if computed and "corpus/domain" not in read:
+        # The words and frequencies of static vectors come from the domain corpus.
+        read.append("corpus/domain")
+    for teacher in _teachers(params, system):
+        read += [source for source in _seen(params, task, teacher, ()) if source not in [*read, f"train/{task}"]]
+    group = _taught(params, system)
+    if group is not None and group.source != "task" and "corpus/domain" not in read:
+        read.append("corpus/domain")
+    sources = [system.group] if system.way == "after" else []
+    return read + [f"train/{name}" for name in dict.fromkeys([task, *others, *sources])]
+
+
+def parents(params: Params, _: Names) -> dict[str, list[str]]:
+    """Computed blocks of the run, and those that they are computed from -> the blocks that they are computed from."""
+    names = [*params.run.families, *(entry for name in params.run.families for entry in params.origins(name))]
+    collected = {name: params.block(name) for name in names}
+    return {name: list(block.parents) for name, block in collected.items() if block is not None and block.parents}
+
+
+def students(params: Params, _: Names) -> dict[str, list[str]]:
+    return {str(student): params.distil[student.group].teachers for student in students_of(params)}
+
+
+def data_of(params: Params, _: Names) -> dict[str, Path]:
+    """Output (relative to the run's folder) of each stage that reads raw data -> path of the data."""
+    corpora = {
+        f"corpus/{corpus}": source.path
+        for corpus, source in params.corpora.items()
+        if getattr(params.data, corpus) is not None
+    }
+    corpora |= {
+        f"domain-texts/unlabelled-{number}": source.path for number, source in enumerate(params.data.unlabelled)
+    }
+    parallel = {f"corpus/{corpus}-{PARALLEL}": source.path for corpus, source in params.data.parallel.items()}
+    tasks = {f"examples/{task}": params.data.tasks[task].path for task in params.run.tasks}
+    return {name: Path(path) for name, path in (corpora | parallel | tasks).items()}
+
+
+#: Argument -> its value in every stage that does not give another one.
+SHARED: Final[Mapping[str, Value]] = {
+    "cluster": at("cluster"),
+    "registry": at("registry"),
+    **{name: at(f"run.{name}") for name in ("families", "tasks", "starts", "seed")},
+    **{
+        name: at(f"pretrain.{{name}}.{name}")
+        for name in ("preset", "model", "source", "digest", "vectors", "vectors_digest", "training")
+    },
+    "family": lambda params, names: params.pretrain[names["name"]].family or names["name"],
+    "out": lambda params, _: out(params),
+    "examples": "examples/{task}",
+    "settings": at("finetune.{family}"),
+    "students": students,
+    "parents": parents,
+    "data": data_of,
+}
