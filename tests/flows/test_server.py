@@ -65,7 +65,8 @@ def test_all_users_share_a_server_which_outlives_them_and_is_started_again(home,
         process = pid_of_server()
         assert first.address == os.environ["PREFECT_API_URL"] == f"http://127.0.0.1:{port}/api"
         assert os.environ["PREFECT_API_AUTH_STRING"] == first.auth and (home / "auth").stat().st_mode & 0o777 == 0o600
-        assert not any(first.auth in " ".join(each.cmdline()) for each in psutil.process_iter())
+        commands = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+        assert not any(str(first.auth) in each for each in commands)
         with server() as second:
             assert (second.port, pid_of_server()) == (port, process)
         # It belongs to no run, whose end would end it.
