@@ -10,6 +10,7 @@ import typer
 from components.cli.common import PARAMS, ParamsFile, print_table
 from components.core.progress import duration
 from components.pipeline import costs
+from components.pipeline.checks import changed_originals
 from components.pipeline.costs import Estimate, Total, Work
 from components.settings.loading import load_params
 from flows.command import main
@@ -77,6 +78,8 @@ def command(
         return
     if plan.data == "changed":
         print("data: new version; `headstart retrain` records it first")
+    for line in changed_originals(settings, file.parent):
+        print(line)
     if not estimates:
         print("every stage is up to date; a run would cost nothing")
         return

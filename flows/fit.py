@@ -14,8 +14,10 @@ from components.cli.common import NEXT, PARAMS, DataFlags, flags
 from components.core.artifacts import read_json
 from components.core.errors import ConfigError
 from components.core.steps import LABELLED_KINDS, step
+from components.reporting.advice import not_told_apart
 from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
+from components.settings.params import Params
 from components.settings.registry import find_repository
 from components.settings.section import BASELINE
 from flows import retrain_command
@@ -88,10 +90,13 @@ def served(params: Path) -> list[str]:
     decisions = read_json(out / "registry" / "decision.json", made_by="the stage promote").get("decisions", {})
     lines = list[str]()
     for task, decision in decisions.items():
-        model, labelled = decision.get("served"), settings.data.tasks[task].kind in LABELLED_KINDS
+        source = settings.data.tasks[task]
+        model, labelled = decision.get("served"), source.kind in LABELLED_KINDS
+        evaluation = read_json(out / "evaluation" / task / "evaluation.json", made_by="evaluate", missing_ok=True)
+        lines += [_not_told_apart(settings, task, *pair) for pair in not_told_apart(evaluation) if labelled]
         if model is None:
-            evaluation = read_json(out / "evaluation" / task / "evaluation.json", made_by="evaluate", missing_ok=True)
-            lines += [f"  {step}" for step in to_be_served(task, decision, evaluation)]
+            share = source.test_share if source.test is None else None
+            lines += [f"  {step}" for step in to_be_served(task, decision, evaluation, share=share)]
             continue
         lines += [
             f"  {step('predict', task=task)}    # FILE: texts, as in the labelled data",
@@ -101,18 +106,35 @@ def served(params: Path) -> list[str]:
     return [*lines, f"  {step('ui')}    # pages: scores, errors, a text to try"]
 
 
-def to_be_served(task: str, decision: Mapping[str, Any], evaluation: Mapping[str, Any]) -> list[str]:
+def _not_told_apart(settings: Params, task: str, first: str, second: str, rate: float) -> str:
+    from components.labelling.command import rows_to_read  # imports scikit-learn, which most runs do not need
+
+    rows = rows_to_read(settings, task=task, labels=(first, second))
+    return (
+        f"the labels {first!r} and {second!r} are not told apart: {rate:.0%} of their test rows are answered with the "
+        f"other one; read again {', '.join(rows)}{' and ' * bool(rows)}what `{step('label-quality', task=task)}` lists"
+    )
+
+
+def to_be_served(
+    task: str, decision: Mapping[str, Any], evaluation: Mapping[str, Any], *, share: float | None = None
+) -> list[str]:
     """How to try the best model of a task that has no current one, what would help for this verdict, and how to choose
-    it in spite of the rule."""
+    it in spite of the rule. `share`: of the rows that become test rows; None: the test rows are a file."""
     number = (decision.get("candidate") or {}).get("version")
     steps = [f"{step('try', task=task, version=number)}    # the best candidate, to try"] * bool(number)
     needed, count = decision.get("labels_needed"), decision.get("count")
     rows = (decision.get("test") or {}).get("rows")
     # Of a gain that is shown to be too small, or of none, more test rows would show the same.
     if decision.get("verdict") != "reject" and rows and needed and count:
-        steps.append(
-            f"label about {math.ceil((needed - count) * rows / count):,} more test rows: they would show this gain"
-        )
+        more = math.ceil((needed - count) * rows / count)
+        if share is None:
+            steps.append(f"label about {more:,} more test rows: they would show this gain")
+        else:
+            steps.append(
+                f"label about {math.ceil(more / share):,} more rows: {share:.0%} of them become test rows, and about "
+                f"{more:,} more of these would show this gain"
+            )
     stored = [each for each in evaluation.get("systems", []) if "artifact" in each]
     encoders = {each["family"]: each.get("budgets", []) for each in stored if each.get("family") != BASELINE}
     ways = [(family, way) for family, cells in encoders.items() for cell in cells[-1:] for way in cell.get("ways", [])]

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import combinations
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -15,14 +13,14 @@ import pandas as pd
 
 from components.data.scoring import Scoring, title
 from components.data.scoring.base import Vectors, numbers
-from components.data.scoring.intervals import CONFIDENCE, exact_bound, interval, left_out, sizes_of
+from components.data.scoring.intervals import CONFIDENCE, exact_bound, inseparable_pairs, interval, left_out, sizes_of
 from components.data.tasks.budgets import ALL
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, read_answers
 
-#: Share of wrong answers between two labels beyond which they are not told apart; and rows that a note names.
-CONFUSED, NAMED = 0.25, 10
+#: Rows that a note names.
+NAMED = 10
 #: Training texts that the final model answers for the report.
 ANSWERED = 500
 
@@ -160,26 +158,22 @@ def inseparable(labels: Sequence[str], rows: Split, answers: Vectors, places: Se
         answers: (N, C) probabilities, out of fold.
         places: of the rows.
     """
-    notes, given, shares = [], numbers(rows.targets), np.asarray(answers)
-    for pair in combinations(range(len(labels)), 2):
-        inside = [np.flatnonzero(given == label) for label in pair]
-        if not all(map(len, inside)):
-            continue
-        # How much surer the answer is of the other label.
-        surer = [
-            shares[each, other] - shares[each, label]
-            for each, label, other in zip(inside, pair, pair[::-1], strict=True)
-        ]
-        rate = float(np.mean([(each >= 0).mean() for each in surer]))
-        error = np.sqrt(sum(0.25 / len(each) for each in inside)) / 2
-        if rate - NormalDist().inv_cdf(CONFIDENCE) * error > CONFUSED:
-            wrong, order = np.concatenate(inside), np.argsort(-np.concatenate(surer), kind="stable")
-            named = ", ".join(places[row] for row in wrong[order[:NAMED]])
-            notes.append(
-                f"The labels {labels[pair[0]]!r} and {labels[pair[1]]!r} are not told apart: out of fold {rate:.0%} of "
-                f"their rows are answered with the other one. Read again, the surest first: {named}. If their labels "
-                "are right, more rows or a start may tell them apart."
-            )
+    given, shares = numbers(rows.targets), np.asarray(answers)
+    inside = [np.flatnonzero(given == label) for label in range(len(labels))]
+    # How much surer the answer is of another label than of the given one.
+    surer = shares - shares[np.arange(len(given)), given][:, None]
+    confused = np.array([(surer[each] >= 0).mean(0) if len(each) else np.zeros(len(labels)) for each in inside])
+    notes = []
+    for first, second, rate in inseparable_pairs(confused, [len(each) for each in inside]):
+        wrong = np.concatenate([inside[first], inside[second]])
+        other = np.repeat([second, first], [len(inside[first]), len(inside[second])])
+        order = np.argsort(-surer[wrong, other], kind="stable")
+        notes.append(
+            f"The labels {labels[first]!r} and {labels[second]!r} are not told apart: out of fold {rate:.0%} of "
+            "their rows are answered with the other one. Read again, the surest first: "
+            f"{', '.join(places[row] for row in wrong[order[:NAMED]])}. If their labels are right, more rows or a "
+            "start may tell them apart."
+        )
     return notes
 
 

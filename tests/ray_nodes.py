@@ -16,8 +16,21 @@ from components.cluster import ray_cluster, session
 ATTEMPTS = 3
 
 
+class Nodes(list[str]):
+    """Ids of the nodes of a cluster, to which more can be added."""
+
+    def __init__(self, cluster: Any, nodes: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__()
+        self.cluster = cluster
+        for node in nodes:
+            self.add(**node)
+
+    def add(self, **node: Any) -> None:
+        self.append(self.cluster.add_node(**node, object_store_memory=session.OBJECT_STORE_BYTES).node_id)
+
+
 @contextmanager
-def connected_nodes(nodes: Sequence[Mapping[str, Any]], *, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def connected_nodes(nodes: Sequence[Mapping[str, Any]], *, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
     """A block that is connected to a new cluster; its value are the ids of the nodes.
 
     Args:
@@ -33,12 +46,11 @@ def connected_nodes(nodes: Sequence[Mapping[str, Any]], *, monkeypatch: pytest.M
     import ray
     from ray.cluster_utils import Cluster
 
-    store = {"object_store_memory": session.OBJECT_STORE_BYTES}
     for attempt in range(1, ATTEMPTS + 1):
         started = Cluster()
         try:
-            started.add_node(num_cpus=0, include_dashboard=False, **store)
-            actual = [started.add_node(**node, **store).node_id for node in nodes]
+            started.add_node(num_cpus=0, include_dashboard=False, object_store_memory=session.OBJECT_STORE_BYTES)
+            actual = Nodes(started, nodes)
             break
         except Exception:
             started.shutdown()

@@ -1,5 +1,5 @@
 """Two and four workers on one node and on two: the same batches and losses as one worker; and a training that goes on
-with another number of workers, from parts of its state that four have stored."""
+with another number of workers, from parts of its state that four have stored, or while nodes are added."""
 
 import csv
 import hashlib
@@ -7,6 +7,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from components.cluster import launcher as cluster
+from components.cluster import ray_cluster
 from components.cluster.distributed import Worker, World
 from components.models.base import LanguageModel
 from components.settings.cluster import ClusterSettings
@@ -24,7 +26,7 @@ from components.training.pretraining.language_model import LanguageModelRun, wor
 from components.training.pretraining.pretrain import PretrainJob
 from tests.ray_nodes import connected_nodes
 from tests.test_cluster import finish, runs_of
-from tests.training.helpers import lm_settings, make_inputs, pretrain_job
+from tests.training.helpers import lm_settings, make_inputs, pretrain_job, weights
 
 #: Several workers store a checkpoint after every tenth step only.
 STEPS, STOP = 12, 10
@@ -155,3 +157,54 @@ def test_the_number_of_workers_changes_neither_batches_nor_losses(nodes, inputs,
         assert first_loss(job) == pytest.approx(expected, rel=1e-6), name
         for number in ("loss", "training_loss", "gradient_norm"):
             assert last[name][number] == pytest.approx(last["alone"][number], rel=1e-4), (name, number)
+
+
+#: Steps of a training that nodes are added to, and seconds of each.
+MANY, STEP_S = 150, 0.2
+
+
+def noting_sizes(run: LanguageModelRun, worker: Worker) -> None:
+    """`work` at a slow pace, with a line for each start in a file beside the checkpoints."""
+    if worker.world.is_main:
+        with (Path(run.storage).parent / "sizes").open("a") as file:
+            file.write(f"{worker.world.size}\n")
+    work(run, Worker(worker.world, lambda numbers: time.sleep(STEP_S)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_number_of_workers_follows_the_nodes_during_a_training(inputs, tmp_path, monkeypatch):
+    torch.set_num_threads(1)
+    monkeypatch.setattr(ray_cluster, "RESIZE_S", 1.0)
+    training = lm_settings(tokens=4 * 8 * MANY, window_jitter=0, long_window=8)
+    away = ClusterSettings(
+        launcher="ray", storage=str(tmp_path / "checkpoints"), workers=4, address="head:6379", checkpoint_seconds=1e-9
+    )
+    _, alone = jobs = [
+        pretrain_job(inputs, "gpt", tmp_path / name, training=training, model=MODEL, cluster=settings)
+        for name, settings in (("grown", away), ("alone", ClusterSettings(launcher="local")))
+    ]
+    first, second = runs_of(jobs, monkeypatch)
+    sizes = tmp_path / "sizes"
+
+    with connected_nodes([{"num_cpus": 1}], monkeypatch=monkeypatch) as nodes, ThreadPoolExecutor(1) as executor:
+        training_ends = executor.submit(cluster.launch, noting_sizes, first, settings=away, rows=training.batch_size)
+        # Nodes are added by the main thread, because Ray sets a signal handler.
+        store = CheckpointStore(first.storage, key=first.key)
+        for size, more in (("1", 1), ("2", 2)):
+            while not sizes.exists() or size not in sizes.read_text().split() or not store.steps():
+                assert not training_ends.done()
+                time.sleep(0.1)
+            for _ in range(more):
+                nodes.add(num_cpus=1)
+        training_ends.result()
+    cluster.launch(work, second, settings=alone.cluster)
+    finish(jobs, monkeypatch)
+    seen = sizes.read_text().split()
+    assert [size for number, size in enumerate(seen) if size not in seen[:number]] == ["1", "2", "4"]
+    last, expected = (json.loads((job.output / "metrics.json").read_text()) for job in jobs)
+    for number in ("loss", "training_loss", "gradient_norm"):
+        assert last[number] == pytest.approx(expected[number], rel=1e-4), number
+    grown, expected_weights = (weights(job.output) for job in jobs)
+    for name, values in expected_weights.items():
+        torch.testing.assert_close(grown[name], values, rtol=1e-4, atol=1e-5)

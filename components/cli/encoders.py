@@ -85,7 +85,11 @@ def import_(
 @app.command()
 def export(
     model: Annotated[
-        Path | None, typer.Argument(help="Directory of an encoder or a trained model; the champion by default.")
+        Path | None,
+        typer.Argument(
+            help="Directory of an encoder or a trained model, or a registered version, such as "
+            "headstart-reviews/1; the champion by default."
+        ),
     ] = None,
     *,
     output: Annotated[Path, typer.Option(help="Folder to write.")],
@@ -103,7 +107,10 @@ def export(
     from components.registry.exports.champion import Export, export_champion, export_directory
 
     how = Export(output if model else output.resolve(), form, int8=int8, member=member, overwrite=overwrite)
-    lines = export_directory(model, how) if model is not None else export_champion(registry_of(params), task, how)
+    if model is not None and (model.exists() or not params.exists()):
+        lines = export_directory(model, how)
+    else:
+        lines = export_champion(registry_of(params), task, how, label="" if model is None else str(model))
     for line in lines:
         print(line)
 

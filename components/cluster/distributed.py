@@ -13,13 +13,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """Rank and device of this worker, and the number of workers. With `size` 1 nothing is exchanged and
-    torch.distributed is not needed. All methods but `own_rows` are collective operations, which all workers must
-    call."""
+    """Rank and device of this worker, the number of workers, and their process group; None: the default one. With
+    `size` 1 nothing is exchanged and torch.distributed is not needed. All methods but `own_rows` are collective
+    operations, which all workers must call."""
 
     rank: int = 0
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    group: dist.ProcessGroup | None = None
 
     @property
     def is_main(self) -> bool:
@@ -32,7 +33,7 @@ class World:
         if self.size == 1:
             return
         flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors])
-        dist.all_reduce(flat)
+        dist.all_reduce(flat, group=self.group)
         flat /= self.size
         for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
@@ -54,7 +55,7 @@ class World:
             return gradient
         rows, values = gradient.indices()[0], gradient.values().float()
         counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(self.size)]
-        dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
+        dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device), group=self.group)
         most = int(torch.cat(counts).max())
         padded = torch.zeros(most, dtype=rows.dtype, device=rows.device)
         padded[: len(rows)] = rows
@@ -71,7 +72,7 @@ class World:
         if self.size == 1:
             return values
         values = values.clone()
-        dist.all_reduce(values)
+        dist.all_reduce(values, group=self.group)
         return values
 
     def gather_rows(self, rows: Tensor) -> Tensor:
@@ -79,7 +80,7 @@ class World:
         if self.size == 1:
             return rows
         parts = [torch.empty_like(rows) for _ in range(self.size)]
-        dist.all_gather(parts, rows.contiguous())
+        dist.all_gather(parts, rows.contiguous(), group=self.group)
         return torch.cat(parts)
 
     def own_rows(self, rows: Tensor) -> Tensor:
@@ -92,7 +93,7 @@ class World:
         if self.size == 1:
             return value
         box: list[T] = [value]
-        dist.broadcast_object_list(box, src=0, device=self.device)
+        dist.broadcast_object_list(box, src=0, group=self.group, device=self.device)
         return box[0]
 
 

@@ -75,11 +75,12 @@ def check_gpus(nodes: Sequence[Node], wanted: int | None) -> None:
 
 
 def plan_workers(
-    nodes: Sequence[Node], *, workers: int | Literal["auto"], rows: int, wanted: int | None = None
+    nodes: Sequence[Node], *, workers: int | Literal["auto"], rows: int, wanted: int | None = None, grows: bool = False
 ) -> WorkerPlan:
     """One worker per GPU; without GPUs one per node with all of its processors.
 
     Args:
+        grows: the cluster may still become large enough for the number of workers.
         rows: of the global batch; `auto` uses the largest number of workers that divides it. 0: no restriction.
         wanted: `cluster.gpus`; `auto` uses at most so many.
 
@@ -92,7 +93,7 @@ def plan_workers(
     most = wanted or gpus or len(nodes)
     divides = next((number for number in range(most, 1, -1) if rows % number == 0), min(most, 1))
     count = divides if workers == "auto" else workers
-    if not 0 < count <= owned:
+    if not (0 < count <= owned or (grows and workers != "auto")):
         raise ConfigError(
             f"cluster.workers: {count}, but the cluster has {gpus} GPUs and {cpus} processors "
             f"on {len(nodes)} node(s); choose at most {owned}"

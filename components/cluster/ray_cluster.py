@@ -45,6 +45,9 @@ Result = TypeVar("Result")
 PROGRESS_SECONDS = 0.5
 #: Seconds for which the last progress report is waited for.
 END_S = 10.0
+#: Seconds between two looks at whether a cluster has room for another number of workers; and how often nodes may be
+#: taken away, which is not counted as the loss of a worker.
+RESIZE_S, PREEMPTIONS = 10.0, 100
 #: Seconds for which a run waits for the GPUs of `cluster.gpus`; a cloud starts a node within minutes.
 GPU_WAIT_S = 900.0
 
@@ -183,10 +186,12 @@ def launch(
     job = relocated(job, Path.absolute)  # workers have another working directory
     with connected(settings), _translated(settings):
         _await_gpus(settings)
-        plan = plan_workers(nodes(), workers=settings.workers, rows=rows, wanted=settings.gpus)
-        run = _on_one_worker if plan.workers == 1 else _on_workers
+        elastic = address_of(settings) != "local"
+        plan = plan_workers(nodes(), workers=settings.workers, rows=rows, wanted=settings.gpus, grows=elastic)
+        run = _on_one_worker if plan.workers == 1 else partial(_on_workers, least=1 if elastic else plan.workers)
         with _exchange([job], settings, values=plan.workers > 1) as exchange:
             work = {"function": function, "job": job, "exchange": exchange, "threads": plan.cpus, "gpu": plan.gpu}
+            work |= {"rows": rows}
             outcome = run(work, plan, progress=progress, retries=retries)
     if outcome:
         raise getattr(errors, outcome["kind"], RuntimeError)(outcome["message"])
@@ -269,13 +274,23 @@ class TrainingWorker:
 
 
 def _on_workers(
-    work: dict[str, Any], plan: WorkerPlan, *, progress: Callable[[Mapping[str, float]], None], retries: int
+    work: dict[str, Any],
+    plan: WorkerPlan,
+    *,
+    progress: Callable[[Mapping[str, float]], None],
+    retries: int,
+    least: int,
 ) -> dict[str, str] | None:
     """Run the function on workers that compute together; returns the error, as `kind` and `message`, if a restart
-    cannot help.
+    cannot help. Ray starts them again, and they resume, where their number changes between `least` and that of the
+    plan, with the nodes of a cluster.
+
+    Ray's own checkpoints (`ray.train.report`) are not used: they would copy the files of a step to a second place, and
+    a training that a stage repeats, on Ray or without it, would not resume from them.
 
     Args:
-        work: function, job, exchange, number of threads and whether there is a GPU, of a worker.
+        work: function, job, exchange, rows of the global batch, number of threads and whether there is a GPU, of a
+            worker.
 
     Raises:
         TrainingError: workers died more than `retries` times.
@@ -292,7 +307,8 @@ def _on_workers(
         _in_worker,
         train_loop_config=work,
         scaling_config=ScalingConfig(
-            num_workers=plan.workers,
+            num_workers=plan.workers if least == plan.workers else (least, plan.workers),
+            elastic_resize_monitor_interval_s=RESIZE_S,
             use_gpu=plan.gpu,
             resources_per_worker=resources,
             placement_strategy="STRICT_SPREAD" if plan.spread else "PACK",
@@ -300,7 +316,9 @@ def _on_workers(
         run_config=RunConfig(
             name=name,
             storage_path=ray_files,
-            failure_config=FailureConfig(max_failures=retries, controller_failure_limit=retries),
+            failure_config=FailureConfig(
+                max_failures=retries, controller_failure_limit=retries, max_preemption_failures=PREEMPTIONS
+            ),
             worker_runtime_env={"env_vars": threads.environment(plan.cpus)},
             logging_config=LoggingConfig(log_level="WARNING"),
         ),
@@ -320,11 +338,18 @@ def _in_worker(work: dict[str, Any]) -> dict[str, str] | None:
     """Entry point of a worker of Ray Train; returns an error of the previous attempt, as `_attempt` does."""
     import ray.train
     import ray.train.torch
+    import torch
 
     from components.cluster.distributed import Worker, World
 
     context = ray.train.get_context()
-    world = World(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
+    device, rank, size = ray.train.torch.get_device(), context.get_world_rank(), context.get_world_size()
+    # Of an elastic number of workers, those compute that divide the batch; the others wait for the next change.
+    used = next((count for count in range(size, 1, -1) if work["rows"] % count == 0), 1)
+    group = torch.distributed.new_group(range(used)) if 1 < used < size else None
+    if rank >= used:
+        return None
+    world = World(rank, used, device, group)
     exchange: _Exchange = work["exchange"]
     if failed := exchange.get("failure"):
         # Written by a worker of the previous attempt.

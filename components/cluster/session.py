@@ -35,7 +35,6 @@ OBJECT_STORE_BYTES: Final = 80 * 2**20
 RAY_ENVIRONMENT: Final = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_TRAIN_ENABLE_STATE_ACTOR_RECONCILIATION": "0",
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -58,7 +57,8 @@ def address_of(settings: ClusterSettings) -> str:
 
 def prepare(*, local: bool) -> None:
     """Set the environment of Ray, for this process and those that it starts."""
-    for name, value in RAY_ENVIRONMENT.items():
+    # Nodes of a cluster can be taken away; this machine cannot.
+    for name, value in (RAY_ENVIRONMENT | {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": str(int(not local))}).items():
         os.environ.setdefault(name, value)
     if local and "RAY_AUTH_MODE" not in os.environ:
         # A random token: other users of this machine cannot reach the session, and no stale one is joined.

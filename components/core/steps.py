@@ -17,6 +17,7 @@ STEPS: Final = {
     "serve": "headstart serve --task {task}",
     "suggest": "headstart suggest FILE --task {task} --count 50",
     "label": "headstart label {file} --task {task}",
+    "label-quality": "headstart label-quality --task {task}",
     "undo": "headstart label --undo --task {task}",
     "promote": 'headstart promote --task {task} --version {version} --reason "WHY"',
     "history": "headstart champion --task {task} --history",

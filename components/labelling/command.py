@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from components.core.outputs import check_output
@@ -55,6 +55,13 @@ def merged_lines(merged: Merged, *, task: str, empty: int) -> Iterator[str]:
     yield f"{merged.file}: {', '.join(parts)}"
     if merged.batch:
         yield f"merge {merged.batch}; `{step('undo', task=task)}` takes it back"
+
+
+def rows_to_read(params: Params, *, task: str, labels: Collection[str]) -> list[str]:
+    """The rows of a label whose text looks as if it had another one of these, the surest first."""
+    result = review(params, task=task)
+    rows = [(result.rows[each.row], each.proposed) for each in result.suspects]
+    return [row.id for row, proposed in rows if {*(row.labels or ()), *proposed} == {*labels}][:SHOWN]
 
 
 def label_quality(params: Params, *, task: str, output: Path | None, overwrite: bool = False) -> Iterator[str]:

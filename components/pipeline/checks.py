@@ -1,5 +1,6 @@
 """Checks before a run: of the settings that need models, kinds of task and files, and of the data."""
 
+import filecmp
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -29,6 +30,15 @@ def check_params(params: Params) -> None:
     problems = [problem for find in subjects for problem in find(params)]
     if problems:
         raise ConfigError.listing(problems)
+
+
+def changed_originals(params: Params, folder: Path) -> Iterator[str]:
+    """Labelled files beside the settings that differ from the copies of them from which tasks learn."""
+    for source in params.data.tasks.values():
+        for name in (name for split in SPLITS for name in source.files(split)):
+            original, copy = folder / name, Path(source.path) / name
+            if original.is_file() and copy.is_file() and not filecmp.cmp(original, copy, shallow=False):
+                yield f"{original}: differs from its copy {copy}, which is read; headstart fit {name} takes the new one"
 
 
 def check_file(path: Path, *, accept: str = "") -> Iterator[str]:
@@ -61,6 +71,7 @@ def check_file(path: Path, *, accept: str = "") -> Iterator[str]:
         collected(error, computed)
     if not problems:
         yield f"{path}: ok"
+        yield from changed_originals(loaded, path.parent)
         yield from check_new_data(loaded, accept=accept)
         return
     missing = {task for task in loaded.run.tasks if any(f"data.tasks.{task}." in problem for problem in problems)}

@@ -5,8 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
+
 from components.core.steps import LABELLED_KINDS, step
 from components.data.scoring.base import title
+from components.data.scoring.intervals import inseparable_pairs
 from components.data.tasks.kinds import find_kind
 from components.settings.section import BASELINE
 from components.settings.tasks import budget_name
@@ -174,9 +177,22 @@ def _confusion(
     )
 
 
+def not_told_apart(evaluation: Mapping[str, Any]) -> list[tuple[str, str, float]]:
+    """Pairs of labels that the best system is shown not to tell apart on test, and the share of their rows that it
+    answers with the other label."""
+    cells, labels = best_cells(evaluation), evaluation.get("labels", ())
+    if not cells or not cells[-1].get("confusion"):
+        return []
+    # The matrix is a sum over seeds, which answer the same rows.
+    matrix = np.asarray(cells[-1]["confusion"])
+    counts = (matrix.sum(1) / len(cells[-1]["seeds"])).astype(int).tolist()
+    pairs = inseparable_pairs(matrix / np.maximum(matrix.sum(1), 1)[:, None], counts)
+    return [(labels[first], labels[second], rate) for first, second, rate in pairs]
+
+
 def best_cells(evaluation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The label budgets of the system that is best with the most labels, in their order."""
-    order = evaluation["budgets"]
-    best = evaluation["best"].get(str(order[-1]))
-    cells = [cell for system in evaluation["systems"] if system["system"] == best for cell in system["budgets"]]
+    order = evaluation.get("budgets") or [0]
+    best = evaluation.get("best", {}).get(str(order[-1]))
+    cells = [cell for system in evaluation.get("systems", ()) if system["system"] == best for cell in system["budgets"]]
     return sorted(cells, key=lambda cell: order.index(cell["budget"]))

@@ -20,10 +20,12 @@ from components.core.errors import ConfigError
 from components.core.steps import LABELLED_KINDS, step
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES
+from components.reporting.advice import not_told_apart
 from components.settings.loading import load_params
 from flows import fit, retrain_command, summary
 from flows.fit import served
 from tests.onboarding.test_init import SERVED, write
+from tests.package.test_labels_again import rows_of
 
 SLOW = pytest.mark.slow
 KINDS = [kind if kind == "classification" else pytest.param(kind, marks=SLOW) for kind in SERVED]
@@ -137,3 +139,40 @@ def test_the_flags_of_fit_are_those_of_init(tmp_path, monkeypatch, capsys):
     assert (source.kind, source.text, source.label) == ("classification", "said", "what")
     assert ran == [tmp_path / "params.yaml"]
     assert "init | column 'said' is the text, 'what' is the label" in capsys.readouterr().out
+
+
+def test_where_test_rows_are_a_share_of_the_file_the_rows_to_label_are_that_many_more():
+    decision = {"test": {"rows": 200}, "labels_needed": 60, "count": 20, "candidate": {"version": "4"}}
+    _, first, *_ = fit.to_be_served("reviews", decision, {"systems": []}, share=0.2)
+    assert first == (
+        "label about 2,000 more rows: 20% of them become test rows, and about 400 more of these would show this gain"
+    )
+
+
+def test_labels_that_test_does_not_tell_apart_are_named_with_the_rows_to_read_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = rows_of(overlap=True)
+    (tmp_path / "mail.csv").write_text(
+        "text,label\n" + "".join(f"{text} {n},{label}\n" for n, (text, label) in enumerate(rows))
+    )
+    init(InitOptions(tmp_path / "mail.csv"), root=tmp_path)
+    params = load_params(tmp_path / "params.yaml")
+    matrix = [[60, 60, 0], [45, 75, 0], [0, 3, 9]]
+    cell = {"budget": -1, "confusion": matrix, "seeds": [0, 1, 2]}
+    evaluation = {
+        "labels": ["billing", "orders", "printer"],
+        "budgets": [-1],
+        "best": {"-1": "words"},
+        "systems": [{"system": "words", "budgets": [cell]}],
+    }
+    ((first, second, rate),) = not_told_apart(evaluation)
+    assert (first, second, rate) == ("billing", "orders", 0.4375)
+    line = fit._not_told_apart(params, "mail", first, second, rate)
+    assert re.fullmatch(
+        r"the labels 'billing' and 'orders' are not told apart: 44% of their test rows are answered with the other "
+        r"one; read again (mail\.csv:\d+, )*mail\.csv:\d+ and what `headstart label-quality --task mail` lists",
+        line,
+    )
+    # A tenth of so many rows could be chance.
+    cell["confusion"] = [[90, 30, 0], [20, 100, 0], [0, 3, 9]]
+    assert not_told_apart(evaluation) == []

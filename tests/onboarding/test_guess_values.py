@@ -137,6 +137,9 @@ LANGUAGES = {
     "però l'enviament va trigar una mica. Tot i això, crec que és una bona compra i que els meus amics també el "
     "voldran comprar perquè no és gaire car i les instruccions són clares per a tothom.",
     "sv": "Jag tycker att den här filmen är mycket bra och jag vill se den igen med en vän som också gillar den.",
+    "af": "Ek wil graag 'n tafel vir twee mense bespreek, maar die restaurant is nie oop nie en niemand antwoord nie.",
+    "da": "Jeg vil gerne bestille et bord til to personer i aften, men ingen svarer i telefonen.",
+    "pl": "Chciałbym zarezerwować stolik dla dwóch osób, ale nikt nie odbiera telefonu.",
     "vi": "Tôi muốn đặt món ăn ở nhà hàng này vì nó rất ngon",
     "uk": "Я хочу замовити їжу в цьому ресторані, бо він дуже добрий і недорогий.",
     "fa": "من می خواهم از این رستوران غذا سفارش بدهم چون خیلی خوب است",
@@ -154,6 +157,7 @@ def test_languages_that_are_told_apart():
     assert language_of(["ik wil graag een tafel reserveren voor twee personen"]) == "nl"
     assert language_of(["Я хочу заказать еду, и мы были там, потому что он очень хороший. " * 4]) == "ru"
     assert language_of(["أريد أن أطلب الطعام من هذا المطعم لأنه جيد جدا"]) == "ar"
+    assert [language_of(texts) for texts in (["12", "7"], [""], ["toner empty", "printer jams"])] == ["en"] * 3
     assert [script_of([text]) for text in (LANGUAGES["id"], LANGUAGES["uk"], "กขค")] == ["Latin", "Cyrillic", "Thai"]
     rows = [{"text": f"{LANGUAGES['id']} {n}", "label": "xy"[n % 2]} for n in range(8)]
     task = read_task(rows, text=None, label=None, kind=None, language=None)

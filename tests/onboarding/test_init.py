@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from components.data.sampling import read_rows
 from components.data.tasks.kinds import find_kind
 from components.labelling.answers import Answer, merge
 from components.learners.task_models.extent import Extent
-from components.pipeline.checks import check_params
+from components.pipeline.checks import changed_originals, check_params
 from components.settings import completion
 from components.settings.detection import detected
 from components.settings.loading import load_params, sources
@@ -102,11 +103,26 @@ def test_changed_files_are_copied_again(root, tmp_path):
     file = write(tmp_path / "files", "classification")
     init(InitOptions(file), root=root)
     write(tmp_path / "files", "classification", count=30)
+    # A file beside the settings that has changed is named by `check` and `plan`.
+    shutil.copyfile(file, root / file.name)
+    (line,) = changed_originals(load_params(root / "params.yaml"), root)
+    assert line.endswith(
+        f"{file.name}: differs from its copy data/tasks/classification/{file.name}, which is read; "
+        f"headstart fit {file.name} takes the new one"
+    )
     assert renew(file, root=root) == "classification"
+    assert [*changed_originals(load_params(root / "params.yaml"), root)] == []
     assert (root / "data/tasks/classification/classification.jsonl").read_bytes() == file.read_bytes()
     other = write(tmp_path / "files", "pair")
     with pytest.raises(ConfigError, match=r"no task learns from a file pair.jsonl; `headstart init --overwrite"):
         renew(other, root=root)
+    # A folder that does not exist is named, and the settings are not replaced.
+    params = root / "params.yaml"
+    params.write_text(params.read_text().replace("data/tasks/classification", "data/taks/classification"))
+    with pytest.raises(
+        ConfigError, match=r"data\.tasks\.classification\.path: data/taks/classification: no such folder"
+    ):
+        renew(file, root=root)
 
 
 def test_copies_of_parallel_files_are_still_parallel_files(root, tmp_path):

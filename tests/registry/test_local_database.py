@@ -4,15 +4,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 import yaml
 
-from components.core.errors import RegistryError
+from components.core.errors import ConfigError, RegistryError
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.prediction import predict_rows
 from components.registry.champion import fetched_champion, find_champion, load_champion
+from components.registry.exports import champion
 from components.registry.ledger import Ledger
 from components.registry.promote import promote
 from components.registry.reading import Reading
@@ -59,6 +61,20 @@ def test_the_champion_is_the_one_of_mlflow(promoted, monkeypatch):
     assert not bundle.exists()
     with fetched_champion(settings, "letters"):
         pass  # a copy was removed, not the stored model
+
+
+def test_a_registered_version_is_exported_by_its_label(promoted, tmp_path, monkeypatch):
+    monkeypatch.setattr(champion, "_labelled_rows", lambda _: (None, "test"))
+    settings, export = promoted.settings, champion.Export(tmp_path / "out", "container")
+    params = SimpleNamespace(registry=settings, run=SimpleNamespace(tasks=["letters"], out=str(promoted.out)))
+    champion.export_champion(params, "", export, label=f"{settings.model_name('letters')}/1")
+    assert (tmp_path / "out" / "model" / "manifest.json").is_file()
+    expected = rf"versions of this project are {settings.model_name('letters')}/NUMBER"
+    for label in ("letters/1", "artifacts/nothing", settings.model_name("letters")):
+        with pytest.raises(ConfigError, match=rf"{label}: is neither a folder nor a registered version; {expected}"):
+            champion.export_champion(params, "", export, label=label)
+    with pytest.raises(RegistryError, match="has no version 7; versions: 1"):
+        champion.export_champion(params, "", export, label=f"{settings.model_name('letters')}/7")
 
 
 def test_what_a_person_changes_in_mlflow_is_seen(promoted):

@@ -207,7 +207,9 @@ def test_scikit_learn_is_imported_by_the_first_fit_alone():
 
 def test_a_words_model_is_not_exported(tmp_path):
     saved("tfidf-words", tmp_path / "classifier")
-    with pytest.raises(ConfigError, match="is a words model, which has no encoder to export"):
+    with pytest.raises(
+        ConfigError, match="is the words of a model, without an encoder to export; export the model: --format container"
+    ):
         export_encoder(tmp_path / "classifier", output=tmp_path / "out", form="onnx")
 
 

@@ -1,7 +1,6 @@
 """What is in labelled data: sizes, balance, lengths, duplicates, conflicts, leakage between splits; and the language,
 guessed from the script and frequent words."""
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -196,90 +195,31 @@ def _conflicts(targets: Sequence[Sequence[float]], keys: Sequence[str]) -> int:
     return sum(len(different) > 1 for different in labels.values())
 
 
-#: Scripts of languages: first and last character. Letters of other scripts belong to languages with spaces.
-SCRIPTS: Final = {
-    "th": (0x0E00, 0x0E7F),
-    "lo": (0x0E80, 0x0EFF),
-    "my": (0x1000, 0x109F),
-    "km": (0x1780, 0x17FF),
-    "ja": (0x3040, 0x30FF),
-    "zh": (0x4E00, 0x9FFF),
-    "ru": (0x0400, 0x04FF),
-    "ar": (0x0600, 0x06FF),
-    "hi": (0x0900, 0x097F),
-    "el": (0x0370, 0x03FF),
-    "ko": (0xAC00, 0xD7AF),
-}
-#: Frequent words of languages in Latin script; long texts of the language have one of the first two.
-STOPWORDS: Final = {
-    "en": ("the", "and", "of", "is", "to", "in", "what", "a", "that", "it", "you", "for", "i", "my", "was", "this"),
-    "de": ("und", "nicht", "der", "die", "das", "ist", "ein", "ich", "mit", "zu", "es", "den", "eine", "wir"),
-    "fr": ("les", "des", "le", "la", "et", "est", "une", "pas", "que", "dans", "je", "un", "pour", "du", "de"),
-    "es": ("los", "y", "el", "las", "es", "una", "que", "por", "con", "del", "la", "no", "un", "de", "en"),
-    "it": ("che", "il", "di", "gli", "una", "per", "non", "con", "della", "sono", "la", "un", "e", "ho"),
-    "pt": ("n\u00e3o", "uma", "o", "os", "um", "que", "com", "para", "do", "da", "e", "a", "de", "eu"),
-    "nl": ("het", "niet", "een", "van", "en", "dat", "ik", "op", "met", "zijn", "de", "is", "voor"),
-}
-#: Language -> letters beyond ASCII of its alphabet; of Russian and Arabic all letters.
-_ALPHABETS: Final = {
-    "en": "\u00e9\u00ef\u00f1",
-    "de": "\u00e4\u00f6\u00fc\u00df",
-    "fr": "\u00e0\u00e2\u00e6\u00e7\u00e9\u00e8\u00ea\u00eb\u00ee\u00ef\u00f4\u0153\u00f9\u00fb\u00fc\u00ff",
-    "es": "\u00e1\u00e9\u00ed\u00f1\u00f3\u00fa\u00fc\u00aa\u00ba",
-    "it": "\u00e0\u00e8\u00e9\u00ec\u00ed\u00ee\u00f2\u00f9\u00fa",
-    "pt": "\u00e1\u00e2\u00e3\u00e0\u00e7\u00e9\u00ea\u00ed\u00f3\u00f4\u00f5\u00fa\u00fc\u00aa\u00ba",
-    "nl": "\u00e9\u00eb\u00ef\u00f6\u00fc\u00e8",
-    "ru": "".join(map(chr, range(0x430, 0x450))) + "\u0451",
-    "ar": "".join(map(chr, range(0x621, 0x64B))),
-}
-#: Language -> one of these is in each long text of it, unlike texts of others in its script.
-_TELLING: Final = {"ru": ("\u044b",), "hi": ("\u0939\u0948", "\u092e\u0947\u0902", "\u0914\u0930")}
+#: Languages that are told apart.
+LANGUAGES: Final = {
+    "ar", "de", "el", "en", "es", "fr", "hi", "it", "ja", "km", "ko", "lo", "my", "nl", "pt", "ru", "th", "zh",
+}  # fmt: skip
+#: Codes of the identifier for varieties of a language, and for text without words.
+_VARIETIES: Final = {"pcm": "en", "wuu": "zh", "yue": "zh", "zxx": "en"}
 #: Code for a language that is none of those that are told apart (ISO 639-2, undetermined).
 UNKNOWN: Final = "und"
-#: Share of letters that are in no alphabet of the language, and of frequent words, at which it is another one; letters
-#: and words of a long text.
-_OTHERS, _FREQUENT = 0.01, 0.05
-_LONG_LETTERS, _LONG_WORDS = 200, 50
+#: Log-probability by which another language has to be more likely.
+_MARGIN: Final = 12.0
 #: Texts and characters that the language is guessed from.
-_TEXTS, _CHARACTERS = 400, 40_000
-#: Share of the letters from which a text is in a script, and of kana from which Han is Japanese.
-SHARE: Final = 0.3
-KANA: Final = 0.05
+_TEXTS, _CHARACTERS = 400, 10_000
 
 
 def language_of(texts: Sequence[str]) -> str:
-    """The language by script, its alphabet and frequent words; `UNKNOWN` if the texts are in none of those that are
-    told apart, and `en` if they are too short to tell.
+    """The most likely language (Lui & Baldwin 2012, "langid.py"); `UNKNOWN` if that is none of `LANGUAGES`, and `en`
+    without words."""
+    from py3langid import rank  # loads its model
 
-    Han with kana is Japanese.
-    """
     sample = " ".join(texts[:: max(1, len(texts) // _TEXTS)])[:_CHARACTERS].casefold()
-    letters = [character for character in sample if character.isalpha() or "\u0e00" <= character <= "\u0e7f"]
-    counts = {code: sum(first <= ord(each) <= last for each in letters) for code, (first, last) in SCRIPTS.items()}
-    best = max(counts, key=counts.__getitem__)
-    if counts["ja"] > KANA * len(letters) and counts["ja"] + counts["zh"] > SHARE * len(letters):
-        return "ja"
-    if counts[best] > SHARE * len(letters):
-        return best if _is_written(letters, best) and _is_told(sample, letters, _TELLING.get(best, ("",))) else UNKNOWN
-    words = re.findall(r"[^\W\d_]+", sample)
-    scores = {code: sum(map(words.count, frequent)) for code, frequent in STOPWORDS.items()}
-    ordered = sorted(scores, key=scores.__getitem__, reverse=True)
-    for code in (code for code in ordered if scores[code] and _is_written(letters, code)):
-        usual = scores[code] >= _FREQUENT * len(words) and not {*STOPWORDS[code][:2]}.isdisjoint(words)
-        if len(words) < _LONG_WORDS or usual:
-            return code
-    return UNKNOWN if len(words) >= _LONG_WORDS or not _is_written(letters, "en") else "en"
-
-
-def _is_written(letters: Sequence[str], code: str) -> bool:
-    """Whether nearly all letters beyond ASCII are in the alphabet of a language."""
-    beyond = [letter for letter in letters if not letter.isascii()]
-    others = [letter for letter in beyond if letter not in _ALPHABETS.get(code, beyond)]
-    return len(others) <= _OTHERS * len(letters)
-
-
-def _is_told(sample: str, letters: Sequence[str], parts: Sequence[str]) -> bool:
-    return len(letters) < _LONG_LETTERS or any(part in sample for part in parts)
+    if not any(map(str.isalpha, sample)):
+        return "en"
+    ranked = [(_VARIETIES.get(code, code), score) for code, score in rank(sample)]
+    likely, score = next(each for each in ranked if each[0] in LANGUAGES)
+    return likely if ranked[0][1] - score < _MARGIN else UNKNOWN
 
 
 def script_of(texts: Sequence[str]) -> str:

@@ -77,11 +77,13 @@ def renew(labelled: Path, *, root: Path) -> str:
     """Copy labelled files anew for the task that was made from them; returns its name.
 
     Raises:
-        ConfigError: no task of params.yaml was made from files of these names.
+        ConfigError: no task of params.yaml was made from files of these names, or its folder does not exist.
     """
     files = split_files(labelled)
     for name, source in load_params(root / PARAMS).data.tasks.items():
-        if source.files("train") == [files["train"].name] and (root / source.path).is_dir():
+        if source.files("train") == [files["train"].name]:
+            if not (root / source.path).is_dir():
+                raise ConfigError(f"{root / PARAMS}: data.tasks.{name}.path: {source.path}: no such folder; correct it")
             for file in files.values():
                 if (root / source.path).resolve() != file.resolve().parent:
                     take_files({"train": file}, name=Path(source.path).name, root=root)

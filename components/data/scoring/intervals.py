@@ -42,6 +42,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -57,6 +59,8 @@ Ints = NDArray[np.int64]
 MIN_GROUPS: Final = 5
 #: Confidence level of all intervals of results.
 CONFIDENCE: Final = 0.95
+#: Share of wrong answers between two labels beyond which they are not told apart.
+CONFUSED: Final = 0.25
 #: Numbers of the dense sums that are in memory at once.
 CHUNK = 4_000_000
 
@@ -124,6 +128,24 @@ def interval(
     if not half and sizes is not None and math.isfinite(within[1] - within[0]):
         half = (within[1] - within[0]) * exact_bound(float(sizes.sum() ** 2 / (sizes**2).sum()), error)
     return Interval(mean, max(mean - half, within[0]), min(mean + half, within[1]))
+
+
+def inseparable_pairs(confused: NDArray[np.float64], counts: Sequence[int]) -> list[tuple[int, int, float]]:
+    """Pairs of labels that are shown not to be told apart, and the share of their rows that have the other label as
+    answer.
+
+    Args:
+        confused: (C, C) share of the rows of a label (row) that are answered with another one (column).
+        counts: rows of each label.
+    """
+    result = []
+    for pair in combinations(range(len(counts)), 2):
+        if all(counts[label] for label in pair):
+            rate = float(confused[pair] + confused[pair[::-1]]) / 2
+            error = math.sqrt(sum(0.25 / counts[label] for label in pair)) / 2
+            if rate - NormalDist().inv_cdf(CONFIDENCE) * error > CONFUSED:
+                result.append((*pair, rate))
+    return result
 
 
 def exact_bound(units: float, error: float) -> float:

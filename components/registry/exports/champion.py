@@ -31,7 +31,7 @@ from components.learners.words.features import DESCRIPTION
 from components.models.encoder import TOKENIZER as TOKENIZER_FOLDER
 from components.models.encoder import WEIGHTS, Encoder, family_of, load_encoder
 from components.models.static import StaticVectors
-from components.registry.champion import fetched, find_champion
+from components.registry.champion import fetched_champion
 from components.registry.exports.onnx import (
     CONFIG,
     INT8,
@@ -45,9 +45,7 @@ from components.registry.exports.onnx import (
     write_task_graph,
 )
 from components.registry.exports.onnx import write_tokenizer as write_onnx_tokenizer
-from components.registry.tracking import connect
 from components.settings.params import Params
-from components.settings.registry import with_models
 from components.tokenization.special import FIRST_ORDINARY
 
 KIND: Final = "export"
@@ -106,12 +104,18 @@ def export_directory(directory: Path, export: Export) -> list[str]:
     return export_classifier(Source(directory, directory.resolve().name, task, manifest.digest), export)
 
 
-def export_champion(params: Params, task: str, export: Export) -> list[str]:
-    """Export the champion of a task, and measure it on the rows of test, or of dev if there are none."""
-    name = task or params.run.tasks[0]
-    registry = connect(with_models(params.registry))
-    version = find_champion(registry, name)
-    with fetched(registry, version) as bundle:
+def export_champion(params: Params, task: str, export: Export, *, label: str = "") -> list[str]:
+    """Export the champion of a task, and measure it on the rows of test, or of dev if there are none. `label`: of
+    another registered version, such as headstart-reviews/1."""
+    model, _, number = label.rpartition("/")
+    names = {params.registry.model_name(task): task for task in reversed(params.run.tasks)}
+    if label and (model not in names or not number.isdecimal()):
+        raise ConfigError(
+            f"{label}: is neither a folder nor a registered version; versions of this project are "
+            f"{', '.join(f'{each}/NUMBER' for each in names)}"
+        )
+    name = names[model] if label else task or params.run.tasks[0]
+    with fetched_champion(params.registry, name, number=number) as (version, bundle):
         rows, split = _labelled_rows(Path(params.run.out) / "examples" / name)
         return export_classifier(Source(bundle, version.label, name, version.digest, rows, split), export)
 
@@ -290,12 +294,12 @@ def export_encoder(encoder: Path, *, output: Path, form: str = "huggingface", ov
         ConfigError: the format is unknown, or does not support the family or its tokenizer; or `encoder` is a words
             model.
     """
-    if form not in ENCODER_FORMS:
-        raise ConfigError(f"unknown format {form!r}{nearest(form, ENCODER_FORMS)}")
     if (Path(encoder) / DESCRIPTION).is_file():
         raise ConfigError(
-            f"{encoder}: is a words model, which has no encoder to export; it is served by Headstart only"
+            f"{encoder}: is the words of a model, without an encoder to export; export the model: --format container"
         )
+    if form not in ENCODER_FORMS:
+        raise ConfigError(f"unknown format {form!r}{nearest(form, ENCODER_FORMS)}")
     loaded = load_encoder(Path(encoder), verify=True)
     assert loaded.manifest is not None
     with named_output(output, kind=KIND, overwrite=overwrite) as draft:
