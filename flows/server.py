@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.core.artifacts import private, write_atomic
+from components.core.artifacts import private, private_folder, write_atomic
 from components.core.environment import variables
 from components.core.errors import ConfigError
 from flows.processes import MARK, answers, free_port
@@ -81,7 +81,7 @@ def server(*, port: int = 0) -> Iterator[Server]:
     if address := configured():
         yield Server(address, os.environ.get(AUTH))
         return
-    folder().mkdir(parents=True, exist_ok=True)
+    private_folder(folder())
     with (folder() / "users").open("a") as users, contextlib.ExitStack() as block:
         fcntl.flock(users, fcntl.LOCK_SH)
         number, auth = _start(port), secret().read_text()

@@ -130,7 +130,7 @@ def test_failed_and_late_runs_are_told(receiver, prefect_server, monkeypatch):
 
 def test_a_run_whose_process_has_died_is_crashed(prefect_server, monkeypatch):
     """It has given a sign of life, and no other one."""
-    monkeypatch.setattr(notify, "SILENT_S", 5)
+    monkeypatch.setattr(notify, "SILENT_S", 10)
     notify.install(str(PREFECT_API_URL.value()))
     with get_client(sync_client=True) as client:
         run = client.create_flow_run(fails, name="the run of 5 o'clock", state=Running())
