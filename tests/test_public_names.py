@@ -43,11 +43,11 @@ def private_names(source: str) -> Iterator[str]:
             of_interpreter = _is_interpreter(owner) and isinstance(node.value, ast.Name)
             if of_tool or (of_interpreter and node.attr not in getattr(importlib.import_module(owner), "__all__", ())):
                 yield f"{node.lineno}: {ast.unparse(node)}"
-        for owner, name in _assigned(node):
-            module = imported.get(_root(owner), "")
+        for target, name in _assigned(node):
+            module = imported.get(_root(target), "")
             function = _is_interpreter(module) and callable(getattr(importlib.import_module(module), name, None))
             if _is_tool(module) or function:
-                yield f"{getattr(node, 'lineno', 0)}: {ast.unparse(owner)}.{name} is replaced"
+                yield f"{getattr(node, 'lineno', 0)}: {ast.unparse(target)}.{name} is replaced"
 
 
 def _assigned(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
@@ -94,7 +94,7 @@ def packages() -> list[Any]:
 
 
 @pytest.mark.parametrize("folder", packages())
-def test_no_private_name_is_used_and_nothing_is_replaced(folder):
+def test_no_private_name_is_used_and_nothing_is_replaced(folder: str) -> None:
     files = sorted((ROOT / folder).rglob("*.py"))
     used = [f"{file.relative_to(ROOT)}:{name}" for file in files for name in private_names(file.read_text("utf-8"))]
     assert used == []
@@ -114,10 +114,10 @@ def test_no_private_name_is_used_and_nothing_is_replaced(folder):
         "from prefect._internal import something",
     ],
 )
-def test_a_private_name_is_noticed(source):
+def test_a_private_name_is_noticed(source: str) -> None:
     assert list(private_names(source))
 
 
-def test_public_names_are_not_noticed():
+def test_public_names_are_not_noticed() -> None:
     source = "import os, ray\nfrom dvc.repo import Repo\nself._own = ray.init()\nRepo().status()\nos._exit(1)\n"
     assert list(private_names(source)) == []
