@@ -177,11 +177,13 @@ class Changes:
 
     @functools.cached_property
     def _changed(self) -> dict[str, str]:
-        """Path -> how it has changed, for the files of `data/` that differ from data.dvc, or that from the commit."""
+        """Path -> how it has changed, for the files of `data/` that differ from data.dvc; if none does, for those of
+        data.dvc that differ from the commit, if that has data."""
         how = {"added": "new", "modified": "changed", "deleted": "removed"}
         status = self.repo.data_status(granular=True, with_renames=False)
-        parts = [status["committed"], status["uncommitted"]]
-        return {path: how[key] for part in parts for key in how for path in part.get(key, ())}
+        committed = status["committed"] if f"{DATA}/" in status["committed"].get("modified", ()) else {}
+        part = status["uncommitted"] or committed
+        return {path: how[key] for key in how for path in part.get(key, ())}
 
     def _files(self, dependency: str) -> str:
         """`: a.txt (changed), b.txt (new)` for a folder of raw data."""
