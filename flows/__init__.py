@@ -1,23 +1,35 @@
 """The flows: commands that run stages. Importing this package sets defaults for Prefect, which reads them on its first
 import; variables that are already set take precedence."""
 
-import contextlib
 import os
 from pathlib import Path
 
-_HOME = Path(__file__).resolve().parents[1] / ".headstart" / "prefect"
+
+def _home() -> Path:
+    """The folder of Prefect's database and server, which all repositories of a user share; in the clone if the user's
+    own folder cannot be written."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "headstart"
+    for folder in (state, Path(__file__).resolve().parents[1] / ".headstart"):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder / "prefect"
+    return state / "prefect"
+
 
 if "PREFECT_HOME" not in os.environ:
-    # Prefect creates its home on import, but not the parent folder.
-    with contextlib.suppress(OSError):
-        _HOME.parent.mkdir(exist_ok=True)
+    os.environ["PREFECT_HOME"] = str(_home())
 
 _DEFAULTS = {
-    # Prefect's state is stored in the clone, not in the user's home folder.
-    "PREFECT_HOME": str(_HOME),
     # Also avoids a database-is-locked traceback at each start of a server.
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
+    # Without an address a flow fails; it starts no server that `flows.server` does not know.
+    "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
+    # Seconds between the signs of life of a run (`flows.notify`).
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     # Pages of other origins get no answer from a server that is started here.
     "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
     "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "http://headstart.invalid",
@@ -28,8 +40,3 @@ _DEFAULTS = {
 
 for _name, _value in _DEFAULTS.items():
     os.environ.setdefault(_name, _value)
-
-
-def profiles() -> Path:
-    """The file of Prefect's profiles, which need not exist."""
-    return Path(os.environ.get("PREFECT_PROFILES_PATH") or f"{os.environ['PREFECT_HOME']}/profiles.toml").expanduser()

@@ -13,8 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from dvc.repo import Repo
+
 from components.core.environment import variables
 from flows.bound import end_with
+from flows.plan import compute_plan, of_dvc
 
 #: Exit code of DVC after an error.
 FAILED: Final = 255
@@ -22,23 +25,17 @@ FAILED: Final = 255
 
 def plan(pipeline: str) -> dict[str, Any]:
     """The plan of a dvc.yaml (`flows.plan`)."""
-    from flows.plan import compute_plan
-
     return asdict(compute_plan(Path(pipeline)))
 
 
 def add(path: str) -> None:
     """`dvc add PATH`."""
-    from dvc.repo import Repo
-
     with Repo() as repo:
         repo.add(path)
 
 
 def reproduce(stage: str, force: bool) -> None:
     """`dvc repro --single-item STAGE`."""
-    from dvc.repo import Repo
-
     with Repo() as repo:
         repo.reproduce(targets=[stage], single_item=True, force=force)
 
@@ -58,7 +55,7 @@ def answer(action: str, arguments: Mapping[str, Any]) -> tuple[int, Any]:
     try:
         return 0, ACTIONS[action](**arguments)
     except Exception as error:
-        if not type(error).__module__.startswith("dvc"):
+        if not of_dvc(error):
             traceback.print_exc()
         print(f"ERROR: {': '.join(_causes(error))}", flush=True)
         return FAILED, None

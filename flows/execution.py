@@ -12,10 +12,10 @@ from typing import Any
 from components.core.errors import ERROR_FILE, TransientError
 from flows import processes, warm
 from flows.bound import bound
-from flows.flow_run import log
+from flows.flow_run import log, show_progress
 from flows.plan import Plan
 from flows.repository import environment
-from flows.terminal import BudgetError, StageError, terminal
+from flows.terminal import PROGRESS, BudgetError, StageError, terminal
 
 DVC = (sys.executable, "-m", "dvc")
 #: Last lines of a crashed command that are shown.
@@ -156,9 +156,12 @@ def _attend(
 
 
 def say(line: str, *, source: str, stays: bool = False) -> None:
-    """Print a line and write it to Prefect's log."""
+    """Print a line and write it to Prefect's log, or show the progress that it tells."""
     terminal.say(line, source=source, stays=stays)
-    log(line)
+    if (told := PROGRESS.search(line)) is not None:
+        show_progress(source, float(told["percent"]))
+    else:
+        log(line)
 
 
 def failure(name: str, code: int, lines: Sequence[str], *, message: str = "") -> StageError:

@@ -27,6 +27,7 @@ from components.registry.drift.traffic import traffic_folder
 from components.settings.loading import load_params
 from components.settings.params import Params
 from flows.command import main
+from flows.plan import of_dvc
 from flows.repository import STATE, active_run, environment, find_root, locked, recorded_outputs
 
 #: Logs, and the traffic log of models that are not served any more, are deleted after so many days.
@@ -63,13 +64,14 @@ def current_outputs(root: Path) -> list[Path]:
     Raises:
         ConfigError: DVC cannot read one of them.
     """
-    from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
     try:
         with Repo(str(root)) as repo:
             return [Path(output.fs_path) for stage in repo.index.stages for output in stage.outs]
-    except DvcException as error:
+    except Exception as error:
+        if not of_dvc(error):
+            raise
         raise ConfigError(f"{root / PIPELINE}: {error}") from error
 
 

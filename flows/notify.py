@@ -4,14 +4,15 @@ Receivers are variables of the environment, because addresses hold secrets. HEAD
 JSON with `text` is posted, as Slack and Mattermost take it. HEADSTART_NOTIFY_EMAIL: receivers of e-mail, separated by
 commas. HEADSTART_SMTP: the mail server, such as smtp+starttls://user:password@smtp.example.org:587.
 
-They are two automations of the Prefect server, which calls a webhook and sends e-mail (by Apprise, a dependency of
-Prefect). `headstart schedule` and the deployments of infra/ create them too; what exists already is updated.
+They are automations of the Prefect server, which calls a webhook and sends e-mail (by Apprise, a dependency of
+Prefect). A third one, which needs no receiver, ends the runs whose process has died without a word: such a run would
+hold the only place of its deployment for ever. `headstart schedule` and the deployments of infra/ create them too; what
+exists already is updated.
 """
 
 import os
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 from uuid import UUID
@@ -20,7 +21,7 @@ from pydantic import SecretStr
 
 from components.core.errors import ConfigError
 from components.core.masking import MASK
-from flows.repository import find_root
+from flows.flow_run import KILLED, STOPPED
 from flows.server import server
 from flows.terminal import terminal
 
@@ -32,6 +33,9 @@ SCHEMES = {"smtp": ("mailto", "", 25), "smtp+starttls": ("mailtos", "starttls", 
 SENDER = "headstart@localhost"
 #: Names of the blocks with the addresses.
 WEBHOOK_BLOCK, EMAIL_BLOCK = "headstart-webhook", "headstart-email"
+#: The automation that ends runs without a sign of life, and the seconds after the last one.
+ZOMBIES, SILENT_S = "headstart: a run has died", 120
+
 #: Flows whose runs are watched.
 FLOWS = ("retrain", "sync", "promote")
 
@@ -86,33 +90,54 @@ def install(address: str) -> list[str]:
         actions, receivers = _actions(
             (os.environ.get("PREFECT_UI_URL") or address.rstrip("/").removesuffix("/api")).rstrip("/")
         )
-        for occasion in OCCASIONS:
-            existing = client.read_automations_by_name(occasion.name)
-            for double in existing[1:] if actions else existing:
+        wanted = {each.name: _told(each, [action(each) for action in actions]) for each in OCCASIONS if actions}
+        wanted[ZOMBIES] = _zombies()
+        for name in (ZOMBIES, *(each.name for each in OCCASIONS)):
+            existing = client.read_automations_by_name(name)
+            for double in existing[1:] if name in wanted else existing:
                 client.delete_automation(double.id)
-            if actions:
-                wanted = _automation(occasion, [action(occasion) for action in actions])
-                if existing:
-                    client.update_automation(existing[0].id, wanted)
-                else:
-                    client.create_automation(wanted)
+            if name in wanted and existing:
+                client.update_automation(existing[0].id, wanted[name])
+            elif name in wanted:
+                client.create_automation(wanted[name])
     return receivers
 
 
-def _automation(occasion: Occasion, actions: list[Any]) -> Any:
+def _told(occasion: Occasion, actions: list[Any]) -> Any:
+    return _automation(occasion.name, actions, expect=set(occasion.events), within=timedelta(0))
+
+
+def _zombies() -> Any:
+    """Runs that have given a sign of life and then neither another one nor an end are crashed."""
+    from prefect.client.schemas.objects import StateType
+    from prefect.events.actions import ChangeFlowRunState
+
+    heartbeat = "prefect.flow-run.heartbeat"
+    ends = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed", STOPPED)}
+    died = ChangeFlowRunState(state=StateType.CRASHED, message=KILLED)
+    return _automation(
+        ZOMBIES,
+        [died],
+        after={heartbeat},
+        expect={heartbeat, *ends},
+        within=timedelta(seconds=SILENT_S),
+        reactive=False,
+    )
+
+
+def _automation(name: str, actions: list[Any], *, reactive: bool = True, **trigger: Any) -> Any:
     from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 
     return AutomationCore(
-        name=occasion.name,
+        name=name,
         description="Made by `headstart schedule --notify`.",
         trigger=EventTrigger(
-            expect=set(occasion.events),
             match={"prefect.resource.id": "prefect.flow-run.*"},
             match_related={"prefect.resource.role": "flow", "prefect.resource.name": list(FLOWS)},
             for_each={"prefect.resource.id"},
-            posture=Posture.Reactive,
+            posture=Posture.Reactive if reactive else Posture.Proactive,
             threshold=1,
-            within=timedelta(0),
+            **trigger,
         ),
         actions=actions,
     )
@@ -197,11 +222,11 @@ def send_trial() -> None:
             raise ConfigError(f"{EMAIL}: the message was not sent ({reason})") from None
 
 
-def create(params: Path, *, test: bool, port: int) -> None:
+def create(*, test: bool, port: int) -> None:
     """Create the notifications on the Prefect server; with `test`, send a trial message."""
     if test:
         send_trial()
-    with server(port=port, root=find_root(params.resolve().parent)) as running:
+    with server(port=port) as running:
         receivers = install(running.address)
     if not receivers:
         terminal.say(f"notifications have no receiver: set {WEBHOOK} or {EMAIL}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,9 +109,9 @@ class Changes:
         ConfigError: the identities have to be computed and the settings are invalid.
     """
 
-    def __init__(self, index: Any, repo: Any, *, params: Path) -> None:
-        self.graph, self.repo = index.graph, repo
-        writer = next((stage for stage in index.stages if stage.name == IDENTITY), None)
+    def __init__(self, stages: Sequence[Any], repo: Any, *, params: Path) -> None:
+        self.repo, self._made = repo, [str(out.fs_path) for stage in stages for out in stage.outs]
+        writer = next((stage for stage in stages if stage.name == IDENTITY), None)
         self.folder = Path(writer.outs[0].fs_path) if writer is not None else None
         self._writer, self._params = writer, params
 
@@ -154,8 +155,10 @@ class Changes:
         if (states or others) and not any(dependency.hash_info for dependency in stage.deps):
             # The stage is not in dvc.lock; DVC then reports every file as modified or deleted.
             return [NOT_RUN]
-        raw = {str(each): each for each in stage.deps if not self._made(each, stage)} if files else {}
-        named = [f"{path} {_state(state)}{self._files(raw[path]) if path in raw else ''}" for path, state in states]
+        raw = {str(each) for each in stage.deps if not any(_shares(str(each.fs_path), made) for made in self._made)}
+        named = [
+            f"{path} {_state(state)}{self._files(path) if files and path in raw else ''}" for path, state in states
+        ]
         return (self._identity_changes(identity) if compared else []) + named + others
 
     def _identity_changes(self, dependency: Any) -> list[str]:
@@ -172,84 +175,90 @@ class Changes:
             return [] if same else ["code or settings (the earlier identity is not in DVC's cache)"]
         return now.changes(before)
 
-    def _made(self, dependency: Any, stage: Any) -> bool:
-        """Whether a dependency of a stage is an output of another stage."""
-        path = Path(dependency.fs_path)
-        outs = [Path(out.fs_path) for needed in self.graph.successors(stage) for out in needed.outs if needed.name]
-        return any(path == out or out in path.parents or path in out.parents for out in outs)
+    @functools.cached_property
+    def _changed(self) -> dict[str, str]:
+        """Path -> how it has changed, for the files of `data/` that differ from data.dvc; if none does, for those of
+        data.dvc that differ from the commit, if that has data."""
+        how = {"added": "new", "modified": "changed", "deleted": "removed"}
+        status = self.repo.data_status(granular=True, with_renames=False)
+        committed = status["committed"] if f"{DATA}/" in status["committed"].get("modified", ()) else {}
+        part = status["uncommitted"] or committed
+        return {path: how[key] for key in how for path in part.get(key, ())}
 
-    def _files(self, dependency: Any) -> str:
-        """`: a.txt (changed), b.txt (new)` for a folder of raw data, by DVC's listing in which it has the MD5 of the
-        last run."""
-        from dvc_data.hashfile.build import build
-        from dvc_data.hashfile.hash_info import HashInfo
-        from dvc_data.hashfile.tree import Tree
-
-        path, before, odb = Path(dependency.fs_path), dependency.hash_info, self.repo.cache.local
-        # DVC keeps no listing of a folder outside of the repository, such as the code of an installed Headstart.
-        if not path.is_dir() or not before or not path.is_relative_to(self.repo.root_dir):
-            return ""
-        _, _, now = build(odb, str(path), dependency.fs, "md5", ignore=self.repo.dvcignore, dry_run=True)
-        new = _listing(now)
-        below = path.relative_to(self.repo.root_dir).parts[1:]
-        for listing in Path(odb.path).glob("*/*.dir"):
-            part = Tree()
-            version = Tree.load(odb, HashInfo("md5", listing.parent.name + listing.name))
-            for key, (meta, oid) in version.as_dict().items():
-                if key[: len(below)] == below:
-                    part.add(key[len(below) :], meta, oid)
-            part.digest()
-            if part.hash_info == before:
-                old = _listing(part)
-                value = [
-                    f"{name} ({'new' if name not in old else 'removed' if name not in new else 'changed'})"
-                    for name in sorted({*old, *new})
-                    if old.get(name) != new.get(name)
-                ]
-                more = f" and {len(value) - NAMED} more" if len(value) > NAMED else ""
-                return f": {', '.join(value[:NAMED])}{more}"
-        return ""
+    def _files(self, dependency: str) -> str:
+        """`: a.txt (changed), b.txt (new)` for a folder of raw data."""
+        below = f"{dependency}/"
+        value = sorted((path, how) for path, how in self._changed.items() if path.startswith(below))
+        named = [f"{path.removeprefix(below)} ({how})" for path, how in value if not path.endswith("/")]
+        more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
+        return f": {', '.join(named[:NAMED])}{more}" if named else ""
 
 
-def _listing(tree: Any) -> dict[str, str]:
-    return {"/".join(key): oid.value for key, (_, oid) in tree.as_dict().items()}
+def _shares(path: str, other: str) -> bool:
+    """Whether two paths are the same, or one is below the other."""
+    return path == other or path.startswith(f"{other}/") or other.startswith(f"{path}/")
 
 
 def _state(state: Any) -> str:
     return state if isinstance(state, str) else "(" + ", ".join(f"{key} {how}" for key, how in state.items()) + ")"
 
 
+def of_dvc(error: Exception) -> bool:
+    """Whether DVC has raised an error, for example because it cannot read a file."""
+    return type(error).__module__.partition(".")[0] == "dvc"
+
+
 def compute_plan(pipeline: Path, *, files: bool = False) -> Plan:
     """The plan of a dvc.yaml; errors of DVC and of the settings are returned as `Plan.problem`. The working directory
     must be the root of the repository."""
-    import networkx
-    from dvc.exceptions import DvcException
     from dvc.repo import Repo
-    from dvc.repo.index import Index
 
     try:
         # Of a folder that no run has made a repository yet, every stage has not run.
         with Repo(uninitialized=not Path(".dvc").is_dir(), root_dir=str(Path.cwd())) as repo, repo.lock:
-            index = Index.from_file(repo, str(pipeline))
-            # Edges go from a stage to its dependencies. The order in the file breaks ties, for reproducible runs.
-            position = {stage: number for number, stage in enumerate(index.stages)}
-            order = networkx.lexicographical_topological_sort(index.graph.reverse(), key=position.__getitem__)
-            changes = Changes(index, repo, params=pipeline.with_name(PARAMS))
-            stages = tuple(_stage(stage, index.graph, repo, changes, files=files) for stage in order)
-            return Plan(stages=stages, data=_data(repo))
-    except DvcException as error:
-        return Plan(stages=(), problem=f"{pipeline}: {error}")
+            read = repo.stage.load_all(str(pipeline))
+            changes = Changes(read, repo, params=pipeline.with_name(PARAMS))
+            stages = [_stage(stage, _needs(stage, read), repo, changes, files=files) for stage in ordered(read)]
+            return Plan(stages=tuple(stages), data=_data(repo))
     except ConfigError as error:
         return Plan(stages=(), problem=str(error))
+    except Exception as error:
+        if not of_dvc(error):
+            raise
+        return Plan(stages=(), problem=f"{pipeline}: {error}")
 
 
-def _stage(stage: Any, graph: Any, repo: Any, changes: Changes, *, files: bool) -> Stage:
+def _needs(stage: Any, stages: Sequence[Any]) -> set[str]:
+    """The names of the stages whose outputs a stage reads."""
+    reads = [str(dependency.fs_path) for dependency in stage.deps]
+    return {
+        other.name
+        for other in stages
+        if other is not stage and any(_shares(path, str(out.fs_path)) for out in other.outs for path in reads)
+    }
+
+
+def ordered(stages: Sequence[Any]) -> Iterator[Any]:
+    """DVC's stages in topological order; the order in the file breaks ties, for reproducible runs.
+
+    Raises:
+        ConfigError: stages need each other.
+    """
+    left = {stage.name: (stage, _needs(stage, stages)) for stage in stages}
+    while left:
+        name = next((name for name, (_, needs) in left.items() if not needs & left.keys()), None)
+        if name is None:
+            raise ConfigError(f"{stages[0].path}: these stages need each other: {', '.join(left)}")
+        yield left.pop(name)[0]
+
+
+def _stage(stage: Any, needs: Set[str], repo: Any, changes: Changes, *, files: bool) -> Stage:
     meta = stage.meta or {}
     requested = changes.requested(stage)
     return Stage(
         name=stage.name,
         address=f"{repo.fs.relpath(stage.path, repo.root_dir)}:{stage.name}",
-        needs=tuple(sorted(needed.name for needed in graph.successors(stage) if needed.name)),
+        needs=tuple(sorted(needs)),
         reasons=(*requested, *changes.reasons(stage, files=files)),
         always=bool(stage.always_changed),
         metrics=tuple(repo.fs.relpath(out.fs_path, repo.root_dir) for out in stage.outs if out.metric),

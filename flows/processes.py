@@ -148,7 +148,7 @@ class Dvc:
         Raises:
             CommandTimeoutError: the action took longer than `limit_s` seconds; all of its processes have ended.
         """
-        self._start()
+        self.start()
         assert self._process is not None
         self._output.on_line = on_line
         given = {**variables}
@@ -179,7 +179,8 @@ class Dvc:
         self.close()
         return code, None
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the process unless it runs; it imports DVC."""
         if self._process is not None and self._process.poll() is None:
             return
         self.close()

@@ -10,8 +10,7 @@ from components.core.errors import ConfigError
 from components.settings.loading import load_params
 from flows.command import main
 from flows.repository import find_root
-from flows.server import has_server
-from flows.stages import LOCAL, act_on_registry
+from flows.server import server
 from flows.terminal import terminal
 
 
@@ -30,12 +29,10 @@ def command(
     if not version and (reason or task or force):
         raise ConfigError("--reason, --task and --force belong to --version; name the version, or leave them out")
     if not version:
-        if has_server():
+        with server():
             from flows.retrain import promote
 
             promote(str(params))
-        else:
-            act_on_registry(params, engine=LOCAL)
         return
     from components.registry.aliases import assign
 

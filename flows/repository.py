@@ -12,21 +12,17 @@ from typing import Any, TextIO
 
 import psutil
 
-from components.core.artifacts import write_atomic
 from components.core.data_version import read_yaml
 from components.core.errors import ArtifactError, ConfigError
 from components.core.resources import PIPELINE
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.settings.loading import load_params
 from components.settings.registry import find_repository
+from flows import flow_run
 from flows.processes import end, is_alive, mark, orphans
 
 STATE = ".headstart"
 PARAMS = "params.yaml"
-#: The module of a run's process for DVC.
-DVC = "flows.dvc_process"
-#: Start times of processes are relative to the time of boot, which the kernel reports in whole seconds.
-START_PRECISION_S = 1.0
 
 
 def find_root(start: Path) -> Path:
@@ -85,12 +81,15 @@ def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float =
             time.sleep(poll_s)
         # A run that was not killed has cleared the file; its last processes may still be ending.
         killed = os.fstat(file.fileno()).st_size > 0
-        write_locked(file, what=what, pid=os.getpid(), since=time.strftime("%Y-%m-%d %H:%M:%S"))
+        before = read_locked(file) if killed else {}
+        began = time.strftime("%Y-%m-%d %H:%M:%S")
+        write_locked(file, what=what, pid=os.getpid(), since=began, run=flow_run.identifier())
         try:
             if left := orphans(root):
                 if killed:
                     say(f"ending {len(left)} processes of a run that was killed")
                 end(left)
+            flow_run.mark_crashed(str(before.get("run", "")))
             release_dvc_locks(root)
             yield
         finally:
@@ -139,37 +138,20 @@ def read_locked(file: TextIO) -> dict[str, Any]:
 
 
 def release_dvc_locks(root: Path) -> None:
-    """Remove the entries of ended processes from DVC's table of read and write locks, `.dvc/tmp/rwlock`: a zombie, an
-    unrelated process with the pid, or a half-written file would block every later `dvc repro` of the same paths."""
+    """Remove DVC's temporary file of read and write locks, unless a command of DVC runs in the repository: entries of a
+    zombie, of an unrelated process with the pid, or a half-written file would block every later `dvc repro`."""
     table = root / ".dvc" / "tmp" / "rwlock"
-    if not table.is_file():
-        return
-    # DVC locks the same file while it changes the table.
-    with table.with_name("rwlock.lock").open("a") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        try:
-            locks = json.loads(table.read_text(encoding="utf-8"))
-            written = table.stat().st_mtime
-            readers = {
-                path: [holder for holder in holders if _holds(holder["pid"], written)]
-                for path, holders in locks.get("read", {}).items()
-            }
-            writers = {
-                path: holder for path, holder in locks.get("write", {}).items() if _holds(holder["pid"], written)
-            }
-        except (ValueError, TypeError, KeyError, AttributeError):
-            table.unlink()
-            return
-        kept = {"read": {path: holders for path, holders in readers.items() if holders}, "write": writers}
-        write_atomic(table, json.dumps(kept))
+    if table.is_file() and not any(_is_dvc(process, root) for process in psutil.process_iter()):
+        table.unlink(missing_ok=True)
 
 
-def _holds(pid: int, written: float) -> bool:
-    """Whether the process with this pid is a live DVC process that was running when the table was written."""
+def _is_dvc(process: psutil.Process, root: Path) -> bool:
+    """Whether a process is a command of DVC in a repository. That of a run acts only while the run holds the lock of
+    the repository."""
     try:
-        process = psutil.Process(pid)
-        is_dvc = any(argument == DVC or "dvc" in Path(argument).parts for argument in process.cmdline())
-        return is_dvc and is_alive(process) and process.create_time() <= written + START_PRECISION_S
+        # `dvc`, `python PATH/dvc` or `python -m dvc`.
+        is_dvc = any("dvc" in Path(argument).parts for argument in process.cmdline()[:3])
+        return is_dvc and is_alive(process) and Path(process.cwd()).is_relative_to(root)
     except psutil.Error:
         return False
 

@@ -1,5 +1,4 @@
-"""From raw data to a promoted classifier: `headstart retrain`; the flow `retrain` if a Prefect server is configured,
-else without Prefect."""
+"""From raw data to a promoted classifier: `headstart retrain`, which runs the flow `retrain` in this process."""
 
 from typing import Annotated
 
@@ -7,8 +6,9 @@ import typer
 
 from components.cli.common import PARAMS, ParamsFile
 from flows.command import main
-from flows.run import BEGUN, begin, is_up_to_date, skip_all
-from flows.server import has_server
+from flows.processes import working
+from flows.repository import environment, find_root
+from flows.server import server
 from flows.terminal import terminal
 
 Rebuild = Annotated[
@@ -35,22 +35,18 @@ def command(
     if quiet + as_json + verbose > 1:
         raise typer.BadParameter("give one of --quiet, --json and --verbose")
     terminal.style = "quiet" if quiet else "json" if as_json else "verbose" if verbose else "text"
-    file = params.resolve()
-    # A configured server shows every run.
-    shown = has_server()
-    with begin(file, rebuild=rebuild, brief=brief and not verbose) as begun:
-        if not shown and is_up_to_date(begun, file):
-            skip_all(begun, file)
-            return
-        BEGUN[file] = begun
-        if shown:
+    root = find_root(params.resolve().parent)
+    # DVC's process imports DVC while this one imports Prefect.
+    with working(root, environment=environment(root)) as dvc:
+        dvc.start()
+        with server():
+            from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
             from flows.retrain import retrain
 
-            retrain(str(params), rebuild)
-        else:
-            from flows.stages import LOCAL, run_pipeline
-
-            run_pipeline(file, engine=LOCAL, rebuild=rebuild)
+            # The end of a run would wait for the thread that sends signs of life, which are for runs of a schedule.
+            with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+                retrain(str(params), rebuild, brief and not verbose)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""A run of the pipeline, without Prefect: its lock, what precedes its stages, the stages, and its end."""
+"""A run of the pipeline: its lock, what precedes its stages, which stages it has, and its end."""
 
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,14 @@ from components.pipeline.stages import STAGES
 from components.reporting.findings import FOLDER
 from components.settings.imports import Import, localised
 from components.settings.loading import load_params, read_file
-from components.settings.params import Params
 from components.settings.registry import SQLITE
 from flows import summary
 from flows.execution import DVC, read_plan, run_command, run_headstart
+from flows.flow_run import show_table, show_text
 from flows.plan import Plan, Stage
 from flows.processes import working
 from flows.repository import STATE, environment, find_root, locked, pipeline_of, recorded_outputs
-from flows.telemetry import Monitor, monitored
+from flows.telemetry import Monitor
 from flows.terminal import StageError, terminal
 
 #: Target stages of a run, which includes all of their dependencies.
@@ -46,22 +45,9 @@ COMMANDS = ("components.cli.main", "components.pipeline.identity")
 SPARE_BYTES = 10**9
 
 
-@dataclass(frozen=True)
-class Begun:
-    """A run that holds the repository's lock; `brief`: whether its summary has one score for a task and no table."""
-
-    root: Path
-    plan: Plan
-    brief: bool = False
-
-
-#: Settings file -> the run that `headstart retrain` has begun before the flow starts.
-BEGUN: dict[Path, Begun] = {}
-
-
 @contextmanager
-def begin(file: Path, *, rebuild: bool = False, brief: bool = False) -> Iterator[Begun]:
-    """Hold the lock of a settings file's repository, start DVC's process, and compute the plan.
+def begin(file: Path, *, rebuild: bool = False) -> Iterator[tuple[Path, Plan]]:
+    """Hold the lock of a settings file's repository within the block; returns its root and the plan.
 
     Raises:
         ConfigError: the settings file or dvc.yaml is wrong.
@@ -83,7 +69,7 @@ def begin(file: Path, *, rebuild: bool = False, brief: bool = False) -> Iterator
             plan = read_plan(pipeline, root=root)
         except StageError as error:  # recorded as the end of the run
             plan = Plan(stages=(), problem=str(error))
-        yield Begun(root, plan, brief)
+        yield root, plan
 
 
 def bring(file: Path, *, root: Path) -> list[Path]:
@@ -162,9 +148,8 @@ def check_space(plan: Plan, *, params: Path, root: Path) -> None:
     disk.check_space(estimate, spare=SPARE_BYTES)
 
 
-def conclude(done: dict[str, list[str]], params: Params, monitor: Monitor, *, file: Path, run: Begun) -> None:
+def conclude(done: dict[str, list[str]], monitor: Monitor, *, file: Path, root: Path, brief: bool) -> None:
     """Record the end of a run and print its summary."""
-    root = run.root
     decided = "promote" not in done["Skipped"]
     decisions = summary.decisions(root=root, params=file, decided=decided)
     monitor.summarise(decisions)
@@ -173,18 +158,19 @@ def conclude(done: dict[str, list[str]], params: Params, monitor: Monitor, *, fi
     # Before the state of the registry is recorded, which the monitor changes.
     monitor.finish("FINISHED")
     record_registry(file, root=root)
-    for line in summary.lines(root=root, params=file, decided=decided, brief=run.brief):
+    settings = load_params(file)
+    for task in settings.run.tasks:
+        if rows := summary.score_rows(summary.evaluated(root / settings.run.out, task)):
+            show_table(f"scores-{task}", rows)
+    if decisions:
+        show_text("decision", "\n".join(f"- {line}" for line in decisions))
+    for line in summary.lines(root=root, params=file, decided=decided, brief=brief):
         terminal.say(line, important=line in decisions)
 
 
 def has_changes(plan: Plan) -> bool:
     """Whether data, code or settings have changed since the last run, or the plan has a problem."""
     return bool(plan.problem) or plan.data == "changed" or any(stage.reasons for stage in wanted(plan))
-
-
-def is_up_to_date(run: Begun, file: Path) -> bool:
-    """Whether a run would skip every stage, those included that run every time unless the registry is unchanged."""
-    return not has_changes(run.plan) and registry_is_unchanged(file, root=run.root)
 
 
 def registry_is_unchanged(params: Path, *, root: Path) -> bool:
@@ -216,17 +202,6 @@ def _recorded_states(root: Path) -> dict[str, Any]:
     with suppress(ArtifactError):
         return read_json(root / STATE / RECORD, made_by="`headstart retrain`", missing_ok=True)
     return {}
-
-
-def skip_all(run: Begun, file: Path) -> None:
-    """Print and record that everything is up to date, without a flow run: the import of Prefect and the start
-    of its server take seconds."""
-    with monitored(file, root=run.root) as monitor:
-        names = [stage.name for stage in wanted(run.plan)]
-        for name in names:
-            terminal.done(name, "up to date")
-        done = {"Completed": [], "Cached": [], "Skipped": names}
-        conclude(done, load_params(file), monitor, file=file, run=run)
 
 
 def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:

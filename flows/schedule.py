@@ -23,7 +23,7 @@ from flows import notify
 from flows.command import main
 from flows.flow_run import Times
 from flows.repository import STATE, find_root, read_locked, try_lock, write_locked
-from flows.server import PORT, server
+from flows.server import server
 from flows.terminal import terminal
 
 NAME = "scheduled"
@@ -93,7 +93,7 @@ class Flags:
         bool, typer.Option("--notify", help="Only create the notifications of failed and late runs, and end.")
     ] = False
     test: Annotated[bool, typer.Option("--test", help="With --notify: send a trial message to every receiver.")] = False
-    port: Annotated[int, typer.Option(help="Port of the Prefect server that is started.")] = PORT
+    port: Annotated[int, typer.Option(help="Port of the Prefect server, if it does not run yet.")] = 0
     params: ParamsFile = PARAMS
 
 
@@ -111,7 +111,7 @@ def schedule(times: Times, options: Flags) -> None:
         raise ConfigError(f"{params}: does not exist; name the settings file with --params")
     root = find_root(file.parent)
     what = f"{'sync' if options.synchronise else 'retrain'} {params}, {times}"
-    with owned(root, name=name, what=what, replace=options.replace), server(port=options.port, root=root) as running:
+    with owned(root, name=name, what=what, replace=options.replace), server(port=options.port) as running:
         # Prefect reads the address of its server on import.
         from flows.serving import FAILURES, Schedule, serve
 
@@ -123,7 +123,9 @@ def schedule(times: Times, options: Flags) -> None:
             terminal.say(f"failed and late runs are told by {' and '.join(receivers)}")
         terminal.say(f"{name}: {what}")
         owner = f"{root} on {socket.gethostname()}"
-        served = Schedule(name, str(file), options.synchronise, owner, times)
+        # All repositories of a user share the user's own server.
+        shared = f"{name}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', root.name)}" if running.port else name
+        served = Schedule(shared, str(file), options.synchronise, owner, times)
         serve(served, root=root, server=running, replace=options.replace, catch_up=options.catch_up)
 
 
@@ -158,7 +160,7 @@ def checked_timezone(name: str) -> str:
 def command(options: Flags) -> None:
     """Retrain on a schedule until stopped."""
     if options.notify:
-        notify.create(options.params, test=options.test, port=options.port)
+        notify.create(test=options.test, port=options.port)
         return
     times = Times(
         options.cron if options.every else checked(options.cron), checked_timezone(options.timezone), options.every

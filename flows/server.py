@@ -1,28 +1,32 @@
-"""Prefect's servers: one that is configured, the repository's own, and the temporary one of a run.
+"""Prefect's server: one that is configured, or the user's own, which all runs, schedules and pages of the user share.
 
-All schedules and pages of a repository share its own server. One of them holds `.headstart/prefect-server/lock` and
-runs the server as a child, which the kernel kills with it; if it ends, another one takes the lock and starts the server
-again. A server that is started here answers only pages of its own origin, and who knows a random text: for the
-repository's server it is in `.headstart/prefect-server/auth` (0600).
+The user's server is one process (`python -m flows.server PORT`) with the database of `PREFECT_HOME`; the first command
+that needs it starts it. It answers only on this host, only pages of its own origin, and who knows the random text in
+`PREFECT_HOME/auth` (0600). It holds the lock of the file `lock`, and ends after 30 minutes in which no process has held
+the shared lock of the file `users`.
 """
 
 import contextlib
+import fcntl
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
-from components.core.artifacts import write_atomic
+from components.core.artifacts import private, private_folder, write_atomic
 from components.core.environment import variables
 from components.core.errors import ConfigError
-from flows import profiles
-from flows.processes import answers, descendants, end, orphans, start
-from flows.repository import STATE, environment, read_locked, try_lock, write_locked
+from flows.processes import MARK, answers, free_port
+from flows.repository import read_locked, try_lock, write_locked
 from flows.terminal import terminal
 
 HOST = "127.0.0.1"
@@ -31,117 +35,138 @@ ADDRESS = "PREFECT_API_URL"
 #: `USER:PASSWORD`, sent by clients; and what a server asks for.
 AUTH = "PREFECT_API_AUTH_STRING"
 SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
-#: Time limit in seconds for the start of the server.
+#: Time limit in seconds for the start of the server, and for the lock that a client may hold for a moment.
 START_S = 300.0
-#: Seconds between SIGTERM and SIGKILL at its end.
-GRACE_S = 2.0
-#: Interval in seconds at which it is checked, and between two starts.
-POLL_S = 0.2
-RESTART_S = 2.0
+LOCK_S = 3.0
+#: Seconds without a user after which the server ends, and between two looks.
+IDLE = "HEADSTART_PREFECT_IDLE_S"
+IDLE_S = 1800.0
+LOOK_S = 10.0
+POLL_S = 0.1
 #: Starts without an answer after which it cannot be started.
 TRIES = 2
 
 
+@dataclass(frozen=True)
 class Server:
-    """A Prefect server that is in use; `auth`: what it asks for; None: nothing, or what a profile of Prefect names."""
+    """A Prefect server that is in use.
 
-    def __init__(self, address: str, auth: str | None) -> None:
-        self.address, self.auth = address, auth
+    Attributes:
+        auth: what it asks for; None: nothing, or what a profile of Prefect names.
+        port: of the user's own server; 0: another one.
+    """
 
-    def ensure(self) -> None:
-        """Start what has ended; nothing for a server that is not the repository's own."""
-
-
-class OwnServer(Server):
-    """The repository's own server."""
-
-    def __init__(self, root: Path, *, port: int) -> None:
-        self._root, self._folder = root, auth_file(root).parent
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = (self._folder / "lock").open("a+")
-        if try_lock(self._lock):
-            self._port = port
-            write_locked(self._lock, port=port)
-        else:
-            self._port = read_locked(self._lock).get("port", port)
-        self._log = self._folder / "server.log"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._starts, self._last_start = 0, -RESTART_S
-        if not auth_file(root).is_file():
-            made = auth_file(root).with_name(f"auth-{os.getpid()}")
-            write_atomic(made, f"headstart:{secrets.token_urlsafe(32)}", private=True)
-            with contextlib.suppress(FileExistsError):  # of several first starts, one makes the text for all
-                os.link(made, auth_file(root))
-            made.unlink()
-        super().__init__(f"http://{HOST}:{self._port}/api", auth_file(root).read_text())
-
-    def start(self) -> None:
-        """Return when the server answers.
-
-        Raises:
-            ConfigError: the port is used by another program, or the server does not start.
-        """
-        page = self.address.removesuffix("/api")
-        if try_lock(self._lock):
-            if in_use(self._port):
-                end(orphans(self._root))
-            if in_use(self._port):
-                raise ConfigError(
-                    f"port {self._port} is used by another program; choose another one with --port, "
-                    f"or name a Prefect server that you run yourself with {ADDRESS}"
-                )
-            terminal.say(f"starting a Prefect server at {page}")
-        else:
-            terminal.say(f"using this repository's Prefect server at {page}")
-        deadline = time.monotonic() + START_S
-        while not answers(f"{self.address}/health"):
-            self.ensure()
-            if time.monotonic() > deadline or self._starts > TRIES:
-                raise ConfigError(f"the Prefect server did not start; see {self._log}")
-            time.sleep(POLL_S)
-
-    def ensure(self) -> None:
-        """Run the server unless another process of the repository does. To be called by the main thread."""
-        running = self._process is not None and self._process.poll() is None
-        if running or time.monotonic() - self._last_start < RESTART_S or not try_lock(self._lock):
-            return
-        write_locked(self._lock, port=self._port)
-        if self._process is not None:
-            terminal.say(f"the Prefect server has ended (exit code {self._process.returncode}) and is started again")
-        command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(self._port)]
-        settings = environment(self._root) | protection(self._port, str(self.auth))
-        settings.pop(ADDRESS, None)
-        with self._log.open("ab") as output:
-            self._process = start(command, directory=self._root, environment=settings, log=output)
-        self._starts, self._last_start = self._starts + 1, time.monotonic()
-
-    def stop(self) -> None:
-        """End the server if this process runs it; another process that uses it starts it again."""
-        if self._process is not None:
-            end(descendants(self._process.pid), grace_s=GRACE_S)
-            self._process.wait()
-        self._lock.close()
+    address: str
+    auth: str | None = None
+    port: int = 0
 
 
-@contextmanager
-def server(*, port: int, root: Path) -> Iterator[Server]:
-    """The Prefect server that `PREFECT_API_URL` names, or the repository's own, at `port` unless it runs already.
+def ensure() -> None:
+    """Start the user's own server again, if this process uses it and it has ended."""
+    own = os.environ.get(AUTH) and (folder() / "auth").is_file() and os.environ[AUTH] == secret().read_text()
+    if own and (port := urlsplit(os.environ.get(ADDRESS, "")).port) and not _holder():
+        terminal.say("the Prefect server has ended and is started again", source="run")
+        _start(port)
 
-    Within the block `PREFECT_API_URL` is its address, and `PREFECT_API_AUTH_STRING` what it asks for.
+
+@contextlib.contextmanager
+def server(*, port: int = 0) -> Iterator[Server]:
+    """The Prefect server that is configured, or the user's own, which is started at `port` unless it runs (0: at 4200,
+    or at a free one). Within the block `PREFECT_API_URL` is its address, and `PREFECT_API_AUTH_STRING` what it asks
+    for.
 
     Raises:
         ConfigError: the port is used by another program, or the server does not start.
     """
-    if address := os.environ.get(ADDRESS):
+    if address := configured():
         yield Server(address, os.environ.get(AUTH))
         return
-    started = OwnServer(root, port=port)
-    try:
-        started.start()
-        with variables({ADDRESS: started.address, AUTH: str(started.auth)}):
-            yield started
-    finally:
-        started.stop()
+    private_folder(folder())
+    with (folder() / "users").open("a") as users, contextlib.ExitStack() as block:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        number, auth = _start(port), secret().read_text()
+        running = Server(f"http://{HOST}:{number}/api", auth, number)
+        block.enter_context(variables({ADDRESS: running.address, AUTH: auth}))
+        if "prefect" in sys.modules:
+            from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+            settings: dict[Any, Any] = {PREFECT_API_URL: running.address, PREFECT_API_AUTH_STRING: auth}
+            block.enter_context(temporary_settings(settings))
+        yield running
+
+
+def configured() -> str:
+    """The address of the Prefect server that the environment or a profile of Prefect names; empty without one. Prefect
+    is imported only if it may name one."""
+    profiles = Path(os.environ.get("PREFECT_PROFILES_PATH") or folder() / "profiles.toml").expanduser()
+    if os.environ.get(ADDRESS) or ("prefect" not in sys.modules and not profiles.is_file()):
+        return os.environ.get(ADDRESS, "")
+    from prefect.settings import PREFECT_API_URL
+
+    return str(PREFECT_API_URL.value() or "")
+
+
+def folder() -> Path:
+    return Path(os.environ["PREFECT_HOME"]).expanduser()
+
+
+def secret() -> Path:
+    """The file with the text that the user's server asks for; it is made once."""
+    file = folder() / "auth"
+    if not file.is_file():
+        made = file.with_name(f"auth-{os.getpid()}")
+        write_atomic(made, f"headstart:{secrets.token_urlsafe(32)}", private=True)
+        with contextlib.suppress(FileExistsError):  # of several first starts, one makes the text for all
+            os.link(made, file)
+        made.unlink()
+    return file
+
+
+def _holder() -> dict[str, Any]:
+    """What the server has written into its lock; empty if none runs."""
+    with (folder() / "lock").open("a+") as file:
+        return {} if try_lock(file) else read_locked(file)
+
+
+def _start(port: int) -> int:
+    """The port of the user's server, when it answers."""
+    deadline, tries = time.monotonic() + START_S, 0
+    process: subprocess.Popen[bytes] | None = None
+    log = folder() / "server.log"
+    while True:
+        held = _holder()
+        if held and answers(f"http://{HOST}:{held['port']}/api/health"):
+            return int(held["port"])
+        if not held and (process is None or process.poll() is not None):
+            if port and in_use(port):
+                raise ConfigError(
+                    f"port {port} is used by another program; choose another one with --port, "
+                    f"or name a Prefect server that you run yourself with {ADDRESS}"
+                )
+            process, tries = _launch(port or (free_port() if in_use(PORT) else PORT), log), tries + 1
+        if tries > TRIES or time.monotonic() > deadline:
+            raise ConfigError(f"the Prefect server did not start; see {log}")
+        time.sleep(POLL_S)
+
+
+def _launch(port: int, log: Path) -> subprocess.Popen[bytes]:
+    """A process with the server, which goes on when this one ends."""
+    first = not (folder() / "prefect.db").is_file()
+    begins = "starting Prefect's server" + ("; its first start makes its database, which takes a while" * first)
+    terminal.say(begins, source="run", stays=first)
+    settings = {**os.environ, **protection(port, secret().read_text())}
+    for name in (ADDRESS, MARK):
+        settings.pop(name, None)
+    with open(log, "a", opener=private) as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "flows.server", str(port)],
+            cwd=folder(),
+            env=settings,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
 
 def protection(port: int, auth: str) -> dict[str, str]:
@@ -158,24 +183,42 @@ def protection(port: int, auth: str) -> dict[str, str]:
     }
 
 
-def auth_file(root: Path) -> Path:
-    """The file with the text that the repository's server asks for."""
-    return root / STATE / "prefect-server" / "auth"
-
-
 def in_use(port: int) -> bool:
     """Whether a program listens at the port."""
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
 
 
-def has_server() -> bool:
-    """Whether `PREFECT_API_URL` names a Prefect server, in the environment or in a profile of Prefect. Prefect is
-    imported only if there is a file of profiles."""
-    if os.environ.get(ADDRESS):
-        return True
-    if not profiles().is_file():
-        return False
-    from prefect.settings import PREFECT_API_URL
+def main() -> None:
+    """The user's server, unless it runs already."""
+    deadline, port = time.monotonic() + LOCK_S, int(sys.argv[1])
+    with (folder() / "lock").open("a+") as file:
+        while not try_lock(file):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(POLL_S)
+        write_locked(file, port=port, pid=os.getpid())
+        import uvicorn
+        from prefect.server.api.server import create_app
 
-    return bool(PREFECT_API_URL.value())
+        threading.Thread(target=_end_without_users, name="users", daemon=True).start()
+        uvicorn.run(create_app(final=True), host=HOST, port=port, log_level="warning", timeout_graceful_shutdown=2)
+
+
+def _end_without_users() -> None:
+    """End this process when it has had no user for a while. It holds the lock until then: who comes waits."""
+    since, idle_s = time.monotonic(), float(os.environ.get(IDLE, IDLE_S))
+    with (folder() / "users").open("a") as users:
+        while True:
+            time.sleep(min(LOOK_S, idle_s))
+            if not try_lock(users):
+                since = time.monotonic()
+            elif time.monotonic() - since >= idle_s:
+                signal.raise_signal(signal.SIGTERM)
+                time.sleep(START_S)
+            else:
+                fcntl.flock(users, fcntl.LOCK_UN)
+
+
+if __name__ == "__main__":
+    main()

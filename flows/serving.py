@@ -36,11 +36,11 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary
 from prefect.states import Cancelled, Crashed, Scheduled
 
 from components.core.errors import ConfigError, TransientError
-from flows.flow_run import MISSED, RUNNER, Times
+from flows.flow_run import MISSED, RUNNER, STOPPED, Times
 from flows.processes import descendants, end, start
 from flows.repository import environment
 from flows.retrain import retrain
-from flows.server import POLL_S, Server
+from flows.server import POLL_S, Server, ensure
 from flows.sync import sync
 from flows.terminal import terminal
 
@@ -51,8 +51,6 @@ LOOK_S = 10.0
 #: itself. Together with the times of `flows.server` they are less than 10.
 ANSWER_S = 3.0
 STOP_S = 3.5
-#: State of a run that the end of its schedule has interrupted; the next start of the schedule makes up for it.
-STOPPED = "Stopped"
 #: Errors of a server that does not answer, or not sensibly.
 FAILURES = (httpx.HTTPError, PrefectException)
 
@@ -114,7 +112,7 @@ def serve(schedule: Schedule, *, root: Path, server: Server, replace: bool = Fal
             except FAILURES as error:
                 raise TransientError(f"{server.address}: the Prefect server does not answer ({error})") from error
             while True:
-                server.ensure()
+                ensure()
                 if (runner is None or runner.poll() is not None) and time.monotonic() - began > RESTART_S:
                     if runner is not None:
                         terminal.say("Prefect's runner has ended and is started again")

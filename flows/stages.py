@@ -1,5 +1,5 @@
-"""The stages of a run, in topological order, and how one is executed (`dvc repro --single-item STAGE`): here, or as
-tasks of Prefect."""
+"""A run of the pipeline: its stages in topological order, and how one is executed (`dvc repro --single-item STAGE`).
+This module does not import Prefect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -32,7 +32,6 @@ from flows.plan import Plan, Stage
 from flows.repository import data_to_pull, environment, find_root, locked, pipeline_of
 from flows.run import (
     AFTERWARDS,
-    BEGUN,
     STORES,
     begin,
     check_space,
@@ -43,6 +42,7 @@ from flows.run import (
     upcoming,
     wanted,
 )
+from flows.server import ensure
 from flows.telemetry import Monitor, Recorded, announce, monitored
 from flows.terminal import BudgetError, StageError, terminal
 
@@ -146,8 +146,6 @@ class Spending:
         self._since = now
 
 
-#: Delays in seconds before the retries of a stage that has crashed.
-RETRY_DELAYS_S = (5, 30, 120)
 #: DVC's messages about a stage that it did not run -> outcome; otherwise "Completed".
 OUTCOMES = {
     re.compile(r"^Stage '.*' didn't change, skipping$"): "Skipped",
@@ -155,45 +153,29 @@ OUTCOMES = {
 }
 
 
-@dataclass(frozen=True)
-class Engine:
-    """What executes the stages.
-
-    Attributes:
-        run: stage and root of the repository -> its outcome: Completed, Cached (the output of an earlier run was
-            restored) or Skipped. A stage that crashes is repeated.
-        concurrent: whether `run` may be called by several threads.
-    """
-
-    run: Callable[[Stage, Path], str]
-    skip: Callable[[Stage], object]
-    add_data: Callable[[Path], None]
-    concurrent: bool = False
+#: Reproduces a stage, and repeats one that crashes: stage and root of the repository -> its outcome: Completed, Cached
+#: (the output of an earlier run was restored) or Skipped. Several threads may call it.
+Run = Callable[[Stage, Path], str]
 
 
-def run_pipeline(file: Path, *, engine: Engine, rebuild: bool = False) -> dict[str, list[str]]:
+def run_pipeline(file: Path, *, run: Run, rebuild: bool = False, brief: bool = False) -> dict[str, list[str]]:
     """Run every stage of a settings file that is not up to date; arguments, result and errors as of the flow
     `retrain`."""
-    begun = BEGUN.pop(file, None)
-    with (
-        nullcontext(begun) if begun else begin(file, rebuild=rebuild) as run,
-        monitored(file, root=run.root) as monitor,
-    ):
-        plan = run.plan
-        if upcoming(plan, settled=registry_is_unchanged(file, root=run.root)):
-            warm.serve(modules_of(plan, params=file), environment(run.root))
+    with begin(file, rebuild=rebuild) as (root, plan), monitored(file, root=root) as monitor:
+        settled = registry_is_unchanged(file, root=root)
+        ahead = upcoming(plan, settled=settled)
+        if ahead:
+            warm.serve(modules_of(plan, params=file), environment(root))
         if has_changes(plan):
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
-            run_headstart("check", "--params", str(file.relative_to(run.root)), source="check", root=run.root)
+            run_headstart("check", "--params", str(file.relative_to(root)), source="check", root=root)
         plan.refuse_problem()
-        check_space(plan, params=file, root=run.root)
-        if plan.data == "changed" and data_to_pull(run.root).exists():
+        check_space(plan, params=file, root=root)
+        if plan.data == "changed" and data_to_pull(root).exists():
             raise ConfigError("data.dvc names data that has not been pulled; run `headstart sync`")
         if plan.data == "changed":
-            engine.add_data(run.root)
-        settled = registry_is_unchanged(file, root=run.root)
-        spending = Spending(load_params(file), root=run.root)
-        ahead = upcoming(plan, settled=settled)
+            add_data(root)
+        spending = Spending(load_params(file), root=root)
         spending.refuse(ahead)
         spending.expect(ahead)
         monitor.expect(spending.remaining)
@@ -202,13 +184,14 @@ def run_pipeline(file: Path, *, engine: Engine, rebuild: bool = False) -> dict[s
             terminal.say(str(spending.remaining), source="run")
         # It starts beside the stages before the first training.
         with session(spending.params.cluster, needed=any(stage.group in DISTRIBUTED for stage in ahead)):
-            done = run_stages(plan, root=run.root, engine=engine, monitor=monitor, settled=settled, spending=spending)
-        conclude(done, spending.params, monitor, file=file, run=run)
+            done = run_stages(plan, root=root, run=run, monitor=monitor, settled=settled, spending=spending)
+        conclude(done, monitor, file=file, root=root, brief=brief)
         terminal.say(f"{monitor.name} ({monitor.id})", source="run")
+        ensure()  # Prefect records the end of the flow run
         return done
 
 
-def act_on_registry(params: Path, *, engine: Engine) -> None:
+def act_on_registry(params: Path, *, run: Run) -> None:
     """Run the stages that act on the registry.
 
     Raises:
@@ -227,22 +210,22 @@ def act_on_registry(params: Path, *, engine: Engine) -> None:
         plan.refuse_problem()
         for stage in plan.stages:
             if stage.name in ("register", "promote"):
-                engine.run(stage, root)
+                run(stage, root)
     for line in summary.decisions(root=root, params=file):
         terminal.say(line)
 
 
 def run_stages(
-    plan: Plan, *, root: Path, engine: Engine, monitor: Monitor, settled: bool, spending: Spending
+    plan: Plan, *, root: Path, run: Run, monitor: Monitor, settled: bool, spending: Spending
 ) -> dict[str, list[str]]:
-    """Run the wanted stages of a plan that are not up to date, several at once if `engine` and `cluster.stages` allow
-    it. After a failure no stage begins, and those that run are waited for. `settled`: whether the registry is
-    unchanged, so that stages that always run need not. Returns outcome (Completed, Cached, Skipped) -> names."""
+    """Run the wanted stages of a plan that are not up to date, several at once if `cluster.stages` allows it. After a
+    failure no stage begins, and those that run are waited for. `settled`: whether the registry is unchanged, so that
+    stages that always run need not. Returns outcome (Completed, Cached, Skipped) -> names."""
     done: dict[str, list[str]] = {"Completed": [], "Cached": [], "Skipped": []}
     changed: set[str] = set()
     left, running = wanted(plan), dict[Future[str], _Running]()
     failure: Exception | None = None
-    limit = spending.params.cluster.stages_at_once if engine.concurrent else 1
+    limit = spending.params.cluster.stages_at_once
     with ThreadPoolExecutor(limit, thread_name_prefix="stage") as threads, _stopping(running):
         while left or running:
             stage = next_stage(left, [each.stage for each in running.values()]) if len(running) < limit else None
@@ -269,9 +252,8 @@ def run_stages(
                     failure = failure or error
                     left.clear()
                     continue
-                running[_submit(threads if limit > 1 else None, engine, each.stage, root)] = each
+                running[_submit(threads if limit > 1 else None, run, each.stage, root)] = each
             else:
-                engine.skip(stage)
                 done["Skipped"].append(stage.name)
                 terminal.done(stage.name, "up to date")
     if failure is not None:
@@ -319,13 +301,13 @@ class _Running:
         return outcome
 
 
-def _submit(threads: Executor | None, engine: Engine, stage: Stage, root: Path) -> Future[str]:
+def _submit(threads: Executor | None, run: Run, stage: Stage, root: Path) -> Future[str]:
     """Run a stage in a thread, in the context of the flow; without threads in this one."""
     if threads is not None:
-        return threads.submit(copy_context().run, engine.run, stage, root)
+        return threads.submit(copy_context().run, run, stage, root)
     future: Future[str] = Future()
     try:
-        future.set_result(engine.run(stage, root))
+        future.set_result(run(stage, root))
     except BaseException as error:
         future.set_exception(error)
     return future
@@ -383,24 +365,8 @@ def is_retriable(error: BaseException) -> bool:
     return not (isinstance(error, StageError) and error.final)
 
 
-def reproduce_with_retries(stage: Stage, root: Path) -> str:
-    """`reproduce`, repeated as often as the stage's `retries` say."""
-    for tried in range(stage.retries):
-        try:
-            return reproduce(stage, root)
-        except Exception as error:
-            if not is_retriable(error):
-                raise
-            time.sleep(RETRY_DELAYS_S[min(tried, len(RETRY_DELAYS_S) - 1)])
-    return reproduce(stage, root)
-
-
 def add_data(root: Path) -> None:
     """Run `dvc add data`, so that data.dvc identifies the data of the run."""
     say("new version of data/: dvc add", source="data")
     with changing_data(root):
         add_folder(Path("data"), root=root)
-
-
-#: Executes stages without Prefect.
-LOCAL = Engine(run=reproduce_with_retries, skip=lambda stage: None, add_data=add_data)

@@ -1,8 +1,10 @@
 """The summary at the end of a run: scores, decisions, report, registry."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -37,7 +39,7 @@ def lines(*, root: Path, params: Path, decided: bool = True, brief: bool = False
 
 def next_step(out: Path, task: str) -> str:
     """What to do next for a task, with the command; empty without an evaluation."""
-    evaluation = read_json(out / "evaluation" / task / "evaluation.json", made_by="evaluate", missing_ok=True)
+    evaluation = evaluated(out, task)
     decision = read_json(out / "registry" / "decision.json", made_by="promote", missing_ok=True).get("decisions", {})
     steps = advice(task, evaluation, system=champion_of(decision.get(task, {}))) if evaluation else []
     return next((f"{step.text} `{step.command}`" for step in steps), "")
@@ -72,37 +74,45 @@ def scores(out: Path, task: str) -> list[str]:
     """The primary metric on the test split with its interval: one row per system, one column per label budget with the
     mean over the seeds, and one for the model that can be registered: the average of the seeds of the largest budget.
     One sentence follows, what transfer was worth; the report has the differences of all pairs."""
-    path = out / "evaluation" / task / "evaluation.json"
-    content = read_json(path, made_by=f"the stage evaluate@{task}", missing_ok=True)
+    content = evaluated(out, task)
     if not content:
         return []
     title = f"{task}: {content['titles'][content['main']]}, {content['confidence']:.0%} interval"
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
-    table.add_column(content["unit"])
-    for budget in content["budgets"]:
-        table.add_column("all" if budget < 0 else str(budget), justify="right")
-    table.add_column("registered", justify="right")
-    table.add_column("its labels", justify="right")
-    for system in content["systems"]:
-        cells = {cell["budget"]: cell["scores"][content["main"]] for cell in system["budgets"]}
-        artifact = system.get("artifact", {"scores": {}, "labels": ""})
-        table.add_row(
-            system["system"],
-            *(_interval(cells.get(budget)) for budget in content["budgets"]),
-            _interval(artifact["scores"].get(content["main"])),
-            str(artifact["labels"]),
-        )
+    table, rows = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left"), score_rows(content)
+    for number, column in enumerate(rows[0] if rows else ()):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*row.values())
     with StringIO() as text:
         # Wide enough for all intervals, so that no cell is wrapped.
         Console(file=text, width=66 + 24 * len(content["budgets"])).print(table)
-        rows = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
+        drawn = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
     sentence = answer(content)
-    return [*rows, *([f"{task}: {sentence}"] if sentence else [])]
+    return [*drawn, *([f"{task}: {sentence}"] if sentence else [])]
+
+
+def evaluated(out: Path, task: str) -> dict[str, Any]:
+    """The evaluation of a task; empty without one."""
+    path = out / "evaluation" / task / "evaluation.json"
+    return dict(read_json(path, made_by=f"the stage evaluate@{task}", missing_ok=True))
+
+
+def score_rows(content: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The table of an evaluation, a row for each system: column -> text."""
+    rows = []
+    for system in content.get("systems", ()):
+        cells = {cell["budget"]: cell["scores"][content["main"]] for cell in system["budgets"]}
+        artifact = system.get("artifact", {"scores": {}, "labels": ""})
+        row = {content["unit"]: system["system"]}
+        row |= {"all" if each < 0 else str(each): _interval(cells.get(each)) for each in content["budgets"]}
+        registered = _interval(artifact["scores"].get(content["main"]))
+        rows.append(row | {"registered": registered, "its labels": str(artifact["labels"])})
+    return rows
 
 
 def score(out: Path, task: str) -> list[str]:
     """The scores of the current model, or of the best one if there is none: the primary metric, and accuracy."""
-    content = read_json(out / "evaluation" / task / "evaluation.json", made_by="evaluate", missing_ok=True)
+    content = evaluated(out, task)
     decision = read_json(out / "registry" / "decision.json", made_by="promote", missing_ok=True).get("decisions", {})
     stored = [system for system in content.get("systems", []) if "artifact" in system]
     if not stored:

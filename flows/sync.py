@@ -37,7 +37,7 @@ from flows.execution import DVC, run_command
 from flows.flow_run import begin_scheduled
 from flows.processes import end_session
 from flows.repository import STATE, data_to_pull, find_root, locked
-from flows.server import has_server
+from flows.server import server
 from flows.telemetry import run_name
 from flows.terminal import terminal
 
@@ -145,9 +145,24 @@ def pull(root: Path) -> list[str]:
         data_to_pull(root).unlink(missing_ok=True)
         (entry,) = (read_yaml(root / "data.dvc") or {})["outs"]
         report.append(f"data: new version, {entry.get('nfiles', 1)} files, {entry['size'] / 1e6:.1f} MB")
+    if _remote(root):
+        report += _outputs(root)
     for line in report:
         terminal.say(line, source=SOURCE, stays=True)
     return report
+
+
+def _outputs(root: Path) -> list[str]:
+    """Take the outputs that the records name and the results of earlier runs, so that nothing is trained that another
+    clone has trained. What is not in DVC's remote is made here."""
+    pipelines = [str(Path(path).with_name(PIPELINE)) for path in _listed(root, "ls-files", "--", LOCK)]
+    before = _dvc(root, "status", "--json", *pipelines).stdout if pipelines else "{}"
+    if before.strip() == "{}":
+        return []
+    _dvc(root, "fetch", "--quiet", "--run-cache", *pipelines)
+    _dvc(root, "checkout", "--quiet", "--allow-missing", *pipelines)
+    same = _dvc(root, "status", "--json", *pipelines).stdout == before
+    return [] if same else ["outputs: those of the last run are pulled"]
 
 
 def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
@@ -251,7 +266,7 @@ def publish(root: Path, *, decisions: Sequence[str], push: bool) -> list[str]:
     """
     report = []
     if push and _remote(root):
-        run_command([*DVC, "push", "--quiet"], source=SOURCE, root=root, limit_s=TRANSFER_S)
+        run_command([*DVC, "push", "--quiet", "--run-cache"], source=SOURCE, root=root, limit_s=TRANSFER_S)
         report.append("outputs: pushed to the DVC remote")
     wanted = ("--modified", "--others", "--exclude-standard")
     paths = sorted(set(_listed(root, "ls-files", *wanted, "--", *RECORDS, f"*{PIPELINE}")))
@@ -356,9 +371,10 @@ def _upstream(root: Path) -> str | None:
 
 
 def _remote(root: Path) -> bool:
-    from dvc.config import Config  # which reads the user's and the machine's configuration too
+    from dvc.repo import Repo
 
-    return bool(Config(str(root / ".dvc")).get("core", {}).get("remote"))
+    with Repo(str(root)) as repo:
+        return bool(repo.config["core"].get("remote"))
 
 
 def _data_version(root: Path) -> bytes:
@@ -368,13 +384,18 @@ def _data_version(root: Path) -> bytes:
 
 def _data_has_changed(root: Path) -> bool:
     """Whether data/ differs from data.dvc."""
-    if not (root / "data.dvc").is_file() or not (root / DATA).exists():
-        return False
-    command = [*DVC, "status", "--quiet", "data.dvc"]
+    recorded = (root / "data.dvc").is_file() and (root / DATA).exists()
+    return recorded and _dvc(root, "status", "--quiet", "data.dvc").returncode != 0
+
+
+def _dvc(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of DVC whose failure is no error of the run."""
+    command = [*DVC, *arguments]
+    limit_s = STATUS_S if arguments[0] == "status" else TRANSFER_S
     try:
-        return subprocess.run(command, cwd=root, capture_output=True, timeout=STATUS_S).returncode != 0
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=limit_s)
     except subprocess.TimeoutExpired as error:
-        raise TransientError(f"{root}: dvc status: no end within {STATUS_S:g} seconds") from error
+        raise TransientError(f"{root}: dvc {arguments[0]}: no end within {limit_s:g} seconds") from error
 
 
 def command(
@@ -383,9 +404,8 @@ def command(
     params: ParamsFile = PARAMS,
 ) -> None:
     """Pull code and data, retrain, push and commit."""
-    # Without a server the flow's function runs alone, so that none is started.
-    run = sync if has_server() else sync.fn
-    run(str(params), push=push)
+    with server():
+        sync(str(params), push=push)
 
 
 if __name__ == "__main__":

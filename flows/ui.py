@@ -26,7 +26,7 @@ from components.settings.registry import RegistrySettings
 from flows.command import main
 from flows.processes import answers, descendants, end, start
 from flows.repository import STATE, environment, find_root
-from flows.server import HOST, PORT, START_S, OwnServer, auth_file, in_use, server
+from flows.server import HOST, START_S, ensure, in_use, secret, server
 from flows.terminal import terminal
 
 MLFLOW_PORT = 5000
@@ -46,7 +46,7 @@ class Flags:
     write: Annotated[bool, typer.Option("--write", help="Accept labels; otherwise nothing is changed.")] = False
     servers: Annotated[bool, typer.Option("--servers", help="Serve MLflow's and Prefect's pages too.")] = False
     mlflow_port: Annotated[int, typer.Option(help="Port of MLflow's page.")] = MLFLOW_PORT
-    prefect_port: Annotated[int, typer.Option(help="Port of Prefect's page.")] = PORT
+    prefect_port: Annotated[int, typer.Option(help="Port of Prefect's page, if its server does not run yet.")] = 0
     params: ParamsFile = PARAMS
 
 
@@ -72,7 +72,7 @@ def ui(options: Flags) -> None:
     registry = load_params(params).registry
     with (
         mlflow_page(registry, root=root, port=options.mlflow_port) as (mlflow, process),
-        server(port=options.prefect_port, root=root) as prefect,
+        server(port=options.prefect_port) as prefect,
     ):
         links = [
             Link("MLflow", f"{mlflow}/#/experiments"),
@@ -83,11 +83,11 @@ def ui(options: Flags) -> None:
             terminal.say(f"pages:   {served.address}")
             terminal.say(f"MLflow:  {links[0].address}")
             terminal.say(f"Prefect: {links[1].address}")
-            if isinstance(prefect, OwnServer):
-                terminal.say(f"Prefect's page asks for the text in {auth_file(root)}")
+            if prefect.port:
+                terminal.say(f"Prefect's page asks for the text in {secret()}")
             terminal.say("Ctrl-C ends all")
             while process is None or process.poll() is None:
-                prefect.ensure()
+                ensure()
                 time.sleep(POLL_S)
             raise ConfigError(f"MLflow's page has ended; see {root / LOG}")
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import signal
 import socket
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -18,6 +22,21 @@ FOLDER = Path(__file__).parent
 #: Tests that run first. Those that fork training processes run before Prefect and MLflow have run in their process,
 #: because a fork of it then ends at once; after them the flows, which take longest, so that the last tests are short.
 FIRST = ("pretraining", "training", "test_cluster.py", "models/layers/test_parallel.py", "flows")
+
+
+def pytest_configure() -> None:
+    """One Prefect server for all tests, beside the user's: the first test that needs it starts it."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="headstart-prefect-")
+
+
+def pytest_unconfigure() -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    folder = Path(os.environ["PREFECT_HOME"])
+    with suppress(OSError, ValueError):
+        os.kill(json.loads((folder / "lock").read_text())["pid"], signal.SIGTERM)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

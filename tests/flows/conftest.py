@@ -1,18 +1,19 @@
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from flows import stages  # before Prefect is imported: sets its defaults
+from flows.server import server
 from flows.terminal import terminal
 
 ROOT = Path(__file__).parents[2]
@@ -167,44 +168,28 @@ def ran(root: Path) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def prefect_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty Prefect database, created once for all test processes: its creation takes two thirds of the start of a
-    server."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    database = folder / "prefect.db"
-    with (folder / "prefect.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not database.exists():
-            making = folder / "making.db"
-            environment = {**os.environ, "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{making}"}
-            command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
-            subprocess.run(command, env=environment, check=True, capture_output=True)
-            making.rename(database)
-    return database
+def prefect_server() -> Iterator[None]:
+    """Prefect's server of all tests, which the first of them starts, with its address in the environment."""
+    with server():
+        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+        # The end of a flow would wait for the thread of its signs of life.
+        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+            yield
 
 
 @pytest.fixture
-def prefect_home(tmp_path_factory: pytest.TempPathFactory, prefect_database: Path) -> Path:
-    """PREFECT_HOME for a process that starts its own server."""
+def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """PREFECT_HOME of processes with a server of their own, which ends with the test."""
     home = tmp_path_factory.mktemp("prefect")
-    shutil.copyfile(prefect_database, home / prefect_database.name)
-    return home
+    yield home
+    with suppress(OSError, ValueError):
+        os.kill(server_of(home)["pid"], signal.SIGKILL)
 
 
-@pytest.fixture(scope="session")
-def prefect_server(tmp_path_factory: pytest.TempPathFactory, prefect_database: Path) -> Iterator[None]:
-    """A Prefect server for the whole session with its own database; its start takes seconds."""
-    from prefect.testing import utilities
-
-    home = tmp_path_factory.mktemp("prefect")
-    shutil.copyfile(prefect_database, home / "prefect-test.db")
-    with pytest.MonkeyPatch.context() as patched:
-        # The harness creates its database in a new folder; this folder already contains one.
-        patched.setattr(utilities, "mkdtemp", lambda: str(home))
-        with utilities.prefect_test_harness(server_startup_timeout=300):
-            yield
+def server_of(home: Path) -> dict[str, int]:
+    """Port and process of the Prefect server of a folder."""
+    return dict(json.loads((home / "lock").read_text()))
 
 
 def is_running(pid: int) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from components.pipeline.costs import Duration, History, machine
 from components.settings.loading import load_params
-from flows import stages
+from flows import retrain, stages
 from flows.execution import failure
 from flows.terminal import BudgetError
 
@@ -20,11 +20,11 @@ from .conftest import change, ran
 
 
 @pytest.fixture
-def run(project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def run(project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`run()` runs the pipeline of the project, without the check of its data."""
     monkeypatch.setattr(stages, "run_headstart", lambda *arguments, **keywords: None)
-    monkeypatch.setattr(stages, "RETRY_DELAYS_S", (0,))
-    return lambda: stages.run_pipeline(project / "params.yaml", engine=stages.LOCAL)
+    monkeypatch.setattr(retrain, "RETRY_DELAYS_S", [0])
+    return lambda: retrain.retrain(str(project / "params.yaml"))
 
 
 def limit(project: Path, hours: str) -> None:

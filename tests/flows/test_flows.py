@@ -13,14 +13,10 @@ from .conftest import dvc, ran
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shown", [False, True], ids=["here", "flow"])
-def test_promote_runs_only_the_stages_of_the_registry(
-    shown: bool, project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_promote_runs_only_the_stages_of_the_registry(project: Path, prefect_server: None) -> None:
     dvc(project, "repro", "-q", "evaluate")
     ran(project)
     (project / "data/domain/aws/b.txt").write_text("more\n")
-    monkeypatch.setattr(promote, "has_server", lambda: shown)
     promote.command(params=project / "params.yaml")
     assert ran(project) == ["register registry"]
 

@@ -6,6 +6,7 @@ import json
 import queue
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email import message_from_string
@@ -14,7 +15,9 @@ from typing import Any
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
+from prefect.events import emit_event
 from prefect.settings import PREFECT_API_URL
+from prefect.states import Running
 
 from components.core.errors import ConfigError
 from flows import notify
@@ -88,7 +91,7 @@ def test_failed_and_late_runs_are_told(receiver, prefect_server, monkeypatch):
     monkeypatch.delenv("PREFECT_UI_URL", raising=False)
     for _ in range(2):  # nothing is doubled
         assert notify.install(address) == ["a webhook", "e-mail"]
-    assert automations() == ["headstart: a run has failed", "headstart: a run is late"]
+    assert automations() == ["headstart: a run has died", "headstart: a run has failed", "headstart: a run is late"]
 
     with pytest.raises(ValueError, match="no space left"):
         fails()
@@ -122,7 +125,31 @@ def test_failed_and_late_runs_are_told(receiver, prefect_server, monkeypatch):
     for name in (WEBHOOK, EMAIL):
         monkeypatch.delenv(name)
     assert notify.install(address) == []
-    assert automations() == []
+    assert automations() == ["headstart: a run has died"]
+
+
+def test_a_run_whose_process_has_died_is_crashed(prefect_server, monkeypatch):
+    """It has given a sign of life, and no other one."""
+    monkeypatch.setattr(notify, "SILENT_S", 10)
+    notify.install(str(PREFECT_API_URL.value()))
+    with get_client(sync_client=True) as client:
+        run = client.create_flow_run(fails, name="the run of 5 o'clock", state=Running())
+        emit_event(
+            event="prefect.flow-run.heartbeat",
+            resource={"prefect.resource.id": f"prefect.flow-run.{run.id}", "prefect.resource.name": run.name},
+            related=[
+                {
+                    "prefect.resource.id": f"prefect.flow.{run.flow_id}",
+                    "prefect.resource.role": "flow",
+                    "prefect.resource.name": "retrain",
+                }
+            ],
+        )
+        deadline = time.monotonic() + 120
+        while (state := client.read_flow_run(run.id).state).is_running():
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+    assert state.is_crashed() and "its process has died" in state.message
 
 
 def test_trial_messages(receiver, monkeypatch):

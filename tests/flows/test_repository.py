@@ -83,50 +83,27 @@ def test_a_second_run_waits_and_names_the_holder(root):
     assert active_run(root) is None
 
 
-def dvc_locks(root: Path, **locks: object) -> Path:
+def test_locks_that_dvc_has_left_are_removed_unless_it_runs(root):
     table = root / ".dvc" / "tmp" / "rwlock"
     table.parent.mkdir(exist_ok=True)
-    table.write_text(json.dumps(locks))
-    return table
-
-
-def test_entries_of_ended_processes_are_removed_from_the_locks_of_dvc(root):
-    """A zombie, a process that is not DVC, and a DVC process that has started after the table was written."""
-    zombie = subprocess.Popen(["true"])
-    while psutil.Process(zombie.pid).status() != psutil.STATUS_ZOMBIE:
-        time.sleep(0.01)
     program = root / "dvc"
     program.write_text("#!/bin/sh\nsleep 600\n")
     program.chmod(0o755)
-    holder = subprocess.Popen([program], start_new_session=True)
-    try:
-        holders = {pid: {"pid": pid, "cmd": "dvc repro"} for pid in (zombie.pid, os.getpid(), holder.pid)}
-        table = dvc_locks(
-            root,
-            read={"a": [holders[zombie.pid], holders[holder.pid]], "b": [holders[os.getpid()]]},
-            write={"c": holders[zombie.pid], "d": holders[holder.pid]},
-        )
-        release_dvc_locks(root)
-        kept = {"read": {"a": [holders[holder.pid]]}, "write": {"d": holders[holder.pid]}}
-        assert json.loads(table.read_text()) == kept
-
-        hour_ago = time.time() - 3600
-        os.utime(table, (hour_ago, hour_ago))
-        release_dvc_locks(root)
-        assert json.loads(table.read_text()) == {"read": {}, "write": {}}
-    finally:
-        os.killpg(holder.pid, signal.SIGKILL)
-        holder.wait()
-        zombie.wait()
-
-
-def test_a_table_of_locks_that_was_not_written_completely_is_removed(root):
+    for folder, kept in ((root, True), (root.parent, False)):
+        holder = subprocess.Popen([program], cwd=folder, start_new_session=True)
+        try:
+            while not psutil.Process(holder.pid).cmdline()[1:]:
+                time.sleep(0.01)
+            for text in ('{"read": {"a', json.dumps({"write": {"c": {"pid": holder.pid, "cmd": "dvc repro"}}})):
+                table.write_text(text)
+                with locked(root, what="a", say=print):
+                    assert table.exists() is kept
+        finally:
+            os.killpg(holder.pid, signal.SIGKILL)
+            holder.wait()
+    table.write_text("{}")
     release_dvc_locks(root)
-    for text in ('{"read": {"a', "[]", '{"read": {"a": [{}]}}'):
-        table = dvc_locks(root)
-        table.write_text(text)
-        with locked(root, what="a", say=print):
-            assert not table.exists()
+    assert not table.exists(), "its processes have ended"
 
 
 SETTINGS = "data:\n  tasks:\n    t: {path: data, train: train.csv, text: text, label: label}\n"
@@ -155,8 +132,8 @@ def test_a_plan_needs_no_repository(written):
 def test_a_run_makes_the_repository_and_its_first_commit(written, capfd):
     from flows.run import begin
 
-    with begin(written / "params.yaml") as begun:
-        assert not begun.plan.problem and begun.root == written
+    with begin(written / "params.yaml") as (root, plan):
+        assert not plan.problem and root == written
     assert "made a git repository" in capfd.readouterr().out
     files = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.split()
     assert {"params.yaml", "dvc.yaml", ".gitignore", ".dvc/config"} <= {*files}

@@ -19,11 +19,11 @@ from flows import processes
 from flows.flow_run import Times
 from flows.schedule import Flags, checked, checked_timezone, owned, schedule
 
-from .conftest import is_running, ran
+from .conftest import is_running, ran, server_of
 
 
 @pytest.fixture
-def served(project: Path, port: int, prefect_home: Path) -> Iterator[subprocess.Popen[bytes]]:
+def served(project: Path, prefect_home: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """`headstart schedule --every 5` on the project, with its own Prefect server."""
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
     for name in ("PREFECT_API_URL", processes.MARK):
@@ -46,25 +46,25 @@ def wait_for(what: str, *, project: Path, seconds: float = 600) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_scheduled_runs(project, served, port):
+def test_scheduled_runs(project, served, port, prefect_home):
     """Runs start on schedule, skip what is up to date, and retrain after a change of the data."""
     wait_for("register registry", project=project)
     assert ran(project) == ["ingest general", "ingest domain", "pretrain model", "evaluate scores", "register registry"]
 
     # The second owner is refused, and changes nothing.
     command = [sys.executable, "-m", "flows.schedule", "--every", "3600", "--port", str(port)]
-    second = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
+    second = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
     assert second.returncode == 2
     assert f"already run by another process (retrain params.yaml, every 5 s: process {served.pid} on" in second.stderr
     assert sum("flows.serving" in each.cmdline() for each in psutil.Process(served.pid).children()) == 1
-    address = f"http://127.0.0.1:{port}/api/deployments/name/retrain/scheduled"
-    secret = (project / ".headstart/prefect-server/auth").read_text().strip()
+    address = f"http://127.0.0.1:{port}/api/deployments/name/retrain/scheduled-{project.name}"
+    secret = (prefect_home / "auth").read_text()
     result = httpx.get(address, auth=tuple(secret.split(":"))).json()
     assert [each["schedule"]["interval"] for each in result["schedules"]] == [5] and result["paused"] is False
 
     # Scheduling goes on after the end of the server.
-    (server_process,) = (each for each in psutil.Process(served.pid).children() if "prefect" in each.cmdline())
-    server_process.kill()
+    psutil.Process(server_of(prefect_home)["pid"]).kill()
     (project / "data/domain/aws/b.txt").write_text("more\n")
     wait_for("evaluate scores", project=project)
     wait_for("register registry", project=project)
@@ -76,7 +76,8 @@ def test_scheduled_runs(project, served, port):
     (project / "trouble").write_text("pretrain hang")
     (project / "data/general/b.txt").write_text("general too\n")
     wait_for("pretrain model", project=project)
-    started = processes.descendants(served.pid)
+    server = server_of(prefect_home)["pid"]
+    started = [process for process in processes.descendants(served.pid) if process.pid != server]
     assert httpx.get(address, auth=tuple(secret.split(":"))).json()["paused"] is False
     served.send_signal(signal.SIGTERM)
     assert served.wait(timeout=10) == 0

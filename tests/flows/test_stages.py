@@ -62,7 +62,6 @@ class Runs:
         at_once: int,
         work: Callable[[Stage], Any] = lambda stage: time.sleep(0.01),
         *,
-        concurrent: bool = True,
         address: str = "head:6379",
     ) -> list[str]:
         def run(stage: Stage, root: Path) -> str:
@@ -79,7 +78,7 @@ class Runs:
         done = stages.run_stages(
             Plan(stages=changed),
             root=self.root,
-            engine=stages.Engine(run, lambda stage: None, lambda root: None, concurrent=concurrent),
+            run=run,
             monitor=self.monitor,
             settled=True,
             spending=Spending(params.model_copy(update={"cluster": cluster}), root=self.root),
@@ -100,9 +99,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     return Runs(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("options", [{"concurrent": False}, {"address": "local"}], ids=["no Prefect", "no cluster"])
-def test_on_this_machine_stages_run_one_after_the_other_in_topological_order(runs, options):
-    assert runs(4, **options) == ORDER
+def test_on_this_machine_stages_run_one_after_the_other_in_topological_order(runs):
+    assert runs(4, address="local") == ORDER
     assert runs.events == [f"{sign}{name}" for name in ORDER for sign in "+-"]
 
 

@@ -242,7 +242,7 @@ def test_the_processes_of_a_run_end_with_it(tmp_path):
         "from flows.repository import environment\n"
         "folder = Path(sys.argv[1]); sys.path.insert(0, str(folder)); given = environment(folder)\n"
         "with working(folder, environment=given) as dvc:\n"
-        "    warm.serve([], given); dvc._start()\n"
+        "    warm.serve([], given); dvc.start()\n"
         "    options = {'directory': folder, 'environment': given, 'output': 1, 'errors': 1}\n"
         "    process = warm.start('given', [], **options)\n"
         "    print(dvc._process.pid, flush=True); process.join()"

@@ -374,6 +374,7 @@ def environment(folder: Path) -> Iterator[dict[str, str]]:
     """The variables of all runs of a session. Every process that carries the marker is ended with the block."""
     marker = secrets.token_hex(8)
     try:
-        yield {MARKER: marker, "DVC_SITE_CACHE_DIR": str(folder / "dvc"), "OMP_NUM_THREADS": "1"}
+        folders = {"DVC_SITE_CACHE_DIR": str(folder / "dvc"), "PREFECT_HOME": str(folder / "prefect")}
+        yield {MARKER: marker, "OMP_NUM_THREADS": "1"} | folders
     finally:
         end(having(MARKER, marker), more=lambda: having(MARKER, marker))
