@@ -25,7 +25,7 @@ from components.core.errors import extras
 from components.core.outputs import claim_folder
 from components.data.ingestion.unlabelled import write_texts
 from components.data.scoring.base import Vectors
-from components.data.tasks.choice import choose
+from components.learners.select import choose
 from components.data.tasks.data import Fields, spaced
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds
 from components.data.tasks.kinds import scoring_for

@@ -11,7 +11,6 @@ import typer
 from components.core.artifacts import MANIFEST
 from components.data.scoring import title
 from components.data.scoring.intervals import CONFIDENCE, interval
-from components.data.tasks.examples import read_facts
 from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import format_budget
 from components.learners.finetuning.execution import clear, train_all
@@ -128,13 +127,7 @@ def _scores(
         for way, changed in own_ways(job).items():
             spec = spec_maker(job, changed)
             specs[way] = [GroupSpec((of,), key=of.key) for of in (spec(labels, seed) for seed in range(seeds))]
-        runs = train_all(
-            specs,
-            title=f"without {variant}" if scores else variant,
-            names=["dev"],
-            selection=read_facts(examples).selection,
-            cluster=cluster,
-        )
+        runs = train_all(specs, title=f"without {variant}" if scores else variant, cluster=cluster)
         scores[variant] = np.asarray([of.score for of in runs])
         clear(runs, cluster=cluster)
     return scores

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from components.learners.finetuning.features import FeatureTable
-from components.learners.finetuning.probe import FeatureSampler
+from components.learners.task_models.features import FeatureTable
+from components.learners.task_models.probe import FeatureSampler
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.sampler import ExampleSampler, collate, some_windows
 

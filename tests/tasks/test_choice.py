@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from components.data.tasks.choice import choose
+from components.learners.select import choose
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
 

@@ -27,7 +27,7 @@ from scipy.special import logsumexp
 
 from components.data.scoring.spans import legal_transitions
 from components.data.tasks.data import Answer, Fields, Split
-from components.data.tasks.selection import Candidate, Training
+from components.learners.base import Candidate, Rows
 from components.learners.baselines.base import Function, Systems
 
 #: Candidates for the strength of the L2 penalty, in order.
@@ -264,13 +264,13 @@ def _kind(character: str) -> str:
     return character
 
 
-def usual_tags(training: Training) -> list[Candidate]:
+def usual_tags(training: Rows) -> list[Candidate]:
     """The most frequent tag of each word in the training rows."""
-    return [Candidate.of(Function(partial(most_frequent_tags, training.rows)))]
+    return [Candidate.of(Function(partial(most_frequent_tags, training.labelled)))]
 
 
-def by_features(training: Training) -> list[Candidate]:
-    result = FeatureTagger.fit(training.rows, training.labels)
+def by_features(training: Rows) -> list[Candidate]:
+    result = FeatureTagger.fit(training.labelled, training.labels)
     return [
         Candidate.of(tagger, {"penalty": penalty, "features": len(tagger.weights)})
         for penalty, tagger in zip(PENALTIES, result, strict=True)
