@@ -33,7 +33,7 @@ LOCK = "requirements.lock"
 #: Modules of settings: class attributes there are defaults.
 SETTINGS = f"{PACKAGE}.settings."
 #: Import name -> distribution, where they differ.
-DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "pyyaml", "google": "protobuf"}
+DISTRIBUTIONS = {"pycrfsuite": "python-crfsuite", "sklearn": "scikit-learn", "yaml": "pyyaml", "google": "protobuf"}
 #: Libraries without effect on the result of a stage: command line, progress, process control, storage, checks.
 WITHOUT_EFFECT = frozenset(("boto3", "mlflow", "prefect", "psutil", "pydantic", "ray", "rich", "tqdm", "typer"))
 #: Hexadecimal digits of the digest of one definition.
