@@ -56,7 +56,7 @@ from components.data.formats import corpus  # noqa: E402
 from components.data.ingestion.stage import IngestJob, ingest  # noqa: E402
 from components.data.tasks.data import Split  # noqa: E402
 from components.data.tasks.kinds import scoring_for  # noqa: E402
-from components.data.tasks.selection import Data  # noqa: E402
+from components.learners.base import Rows  # noqa: E402
 from components.learners.words.classifier import WordsModel, load_words, save_words  # noqa: E402
 from components.learners.words.systems import SYSTEMS  # noqa: E402
 from components.models import family  # noqa: E402
@@ -187,9 +187,8 @@ def prepare(folder: Path, documents: Path) -> None:
     targets = [np.asarray([float(len(text) > half)]) for text in texts]
     rows = Split([(text,) for text in texts], targets, [None] * len(texts))
     scoring = scoring_for("classification", ["short", "long"])
-    training = Data(rows, np.arange(len(rows)), rows, rows, ["short", "long"], scoring).training()
-    (system,) = (parts["tfidf-words"] for parts in SYSTEMS["classification"] if "tfidf-words" in parts)
-    model = system(training)[-1].model
+    training = Rows(rows, np.arange(len(rows)), rows, rows, ["short", "long"], scoring)
+    model = SYSTEMS["classification"]["tfidf-words"](training)[-1].model
     assert isinstance(model, WordsModel)
     save_words(
         folder / "model",

@@ -25,12 +25,12 @@ from components.core.errors import extras
 from components.core.outputs import claim_folder
 from components.data.ingestion.unlabelled import write_texts
 from components.data.scoring.base import Vectors
-from components.data.tasks.choice import choose
 from components.data.tasks.data import Fields, spaced
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
 from components.learners.baselines.stage import BaselineJob, baseline
+from components.learners.select import choose
 from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER
 from components.settings.cluster import ClusterSettings
 from components.settings.completion import IMPORTED, IMPORTED_TRAINING, TRAINED, TRAINED_TRAINING

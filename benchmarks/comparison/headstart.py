@@ -166,11 +166,11 @@ def _cell(path: Path, budget: int, draw: int, result: Path, system: str, rows_of
     """Run the stages of one cell and write its answer; the process has one core."""
     # The stages are imported here, so that their seconds are known.
     from components.data.tasks.budgets import sample_rows
-    from components.data.tasks.choice import choose
     from components.data.tasks.examples import read_facts, read_split
     from components.data.tasks.kinds import scoring_for
     from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
     from components.interchange.importing import import_encoder
+    from components.learners.select import choose
     from components.pipeline.jobs import out
     from components.pipeline.stages import STAGES
     from components.settings.loading import load_params

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,6 +16,10 @@ from components.settings.training import Training
 Way = Literal["features", "contrastive", "finetune", "distil"]
 #: Those that a block can ask for; students of `distil` also learn by `distil`.
 OwnWay = Literal["features", "contrastive", "finetune"]
+
+
+#: Key of `finetune.<name>` -> values of `method` that read it.
+KEYS_OF_WAYS: Final = {"auto": ("auto",), "contrastive": ("auto", "contrastive")}
 
 
 class ScratchSettings(Section):
@@ -82,8 +86,8 @@ class FinetuneSettings(ReadingSettings):
     #: Contrastive training; `epochs`, `min_steps`, `evaluations`, `training.rate` and `training.batch_size` do not
     #: apply to it.
     contrastive: ContrastiveSettings = ContrastiveSettings()
-    #: With `method: finetune`: whether the head on the frozen encoder is also scored, as a separate system. Not
-    #: applied to an encoder with random weights.
+    #: Whether the head on the frozen encoder is also scored, as a separate system, which learns by `method: features`.
+    #: Not applied to an encoder with random weights.
     frozen: bool = False
     #: Words beside the encoder, for kinds with probabilities of labels. `auto` chooses as `selection` says: no words, a
     #: mean of the probabilities of a TF-IDF model and of the encoder with some weight, or one regression on features of
@@ -167,13 +171,11 @@ class FinetuneSettings(ReadingSettings):
     def step_rows(self) -> int:
         return contrastive.ROWS if self.method == "contrastive" else self.training.batch_size
 
-    @model_validator(mode="after")
-    def _defaults_of_auto(self) -> FinetuneSettings:
-        for name in ("head_norm", "label_names"):
-            if self.method == "auto" and name not in self.model_fields_set:
-                # Set without validation, which would not end.
-                self.__dict__[name] = "auto"
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_auto(cls, values: Any) -> Any:
+        is_auto = isinstance(values, dict) and values.get("method") == "auto"
+        return {"head_norm": "auto", "label_names": "auto"} | values if is_auto else values
 
     @model_validator(mode="after")
     def _rates_of_head(self) -> FinetuneSettings:
@@ -183,6 +185,14 @@ class FinetuneSettings(ReadingSettings):
                 f"head_dropout has {len(self.head_dropout)} rates, but with head_hidden {self.head_hidden} the head "
                 f"has {layers} linear layer{'s' if layers > 1 else ''}; give one number, or one rate for each"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _keys_of_ways(self) -> FinetuneSettings:
+        for key, methods in KEYS_OF_WAYS.items():
+            if self.method not in methods and getattr(self, key) != type(self).model_fields[key].default:
+                names = " and ".join(methods)
+                raise ValueError(f"{key} belongs to method {names}, and method is {self.method}; remove {key}")
         return self
 
     @model_validator(mode="after")

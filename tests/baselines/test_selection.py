@@ -14,16 +14,16 @@ import pytest
 
 from components.core.artifacts import read_manifest
 from components.core.errors import ConfigError
-from components.data.tasks import selection
 from components.data.tasks.budgets import folds_of, sample_rows
-from components.data.tasks.choice import choose
 from components.data.tasks.data import Answer, Fields, Split, mean_answers
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
-from components.data.tasks.selection import Candidate, Data, Training, predict
+from components.learners import select
+from components.learners.base import Candidate, Rows
 from components.learners.baselines.base import CLASSIFICATION
 from components.learners.baselines.stage import BaselineJob, baseline
+from components.learners.select import choose, predict
 from components.learners.words.classifier import load_words
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl
@@ -47,15 +47,17 @@ def split(*labels: int, name: str = "t") -> Split:
     return Split(fields, [np.asarray([label], dtype=np.float64) for label in labels], [None] * len(labels))
 
 
-def lookups(training: Training) -> list[Candidate]:
-    learned = {text: int(label) for (text,), label in zip(training.rows.fields, training.rows.labels, strict=True)}
+def lookups(training: Rows) -> list[Candidate]:
+    learned = {
+        text: int(label) for (text,), label in zip(training.labelled.fields, training.labelled.labels, strict=True)
+    }
     return [Candidate.of(Lookup(learned, other), {"other": other, "known": len(learned)}) for other in (0, 1)]
 
 
-def data(train: Split, dev: Split, *, folds: list[int] | None = None) -> Data:
+def data(train: Split, dev: Split, *, folds: list[int] | None = None) -> Rows:
     chosen = None if folds is None else np.asarray(folds)
     scoring = scoring_for("classification", LABELS)
-    return Data(train, np.arange(len(train)), dev, split(0, name="test"), LABELS, scoring, chosen)
+    return Rows(train, np.arange(len(train)), dev, split(0, name="test"), LABELS, scoring, chosen)
 
 
 def test_dev_or_the_rows_of_the_budget_choose():
@@ -77,12 +79,12 @@ def test_at_a_tie_the_first_candidate_is_chosen():
 
 
 def test_of_many_rows_the_first_fold_chooses(monkeypatch):
-    monkeypatch.setattr(selection, "MANY_ROWS", 3)
+    monkeypatch.setattr(select, "MANY_ROWS", 3)
     fitted = []
 
     def counted(training):
         def fit(other):
-            fitted.append((len(training.rows), other))
+            fitted.append((len(training.labelled), other))
             return Lookup({}, other)
 
         return [Candidate(partial(fit, other), {"other": other}) for other in (0, 1)]
@@ -90,7 +92,7 @@ def test_of_many_rows_the_first_fold_chooses(monkeypatch):
     # On the first fold, label 1 is right once of two times and 0 too; of all rows, 1 is right more often.
     actual = predict(counted, data(split(0, 1, 1, 1), split(0), folds=[0, 0, 1, 1]))
     assert actual.details["other"] == 0, "a tie on the first fold"
-    assert fitted == [(2, 0), (2, 1), (2, 0), (2, 0), (4, 0)]
+    assert fitted == [(2, 0), (2, 1), (2, 0), (4, 0)]
     assert [answer.argmax() for answer in actual.answers[OUT_OF_FOLD]] == [0, 0, 0, 0]
     assert actual.scores["accuracy"] == 0.25, "the score is that of all rows"
 
@@ -162,10 +164,10 @@ def test_the_answer_to_a_row_does_not_depend_on_its_own_label(task):
     scoring = scoring_for(facts.kind, facts.labels)
     folds = folds_of(strata_of(train, facts.kind), 3, seed=0)
     system = CLASSIFICATION.usual["tfidf-words"]
-    data = Data(train, np.arange(len(train)), train.take([]), train, facts.labels, scoring, folds)
+    data = Rows(train, np.arange(len(train)), train.take([]), train, facts.labels, scoring, folds)
     actual = predict(system, data)
     rest = train.take(np.flatnonzero(folds != 1))
-    alone = system(Data(rest, np.arange(len(rest)), rest, rest, facts.labels, scoring).training())
+    alone = system(Rows(rest, np.arange(len(rest)), rest, rest, facts.labels, scoring))
     chosen = next(candidate for candidate in alone if candidate.details["c"] == actual.details["c"])
     inside = np.flatnonzero(folds == 1)
     # They differ by the temperature, which is that of the other folds.

@@ -12,7 +12,8 @@ from components.data.ingestion.unlabelled import write_texts
 from components.data.tasks.budgets import sample_rows
 from components.data.tasks.examples import ExamplesJob, examples, largest_draw, read_facts, read_split
 from components.data.tasks.kinds import scoring_for
-from components.data.tasks.selection import Data
+from components.learners import base
+from components.learners.base import Rows
 from components.learners.baselines import stage
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.words import transductive
@@ -33,8 +34,8 @@ def test_word_features_solve_a_word_task_and_pairs_add_features(task, tmp_path):
 def test_seeds_with_the_same_rows_are_learned_once(task, tmp_path, monkeypatch):
     rows = read_split(task, "train").fields
     calls: list[int] = []
-    monkeypatch.setattr(stage, "sample_rows", lambda *_, **__: (np.arange(len(rows)), {}))
-    monkeypatch.setattr(stage, "largest_draw", lambda *_, **__: np.arange(len(rows)))
+    monkeypatch.setattr(base, "sample_rows", lambda *_, **__: (np.arange(len(rows)), {}))
+    monkeypatch.setattr(base, "largest_draw", lambda *_, **__: np.arange(len(rows)))
     run = stage._run
     monkeypatch.setattr(stage, "_run", lambda *arguments: calls.append(1) or run(*arguments))
     output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
@@ -80,9 +81,9 @@ def test_latent_vectors_are_fitted_once_per_seed_on_texts_of_no_drawn_row(task, 
     largest = largest_draw(facts, train, seed=facts.seeds[0])
     scoring = scoring_for(facts.kind, facts.labels)
     given = (train, drawn, train, train, facts.labels, scoring, None, (), largest)
-    vectors = transductive.read(Data(*given).training())[1]
+    vectors = transductive.read(Rows(*given))[1]
     transductive._fitted.cache_clear()
-    assert np.array_equal(transductive.read(Data(*given, output / LATENT_FOLDER).training())[1], vectors)
+    assert np.array_equal(transductive.read(Rows(*given, output / LATENT_FOLDER))[1], vectors)
     assert len(fitted) == 2
 
 

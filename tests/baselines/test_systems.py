@@ -11,9 +11,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from components.data.tasks.data import Fields, Split
 from components.data.tasks.kinds import scoring_for
-from components.data.tasks.selection import Data, System, predict
+from components.learners.base import Learner, Rows
 from components.learners.baselines import baselines_of
 from components.learners.baselines.base import most_frequent
+from components.learners.select import predict
 from components.learners.words.text import split_words
 
 
@@ -26,12 +27,12 @@ def split(fields: list[Fields], targets: list[list[float]]) -> Split:
     )
 
 
-def data(kind: str, rows: list[tuple[Fields, list[float]]], labels: list[str] | None = None) -> Data:
+def data(kind: str, rows: list[tuple[Fields, list[float]]], labels: list[str] | None = None) -> Rows:
     whole = split([fields for fields, _ in rows], [target for _, target in rows])
-    return Data(whole, np.arange(len(whole)), whole, whole, labels or [], scoring_for(kind, labels or []))
+    return Rows(whole, np.arange(len(whole)), whole, whole, labels or [], scoring_for(kind, labels or []))
 
 
-def systems_of(kind: str) -> Mapping[str, System]:
+def systems_of(kind: str) -> Mapping[str, Learner]:
     return baselines_of(kind, language="en", which="auto")
 
 
@@ -98,7 +99,7 @@ def test_the_choice_with_the_highest_cosine_is_predicted():
 def test_a_row_with_fewer_choices_than_the_training_rows():
     rows: list[tuple[Fields, list[float]]] = [(("x", "a", "b", "c"), [2]), (("x", "a", "b", "c"), [2])]
     given = data("choice", rows)
-    short = Data(given.whole, given.rows, split([("x", "a", "b")], [[0.0]]), given.test, [], given.scoring)
+    short = Rows(given.whole, given.drawn, split([("x", "a", "b")], [[0.0]]), given.test, [], given.scoring)
     assert predict(systems_of("choice")["most-frequent"], short).answers["dev"][0].tolist() == [0.5, 0.5]
 
 
@@ -189,7 +190,7 @@ PRINTER = ["paper jam", "toner is empty", "prints blank pages", "out of ink", "j
 PASSWORD = ["forgot my password", "password has expired"]
 
 
-def skewed(kind: str = "classification") -> Data:
+def skewed(kind: str = "classification") -> Rows:
     texts = [*PRINTER, "the printer is offline", "printer does not answer", *PASSWORD]
     rows: list[tuple[Fields, list[float]]] = [((text,), [float(text in PASSWORD)]) for text in texts]
     given = data(kind, rows, ["printer", "password"])
@@ -209,12 +210,12 @@ def test_a_training_text_of_a_rare_label_is_answered_with_it(system):
 def test_labels_are_balanced_where_macro_f1_counts_and_numbers_differ():
     system = systems_of("classification")["tfidf-words"]
     given = skewed()
-    details = [candidate.details for candidate in system(given.training())]
+    details = [candidate.details for candidate in system(given)]
     assert [entry["balanced"] for entry in details] == [True] * 4 + [False] * 4
     assert [entry["c"] for entry in details] == [1.0, 10.0, 100.0, 1000.0] * 2
     by_accuracy = type("Accuracy", (type(given.scoring),), {"names": ("accuracy", "macro_f1")})(given.labels)
-    equal = replace(given, rows=np.asarray([0, 1, 8, 9]), folds=np.asarray([0, 1, 0, 1]))
+    equal = replace(given, drawn=np.asarray([0, 1, 8, 9]), folds=np.asarray([0, 1, 0, 1]))
     for plain in (replace(given, scoring=by_accuracy), equal):
         # Also in folds with other numbers.
-        for training in (plain.training(), plain.training(np.asarray([0]))):
+        for training in (plain, plain.without(np.asarray([0]))):
             assert [candidate.details.get("balanced") for candidate in system(training)] == [None] * 4

@@ -84,21 +84,25 @@ def test_the_best_way_is_used(selection, make_job, in_process, every_way):
 
 
 @pytest.mark.parametrize(
-    ("preferred", "index", "way", "reads"),
-    [(None, 0, "features", 1), ("contrastive", 0, "contrastive", 0), ("contrastive", 1, "features", 1)],
+    ("preferred", "index", "way"),
+    [(None, 0, "features"), ("contrastive", 0, "contrastive"), ("contrastive", 1, "features")],
 )
 def test_the_preferred_or_cheaper_way_is_kept_and_only_it_encodes_test(
-    preferred, index, way, reads, make_job, in_process, monkeypatch
+    preferred, index, way, make_job, in_process, monkeypatch
 ):
+    """The frozen encoder reads the test split if `features` is kept, once, and not if `contrastive` is."""
     calls = []
-    real = frozen.extract_fixed
-    monkeypatch.setattr(frozen, "extract_fixed", lambda *given, **named: calls.append(1) or real(*given, **named))
+    real = frozen.extract
+    monkeypatch.setattr(
+        frozen, "extract", lambda model, encoded, **named: calls.append(len(encoded)) or real(model, encoded, **named)
+    )
     monkeypatch.setattr(execution, "PREFERRED", preferred)
     # The first of the ways is the preferred one.
-    monkeypatch.setattr(execution, "choose_way", lambda specs, selections: (index, selections[index]))
-    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
-    (record,) = json.loads((output / "runs.json").read_text())
-    assert record["way"] == way and len(calls) == reads
+    monkeypatch.setattr(execution, "choose_way", kept(index))
+    job = make_job("bert", "classification", source=BUDGET, method="auto")
+    (record,) = json.loads((finetune(job) / "runs.json").read_text())
+    assert record["way"] == way
+    assert calls.count(len(read_split(job.examples, "test"))) == (way == "features")
 
 
 def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, every_way, capsys):
@@ -223,6 +227,17 @@ def test_the_cost_of_a_way(make_job, in_process, every_way, monkeypatch):
     assert actual["finetune"] / actual["features"] == pytest.approx((2 + 6 * 12 / 3 * 3 + 2 * 3) / 2)
 
 
+@pytest.mark.parametrize(("key", "method"), [("auto", "contrastive"), ("contrastive", "finetune")])
+def test_a_key_of_another_way_is_an_error_that_names_it(key, method):
+    given = {"auto": {"minutes": 3.0}, "contrastive": {"epochs": 3.0}}
+    with pytest.raises(ValueError, match=f"{key} belongs to method .*, and method is {method}; remove {key}"):
+        FinetuneSettings.model_validate({"training": {"rate": 0.1, "batch_size": 2}, "method": method, key: given[key]})
+    settings = {"training": {"rate": 0.1, "batch_size": 2}, "method": "auto"}
+    defaults = FinetuneSettings.model_validate(settings)
+    assert (defaults.head_norm, defaults.label_names) == ("auto", "auto")
+    assert FinetuneSettings.model_validate(settings | {"head_norm": "fixed"}).head_norm == "fixed"
+
+
 # Estimated memory of runs on a GPU.
 
 
@@ -251,29 +266,3 @@ def test_the_memory_of_bert_base(tmp_path):
 def test_every_family_has_an_estimate(tmp_path):
     for family in FAMILIES:
         assert PROCESS < gpu_bytes([spec(tmp_path / family, family)]) < 2 * PROCESS, family
-
-
-def test_a_cheaper_way_wins_a_tie(make_job, in_process, every_way, monkeypatch):
-    monkeypatch.setattr(execution, "choose_way", kept(0))
-    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
-    (record,) = json.loads((output / "runs.json").read_text())
-    assert record["way"] == "features"
-
-
-@pytest.mark.parametrize(("worse", "way"), [(False, "contrastive"), (True, "features")])
-def test_the_preferred_way_is_kept_unless_it_is_clearly_worse(worse, way, make_job, in_process, monkeypatch):
-    monkeypatch.setattr(execution, "choose_way", kept(int(worse)))
-    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
-    (record,) = json.loads((output / "runs.json").read_text())
-    assert record["way"] == way
-
-
-@pytest.mark.parametrize(("worse", "reads"), [(False, 0), (True, 1)])
-def test_test_is_encoded_only_by_the_way_that_is_kept(worse, reads, make_job, in_process, monkeypatch):
-    """The frozen encoder reads the test split if `features` is kept, once, and not if `contrastive` is."""
-    calls = []
-    real = frozen.extract_fixed
-    monkeypatch.setattr(frozen, "extract_fixed", lambda *given, **named: calls.append(1) or real(*given, **named))
-    monkeypatch.setattr(execution, "choose_way", kept(int(worse)))
-    finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
-    assert len(calls) == reads

@@ -35,7 +35,7 @@ def test_its_temperature_is_fitted_on_rows_that_no_member_has_learned_from(metho
     output = finetune(job)
     facts, train, test = read_facts(job.examples), read_split(job.examples, "train"), read_split(job.examples, "test")
     scoring, members = scoring_for(facts.kind, facts.labels), load_members(output / "classifier")
-    learned = [rows_of(spec, train).learned.tolist() for spec in sorted(specs_of(job, job.settings), key=_seed)]
+    learned = [rows_of(spec).learned.tolist() for spec in sorted(specs_of(job, job.settings), key=_seed)]
     kept = sorted(set().union(*learned))
     assert len(kept) > len(learned[0]), "the seeds draw different rows"
     by_member = []
@@ -68,7 +68,7 @@ def _seed(spec: Any) -> int:
 def test_rows_that_belong_to_what_a_member_has_read_are_left_out(make_job, monkeypatch):
     job = make_job("bert", "classification", source=SEEDS, method="features", head_penalties=[0.1], head_steps=50)
     train = read_split(job.examples, "train")
-    learned = [rows_of(spec, train).learned.tolist() for spec in specs_of(job, job.settings)]
+    learned = [rows_of(spec).learned.tolist() for spec in specs_of(job, job.settings)]
     common = set(learned[0]).intersection(*learned[1:])
     assert 1 < len(common) < len(learned[0])
     # All rows belong together: only those that each member has predicted out of fold are left.

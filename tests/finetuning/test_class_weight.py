@@ -14,13 +14,12 @@ from sklearn.linear_model import LogisticRegression
 
 from components.data.tasks.examples import ExamplesJob, examples
 from components.learners.finetuning import specs
-from components.learners.finetuning.distil import chosen_of
-from components.learners.finetuning.features import FeatureTable
-from components.learners.finetuning.probe import HeadCandidate, HeadRows, search_head
 from components.learners.finetuning.specs import weights_of
-from components.learners.finetuning.stage import finetune, specs_of
+from components.learners.finetuning.stage import finetune
+from components.learners.task_models.features import FeatureTable
 from components.learners.task_models.heads import ClassificationHead, RegressionHead
 from components.learners.task_models.kinds.multilabel import MultilabelHead
+from components.learners.task_models.probe import HeadCandidate, HeadRows, search_head
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
@@ -90,10 +89,8 @@ def test_the_log_odds_of_each_of_several_labels_are_subtracted():
 )
 def test_the_candidates_follow_from_the_metric_and_the_labels(asked, main, labels, expected, monkeypatch):
     targets = [np.asarray([label], dtype=np.float64) for label in labels]
-    train = SimpleNamespace(take=lambda rows: SimpleNamespace(targets=targets))
-    monkeypatch.setattr(specs, "read_split", lambda *named: train)
-    monkeypatch.setattr(specs, "replace", lambda spec, **changes: spec)
-    monkeypatch.setattr(specs, "rows_of", lambda *named: SimpleNamespace(learned=None))
+    rows = SimpleNamespace(run=SimpleNamespace(labelled=SimpleNamespace(targets=targets)))
+    monkeypatch.setattr(specs, "rows_of", lambda spec: rows)
     spec: Any = SimpleNamespace(settings=SimpleNamespace(class_weight=asked), examples=None)
     assert weights_of(spec, ClassificationHead(4, 3), main) == expected
     assert weights_of(spec, RegressionHead(4, 1), main) == [None]
@@ -131,8 +128,8 @@ def test_weights_are_chosen_with_the_penalty(method, skewed_job, in_process):
     record = record_of(output)
     assert set(record["penalties"]) == {"1.0", "100.0", "1.0 balanced", "100.0 balanced"}
     assert record["class_weight"] in ("none", "balanced")
-    (spec,) = specs_of(job, job.settings)
-    assert chosen_of(spec, record).weight == record["class_weight"], "the teacher learns with the same weights"
+    for each in (HeadCandidate("block", 1.0, True, "balanced"), HeadCandidate(None, 3.0)):
+        assert HeadCandidate.recorded(each.record) == each, "what a teacher learns with"
 
 
 def test_without_the_hyper_parameter_nothing_is_recorded(skewed_job, in_process):

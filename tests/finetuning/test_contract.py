@@ -63,7 +63,9 @@ def test_every_family_learns_every_kind(family, kind, make_job, in_process):
         actual = read_answers(output, "test")[key]
         assert len(actual) == len(test) and all(np.isfinite(answer).all() for answer in actual)
         assert record["score"] == scoring.main
-        assert [point["step"] for point in record["curve"]] == ([0] if key[0].endswith(FROZEN) else [0, 3])
+        assert [point["step"] for point in record["curve"]] == (
+            [0] if key[0].endswith(FROZEN) and kind == "classification" else [0, 3]
+        )
         on_dev = scoring.score(dev.fields, dev.targets, read_answers(output, "dev")[key])[scoring.main]
         assert on_dev == pytest.approx(best_score(record), abs=1e-5)
     for part, system in (("classifier", f"{family}-adapted"), ("classifier-frozen", f"{family}-adapted{FROZEN}")):

@@ -11,12 +11,12 @@ import pytest
 
 from components.core.errors import ConfigError
 from components.data.tasks.budgets import ALL, folds_of
-from components.data.tasks.choice import Choice
 from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
 from components.learners.finetuning import crossvalidation, member, runs
 from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.select import Choice
 from components.learners.task_models.classifier import load_classifier
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
@@ -61,8 +61,8 @@ def test_dev_is_never_read(make_job, in_process, monkeypatch):
         assert split != "dev"
         return read_split(directory, split, **named)
 
-    for module in ("crossvalidation", "frozen", "member", "specs", "stage"):
-        monkeypatch.setattr(f"components.learners.finetuning.{module}.read_split", refuses)
+    for module in ("base", "finetuning.frozen", "finetuning.stage"):
+        monkeypatch.setattr(f"components.learners.{module}.read_split", refuses)
     finetune(make_job("ulmfit", "classification", source=BUDGET, frozen=True))
 
 
@@ -72,8 +72,8 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
 
     def noted(self, spec, encoder, tokenizer):
         real(self, spec, encoder, tokenizer)
-        rows = self.rows.indices
-        learned.append((spec.fold, list(rows.learned), [] if rows.held is None else list(rows.held)))
+        rows = self.rows.of_task
+        learned.append((spec.fold, list(rows.learned), [] if rows.held is None else list(rows.drawn[rows.held])))
 
     monkeypatch.setattr(member.Member, "__init__", noted)
     job = make_job("bert", "classification", source=BUDGET | {"folds": 3})
@@ -99,13 +99,13 @@ def test_the_penalty_and_the_point_are_chosen_of_all_folds_together(make_job, in
 
 
 def test_the_record_has_the_choices_without_each_fold(make_job, in_process, monkeypatch):
-    real, chosen = crossvalidation._Pooled.choose, []
+    real, chosen = crossvalidation.choose_of, []
 
-    def noted(self, candidates):
-        chosen.append(real(self, candidates))
+    def noted(rows, candidates):
+        chosen.append(real(rows, candidates))
         return chosen[-1]
 
-    monkeypatch.setattr(crossvalidation._Pooled, "choose", noted)
+    monkeypatch.setattr(crossvalidation, "choose_of", noted)
     job = make_job("bert", "classification", source=BUDGET, head_penalties=[1.0, 1e9], epochs=4, evaluations=4)
     (record,) = json.loads((finetune(job) / "runs.json").read_text())
     heads, points = chosen
@@ -165,9 +165,9 @@ def test_a_single_row_is_refused(make_job, in_process):
 
 def chosen_of(index: int):
     """Chooses the candidate with this index everywhere."""
-    return lambda self, candidates: Choice(
+    return lambda rows, candidates: Choice(
         range(len(candidates))[index],
-        dict.fromkeys(self.folds.tolist(), range(len(candidates))[index]),
+        dict.fromkeys(rows.folds.tolist(), range(len(candidates))[index]),
         list(candidates[index]),
     )
 
@@ -177,7 +177,7 @@ def chosen_of(index: int):
 def test_contrastive_training_prefers_the_end_of_its_schedule_and_fine_tuning_the_start(
     index, method, first, make_job, in_process, monkeypatch
 ):
-    monkeypatch.setattr(crossvalidation._Pooled, "choose", chosen_of(index))
+    monkeypatch.setattr(crossvalidation, "choose_of", chosen_of(index))
     (record,) = json.loads(
         (
             finetune(make_job("bert", "classification", source=BUDGET, method=method, evaluations=3)) / "runs.json"

@@ -180,9 +180,11 @@ def test_the_teacher_of_a_fold_has_learned_from_the_rows_outside_it(fold, projec
     taught = teach(job)
     (labelled,) = (spec for spec in distillation._labelling(job, texts="") if spec.fold == fold)
     train = read_split(job.examples, "train")
-    actual = rows_of(labelled, train)
+    actual = rows_of(labelled)
     assert len(actual.learned) == (9 if fold is None else 6)
-    learned = np.sort(np.concatenate([actual.learned, [] if actual.held is None else actual.held])).astype(np.int64)
+    learned = np.sort(
+        np.concatenate([actual.learned, [] if actual.held is None else actual.drawn[actual.held]])
+    ).astype(np.int64)
     table = features(labelled, "train").matrix().numpy()[np.searchsorted(learned, actual.learned)]
     regression = LogisticRegression(C=1 / 10, max_iter=1000, tol=1e-8).fit(table, train.take(actual.learned).labels)
     answers = unpack(f"3.0.{'all' if fold is None else fold}", load_file(taught / FILE))
@@ -194,14 +196,13 @@ def test_the_teacher_of_a_fold_has_the_choices_without_its_rows(project, monkeyp
     """The way, the head and the end of training are chosen on the other folds, whatever is chosen on all."""
     job = project.teacher(method="auto", head_penalties=[1.0, 100.0], evaluations=2)
     (record,) = distillation.read_records(job.finetuned, start=job.start)
-    none = {"calibration": None, "norm": None, "names": None, "weight": None}
     ways = [("features", 1.0, 0), ("finetune", 100.0, 1), ("finetune", 1.0, 2)]
-    by_fold = [{"way": way, "penalty": penalty, "stop": stop, **none} for way, penalty, stop in ways]
+    by_fold = [{"way": way, "stop": stop, "penalty": penalty} for way, penalty, stop in ways]
     assert [each.keys() for each in record["by_fold"]] == [each.keys() for each in by_fold]
     monkeypatch.setattr(distillation, "read_records", lambda *_, **__: [record | {"by_fold": by_fold}])
     everything, *folds = distillation._labelling(job, texts="")
     assert everything.fold is None and everything.settings.method == record["way"]
-    actual = [(spec.settings.method, spec.chosen.penalty, spec.chosen.stop) for spec in folds]
+    actual = [(spec.settings.method, spec.chosen.head and spec.chosen.head.penalty, spec.chosen.stop) for spec in folds]
     assert actual == ways and [spec.fold for spec in folds] == [0, 1, 2]
 
 
@@ -211,16 +212,15 @@ def test_a_fold_of_a_student_learns_from_the_teacher_of_that_fold_only(project):
     texts = read_unlabelled(job.texts)
     fixed = {"3.0.all": [1.0, 0.0, 0.0], "3.0.0": [0.0, 1.0, 0.0], "3.0.1": [0.0, 0.0, 1.0], "3.0.2": [0.2, 0.3, 0.5]}
     write_predictions(job.taught / "bert-adapted", {name: [value] * len(texts) for name, value in fixed.items()})
-    train = read_split(job.examples, "train")
     for spec in specs_of_student(job):
-        actual = rows_of(spec, train)
-        held = train.take([] if actual.held is None else actual.held)
-        indices, answers = soft_labels_of(spec, held, actual.left_out)
+        actual = rows_of(spec)
+        indices, answers = soft_labels_of(spec, actual.held_out, actual.left_out)
         name = "3.0.all" if spec.fold is None else f"3.0.{spec.fold}"
         np.testing.assert_allclose(answers, [fixed[name]] * len(indices), atol=1e-7)
         # The texts of the rows on which the fold is scored are not learned.
         left = {digest_of(texts[row]) for row in indices}
-        assert left == {digest_of(fields) for fields in texts} - {digest_of(fields) for fields in held.fields}
+        of_fold = {*map(digest_of, actual.held_out.fields)}
+        assert left == {*map(digest_of, texts)} - of_fold
 
 
 def write_predictions(directory: Path, answers: dict[str, list[Any]]) -> None:
@@ -245,7 +245,7 @@ def test_a_killed_teacher_ends_bit_identical(project, monkeypatch):
     job = project.teacher()
     # The end of the schedule, so that every run of the teacher is trained.
     records = [
-        record | {"chosen": 1, "by_fold": [each | {"stop": 1} for each in record["by_fold"]]}
+        record | {"stop": 1, "by_fold": [each | {"stop": 1} for each in record["by_fold"]]}
         for record in records_of(job.finetuned)
     ]
     monkeypatch.setattr(distillation, "read_records", lambda *_, **__: records)

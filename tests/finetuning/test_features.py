@@ -15,15 +15,15 @@ from components.core.artifacts import MANIFEST
 from components.core.errors import ArtifactError
 from components.data.tasks.examples import read_split
 from components.data.tasks.results import read_averages
-from components.learners.finetuning import features as tables
 from components.learners.finetuning import frozen
-from components.learners.finetuning.features import VECTORS, FeatureTable, cached, extract, read_by_head, trim
-from components.learners.finetuning.probe import train_head
 from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.task_models import features as tables
 from components.learners.task_models.classifier import load_classifier, load_members
+from components.learners.task_models.features import VECTORS, FeatureTable, cached, extract, read_by_head, trim
 from components.learners.task_models.heads import ClassificationHead
 from components.learners.task_models.kinds import TASKS
 from components.learners.task_models.model import TaskModel
+from components.learners.task_models.probe import train_head
 from components.learners.task_models.sampler import collate
 from components.models.encoder import load_encoder
 from components.settings.finetune import FinetuneSettings
@@ -172,8 +172,7 @@ def counted_extractions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def counted(real):
         return lambda model, encoded, **named: read.append(len(encoded)) or real(model, encoded, **named)
 
-    for name in ("extract", "extract_fixed"):
-        monkeypatch.setattr(frozen, name, counted(getattr(frozen, name)))
+    monkeypatch.setattr(frozen, "extract", counted(frozen.extract))
     return read
 
 

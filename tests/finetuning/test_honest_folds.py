@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from components.data.ingestion.unlabelled import UnlabelledJob, unlabelled
-from components.data.tasks.budgets import sample_rows
 from components.data.tasks.data import Split
-from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds, strata_of
-from components.data.tasks.kinds import scoring_for
-from components.data.tasks.selection import Data
+from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.data.unlabelled_texts import digest_of
+from components.learners.base import Rows
 from components.learners.baselines import baselines_of
 from components.learners.finetuning import member
 from components.learners.finetuning.crossvalidation import _folds, _Head
@@ -49,21 +47,17 @@ def write(folder: Path, kind: str, found: list[dict[str, Any]]) -> Path:
     return examples(ExamplesJob(task="things", source=source, output=folder / "examples"))
 
 
-def data_of(made: Path) -> Data:
+def data_of(made: Path) -> Rows:
     """The run of the first budget; its texts without labels are those of the stage `unlabelled`."""
-    facts, train = read_facts(made), read_split(made, "train")
-    chosen, _ = sample_rows(strata_of(train, facts.kind), facts.budgets[0], seed=0)
-    folds = run_folds(facts, train, chosen, seed=0)
-    scoring = scoring_for(facts.kind, facts.labels)
+    train = read_split(made, "train")
     further = [("more text", "gold")[: len(train.fields[0])], *train.fields[::-1]]
-    empty = train.take([])
-    return Data(train, chosen, empty, read_split(made, "test"), facts.labels, scoring, folds, further)
+    return Rows.of(made, read_facts(made).budgets[0], 0, further=further)
 
 
 def planted(folder: Path, kind: str) -> dict[str, Path]:
     """The examples with each of the words in what belongs to the rows of fold 0."""
     data = data_of(write(folder / "plain", kind, given()))
-    held = data.whole.units[data.rows[data.folds == 0]]
+    held = data.whole.units[data.drawn[data.folds == 0]]
     inside = np.isin(data.whole.units, held)
     assert 0 < inside.sum() < len(inside)
     assert inside.sum() > (data.folds == 0).sum(), "rows without labels belong to those of the fold"
@@ -81,7 +75,7 @@ def planted(folder: Path, kind: str) -> dict[str, Path]:
 def fitted_words(made: Path) -> dict[str, Any]:
     """The answers of every words model and baseline of fold 0 to rows without the words, and its vocabulary."""
     data, facts = data_of(made), read_facts(made)
-    training = data.training(np.flatnonzero(data.folds == 0))
+    training = data.without(0)
     actual: dict[str, Any] = {}
     for name, system in baselines_of(facts.kind, language="en", which="all").items():
         for number, candidate in enumerate(system(training)):
@@ -154,12 +148,11 @@ def test_a_joint_regression(tmp_path, make_job, in_process):
         job = job_of(make_job, made, "classification", words="auto")
         (spec,) = specs_of(job, job.settings)
         work, run = WordsRows(spec), member.Member(spec, *load_initial_encoder(spec))
-        assert {*map(digest_of, work.data.further)} <= {*work.data.whole.digests}
-        held = np.flatnonzero(work.data.folds == 0)
+        assert {*map(digest_of, work.rows.further)} <= {*work.rows.whole.digests}
         head, vectors = run.model.head, run.rows.head_inputs("train").matrix()
         for name in work.systems:
             if name.startswith("tfidf"):
-                fit = JointRegression(work, READINGS[name], head, vectors, held, penalty=1.0)
+                fit = JointRegression(READINGS[name], head, vectors, work.rows.without(0), penalty=1.0)
                 actual.append(fit(1.0).weights)
     half = len(actual) // 2
     assert all(np.array_equal(single, other) for single, other in zip(actual[:half], actual[half:], strict=True))
@@ -176,8 +169,7 @@ def test_no_task_of_a_group_reads_the_rows_of_another(tmp_path, make_job):
         held: set[bytes] = set()
         learned: set[bytes] = set()
         for single in fold.members:
-            train = read_split(single.examples, "train")
-            actual = rows_of(single, train)
-            held |= train.belonging(actual.held)
-            learned |= {train.digests[row] for row in actual.learned}
+            actual = rows_of(single)
+            held |= {*actual.held_out.digests}
+            learned |= {*actual.labelled.digests}
         assert held and learned and not held & learned

@@ -53,8 +53,8 @@ def learn(make_task, make_job, in_process, monkeypatch) -> Callable[[str, str, s
     def run(kind: str, learner: str, name: str) -> Path:
         source = {"budgets": [BUDGETS.get(kind, 9)], "seeds": [0, 1], "selection": "budget", "folds": 2}
         if learner in WAYS:
-            contrastive = ContrastiveSettings(epochs=1)
-            return finetune(make_job("bert", kind, name=name, source=source, method=learner, contrastive=contrastive))
+            few = {"contrastive": ContrastiveSettings(epochs=1)} if learner == "contrastive" else {}
+            return finetune(make_job("bert", kind, name=name, source=source, method=learner, **few))
         systems = {learner: baselines_of(kind, language="en", which="all")[learner]}
         monkeypatch.setattr(stage, "baselines_of", lambda *given, **named: systems)
         monkeypatch.setattr(stage, "suited", lambda systems, data: systems)

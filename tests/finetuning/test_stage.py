@@ -355,11 +355,6 @@ def test_the_frozen_model_is_a_classifier_of_its_own(make_job, in_process, monke
         assert torch.equal(value, before[name]), name
 
 
-def test_a_frozen_model_that_fine_tuning_has_not_changed_is_written_once(make_job, in_process, monkeypatch):
-    monkeypatch.setattr(member, "best_score", lambda record: 2.0)  # no later evaluation is better
-    assert not (finetune(make_job(frozen=True, epochs=1)) / "classifier-frozen").exists()
-
-
 def test_random_weights_are_never_scored_frozen(make_job, in_process):
     output = finetune(make_job(trained=False, frozen=True))
     assert set(pq.read_table(output / "runs.parquet").column("system").to_pylist()) == {"ulmfit-scratch"}

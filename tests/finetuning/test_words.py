@@ -8,13 +8,14 @@ import pytest
 from scipy import sparse
 
 from components.core.artifacts import read_manifest
-from components.data.tasks.choice import Choice
 from components.data.tasks.examples import read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import best_score, read_answers
+from components.learners.finetuning import words as finetuning_words
 from components.learners.finetuning.stage import finetune
-from components.learners.finetuning.words import WEIGHTS, WordsRows, at_chosen, of_head, of_words
+from components.learners.finetuning.words import WEIGHTS, at_chosen, of_head, of_words
 from components.learners.loading import load_model
+from components.learners.select import Choice
 from components.learners.task_models.classifier import TextClassifier
 from components.learners.task_models.words_part import joint
 from components.learners.words.fits import fit_exclusive, fit_independent
@@ -72,11 +73,11 @@ def test_a_joint_regression_of_several_labels():
 def test_the_served_model_is_the_scored_one_to_the_last_bit(kind, words, selection, make_job, in_process, monkeypatch):
     job = make_job("ulmfit", kind, words="auto", source={"selection": selection})
 
-    def forced(self, candidates):
+    def forced(rows, candidates):
         index = 0 if len(candidates) < len(WEIGHTS) else {"mean": 5, "joint": len(candidates) - 2}[words]
         return Choice(index, {}, list(candidates[index]))
 
-    monkeypatch.setattr(WordsRows, "choose", forced)
+    monkeypatch.setattr(finetuning_words, "choose_of", forced)
     output = finetune(job)
     (record,) = json.loads((output / "runs.json").read_text())
     assert record["words"]["how"] == words and record["words"]["system"].startswith("tfidf")
@@ -104,7 +105,7 @@ def test_the_served_model_is_the_scored_one_to_the_last_bit(kind, words, selecti
 def test_where_no_words_are_chosen_the_model_is_the_encoder_alone(make_job, in_process, monkeypatch):
     source = {"selection": "budget"}
     alone = finetune(make_job("ulmfit", "classification", name="alone", source=source))
-    monkeypatch.setattr(WordsRows, "choose", lambda self, actual: Choice(0, {}, list(actual[0])))
+    monkeypatch.setattr(finetuning_words, "choose_of", lambda rows, actual: Choice(0, {}, list(actual[0])))
     none = finetune(make_job("ulmfit", "classification", name="none", words="auto", source=source))
     assert not (none / "classifier" / "words").exists()
     assert read_answers(none, "test").values() and str(read_answers(none, "test")) == str(read_answers(alone, "test"))

@@ -97,7 +97,7 @@ def fine_tune(settings: dict[str, Any], *, inputs: Path, folder: Path) -> dict[s
         mock.patch("components.learners.task_models.taggers.LSTM_WIDTH", 6),
         mock.patch(f"{stage}.execution.map_parallel", _one_by_one),
         mock.patch(f"{stage}.runs.train", recording),
-        mock.patch(f"{stage}.probe.train", recording),
+        mock.patch("components.learners.task_models.probe.train", recording),
     ):
         finetune(job)
     values = [(report.loss, report.gradient_norm) for report in reports]

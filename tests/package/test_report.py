@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from components.data.scoring.classification import Classification
 from components.data.scoring.intervals import exact_bound
-from components.data.tasks.choice import choose
 from components.data.tasks.data import Split
+from components.learners.select import choose
 from headstart.report import bounds_of
 
 SCORING = Classification(["0", "1"])

@@ -127,6 +127,7 @@ def test_every_import_is_of_a_dependency_or_of_an_extra_that_its_error_names():
     for extra, packages in EXTRAS.items():
         assert {normal(comes_with.get(name, name)) for name in packages} <= needed[extra]
     distributions = {"yaml": "pyyaml", "sklearn": "scikit-learn", "python_calamine": "python-calamine"}
+    distributions["pycrfsuite"] = "python-crfsuite"
     lines = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     base = {normal(Requirement(line).name) for line in lines}
     modules = {

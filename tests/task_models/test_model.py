@@ -8,11 +8,11 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from components.learners.finetuning.features import FeatureTable
-from components.learners.finetuning.probe import HeadCandidate, HeadRows, search_head
 from components.learners.task_models.base import Encoded
+from components.learners.task_models.features import FeatureTable
 from components.learners.task_models.heads import ClassificationHead
 from components.learners.task_models.model import batches_by_length, run_over, states_by_length
+from components.learners.task_models.probe import HeadCandidate, HeadRows, search_head
 from components.learners.task_models.sampler import collate
 from components.models.encoder import load_encoder
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from components.learners.finetuning.features import FeatureTable
-from components.learners.finetuning.probe import FeatureSampler
 from components.learners.task_models.base import Encoded
+from components.learners.task_models.features import FeatureTable
+from components.learners.task_models.probe import FeatureSampler
 from components.learners.task_models.sampler import ExampleSampler, collate, some_windows
 
 PIECES = [np.full(1 + (7 * number) % 23, number + 5, dtype=np.int64) for number in range(45)]

@@ -12,12 +12,12 @@ from sklearn.multiclass import OneVsRestClassifier
 from torch import Tensor
 from torch.nn import functional as F
 
-from components.learners.finetuning.features import FeatureTable, head_answers
-from components.learners.finetuning.probe import HeadCandidate, HeadRows, search_head
+from components.learners.task_models.features import FeatureTable, head_answers
 from components.learners.task_models.heads import ImitatingHead, RegressionHead, TextHead
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.kinds.choice import ChoiceHead
 from components.learners.task_models.kinds.multilabel import MultilabelHead
+from components.learners.task_models.probe import HeadCandidate, HeadRows, search_head
 from components.learners.task_models.sampler import target_batch
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training

@@ -4,9 +4,9 @@ from collections.abc import Collection
 
 import numpy as np
 
-from components.data.tasks.choice import choose
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
+from components.learners.select import choose
 
 SCORING = scoring_for("classification", ["a", "b"])
 COUNT = 40

@@ -18,7 +18,7 @@ from components.core.errors import ArtifactError, ConfigError
 from components.data.formats.words import words
 from components.data.tasks.data import Fields, Split
 from components.data.tasks.kinds import scoring_for
-from components.data.tasks.selection import Data, Training
+from components.learners.base import Rows
 from components.learners.loading import load_model
 from components.learners.words.classifier import (
     WordsClassifier,
@@ -49,20 +49,19 @@ TEXTS = [
 #: System -> (kind, candidates of its hyper-parameter).
 SYSTEMS = {
     name if kind == "classification" else f"{kind}-{name}": (kind, system)
-    for kind, parts in TABLE.items()
-    for systems in parts
+    for kind, systems in TABLE.items()
     for name, system in systems.items()
     if name != "latent-words"
 }
 
 
-def training(kind: str) -> Training:
+def training(kind: str) -> Rows:
     fields: list[Fields] = [
         (text, TEXTS[number // 2])[: 2 if kind in ("pair", "similarity") else 1] for number, text in enumerate(TEXTS)
     ]
     count = len(fields)
     rows = Split(fields, [np.asarray([number % 3], dtype=np.float64) for number in range(count)], [None] * count)
-    return Data(rows, np.arange(count), rows, rows, LABELS, scoring_for(kind, LABELS)).training()
+    return Rows(rows, np.arange(count), rows, rows, LABELS, scoring_for(kind, LABELS))
 
 
 def saved(system: str, directory: Path) -> tuple[WordsModel, list[Fields]]:
@@ -71,7 +70,7 @@ def saved(system: str, directory: Path) -> tuple[WordsModel, list[Fields]]:
     model = candidates(given)[-1].model
     assert isinstance(model, WordsModel)
     save_words(directory, models=[model], kind=kind, labels=LABELS, facts={"system": system})
-    return model, [*given.rows.fields, *[tuple(f"{part} unseen" for part in row) for row in given.rows.fields]]
+    return model, [*given.labelled.fields, *[tuple(f"{part} unseen" for part in row) for row in given.labelled.fields]]
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -9,7 +9,7 @@ import pytest
 from components.core.errors import ArtifactError
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
-from components.data.tasks.selection import Data, Training
+from components.learners.base import Rows
 from components.learners.unlabelled.self_training import probabilities
 from components.learners.words import transductive
 from components.learners.words.classifier import WordsModel, load_words, read_model, save_words, write_model
@@ -37,13 +37,13 @@ def split(per_topic: int, *, seed: int, topics: int = 3, several: bool = False) 
     return Split(fields, targets, [None] * len(fields))
 
 
-def training(kind: str, *, topics: int = 3, several: bool = False) -> tuple[Training, Split]:
+def training(kind: str, *, topics: int = 3, several: bool = False) -> tuple[Rows, Split]:
     """One labelled row a topic, 40 texts a topic without labels, and test rows."""
     rows, labels = split(1, seed=1, topics=topics, several=several), list(TOPICS)[:topics]
     free = split(40, seed=2, topics=topics, several=several)
     scoring = scoring_for(kind, labels)
-    data = Data(rows, np.arange(len(rows)), rows, rows, labels, scoring, further=free.fields)
-    return data.training(), split(20, seed=3, topics=topics)
+    data = Rows(rows, np.arange(len(rows)), rows, rows, labels, scoring, further=free.fields)
+    return data, split(20, seed=3, topics=topics)
 
 
 @pytest.mark.parametrize("topics", [2, 3])
@@ -90,9 +90,10 @@ def test_the_model_is_the_mean_of_the_calibrated_logits(monkeypatch):
 
 def test_labels_without_rows_and_a_single_label():
     learned, test = training("classification")
-    two = transductive.exclusive(replace(learned, rows=learned.rows.take([0, 2])))[-1].model.answers(test.fields)
+    few = replace(learned, drawn=learned.drawn[[0, 2]], largest=learned.drawn)
+    two = transductive.exclusive(few)[-1].model.answers(test.fields)
     assert all(answer[1] == 0 for answer in two)
-    single = transductive.exclusive(replace(learned, rows=learned.rows.take([1])))
+    single = transductive.exclusive(replace(learned, drawn=learned.drawn[[1]], largest=learned.drawn))
     assert len(single) == 4 and single[0].model.answers(test.fields)[0].tolist() == [0, 1, 0]
 
 

@@ -50,8 +50,8 @@ SCHEMA = pa.schema(
 )
 #: File of the inputs of rows of train without a label; absent if all have one.
 UNLABELLED = "unlabelled.parquet"
-#: Whole splits that `read_split` keeps, of one task.
-KEPT_SPLITS = 3
+#: Whole splits that `read_split` keeps, of two tasks.
+KEPT_SPLITS = 6
 
 
 class ExamplesJob(Section):

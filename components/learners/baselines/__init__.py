@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from components.core.tables import LazyTable
-from components.data.tasks.selection import System
+from components.learners.base import Learner
 from components.learners.baselines.base import Systems
-from components.learners.words.systems import with_characters
+from components.learners.words.systems import used
 from components.settings.section import MOST_FREQUENT
 
 #: Kind of task -> its systems; a kind without an entry has the constant system only.
@@ -23,8 +23,7 @@ BASELINES: LazyTable[Systems] = LazyTable(
 )
 
 
-def baselines_of(kind: str, *, language: str, which: str) -> Mapping[str, System]:
+def baselines_of(kind: str, *, language: str, which: str) -> Mapping[str, Learner]:
     """Name -> system of a kind of task, the constant system last; `language` and `which` as in `data.tasks.<name>`."""
     systems = BASELINES.get(kind, Systems())
-    further = systems.characters if with_characters(language=language, which=which) else {}
-    return {**further, **systems.usual, MOST_FREQUENT: systems.constant}
+    return {**used(systems.usual, language=language, which=which), MOST_FREQUENT: systems.constant}

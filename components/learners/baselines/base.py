@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from components.data.tasks.data import Answer, Fields
-from components.data.tasks.selection import Candidate, System, Training
+from components.learners.base import Candidate, Learner, Rows
 from components.learners.words.systems import SYSTEMS
 
 
@@ -13,9 +13,9 @@ class Function:
     answers: Callable[[Sequence[Fields]], list[Answer]]
 
 
-def most_frequent(training: Training) -> list[Candidate]:
+def most_frequent(training: Rows) -> list[Candidate]:
     """The constant prediction that is best on the training targets."""
-    answer = training.scoring.constant(training.rows.targets)[0]
+    answer = training.scoring.constant(training.labelled.targets)[0]
     return [Candidate.of(Function(lambda rows: [answer] * len(rows)))]
 
 
@@ -24,18 +24,16 @@ class Systems:
     """The baselines of one kind of task.
 
     Attributes:
-        usual: name -> system.
-        characters: those that are tried first in languages without spaces between words and with `baselines: all`.
+        usual: name -> system, in the order in which they are tried.
         constant: the constant prediction, the lower bound for all other systems.
     """
 
-    usual: Mapping[str, System] = field(default_factory=dict)
-    characters: Mapping[str, System] = field(default_factory=dict)
-    constant: System = most_frequent
+    usual: Mapping[str, Learner] = field(default_factory=dict)
+    constant: Learner = most_frequent
 
 
-CLASSIFICATION = Systems(*SYSTEMS["classification"])
-MULTILABEL = Systems(*SYSTEMS["multilabel"])
-REGRESSION = Systems(*SYSTEMS["regression"])
-PAIR = Systems(*SYSTEMS["pair"])
-SIMILARITY = Systems(*SYSTEMS["similarity"])
+CLASSIFICATION = Systems(SYSTEMS["classification"])
+MULTILABEL = Systems(SYSTEMS["multilabel"])
+REGRESSION = Systems(SYSTEMS["regression"])
+PAIR = Systems(SYSTEMS["pair"])
+SIMILARITY = Systems(SYSTEMS["similarity"])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
 from components.data.tasks.data import Answer, Fields
-from components.data.tasks.selection import Candidate, Training
+from components.learners.base import Candidate, Rows
 from components.learners.baselines.base import Function, Systems
 from components.learners.words.features import WordFeatures, cosines
 from components.learners.words.systems import counted
@@ -39,11 +39,11 @@ class ChoiceOverlap:
         return cls(WordFeatures.load(described, arrays).vectorizers[0], float(arrays["scale"][0]))
 
 
-def overlap(training: Training) -> list[Candidate]:
+def overlap(training: Rows) -> list[Candidate]:
     """The scale is selected by the likelihood of the training rows."""
     vectorizer = counted(training)
-    train = _choices(training.rows.fields, vectorizer)
-    right = [int(target[0]) for target in training.rows.targets]
+    train = _choices(training.labelled.fields, vectorizer)
+    right = [int(target[0]) for target in training.labelled.targets]
     likelihoods = [
         sum(float(log_softmax(scale * row)[index]) for row, index in zip(train, right, strict=True)) for scale in SCALES
     ]
@@ -52,9 +52,9 @@ def overlap(training: Training) -> list[Candidate]:
     return [Candidate.of(ChoiceOverlap(vectorizer, scale), {"scale": scale})]
 
 
-def usual_position(training: Training) -> list[Candidate]:
+def usual_position(training: Rows) -> list[Candidate]:
     """Relative frequencies of the position of the correct choice in training, normalised over the row's choices."""
-    shares = training.scoring.constant(training.rows.targets)[0]
+    shares = training.scoring.constant(training.labelled.targets)[0]
 
     def answer(choices: int) -> Answer:
         given = np.zeros(choices, dtype=np.float32)

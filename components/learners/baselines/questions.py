@@ -29,7 +29,7 @@ from components.data.formats.words import CHARACTER, UNSPACED
 from components.data.scoring.answers import NEVER, apply_threshold, best_threshold
 from components.data.segmenters import Segmentation
 from components.data.tasks.data import Answer, Fields
-from components.data.tasks.selection import Candidate, Training
+from components.learners.base import Candidate, Rows, per_row
 from components.learners.baselines.base import Systems
 
 #: Maximum number of words of a candidate; a longer run is reduced to its last words, which include the head of
@@ -215,16 +215,12 @@ def _distance(a: int, b: int, query: Sequence[int], words: int) -> float:
     return min(apart) / words if apart else 1.0
 
 
-def by_overlap(training: Training) -> list[Candidate]:
+def by_overlap(training: Rows) -> list[Candidate]:
     """The sliding window; stop words are counted in all contexts of the train split. Labels decide the threshold
     only."""
-    baseline = SlidingWindow.of(context for _, context in training.inputs)
-    rows, scoring = training.held_out, training.scoring
-
-    def per_row(result: list[Answer]) -> NDArray[np.float64]:
-        return scoring.scores(scoring.statistics(rows.fields, rows.targets, result).toarray())[scoring.main]
-
-    baseline.fit(rows.fields, per_row)
+    baseline = SlidingWindow.of(context for _, context in training.texts)
+    rows = training.deciding
+    baseline.fit(rows.fields, per_row(training.scoring, rows))
     return [Candidate.of(baseline, {"threshold": baseline.threshold})]
 
 

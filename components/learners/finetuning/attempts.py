@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from components.core.errors import ConfigError
-from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.examples import read_facts
 from components.learners.finetuning.crossvalidation import epoch_of
 from components.learners.finetuning.runs import GroupSpec, schedule_of
 from components.learners.finetuning.specs import build, encode, number_of_folds, rows_of
@@ -96,9 +96,7 @@ def cost_of(spec: GroupSpec) -> Cost:
     fixed = step = 0.0
     steps = 0
     for member in spec.members:
-        facts, whole = read_facts(member.examples), read_split(member.examples, "train")
-        rows = whole.take(rows_of(member, whole).learned)
-        model, tokenizer = build(member)
+        rows, (model, tokenizer) = rows_of(member).labelled, build(member)
         pieces = sum(len(pieces) for row in encode(member, model, tokenizer, rows.fields) for pieces in row.pieces)
         layers = model.encoder.layer_groups()[1:]
         parameters = sum(parameter.numel() for group in layers for parameter in group)
@@ -110,7 +108,7 @@ def cost_of(spec: GroupSpec) -> Cost:
             continue
         epoch = epoch_of(spec)
         steps, evaluations = schedule_of(spec, epoch=epoch)
-        folds = number_of_folds(member) if facts.selection == "budget" else 0
+        folds = number_of_folds(member)
         # Each row is in one fold: all folds together have the steps of `folds - 1` final runs, unless the number of
         # steps does not depend on the number of rows (`min_steps`, the pairs of contrastive training).
         constant = schedule_of(spec, epoch=2 * epoch)[0] == steps
@@ -156,7 +154,7 @@ def suited_ways(specs: Mapping[WayName, GroupSpec]) -> list[WayName]:
         return list(specs)
     spec = next(iter(specs.values()))
     labelled = all(find_task(read_facts(member.examples).kind).labels_rows for member in spec.members)
-    rows = sum(len(rows_of(member, read_split(member.examples, "train")).learned) for member in spec.members)
+    rows = sum(len(rows_of(member).labelled) for member in spec.members)
     return [name for name in specs if not labelled or rows >= WAYS[name].least_rows]
 
 

@@ -17,17 +17,17 @@ from components.core.errors import ArtifactError, ConfigError
 from components.data.tasks.examples import read_facts
 from components.data.tasks.results import KIND as FINETUNED
 from components.data.unlabelled_texts import KIND as UNLABELLED
-from components.learners.finetuning.crossvalidation import epoch_of
 from components.learners.finetuning.execution import TrainedRun, clear, execute_all
 from components.learners.finetuning.frozen import LABELS
 from components.learners.finetuning.packing import pack, unpack
-from components.learners.finetuning.runs import GroupSpec, evaluations_at, result, schedule_of
+from components.learners.finetuning.runs import GroupSpec, result
 from components.learners.finetuning.soft_labels import FILE, name_of
 from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
 from components.learners.finetuning.specs import Chosen, Distillation, RunSpec
 from components.learners.finetuning.stage import FinetuneJob, own_ways, specs_of, train_and_write
 from components.learners.task_models.base import refuse_distillation
 from components.learners.task_models.kinds import find_task
+from components.learners.task_models.probe import HeadCandidate
 from components.settings.finetune import DistilSettings
 from components.training.checkpoint import fingerprint
 
@@ -80,7 +80,7 @@ def teach(job: TeachJob) -> Path:
     texts = read_manifest(job.texts, kind=UNLABELLED)
     labelling = list(_labelling(job, texts=texts.digest)) if texts.facts["rows"] else []
     specs = [GroupSpec((each,), key=each.key) for each in labelling]
-    execute_all(specs, title=f"teach {job.task} {job.system}", names=[], cluster=job.cluster)
+    execute_all(specs, title=f"teach {job.task} {job.system}", cluster=job.cluster)
     tensors: dict[str, Tensor] = {}
     for spec, each in zip(specs, labelling, strict=True):
         tensors |= pack(name_of(each), unpack(LABELS, result(spec, 0)[0]))
@@ -122,22 +122,23 @@ def _labelling(job: TeachJob, *, texts: str) -> Iterator[RunSpec]:
     """The runs that label the texts: the teacher's run on all rows of each budget, and each fold, in the way and with
     the choices that were made without its rows."""
     runs = {
-        way: {(spec.budget, spec.seed): spec for spec in specs_of(job, settings.model_copy(update={"frozen": False}))}
+        way: {(spec.budget, spec.seed): spec for spec in specs_of(job, settings)}
         for way, settings in own_ways(job).items()
     }
     first = next(iter(runs))
     for record in read_records(job.finetuned, start=job.start):
         of_ways = {way: of_way[record["budget"], record["seed"]] for way, of_way in runs.items()}
-        last = of_ways[record.get("way", first)]
-        by_fold = [dict(each) for each in record.get("by_fold", [])]
-        choices = [(of_ways[each.pop("way")], Chosen(**each)) for each in by_fold]
-        for fold, (spec, chosen) in enumerate([(last, chosen_of(last, record)), *choices], start=-1):
+        choices = [
+            (of_ways[each["way"]], Chosen(HeadCandidate.recorded(each), each["stop"]))
+            for each in [{"way": first} | record, *record.get("by_fold", [])]
+        ]
+        for fold, (spec, chosen) in enumerate(choices, start=-1):
             key = fingerprint(run=spec.key, texts=texts, chosen=asdict(chosen))
             yield replace(
                 spec,
                 chosen=chosen,
                 fold=None if fold < 0 else fold,
-                folds=0 if fold < 0 else len(choices),
+                folds=0 if fold < 0 else len(choices) - 1,
                 labels=job.texts.absolute(),
                 key=f"teach-{key}-{'all' if fold < 0 else f'fold{fold}'}",
             )
@@ -147,21 +148,3 @@ def read_records(finetuned: Path, *, start: str) -> list[dict[str, Any]]:
     """The records of a system's runs, without the records of the head on its frozen encoder."""
     records = json_of(finetuned / "runs.json")
     return [record for record in records if record["start"] == start]
-
-
-def chosen_of(spec: RunSpec, record: dict[str, Any]) -> Chosen:
-    """What a finished run has chosen for its head, and the number of the evaluation at which it has ended."""
-    curve, score = record["curve"], record["score"]
-    best = record.get("chosen", max(range(len(curve)), key=lambda point: curve[point][score]))
-    step = curve[best]["step"]
-    chosen = Chosen(
-        record.get("penalty"),
-        norm=record.get("head_norm"),
-        names=record.get("label_names"),
-        weight=record.get("class_weight"),
-    )
-    if not step:
-        return chosen
-    group = GroupSpec((spec,), key=spec.key)
-    steps, count = schedule_of(group, epoch=epoch_of(group))
-    return replace(chosen, stop=evaluations_at(steps, count=count)[step][0])

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -16,6 +16,7 @@ from components.core.measurements import Curve
 from components.core.progress import Progress
 from components.data.tasks.budgets import budget_name
 from components.data.tasks.data import Answer
+from components.data.tasks.examples import read_facts
 from components.data.tasks.results import OUT_OF_FOLD, best_score
 from components.learners.finetuning.attempts import (
     PREFERRED,
@@ -34,11 +35,11 @@ from components.learners.finetuning.crossvalidation import (
     final,
     stores,
 )
-from components.learners.finetuning.features import trim
 from components.learners.finetuning.frozen import compute_all
 from components.learners.finetuning.packing import unpack
 from components.learners.finetuning.runs import GroupSpec, dev_scores, execute, finished, result
 from components.learners.finetuning.specs import gpu_bytes
+from components.learners.task_models.features import trim
 from components.learners.ways import way_of
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import Way
@@ -94,37 +95,19 @@ class TrainedRun:
             }
         return tensors, record
 
-    def answers(self, member: int, tensors: Mapping[str, torch.Tensor], *, prefix: str = "") -> dict[str, list[Answer]]:
+    def answers(self, member: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Answer]]:
         """Answers by split: of dev, or of the rows of the budget by cross-validation (`OUT_OF_FOLD`); and of test.
-
-        Args:
-            member: its index.
-            tensors: of its result.
-            prefix: `ON_FROZEN` for the head on the frozen encoder.
-        """
-        test = {"test": unpack(f"{prefix}test", tensors)}
+        `tensors`: of the member's result."""
+        test = {"test": unpack("test", tensors)}
         if not self.selections:
-            return {"dev": unpack(f"{prefix}dev", tensors)} | test
-        selection = self.selections[member]
-        return {OUT_OF_FOLD: selection.frozen if prefix else selection.answers} | test
+            return {"dev": unpack("dev", tensors)} | test
+        return {OUT_OF_FOLD: self.selections[member].answers} | test
 
 
 @kept_processes()
-def train_all(
-    specs: Mapping[Way, Sequence[GroupSpec]],
-    *,
-    title: str,
-    names: Sequence[str],
-    selection: Literal["budget", "dev"],
-    cluster: ClusterSettings,
-) -> list[TrainedRun]:
-    """Train every run in each way to learn, in the order of the ways, and keep one (`_best`).
-
-    Args:
-        specs: way to learn -> all runs; the same runs in the same order for each way.
-        names: as in `execute_all`.
-        selection: where choices are made: by cross-validation within the label budget, or on dev.
-    """
+def train_all(specs: Mapping[Way, Sequence[GroupSpec]], *, title: str, cluster: ClusterSettings) -> list[TrainedRun]:
+    """Train every run in each way to learn, in the order of the ways, and keep one (`_best`). `specs`: way to learn ->
+    all runs; the same runs in the same order for each way."""
     several = len(specs) > 1
     count = len(next(iter(specs.values())))
     candidates: list[list[TrainedRun]] = [[] for _ in range(count)]
@@ -148,8 +131,6 @@ def train_all(
             trained = _candidates(
                 [shortened(of_way[run], costs[run], shares[run]) for run in tried],
                 title=f"{title} {way}" if several else title,
-                names=names,
-                selection=selection,
                 cluster=cluster,
             )
             done = dict(zip(tried, trained, strict=True))
@@ -189,7 +170,7 @@ def _finish(
         return chosen, [each.spec for each in chosen]
     last = [final(each.spec, each.selections) for each in chosen]
     try:
-        execute_all(last, title=title, names=[], cluster=cluster)
+        execute_all(last, title=title, cluster=cluster)
     except OutOfTimeError:
         clock().left_out.append(f"{title} {last[0].settings.method}")
         frozen = [[each for each in run if not way_of(each.spec.settings).trains_encoder] for run in candidates]
@@ -217,18 +198,11 @@ def _best(candidates: Sequence[TrainedRun]) -> TrainedRun:
     return replace(ordered[best], selections=[selection])
 
 
-def _candidates(
-    specs: Sequence[GroupSpec],
-    *,
-    title: str,
-    names: Sequence[str],
-    selection: Literal["budget", "dev"],
-    cluster: ClusterSettings,
-) -> list[TrainedRun]:
+def _candidates(specs: Sequence[GroupSpec], *, title: str, cluster: ClusterSettings) -> list[TrainedRun]:
     if not specs:
         return []
-    if selection == "dev":
-        execute_all(specs, title=title, names=names, cluster=cluster)
+    if read_facts(specs[0].members[0].examples).selection == "dev":
+        execute_all(specs, title=title, cluster=cluster)
         records = [[result(spec, member)[1] for member in range(len(spec.members))] for spec in specs]
         return [TrainedRun(spec, (), values, [spec.store]) for spec, values in zip(specs, records, strict=True)]
     compute_all((member for spec in specs for member in spec.members), cluster=cluster)
@@ -238,13 +212,12 @@ def _candidates(
     ]
 
 
-def execute_all(specs: Sequence[GroupSpec], *, title: str, names: Sequence[str], cluster: ClusterSettings) -> None:
+def execute_all(specs: Sequence[GroupSpec], *, title: str, cluster: ClusterSettings) -> None:
     """Execute the runs that are not finished, in parallel.
 
     Args:
         specs: all runs, the longest first, so that no core is idle while the last run finishes.
         title: of the progress line.
-        names: one per member, for its score in the progress line; none if the runs have no dev.
         cluster: where the runs are executed.
     """
     left = [spec for spec in specs if not finished(spec)]
@@ -258,8 +231,9 @@ def execute_all(specs: Sequence[GroupSpec], *, title: str, names: Sequence[str],
                 loss = {"loss": result["train_loss"]} if len(records) == 1 else {}
                 curve.add(result["step"], **loss, **dev_scores(records, left[index].tasks, point=point))
             scores = {
-                f"{name}_{record['score']}": round(best_score(record), 4)
-                for name, record in zip(names, records, strict=bool(names))
+                f"{task or 'dev'}_{record['score']}": round(best_score(record), 4)
+                for task, record in zip(left[index].tasks, records, strict=True)
+                if record["curve"]
             }
             bar.advance(1, labels=budget_name(records[0]["budget"]), **scores)
 

@@ -8,7 +8,6 @@ from components.core import threads
 from components.data.tasks.data import Fields
 from components.data.tasks.examples import read_facts, read_split
 from components.data.unlabelled_texts import read_unlabelled
-from components.learners.finetuning.features import FeatureTable, cached, extract, extract_fixed
 from components.learners.finetuning.specs import (
     RunSpec,
     all_training_rows,
@@ -18,6 +17,7 @@ from components.learners.finetuning.specs import (
     label_fields,
     names_of,
 )
+from components.learners.task_models.features import FeatureTable, cached, extract
 from components.learners.ways import way_of
 from components.settings.cluster import ClusterSettings
 from components.training.checkpoint import fingerprint
@@ -47,15 +47,13 @@ def features(spec: RunSpec, split: str) -> FeatureTable:
         ArtifactError: encoder or examples are incomplete, or the features cannot be written.
     """
     fields = fields_of(spec, split)
-    # As in prediction, where the features of a row do not depend on the other rows.
-    fixed = split == "test"
 
     def extracted(file: Path) -> FeatureTable:
         model, tokenizer = build(spec)
         encoded = encode(spec, model, tokenizer, fields)
-        return (extract_fixed if fixed else extract)(model, encoded, precision=spec.precision, file=file)
+        return extract(model, encoded, precision=spec.precision, file=file)
 
-    return cached(spec.tables, f"{spec.features}-{fingerprint(fields=fields, fixed=fixed)}", extracted)
+    return cached(spec.tables, f"{spec.features}-{fingerprint(fields=fields)}", extracted)
 
 
 def needed(specs: Iterable[RunSpec]) -> Iterator[tuple[RunSpec, str]]:
@@ -69,7 +67,7 @@ def needed(specs: Iterable[RunSpec]) -> Iterator[tuple[RunSpec, str]]:
         reads = {
             "dev": on_dev,
             "train": settings.head_steps > 0 or alone or not on_dev,
-            "test": predicts and (settings.frozen or alone) and spec.labels is None,
+            "test": predicts and alone and spec.labels is None,
             NAMES: any(names_of(spec)),
             LABELS: spec.labels is not None and (alone or (spec.chosen is not None and not spec.chosen.stop)),
         }

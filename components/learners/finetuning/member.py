@@ -6,20 +6,18 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.data.scoring import Scoring
-from components.data.tasks.data import Answer, Fields, Split, Target
-from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.data import Answer, Fields, Target
+from components.data.tasks.examples import read_facts
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import best_score
 from components.data.unlabelled_texts import read_unlabelled
+from components.learners.base import per_row
 from components.learners.finetuning import frozen
-from components.learners.finetuning.features import FeatureTable, extract, head_answers, read_by_head
 from components.learners.finetuning.frozen import LABELS, NAMES
-from components.learners.finetuning.packing import BEST, MODEL, ON_FROZEN, held, pack, unpack
-from components.learners.finetuning.probe import MOST_ROWS, HeadCandidate, HeadRows, search_head, train_head
+from components.learners.finetuning.packing import BEST, MODEL, held, pack, unpack
 from components.learners.finetuning.soft_labels import soft_labels_of
 from components.learners.finetuning.specs import (
     RunSpec,
@@ -31,16 +29,17 @@ from components.learners.finetuning.specs import (
     with_head,
 )
 from components.learners.task_models.base import Encoded
+from components.learners.task_models.features import FeatureTable, extract, head_answers, read_by_head
 from components.learners.task_models.fixed_batches import FixedBatches
 from components.learners.task_models.heads import (
     CalibratedHead,
     ClassWeight,
     ImitatingHead,
     LabelHead,
-    Statistics,
     TextHead,
 )
 from components.learners.task_models.model import TaskModel, answers, cloned_state
+from components.learners.task_models.probe import MOST_ROWS, HeadCandidate, HeadRows, search_head, train_head
 from components.learners.ways import way_of
 from components.learners.ways.base import TrainingRows
 from components.models.base import LanguageModel
@@ -91,7 +90,6 @@ class Member:
         #: Predictions of the best weights on dev; None if `result` has to compute them (after a resume, or if the
         #: initial weights are the best).
         self._best_on_dev: list[Answer] | None = None
-        self._frozen: dict[str, Tensor] = {}
         #: Predictions on the rows of the fold, by evaluation.
         self._held: dict[int, list[Answer]] = {}
         self.record: dict[str, Any] = {
@@ -102,6 +100,7 @@ class Member:
             "curve": [],
             "best_step": 0,
             "best_epoch": 0.0,
+            "stop": 0,
             "steps": 0,
             "tokens": 0,
             "seconds": 0.0,
@@ -119,16 +118,12 @@ class Member:
         # Features are few and stay on the CPU, independent of the encoder's device.
         head.cpu()
         if settings.head_steps and (self.is_solved or self.way.trains_encoder):
-            self._fit_head(self.rows.head_inputs, dev, penalties=self._penalties)
+            self._fit_head(self.rows.head_inputs, dev)
         elif not self.way.trains_encoder and not self.is_solved:
             head.fit_norm(self.rows.head_inputs("train").matrix())
         self.model.eval()
         result = None if dev is None else self._calibrated(lambda: head_answers(head, dev))
         head.to(first_device())
-        if settings.frozen and self.spec.fold is None:
-            self._frozen = {} if result is None else pack(f"{ON_FROZEN}dev", result)
-            self._frozen |= pack(f"{ON_FROZEN}test", self.test_answers(trained=False))
-            self._frozen |= {f"{ON_FROZEN}{name}": value for name, value in self.weights(without="encoder.").items()}
         return result
 
     def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
@@ -136,8 +131,9 @@ class Member:
         dev, head = self.rows.head_inputs("dev"), self.model.head.cpu()
         assert isinstance(head, TextHead)
         result = {}
-        rows = self.rows.of_head(self.rows.head_inputs, names=self._names)
-        for candidate in self._candidates(self._names, self.spec.settings.head_penalties):
+        candidates = self.candidates
+        rows = self.rows.of_head(self.rows.head_inputs, names=[candidate.names for candidate in candidates])
+        for candidate in candidates:
             search_head(
                 head,
                 rows=rows,
@@ -151,66 +147,40 @@ class Member:
         return result
 
     @property
-    def _norms(self) -> Sequence[Statistics | None]:
-        """Candidates of the head's normalisation with `head_norm: auto`, one if it is chosen; else [None]."""
-        head, chosen = self.model.head, self.spec.chosen
-        if not isinstance(head, TextHead) or not head.norm_kinds:
-            return [None]
-        recorded = self.record.get("head_norm") or (None if chosen is None else chosen.norm)
-        return head.norm_kinds if recorded is None else [recorded]
-
-    @property
-    def _names(self) -> Sequence[bool | None]:
-        """Whether the names of the labels are training texts (`names_of`); one candidate if it is chosen."""
-        chosen = self.spec.chosen
-        recorded = self.record.get("label_names", None if chosen is None else chosen.names)
-        if recorded is not None:
-            return [recorded]
-        candidates = names_of(self.spec)
-        return candidates if self.is_solved or len(candidates) == 1 else [None]
-
-    @property
-    def _weights(self) -> Sequence[ClassWeight | None]:
-        """Candidates of the weight of the classes (`weights_of`), one if it is chosen."""
-        chosen = self.spec.chosen
-        recorded = self.record.get("class_weight", None if chosen is None else chosen.weight)
-        if recorded is not None:
-            return [recorded]
-        is_chosen = "penalty" in self.record or (chosen is not None and chosen.penalty is not None)
-        if is_chosen or not self.is_solved:
-            return [None]
-        return weights_of(self.spec, self.model.head, self.scoring.main)
-
-    def _candidates(self, names: Sequence[bool | None], penalties: Sequence[float]) -> list[HeadCandidate]:
-        """Candidates of the head; those that differ only in the penalty are next to each other."""
+    def candidates(self) -> list[HeadCandidate]:
+        """Candidates of the head, one if it is chosen; those that differ only in the penalty are next to each other. Of
+        a head that is not solved, only whether the names of the labels are training texts."""
+        spec, head = self.spec, self.model.head
+        decided = HeadCandidate.recorded(self.record) or (None if spec.chosen is None else spec.chosen.head)
+        if decided is not None:
+            return [decided]
+        names, weights = names_of(spec), list[ClassWeight | None]([None])
+        if self.is_solved:
+            weights = list(weights_of(spec, head, self.scoring.main))
+        elif len(names) > 1:
+            names = [None]
+        norms = head.norm_kinds if isinstance(head, TextHead) and head.norm_kinds else [None]
         return [
             HeadCandidate(norm, penalty, named, weight)
-            for named, weight, norm, penalty in product(names, self._weights, self._norms, penalties)
+            for named, weight, norm, penalty in product(names, weights, norms, spec.settings.head_penalties)
         ]
 
     def training_rows(self) -> TrainingRows:
         """The rows that the run learns from, with the names of the labels if they are chosen."""
-        return self.rows.of_training(names=bool(self._names[0]))
-
-    @property
-    def _penalties(self) -> list[float]:
-        chosen = self.spec.chosen
-        return self.spec.settings.head_penalties if chosen is None or chosen.penalty is None else [chosen.penalty]
+        return self.rows.of_training(names=bool(self.candidates[0].names))
 
     def refit_head(self) -> FeatureTable | None:
         """Fit the head to the current encoder's features, with the chosen penalty; returns dev's features."""
         dev = self.rows.current_inputs("dev") if self.is_scored else None
-        recorded = self.record.get("penalty")
-        self._fit_head(self.rows.current_inputs, dev, penalties=self._penalties if recorded is None else [recorded])
+        self._fit_head(self.rows.current_inputs, dev)
         self.model.head.to(first_device()).eval()
         return dev
 
-    def _fit_head(
-        self, inputs: Callable[[str], FeatureTable], dev: FeatureTable | None, *, penalties: Sequence[float]
-    ) -> None:
+    def _fit_head(self, inputs: Callable[[str], FeatureTable], dev: FeatureTable | None) -> None:
         """Fit the head to `inputs` of the training rows; the first choice of a penalty on dev is recorded."""
         settings, head = self.spec.settings, self.model.head
-        rows = self.rows.of_head(inputs, names=self._names)
+        candidates = self.candidates
+        rows = self.rows.of_head(inputs, names=[candidate.names for candidate in candidates])
         head.cpu()
         # In a run that trains the encoder alone, the head is frozen.
         head.requires_grad_()
@@ -231,14 +201,11 @@ class Member:
             rows=rows,
             dev=dev,
             score=self._main_score,
-            candidates=self._candidates(list(rows), penalties),
+            candidates=candidates,
             steps=settings.head_steps,
         )
         if "penalty" not in self.record:
-            self.record |= {"penalty": best.penalty, "penalties": {str(each): score for each, score in scores.items()}}
-            self.record |= {} if best.norm is None else {"head_norm": best.norm}
-            self.record |= {} if best.names is None else {"label_names": best.names}
-            self.record |= {} if best.weight is None else {"class_weight": best.weight}
+            self.record |= {"penalties": {str(each): score for each, score in scores.items()}} | best.record
 
     def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
         """Evaluate the current weights on dev; without dev, keep them at the chosen evaluation.
@@ -274,7 +241,7 @@ class Member:
         if self.spec.fold is not None:
             self._held |= dict.fromkeys(numbers, result)
         elif not curve or scores[self.scoring.main] > best_score(self.record):
-            self._keep(state, epoch=epoch)
+            self._keep(state, numbers=numbers, epoch=epoch)
             self._best_on_dev = result if step else None
         curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": loss, **scores})
 
@@ -284,10 +251,11 @@ class Member:
         if self.spec.chosen.stop in numbers:
             if self.way.refits_head and state.step:
                 self.refit_head()
-            self._keep(state, epoch=epoch)
+            self._keep(state, numbers=numbers, epoch=epoch)
 
-    def _keep(self, state: TrainingState, *, epoch: int) -> None:
-        self.record |= {"best_step": state.step, "best_epoch": round(state.step / epoch, 3)}
+    def _keep(self, state: TrainingState, *, numbers: Sequence[int], epoch: int) -> None:
+        best = {"best_step": state.step, "best_epoch": round(state.step / epoch, 3), "stop": numbers[0]}
+        self.record |= best
         self._best = cloned_state(self.learning)
 
     def result(self) -> dict[str, Tensor]:
@@ -306,7 +274,7 @@ class Member:
         if self.is_scored:
             answer = self._answers if self.record["best_step"] else self._head_answers
             predictions |= pack("dev", answer("dev") if self._best_on_dev is None else self._best_on_dev)
-        return predictions | self._frozen | self.weights()
+        return predictions | self.weights()
 
     def _labels_for_students(self) -> list[Answer]:
         self.learning.load_state_dict(self._best)
@@ -330,7 +298,7 @@ class Member:
     def tensors(self) -> dict[str, Tensor]:
         """Tensors that a checkpoint stores for the member in addition to the run's state."""
         best = {f"{BEST}{name}": value.cpu() for name, value in self._best.items()}
-        return best | self._frozen | self._held_tensors()
+        return best | self._held_tensors()
 
     def _held_tensors(self) -> dict[str, Tensor]:
         return {
@@ -340,13 +308,12 @@ class Member:
     def restore(self, tensors: Mapping[str, Tensor], record: Mapping[str, Any], *, penalty: float) -> None:
         """Restore the tensors that `tensors` returned, the record, and the head's L2 penalty."""
         self._best = {name.removeprefix(BEST): value for name, value in tensors.items() if name.startswith(BEST)}
-        self._frozen = {name: value for name, value in tensors.items() if name.startswith(ON_FROZEN)}
         numbers = range(self.spec.settings.evaluations + 1)
         self._held = {number: unpack(held(number), tensors) for number in numbers if held(number) in tensors}
         self.record = dict(record)
         self.model.head.penalty = float(penalty)
         if isinstance(self.model.head, LabelHead):
-            self.model.head.weigh(self._weights[0], self.training_rows().targets)
+            self.model.head.weigh(self.candidates[0].weight, self.training_rows().targets)
 
     def _answers(self, split: str) -> list[Answer]:
         if not self.way.trains_encoder:
@@ -387,11 +354,6 @@ class Member:
         return self.scoring.score(dev.fields, dev.targets, result)
 
 
-def per_row(scoring: Scoring, rows: Split) -> Callable[[list[Answer]], NDArray[np.float64]]:
-    """Answers -> (N,) primary metric of each row."""
-    return lambda result: scoring.scores(scoring.statistics(rows.fields, rows.targets, result).toarray())[scoring.main]
-
-
 class RunRows:
     """The rows of one task in a run.
 
@@ -403,19 +365,15 @@ class RunRows:
 
     def __init__(self, spec: RunSpec, model: TaskModel, tokenizer: Tokenizer) -> None:
         self.spec, self._model, self._tokenizer = spec, model, tokenizer
-        whole, self._facts = read_split(spec.examples, "train"), read_facts(spec.examples)
-        #: Indices of the rows in the train split.
-        self.indices = indices = rows_of(spec, whole)
-        if indices.held is not None:
-            dev = whole.take(indices.held)
-        else:
-            dev = read_split(spec.examples, "dev") if spec.chosen is None else whole.take([])
+        self._facts, self.of_task = read_facts(spec.examples), rows_of(spec)
+        rows = self.of_task
+        dev = rows.dev if spec.chosen is None and spec.fold is None else rows.held_out
         #: Name -> rows; `train` holds those that the run learns from, `dev` those that it is scored on.
-        self.splits = {"train": whole.take(indices.learned), "dev": dev, "test": read_split(spec.examples, "test")}
+        self.splits = {"train": rows.labelled, "dev": dev, "test": rows.test}
         self._encodings: dict[str, list[Encoded]] = {}
 
     def __len__(self) -> int:
-        return len(self.indices.learned)
+        return len(self.of_task.labelled)
 
     def encoded(self, split: str) -> list[Encoded]:
         """A split as piece ids; not computed where only a head is trained."""
@@ -434,11 +392,12 @@ class RunRows:
 
     def features(self, split: str) -> FeatureTable:
         """The features of a split's rows by the encoder before training."""
-        rows = {"train": self.indices.learned, "dev": self.indices.held}.get(split)
-        if rows is None:
+        rows = self.of_task
+        if split != "train" and (split != "dev" or rows.held is None):
             return frozen.features(self.spec, split)
-        numbers = all_training_rows(self.spec, read_split(self.spec.examples, "train"), self._facts)
-        return frozen.features(self.spec, "train").take(np.searchsorted(numbers, rows))
+        chosen = rows.learned if split == "train" else rows.drawn[rows.held]
+        numbers = all_training_rows(self.spec, rows.whole, self._facts)
+        return frozen.features(self.spec, "train").take(np.searchsorted(numbers, chosen))
 
     def of_head(
         self, inputs: Callable[[str], FeatureTable], *, names: Iterable[bool | None]
@@ -457,7 +416,7 @@ class RunRows:
             named: HeadRows(table.joined(inputs(NAMES)), targets + self._label_targets)
             if named
             else HeadRows(table, targets)
-            for named in names
+            for named in set(names)
         }
 
     def of_training(self, *, names: bool) -> TrainingRows:
@@ -483,7 +442,7 @@ class RunRows:
         if self.spec.distillation is None:
             return [], []
         texts = read_unlabelled(self.spec.distillation.texts)
-        rows, answers = soft_labels_of(self.spec, self.splits["dev"], self.indices.left_out)
+        rows, answers = soft_labels_of(self.spec, self.splits["dev"], self.of_task.left_out)
         return [texts[row] for row in rows], answers
 
     def _encode(self, rows: Sequence[Fields]) -> list[Encoded]:

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from components.data.tasks.data import Answer
 
-#: Prefixes of a member's tensors in a checkpoint: its best weights so far, the predictions and weights of its head on
-#: the frozen encoder, the weights of that head, and the weights of a model.
-BEST, ON_FROZEN, MODEL = "best.", "frozen.", "model."
+#: Prefixes of a member's tensors in a checkpoint: its best weights so far, and the weights of a model.
+BEST, MODEL = "best.", "model."
 
 
 def pack(name: str, answers: Sequence[Answer]) -> dict[str, Tensor]:

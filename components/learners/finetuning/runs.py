@@ -85,9 +85,7 @@ def result(spec: GroupSpec, member: int) -> tuple[dict[str, Tensor], dict[str, A
     """The result of a finished run for one of its members.
 
     Returns:
-        Tensors: predictions on `dev` and `test` (`packing.unpack`); predictions of the head on the frozen encoder under
-        `frozen.dev` and `frozen.test`, and its weights under `frozen.model.`, if the settings ask for them; weights
-        under `model.`; and the record.
+        Tensors: predictions on `dev` and `test` (`packing.unpack`) and weights under `model.`; and the record.
     """
     stored = spec.store.latest()
     assert stored is not None, f"run {spec.key} is not finished"
@@ -128,7 +126,7 @@ def execute(spec: GroupSpec) -> list[dict[str, Any]]:
     for index, member in enumerate(run.members):
         tensors |= {f"{_prefix(index)}{name}": value for name, value in member.result().items()}
         seconds = round(earlier + time.perf_counter() - began, 3)
-        short = {str(stratum): count for stratum, count in member.rows.indices.short.items()}
+        short = {str(stratum): count for stratum, count in member.rows.of_task.short.items()}
         records.append(member.record | {"rows": len(member.rows), "short": short, "seconds": seconds})
     store.save(run.steps + 1, tensors, {"done": True, "records": records})
     return records

@@ -1,7 +1,7 @@
 """Inputs of a fine-tuning run, and the objects derived from them: model, training rows, encoded rows."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from components.data.tasks.budgets import sample_rows
 from components.data.tasks.data import Fields, Split
-from components.data.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of
+from components.data.tasks.examples import TaskFacts, read_facts, strata_of
 from components.data.tasks.reading.labels import are_words, text_of
+from components.learners.base import Rows
 from components.learners.task_models.base import Encoded
-from components.learners.task_models.heads import ClassWeight, Head, LabelHead, Statistics
+from components.learners.task_models.heads import ClassWeight, Head, LabelHead
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
+from components.learners.task_models.probe import HeadCandidate
 from components.models.base import LanguageModel
 from components.models.encoder import architecture_of, build_model, count_parameters, family_of, load_encoder
 from components.settings.finetune import DistilSettings, FinetuneSettings
@@ -37,20 +39,14 @@ class Chosen:
     """Choices of a cross-validation within the rows of a label budget.
 
     Attributes:
-        penalty: L2 penalty of a head that is solved on frozen features; None: the head has none.
-        norm: normalisation of its inputs, with `head_norm: auto`; else None.
-        names: whether the names of the labels are training texts; None: the run does not use them.
-        weight: whether the classes are decided as if they were equally frequent; None: they are not.
+        head: of those that are solved on frozen features; None: the head is not solved.
         stop: evaluation after which the run ends; 0: before training, with the head on the frozen encoder.
         calibration: of the head (`CalibratedHead.calibration`); None: the head has none.
     """
 
-    penalty: float | None = None
+    head: HeadCandidate | None = None
     stop: int = 0
     calibration: float | None = None
-    norm: Statistics | None = None
-    names: bool | None = None
-    weight: ClassWeight | None = None
 
 
 @dataclass(frozen=True)
@@ -176,9 +172,7 @@ def weights_of(spec: RunSpec, head: Head, main: str) -> Sequence[ClassWeight | N
     asked = spec.settings.class_weight
     if not isinstance(head, LabelHead) or asked == "none" or main == "accuracy":
         return [None]
-    train = read_split(spec.examples, "train")
-    targets = train.take(rows_of(replace(spec, fold=None), train).learned).targets
-    if not head.log_prior(targets).any():
+    if not head.log_prior(rows_of(spec).run.labelled.targets).any():
         return [None]
     if asked == "balanced":
         return ["balanced"]
@@ -207,45 +201,19 @@ def _run_bytes(spec: RunSpec) -> int:
     return int(PROCESS + 4 * COPIES * count_parameters(model) + activations)
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Indices, ascending, in the train split of a task.
-
-    Attributes:
-        learned: rows that the run learns from.
-        held: rows of the fold, which the run predicts; None in runs without a fold.
-        short: stratum -> number of its rows, where there are fewer than the budget.
-        left_out: digests of everything that belongs to the fold (`Split.belonging`), which the run does not read.
-    """
-
-    learned: NDArray[np.int64]
-    held: NDArray[np.int64] | None
-    short: dict[int, int]
-    left_out: frozenset[bytes] = frozenset()
-
-
-def rows_of(spec: RunSpec, train: Split) -> Rows:
-    """The rows of a run: all rows of its label budget, or the part of them inside and outside its fold."""
-    facts = read_facts(spec.examples)
-    strata = strata_of(train, facts.kind)
-    rows, short = sample_rows(strata, spec.budget, seed=spec.seed)
-    if spec.fold is None:
-        return Rows(rows, None, short)
-    inside = run_folds(facts, train, rows, seed=spec.seed, most=spec.folds) == spec.fold
-    left_out = train.belonging(rows[inside]) | spec.left_out
-    learned = [row for row in rows.tolist() if train.digests[row] not in left_out]
-    return Rows(np.asarray(learned, dtype=np.int64), rows[inside], short, left_out)
+def rows_of(spec: RunSpec) -> Rows:
+    """The rows of a run: all rows of its label budget, or those outside of its fold."""
+    rows = Rows.of(spec.examples, spec.budget, spec.seed, most=spec.folds or None)
+    return rows if spec.fold is None else rows.without(spec.fold, further=spec.left_out)
 
 
 def number_of_folds(spec: RunSpec) -> int:
-    """Number of folds of the cross-validation within the run's label budget.
+    """Number of folds of the cross-validation within the run's label budget; 0 if it chooses on dev.
 
     Raises:
         ConfigError: the budget has too few rows.
     """
-    train = read_split(spec.examples, "train")
-    rows = rows_of(replace(spec, fold=None), train).learned
-    return int(run_folds(read_facts(spec.examples), train, rows, seed=spec.seed).max()) + 1
+    return len(Rows.of(spec.examples, spec.budget, spec.seed).fold_numbers)
 
 
 def all_training_rows(spec: RunSpec, train: Split, facts: TaskFacts) -> NDArray[np.int64]:

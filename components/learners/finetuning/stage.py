@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,19 +15,17 @@ from numpy.typing import NDArray
 from components.core.artifacts import read_manifest, writing
 from components.data.tasks.budgets import ALL
 from components.data.tasks.calibration import calibrated, labels_of, tempered
-from components.data.tasks.data import Answer, Labels, Split, Target, mean_answers
+from components.data.tasks.data import Answer, Split, Target, mean_answers
 from components.data.tasks.examples import read_facts, read_split, run_folds
-from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import save_members
-from components.data.tasks.results import KIND, OUT_OF_FOLD, SERVED, RunResult, write_results
+from components.data.tasks.results import KIND, SERVED, RunResult, write_results
 from components.learners.abstention import abstention_facts, write_domain
+from components.learners.base import per_row
 from components.learners.finetuning.attempts import ways_of
 from components.learners.finetuning.crossvalidation import uncalibrated
 from components.learners.finetuning.execution import TrainedRun, clear, train_all
-from components.learners.finetuning.features import head_answers, read_by_head
 from components.learners.finetuning.frozen import features
-from components.learners.finetuning.member import per_row
-from components.learners.finetuning.packing import MODEL, ON_FROZEN
+from components.learners.finetuning.packing import MODEL
 from components.learners.finetuning.runs import GroupSpec, below
 from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
 from components.learners.finetuning.specs import Distillation, RunSpec, all_training_rows, build, encode, rows_of
@@ -38,12 +36,12 @@ from components.learners.task_models.classifier import (
     load_classifier,
     write_files,
 )
+from components.learners.task_models.features import head_answers, read_by_head
 from components.learners.task_models.heads import CalibratedHead
 from components.learners.task_models.inputs import share_cut
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel, answers
 from components.learners.ways import way_of
-from components.learners.ways.base import Way as LearningWay
 from components.models import family as family_named
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import TOKENIZER, architecture_of, family_of
@@ -54,6 +52,9 @@ from components.settings.systems import FROZEN
 from components.tokenization import Tokenizer, load_tokenizer
 from components.training.checkpoint import fingerprint
 from components.training.precision import choose, first_device, product_size
+
+#: Targets of rows, and answers of a model that has not learned from them.
+HeldOut = tuple[Sequence[Target], Sequence[Answer]]
 
 
 class FinetuneJob(Section):
@@ -91,8 +92,8 @@ def finetune(job: FinetuneJob) -> Path:
     the largest budget.
 
     The output directory holds the files of `components.data.tasks.results`, `classifier/` (the average over the seeds
-    of the largest budget; see `components.learners.task_models.classifier`) and metrics.json. With `frozen: true` and
-    if fine-tuning has changed an encoder, `classifier-frozen/` holds the heads on the frozen encoder, likewise.
+    of the largest budget; see `components.learners.task_models.classifier`) and metrics.json. With `frozen: true`,
+    `classifier-frozen/` holds the heads on the frozen encoder, as with `method: features`.
 
     Raises:
         ArtifactError: examples or encoder are incomplete, altered, or of another family.
@@ -118,150 +119,141 @@ def train_and_write(
     job: FinetuneJob, ways: Mapping[Way, FinetuneSettings], *, distillation: Distillation | None = None
 ) -> Path:
     """Train in several ways, keep the best one of each budget and seed, and write the output of `finetune`."""
-    facts = read_facts(job.examples)
-    specs = {
-        way: [GroupSpec((spec,), key=spec.key) for spec in specs_of(job, changed, distillation=distillation)]
-        for way, changed in ways.items()
-    }
-    trained_runs = train_all(
-        specs, title=f"finetune {job.task} {job.system}", names=["dev"], selection=facts.selection, cluster=job.cluster
-    )
+    first = next(iter(ways.values()))
+    systems: dict[str, Mapping[Way, FinetuneSettings]] = {job.start: ways}
+    if first.frozen:
+        systems[f"{job.start}{FROZEN}"] = {"features": first.model_copy(update={"method": "features", "words": "none"})}
+    trained_runs: dict[str, list[TrainedRun]] = {}
+    for start, of_system in systems.items():
+        specs = {
+            way: [GroupSpec((spec,), key=spec.key) for spec in specs_of(job, changed, distillation=distillation)]
+            for way, changed in of_system.items()
+        }
+        title = f"finetune {job.task} {job.family}-{start}"
+        trained_runs[start] = train_all(specs, title=title, cluster=job.cluster)
     with writing(job.output, kind=KIND) as draft:
-        draft.facts |= write_member(draft.path, trained_runs, 0, job=job, start=job.start)
-    clear(trained_runs, cluster=job.cluster)
+        draft.facts |= write_member(draft.path, trained_runs, 0, job=job)
+    clear([run for runs in trained_runs.values() for run in runs], cluster=job.cluster)
     return job.output
 
 
 def write_member(
-    directory: Path, runs: Sequence[TrainedRun], member: int, *, job: FinetuneJob, start: str
+    directory: Path, runs: Mapping[str, Sequence[TrainedRun]], member: int, *, job: FinetuneJob
 ) -> dict[str, Any]:
-    """Write the results and classifiers of one member of finished runs; returns the facts of the manifest."""
-    facts, system = read_facts(job.examples), f"{job.family}-{start}"
+    """Write the results and classifiers of one member of finished runs; returns the facts of the manifest. `runs`: by
+    the start in results, that of the job first, then that of the head on the frozen encoder if it is a system."""
+    facts = read_facts(job.examples)
     named = ("dev", "test") if facts.selection == "dev" else ("test",)
     splits = {name: read_split(job.examples, name) for name in named}
-    outputs = [_Output(run, member) for run in runs]
-    outputs.sort(key=lambda output: (output.spec.budget == ALL, output.spec.budget, output.spec.seed))
-    results = [result for output in outputs for result in output.results(job.family, start)]
-    largest = [output for output in outputs if output.spec.budget == outputs[-1].spec.budget]
-    spec = largest[0].spec
-    parts = {result.system: "classifier" for result in results}
-    # Fine-tuning that brought nothing has left the same models.
-    if any(output.record["best_step"] or output.words.part for output in largest):
-        parts |= {name: "classifier-frozen" for name in parts if name.endswith(FROZEN)}
-    scoring = scoring_for(facts.kind, facts.labels)
-    temperatures = {
-        part: _write_classifier(directory / part, largest, job=job, start=start)
-        for part in dict.fromkeys(parts.values())
-    }
-    for number, result in enumerate(results):
-        part, of_seeds = parts[result.system], [each for each in results if each.system == result.system]
-        if len(largest) == 1 or (result.record["budget"], result.record["seed"]) != (spec.budget, spec.seed):
-            continue
-        if not scoring.averages:
-            # The answers of the stored average.
-            stored = load_classifier(directory / part).on(first_device())
-            served = stored.answer(splits["test"].fields)
-        elif temperatures[part] != 1:
-            means = mean_answers([each.answers["test"] for each in of_seeds if each.record["budget"] == spec.budget])
-            served = tempered(means, temperatures[part], exclusive=labels_of(scoring) == "exclusive")
-        else:
-            continue
-        results[number] = replace(result, answers={**result.answers, SERVED: served})
+    results = []
+    for start, of_start in runs.items():
+        outputs = sorted((_Output(run, member) for run in of_start), key=_Output.order)
+        largest = [output for output in outputs if output.spec.budget == outputs[-1].spec.budget]
+        part = directory / f"classifier{FROZEN if start.endswith(FROZEN) else ''}"
+        temperature = _write_classifier(part, largest, job=job, start=start)
+        served = _served(part, largest, splits["test"], temperature)
+        for output in outputs:
+            answers = output.answers | ({SERVED: served} if served is not None and output is largest[0] else {})
+            record = output.record | output.words.record
+            results.append(RunResult(f"{job.family}-{start}", job.family, start, record, answers))
     records = write_results(directory, results, splits=splits, labels=facts.labels)
     train, model = read_split(job.examples, "train").fields, architecture_of(job.encoder)
-    tokenizer = load_tokenizer(job.encoder / TOKENIZER)
+    tokenizer, (start, (first, *_)) = load_tokenizer(job.encoder / TOKENIZER), next(iter(runs.items()))
     return {
         "task": job.task,
-        "system": system,
+        "system": f"{job.family}-{start}",
         "encoder": read_manifest(job.encoder, kind=ENCODER).digest,
         "family": job.family,
         "start": start,
-        "precision": spec.precision,
-        "cut": share_cut(train, tokenizer, model, spec.settings, task=find_task(facts.kind)),
+        "precision": first.spec.members[member].precision,
+        "cut": share_cut(train, tokenizer, model, first.spec.settings, task=find_task(facts.kind)),
         "selection": facts.selection,
         "examples": facts.digests,
         "runs": len(records),
     }
 
 
+def _served(directory: Path, outputs: Sequence[_Output], test: Split, temperature: float) -> list[Answer] | None:
+    """The answers of the stored average to the test rows; None if they are the mean of the seeds' answers."""
+    scoring = outputs[0].rows.scoring
+    if len(outputs) == 1:
+        return None
+    if not scoring.averages:
+        return list(load_classifier(directory).on(first_device()).answer(test.fields))
+    means = mean_answers([output.answers["test"] for output in outputs])
+    return None if temperature == 1 else tempered(means, temperature, exclusive=labels_of(scoring) == "exclusive")
+
+
 def _write_classifier(directory: Path, outputs: Sequence[_Output], *, job: FinetuneJob, start: str) -> float:
     """Write the average of the runs, with its own temperature or threshold; returns the temperature."""
-    kind, spec, frozen = read_facts(job.examples).kind, outputs[0].spec, directory.name.endswith(FROZEN)
-    temperature, held_out = _averaged(outputs, frozen=frozen)
-    threshold = _threshold(outputs, frozen=frozen) if len(outputs) > 1 else None
+    kind, spec = read_facts(job.examples).kind, outputs[0].spec
+    temperature, held_out = _averaged(outputs)
+    threshold = _threshold(outputs) if len(outputs) > 1 else None
     average = {"temperature": temperature} if temperature != 1 else {}
     save_members(
         directory,
-        [partial(output.write, frozen=frozen) for output in outputs],
+        [output.write for output in outputs],
         facts={
             "task": job.task,
-            "start": f"{start}{FROZEN}" if frozen else start,
+            "start": start,
             "budget": spec.budget,
             "seeds": [output.spec.seed for output in outputs],
             "precision": spec.precision,
             **abstention_facts(kind, held_out),
         },
-        beside=partial(write_domain, kind=kind, rows=read_split(job.examples, "train")),
+        beside=partial(write_domain, kind=kind, rows=outputs[0].rows.whole),
         average=average if threshold is None else {"threshold": threshold},
     )
     return temperature
 
 
-def _threshold(outputs: Sequence[_Output], *, frozen: bool) -> float | None:
+def _threshold(outputs: Sequence[_Output]) -> float | None:
     """The threshold of the average of runs, by the rows that choices are made on; None: its head has none, or the runs
     have fewer than two such rows in common. Out of fold there is no average: a row has the mean scores of its members,
     and the span of the member that is the surest."""
-    spec = outputs[0].spec
-    facts = read_facts(spec.examples)
-    head, scoring = find_task(facts.kind).head(spec.settings, 1, facts.labels), scoring_for(facts.kind, facts.labels)
+    spec, rows = outputs[0].spec, outputs[0].rows
+    head = find_task(read_facts(spec.examples).kind).head(spec.settings, 1, rows.labels)
     if not isinstance(head, CalibratedHead):
         return None
-    if facts.selection == "dev":
-        rows = read_split(spec.examples, "dev")
-        members = [TextClassifier(*output.classifier(frozen=frozen), spec.precision) for output in outputs]
+    if rows.folds is None:
+        members = [TextClassifier(*output.classifier(), spec.precision) for output in outputs]
         average = AveragedClassifier(members).on(first_device())
         head = average.decoder
         assert isinstance(head, CalibratedHead)
-        head.calibrate(lambda: average.answer(rows.fields), per_row(scoring, rows))
+        head.calibrate(lambda: average.answer(rows.dev.fields), per_row(rows.scoring, rows.dev))
         return head.calibration
-    common = reduce(np.intersect1d, [output.learned for output in outputs])
+    common = reduce(np.intersect1d, [output.rows.drawn for output in outputs])
     if len(common) < 2:
         return None
-    of_members = np.stack([output.uncalibrated(common, frozen=frozen) for output in outputs])
+    of_members = np.stack([output.uncalibrated(common) for output in outputs])
     surest = (of_members[..., 2] - of_members[..., 3]).argmax(0)
     raw = of_members.mean(0)
     raw[:, :2] = of_members[surest, np.arange(len(common)), :2]
-    head.calibrate(lambda: list(raw), per_row(scoring, read_split(spec.examples, "train").take(common)))
+    head.calibrate(lambda: list(raw), per_row(rows.scoring, rows.whole.take(common)))
     return head.calibration
 
 
-def _averaged(
-    outputs: Sequence[_Output], *, frozen: bool
-) -> tuple[float, list[tuple[Sequence[Target], Sequence[Answer]]]]:
+def _averaged(outputs: Sequence[_Output]) -> tuple[float, list[HeldOut]]:
     """The temperature of the average of runs, and the rows that it has not learned from with its answers: each member's
     own answer out of fold, or, where it has read nothing that belongs to the row, of its final model. The answers to
     the rows of a fold are at the temperature of the other folds. Kinds without probabilities of labels have each
     member's rows and answers."""
-    spec = outputs[0].spec
-    facts = read_facts(spec.examples)
-    scoring = scoring_for(facts.kind, facts.labels)
-    if len(outputs) == 1 or not labels_of(scoring):
-        return 1.0, [output.held_out(frozen=frozen) for output in outputs]
-    folds = None
-    if facts.selection == "dev":
-        rows = read_split(spec.examples, "dev")
-        of_members = [list(output.held_out(frozen=frozen)[1]) for output in outputs]
-    else:
-        whole = read_split(spec.examples, "train")
-        union = np.unique(np.concatenate([output.learned for output in outputs]))
-        by_row = [output.answers_to(union, frozen=frozen) for output in outputs]
+    spec, rows = outputs[0].spec, outputs[0].rows
+    alone: list[HeldOut] = [(output.rows.judged[1].targets, output.judged) for output in outputs]
+    if len(outputs) == 1 or not labels_of(rows.scoring):
+        return 1.0, alone
+    folds, targets, of_members = None, rows.dev.targets, [output.judged for output in outputs]
+    if rows.folds is not None:
+        union = np.unique(np.concatenate([output.rows.drawn for output in outputs]))
+        by_row = [output.answers_to(union) for output in outputs]
         kept = np.asarray([row for row in union.tolist() if all(row in each for each in by_row)], dtype=np.int64)
         if len(kept) < 2:
-            return 1.0, [output.held_out(frozen=frozen) for output in outputs]
-        rows, folds = whole.take(kept), run_folds(facts, whole, kept, seed=spec.seed)
+            return 1.0, alone
+        targets = [rows.whole.targets[row] for row in kept]
+        folds = run_folds(read_facts(spec.examples), rows.whole, kept, seed=spec.seed)
         of_members = [[each[row] for row in kept.tolist()] for each in by_row]
-    temperature, held_out = calibrated(scoring, rows.targets, mean_answers(of_members), folds=folds)
-    return temperature, [(rows.targets, held_out)]
+    temperature, held_out = calibrated(rows.scoring, targets, mean_answers(of_members), folds=folds)
+    return temperature, [(targets, held_out)]
 
 
 class _Output:
@@ -269,118 +261,84 @@ class _Output:
 
     def __init__(self, run: TrainedRun, member: int) -> None:
         self.run, self.member, self.spec = run, member, run.spec.members[member]
+        self.rows = rows_of(replace(self.spec, fold=None, folds=0))
         tensors, self.record = run.result(member)
-        self.temperature, answers = self._calibrated(run.answers(member, tensors))
-        self.record |= self._scores(answers) if self.temperature != 1 else {}
+        scoring, (name, judged) = self.rows.scoring, self.rows.judged
+        answers, self.temperature = run.answers(member, tensors), 1.0
+        if labels := labels_of(scoring):
+            self.temperature, of_judged = calibrated(scoring, judged.targets, answers[name], folds=self.rows.folds)
+            test = tempered(answers["test"], self.temperature, exclusive=labels == "exclusive")
+            answers = {name: of_judged, "test": test}
+        if self.temperature != 1:
+            scores = self.rows.score(answers[name])
+            self.record |= at_chosen(self.record, scores) if name == "dev" else {"selected": scores}
         self.words = with_words(self.spec, answers, self.record)
-        #: Answers of the head on the frozen encoder.
-        self.frozen = run.answers(member, tensors, prefix=ON_FROZEN) if f"{ON_FROZEN}test" in tensors else {}
-        self.frozen_temperature, self.frozen = self._calibrated(self.frozen)
+        self.answers = self.words.answers
 
-    @cached_property
-    def learned(self) -> NDArray[np.int64]:
-        """Indices, ascending, of the rows of the run's budget in the train split."""
-        return rows_of(replace(self.spec, fold=None), read_split(self.spec.examples, "train")).learned
+    def order(self) -> tuple[bool, int, int]:
+        """Key by which the runs of a system are in order."""
+        return self.spec.budget == ALL, self.spec.budget, self.spec.seed
 
-    def answers_to(self, rows: NDArray[np.int64], *, frozen: bool) -> dict[int, Answer]:
+    @property
+    def judged(self) -> list[Answer]:
+        """The answers to the rows that choices are made on."""
+        return self.answers[self.rows.judged[0]]
+
+    def answers_to(self, rows: NDArray[np.int64]) -> dict[int, Answer]:
         """Row of train -> an answer that has not learned from it: of the run's own rows those out of fold, of others
         those of the final model. Rows of which it has read a copy, or another row of the group, have none."""
-        whole, held = read_split(self.spec.examples, "train"), self.held_out(frozen=frozen)[1]
-        result = dict(zip(self.learned.tolist(), held, strict=True))
-        read = whole.belonging(self.learned)
+        whole, learned = self.rows.whole, self.rows.drawn
+        result = dict(zip(learned.tolist(), self.judged, strict=True))
+        read = whole.belonging(learned)
         others = [row for row in rows.tolist() if row not in result and whole.digests[row] not in read]
         if not others:
             return result
-        spec, (classifier, tokenizer), fields = self.spec, self.classifier(frozen=frozen), whole.take(others).fields
-        if spec.trained and self._reads_frozen(frozen=frozen):
+        spec, (classifier, tokenizer), fields = self.spec, self.classifier(), whole.take(others).fields
+        if spec.trained and self._is_frozen:
             numbers = all_training_rows(spec, whole, read_facts(spec.examples))
             table = features(spec, "train").take(np.searchsorted(numbers, np.asarray(others)))
             raw = head_answers(classifier.head, read_by_head(classifier, table))
         else:
             encoded = encode(spec, classifier, tokenizer, fields)
             raw = answers(classifier.to(first_device()), encoded, precision=spec.precision)
-        raw = tempered(raw, self._stored_temperature(frozen=frozen), exclusive=classifier.task.kind != "multilabel")
-        part = None if frozen else self.words.part
+        raw = tempered(raw, self._stored_temperature, exclusive=classifier.task.kind != "multilabel")
+        part = self.words.part
         return result | dict(zip(others, raw if part is None else part.combined(fields, raw), strict=True))
 
-    def _reads_frozen(self, *, frozen: bool) -> bool:
+    @property
+    def _is_frozen(self) -> bool:
         """Whether the encoder is as it was before training."""
-        return frozen or (self.record | self.words.record)["best_step"] == 0 or not self._way.trains_encoder
-
-    def _stored_temperature(self, *, frozen: bool) -> float:
-        return self.frozen_temperature if frozen else 1.0 if self.words.weights else self.temperature
+        return not (self.record | self.words.record)["best_step"] or not way_of(self.spec.settings).trains_encoder
 
     @property
-    def _way(self) -> LearningWay:
-        return way_of(self.spec.settings)
+    def _stored_temperature(self) -> float:
+        return 1.0 if self.words.weights else self.temperature
 
-    def uncalibrated(self, rows: NDArray[np.int64], *, frozen: bool) -> NDArray[np.float32]:
+    def uncalibrated(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """The answers to some of the run's rows out of fold, before the head was calibrated."""
-        stop = 0 if frozen else self.run.selections[self.member].chosen.stop
-        answers = uncalibrated(self.run.spec, self.member, stop=stop)
-        return np.stack(answers)[np.searchsorted(self.learned, rows)]
+        answers = uncalibrated(self.run.spec, self.member, stop=self.run.selections[self.member].chosen.stop)
+        return np.stack(answers)[np.searchsorted(self.rows.drawn, rows)]
 
-    def classifier(self, *, frozen: bool) -> tuple[TaskModel, Tokenizer]:
-        """The model of the run, or its head on the frozen encoder."""
+    def classifier(self) -> tuple[TaskModel, Tokenizer]:
+        """The model of the run."""
         # The weights of all runs together may exceed memory.
-        tensors = self.run.result(self.member)[0]
-        tensors = below(ON_FROZEN, tensors) if frozen else self.words.weights or tensors
+        tensors = self.words.weights or self.run.result(self.member)[0]
         classifier, tokenizer = build(self.spec)
         classifier.load_state_dict(classifier.state_dict() | below(MODEL, tensors))
         return classifier.eval(), tokenizer
 
-    @cached_property
-    def _judged(self) -> tuple[str, Split, Labels | None]:
-        facts = read_facts(self.spec.examples)
-        if facts.selection == "dev":
-            return "dev", read_split(self.spec.examples, "dev"), None
-        whole = read_split(self.spec.examples, "train")
-        return OUT_OF_FOLD, whole.take(self.learned), run_folds(facts, whole, self.learned, seed=self.spec.seed)
-
-    def _scores(self, answers: Mapping[str, list[Answer]]) -> dict[str, Any]:
-        """Entries of the record: the scores of calibrated answers."""
-        facts, (name, rows, _) = read_facts(self.spec.examples), self._judged
-        scores = scoring_for(facts.kind, facts.labels).score(rows.fields, rows.targets, answers[name])
-        return at_chosen(self.record, scores) if name == "dev" else {"selected": scores}
-
-    def _calibrated(self, answers: dict[str, list[Answer]]) -> tuple[float, dict[str, list[Answer]]]:
-        """The temperature that is fitted on the rows that choices are made on, and all answers at this temperature."""
-        facts = read_facts(self.spec.examples)
-        scoring, (name, rows, folds) = scoring_for(facts.kind, facts.labels), self._judged
-        if not answers or not (labels := labels_of(scoring)):
-            return 1.0, answers
-        temperature, judged = calibrated(scoring, rows.targets, answers[name], folds=folds)
-        test = tempered(answers["test"], temperature, exclusive=labels == "exclusive")
-        return temperature, {name: judged, "test": test}
-
-    def results(self, family: str, start: str) -> Iterator[RunResult]:
-        """The results of the model, and of its head on the frozen encoder if it is a system."""
-        record = self.record
-        yield RunResult(f"{family}-{start}", family, start, record | self.words.record, self.words.answers)
-        if self.frozen:
-            first = record | {"curve": record["curve"][:1], "best_step": 0, "best_epoch": 0.0, "steps": 0, "tokens": 0}
-            first |= {"chosen": 0} if "chosen" in record else {}
-            first.pop("selected", None)
-            yield RunResult(f"{family}-{start}{FROZEN}", family, f"{start}{FROZEN}", first, self.frozen)
-
-    def held_out(self, *, frozen: bool) -> tuple[Sequence[Target], Sequence[Answer]]:
-        """Targets of the rows that choices are made on, and the answers of the model or its frozen form."""
-        name, rows, _ = self._judged
-        return rows.targets, (self.frozen if frozen else self.words.answers)[name]
-
-    def write(self, directory: Path, *, frozen: bool) -> None:
-        """Write the files of the model, or of its head on the frozen encoder."""
+    def write(self, directory: Path) -> None:
         # The head of the best weights may have been fitted to features, in float32.
-        fitted = self._reads_frozen(frozen=frozen) or self._way.refits_head
+        fitted = self._is_frozen or way_of(self.spec.settings).refits_head
         write_files(
             directory,
-            self.classifier(frozen=frozen)[0],
+            self.classifier()[0],
             family=family_of(self.spec.encoder),
             tokenizer=self.spec.encoder / "tokenizer",
             precision=self.spec.precision,
             head_precision="float32" if fitted else None,
-            temperature=self._stored_temperature(frozen=frozen),
-            words=None if frozen else self.words.part,
+            temperature=self._stored_temperature,
+            words=self.words.part,
         )
 
 
@@ -416,7 +374,7 @@ def spec_maker(
     distillation = distillation if way_of(settings).has_teachers else None
     storage = job.cluster.storage if "://" in job.cluster.storage else str(Path(job.cluster.storage).absolute())
     inputs: dict[str, Any] = {
-        "settings": settings.model_dump(mode="json", exclude={"words"}),  # combined with the finished run
+        "settings": settings.model_dump(mode="json", exclude={"frozen", "words"}),  # of the finished run
         "encoder": encoder,
         "examples": facts.digests,
         "label_texts": facts.label_texts,

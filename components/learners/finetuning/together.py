@@ -100,8 +100,6 @@ def together(job: TogetherJob) -> Path:
     runs = train_all(
         {"finetune": list(_specs(job, facts, [spec_maker(single, settings) for single in singles]))},
         title=f"together {job.group} {job.system}",
-        names=list(job.examples),
-        selection=next(iter(facts.values())).selection,
         cluster=job.cluster,
     )
     with writing(job.output, kind=KIND) as draft:
@@ -109,7 +107,7 @@ def together(job: TogetherJob) -> Path:
         for index, single in enumerate(singles):
             folder = draft.path / single.task
             folder.mkdir()
-            written[single.task] = write_member(folder, runs, index, job=single, start=job.shared_start)
+            written[single.task] = write_member(folder, {job.shared_start: runs}, index, job=single)
             numbers[single.task] = json_of(folder / "metrics.json")
         (draft.path / "metrics.json").write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
         draft.facts |= {"group": job.group, "tasks": written}

@@ -23,15 +23,14 @@ from torch import Tensor
 from components.core.artifacts import json_of
 from components.core.clock import OutOfTimeError, check_time, clock
 from components.data.tasks.calibration import labels_of
-from components.data.tasks.choice import Choice, choose
 from components.data.tasks.data import Answer, Split
-from components.data.tasks.examples import largest_draw, read_facts, read_split, run_folds
-from components.data.tasks.kinds import scoring_for
+from components.data.tasks.examples import read_facts
 from components.data.tasks.results import read_answers
-from components.data.tasks.selection import Data
 from components.data.unlabelled_texts import read_unlabelled
+from components.learners.base import Rows
 from components.learners.finetuning.member import Member
-from components.learners.finetuning.specs import RunSpec, load_initial_encoder, rows_of
+from components.learners.finetuning.specs import RunSpec, load_initial_encoder
+from components.learners.select import choose_of
 from components.learners.task_models.heads import TextHead
 from components.learners.task_models.words_part import WordsPart, mean
 from components.learners.words.classifier import WordsModel
@@ -90,17 +89,17 @@ def with_words(spec: RunSpec, answers: Mapping[str, list[Answer]], record: Mappi
 
 
 def _combined(work: WordsRows, answers: Mapping[str, list[Answer]], record: Mapping[str, Any]) -> Mixed:
-    name, judged = work.data.judged
+    name = work.rows.judged[0]
     with threadpool_limits(1, user_api="blas"):
         words = work.best_words()
         ways: list[Combination] = [(answers[name], lambda _: Mixed(dict(answers), {"words": {"how": "none"}}))]
         ways += [_mean(weight, work, words, answers) for weight in WEIGHTS]
         ways += _joint(work, words.system, record=record)
-        choice = work.choose([of_judged for of_judged, _ in ways])
+        choice = choose_of(work.rows, [of_judged for of_judged, _ in ways])
         mixed = ways[choice.index][1](choice.answers)
     if name == "dev" and mixed.part is None:
         return mixed
-    scores = work.data.scoring.score(judged.fields, judged.targets, choice.answers)
+    scores = work.rows.score(choice.answers)
     chosen = at_chosen(record, scores) if name == "dev" else {"selected": scores}
     return replace(mixed, answers={**mixed.answers, name: choice.answers}, record={**mixed.record, **chosen})
 
@@ -123,32 +122,19 @@ class Words:
 class WordsRows:
     def __init__(self, spec: RunSpec) -> None:
         self.spec, self.facts = spec, read_facts(spec.examples)
-        whole = read_split(spec.examples, "train")
-        rows = rows_of(replace(spec, fold=None), whole).learned
-        folds = run_folds(self.facts, whole, rows, seed=spec.seed) if self.facts.selection == "budget" else None
-        self.data = Data(
-            whole,
-            rows,
-            # With cross-validation, dev is not read.
-            read_split(spec.examples, "dev") if folds is None else whole.take([]),
-            read_split(spec.examples, "test"),
-            self.facts.labels,
-            scoring_for(self.facts.kind, self.facts.labels),
-            folds,
-            [] if spec.words is None else read_unlabelled(spec.words),
-            largest_draw(self.facts, whole, seed=spec.seed),
-            spec.baselines and spec.baselines / LATENT_FOLDER,
+        self.rows = Rows.of(
+            spec.examples,
+            spec.budget,
+            spec.seed,
+            further=[] if spec.words is None else read_unlabelled(spec.words),
+            fitted=spec.baselines and spec.baselines / LATENT_FOLDER,
         )
         facts = self.facts
         self.systems = probable_systems(facts.kind, language=facts.language, which=facts.baselines)
 
-    def choose(self, candidates: Sequence[Sequence[Answer]]) -> Choice:
-        """The choice of one of several answers to the rows that choices are made on."""
-        return choose(self.data.scoring, self.data.judged[1], candidates, folds=self.data.folds)
-
     def best_words(self) -> Words:
         """The chosen words model of the stage `baseline` for the same rows."""
-        spec, judged = self.spec, self.data.judged[0]
+        spec, judged = self.spec, self.rows.judged[0]
         assert spec.baselines is not None
         records = json_of(spec.baselines / "runs.json")
         run = (spec.budget, spec.seed)
@@ -156,14 +142,14 @@ class WordsRows:
         names = [name for name in self.systems if name in of_run]
         answers = {split: read_answers(spec.baselines, split) for split in (judged, "test")}
         keys = [(name, *run) for name in names]
-        choice = self.choose([answers[judged][key] for key in keys])
+        choice = choose_of(self.rows, [answers[judged][key] for key in keys])
         test = answers["test"][keys[choice.index]]
         name = names[choice.index]
         return Words(name, {judged: choice.answers, "test": test}, of_run[name])
 
     def fitted(self, words: Words) -> tuple[WordsModel, dict[str, Any]]:
         """The model itself, fitted with what was chosen, and the choices."""
-        candidates = self.systems[words.system](self.data.training())
+        candidates = self.systems[words.system](self.rows)
         chosen = next(each for each in candidates if each.details.items() <= words.record.items())
         assert isinstance(chosen.model, WordsModel)
         temperature = words.record["temperature"]
@@ -181,7 +167,7 @@ def at_chosen(record: Mapping[str, Any], scores: Mapping[str, float]) -> dict[st
 
 
 def _mean(weight: float, work: WordsRows, words: Words, answers: Mapping[str, list[Answer]]) -> Combination:
-    judged = work.data.judged[0]
+    judged = work.rows.judged[0]
 
     def mixed(split: str) -> list[Answer]:
         return list(mean(np.stack(answers[split]), np.stack(words.answers[split]), weight))
@@ -202,24 +188,21 @@ def _joint(work: WordsRows, system: str, *, record: Mapping[str, Any]) -> list[C
         return []
     if "head_norm" in record:
         head.set_norm(record["head_norm"])
-    data = work.data
-    name, judged = data.judged
+    name, judged = work.rows.judged
     train = member.rows.head_inputs("train").matrix()
-    fit = partial(JointRegression, work, READINGS[system], head, train, penalty=penalty)
-    pooled = [np.zeros((len(judged), len(work.facts.labels)), dtype=np.float32) for _ in STRENGTHS]
-    # Training rows that are held out, by fold; None: the models learn from all rows and predict dev.
-    parts: list[NDArray[np.int64] | None] = [None]
-    if data.folds is not None:
-        parts = [np.flatnonzero(data.folds == fold) for fold in np.unique(data.folds)]
-    for held in parts:
+    fit = partial(JointRegression, READINGS[system], head, train, penalty=penalty)
+    # The models learn from all rows and predict dev, or from each fold's rows.
+    parts = [work.rows.without(fold) for fold in work.rows.fold_numbers] or [work.rows]
+    of_parts: list[list[Any]] = []
+    for part in parts:
         check_time()
-        regression = fit(held)
-        rows = judged if held is None else data.train.take(held)
-        features = member.rows.head_inputs("dev").matrix() if held is None else train[held]
-        for probabilities, strength in zip(pooled, STRENGTHS, strict=True):
-            matrix = regression.matrix(features, rows, strength)
-            probabilities[slice(None) if held is None else held] = regression(strength).probabilities(matrix)
-    regression = fit(None)
+        regression, rows = fit(part), judged if part.held is None else part.held_out
+        features = member.rows.head_inputs("dev").matrix() if part.held is None else train[part.held]
+        matrices = ((strength, regression.matrix(features, rows, strength)) for strength in STRENGTHS)
+        of_parts.append([list(regression(strength).probabilities(matrix)) for strength, matrix in matrices])
+    joined = work.rows.joined
+    pooled = [of_part[0] if work.rows.folds is None else joined(of_part) for of_part in zip(*of_parts, strict=True)]
+    regression = fit(work.rows)
     if not len(regression(STRENGTHS[0]).classes):
         return []
 
@@ -235,7 +218,7 @@ def _joint(work: WordsRows, system: str, *, record: Mapping[str, Any]) -> list[C
             head.output.bias.copy_(torch.from_numpy(bias))
         member.model.eval()
         part = WordsPart("joint", model)
-        test = part.combined(data.test.fields, member.test_answers(trained=False))
+        test = part.combined(work.rows.test.fields, member.test_answers(trained=False))
         described = {"how": "joint", "strength": strength, "system": system, "vocabulary": regression.words.vocabulary}
         return Mixed(
             {name: of_judged, "test": test},
@@ -250,22 +233,12 @@ def _joint(work: WordsRows, system: str, *, record: Mapping[str, Any]) -> list[C
 
 
 class JointRegression:
-    """A joint regression on the rows of a run that are not `held`; `penalty`: on the encoder's features (1 / C)."""
+    """A joint regression; `vectors`: (N, F) of all rows of the run; `penalty`: on the encoder's features (1 / C)."""
 
-    def __init__(
-        self,
-        work: WordsRows,
-        read: Reading,
-        head: TextHead,
-        vectors: Tensor,
-        held: NDArray[np.int64] | None,
-        *,
-        penalty: float,
-    ) -> None:
-        training = work.data.training(held)
-        self.words, self._exclusive = read(training)[0], labels_of(training.scoring) == "exclusive"
-        self._rows, self._vectors = training.rows, vectors[work.data.learned(held)]
-        self._penalty, self._labels = penalty, len(work.facts.labels)
+    def __init__(self, read: Reading, head: TextHead, vectors: Tensor, rows: Rows, *, penalty: float) -> None:
+        self.words, self._exclusive = read(rows)[0], labels_of(rows.scoring) == "exclusive"
+        self._rows, self._vectors = rows.labelled, vectors[rows.kept]
+        self._penalty, self._labels = penalty, len(rows.labels)
         with torch.no_grad():
             head.fit_norm(self._vectors)
         self._norm = copy.deepcopy(head.norm).cpu().eval()

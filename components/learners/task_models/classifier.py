@@ -18,14 +18,14 @@ import copy
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from components.core.artifacts import json_of, read_manifest
 from components.core.errors import ArtifactError, ConfigError
@@ -33,21 +33,14 @@ from components.data.tasks.calibration import tempered
 from components.data.tasks.data import Answer, Fields, mean_answers
 from components.data.tasks.members import ENCODER, KIND, encoder_of, members_of
 from components.learners.task_models.base import Encoded, most_pieces
-from components.learners.task_models.fixed_batches import (
-    FixedBatches,
-    Observe,
-    RowFeatures,
-    count_rows,
-    nothing_observed,
-)
+from components.learners.task_models.fixed_batches import FixedBatches, RowFeatures
 from components.learners.task_models.heads import CalibratedHead, FixedNorm, Head, TextHead
 from components.learners.task_models.inference_weights import why_not_quantised
 from components.learners.task_models.inputs import plain_pieces
 from components.learners.task_models.kinds import find_task
-from components.learners.task_models.model import TaskModel
-from components.learners.task_models.pooling import mask
+from components.learners.task_models.model import TaskModel, computing
 from components.learners.task_models.words_part import WordsPart
-from components.models.base import Batch, LanguageModel
+from components.models.base import LanguageModel
 from components.models.encoder import Encoder, load_encoder, load_weights, save_encoder, save_weights
 from components.settings.finetune import FinetuneSettings
 from components.tokenization import Tokenizer
@@ -67,33 +60,26 @@ REMOVED = {
 Projection = Callable[[int], NDArray[np.float32]]
 
 
-def sketches(model: TaskModel, vectors: Tensor, batch: Batch, projection: Projection) -> list[NDArray[np.float32]]:
-    """The sketches (S,) of the B rows of a batch."""
-    norm = getattr(model.head, "norm", None)
-    if model.of_units:
-        lengths = batch["unit_lengths"]
-        inside = mask(lengths, vectors.shape[1])[..., None]
-        vectors = vectors.float().masked_fill(~inside, 0.0).sum(1) / lengths.clamp(min=1)[:, None]
-    if isinstance(norm, FixedNorm):
-        vectors = norm(vectors)
-    table = torch.from_numpy(projection(vectors.shape[-1])).to(vectors.device)
-    with torch.autocast(vectors.device.type, enabled=False):
-        result = vectors.float() @ table
-    rows = batch["rows"]
-    count = int(rows[-1]) + 1
-    if len(result) != count:
-        total = result.new_zeros(count, table.shape[1]).index_add(0, rows, result)
-        result = total / torch.bincount(rows, minlength=count)[:, None]
-    return list(result.cpu().numpy())
+def sketches(model: TaskModel, features: Sequence[RowFeatures], projection: Projection) -> list[NDArray[np.float32]]:
+    """(S,) projections of the inputs of the head for each of N rows: of the mean over a row's sequences and units."""
+    norm, result, table = getattr(model.head, "norm", None), [], None
+    with computing("float32", model.device):
+        for row in features:
+            means = [part.sum(0) / max(1, len(part)) for part in row.vectors] if model.of_units else row.vectors
+            kept = torch.stack(means).to(model.device)
+            rows = torch.zeros(len(kept), dtype=torch.int64, device=model.device)
+            vectors = kept if model.keeps_rows else model.above(kept, rows)
+            vectors = norm(vectors) if isinstance(norm, FixedNorm) else vectors
+            if table is None:
+                table = torch.from_numpy(projection(vectors.shape[-1])).to(model.device)
+            result.append((vectors.float() @ table).mean(0).cpu().numpy())
+    return result
 
 
-def measured(
-    encoded: Sequence[Encoded], result: Sequence[NDArray[np.float32]]
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """(N, 2) pieces and unknown pieces of N rows, and (N, S) their sketches."""
+def counts_of(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
+    """(N, 2) pieces and unknown pieces of N rows."""
     counts = [(sum(map(len, row.pieces)), sum(int((pieces == UNK).sum()) for pieces in row.pieces)) for row in encoded]
-    none = np.zeros((0, 1), dtype=np.float32)
-    return np.array(counts, dtype=np.int64).reshape(-1, 2), np.stack(result) if len(result) else none
+    return np.array(counts, dtype=np.int64).reshape(-1, 2)
 
 
 #: Number of rows that are tokenized and sorted by length together.
@@ -195,10 +181,12 @@ class TextClassifier:
         Returns:
             N answers; (N, 2) pieces and unknown pieces; (N, S) projections of the features that the head reads.
         """
-        encoded = self.encode(rows)
-        both = self.batches.observed_answers(encoded, partial(sketches, projection=projection))
-        answers = self.with_words(rows, [answer for answer, _ in both])
-        return answers, *measured(encoded, [sketch for _, sketch in both])
+        return AveragedClassifier([self]).answer_measured(rows, projection)
+
+    def features(self, rows: Sequence[Fields], *, filled: bool) -> list[RowFeatures]:
+        """The inputs of the head for N rows."""
+        result = dict(self.batches.features(self.encode(rows), filled=filled))
+        return [result[row] for row in range(len(rows))]
 
     @cached_property
     def batches(self) -> FixedBatches:
@@ -353,8 +341,9 @@ class AveragedClassifier:
         self, rows: Sequence[Fields], projection: Projection
     ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
         """As `TextClassifier.answer_measured`, with the measurements of the first member."""
-        answers, result = self._answers(rows, partial(sketches, projection=projection))
-        return answers, *measured(self.members[0].encode(rows), result)
+        answers, result = self._answers(rows, projection)
+        none = np.zeros((0, 1), dtype=np.float32)
+        return answers, counts_of(self.members[0].encode(rows)), np.stack(result) if result else none
 
     @property
     def _decodes(self) -> bool:
@@ -374,43 +363,32 @@ class AveragedClassifier:
             decoder.set_calibration(self.threshold)
         return decoder
 
-    def _answers(self, rows: Sequence[Fields], observe: Observe = nothing_observed) -> tuple[list[Answer], list[Any]]:
+    def _answers(
+        self, rows: Sequence[Fields], projection: Projection | None = None
+    ) -> tuple[list[Answer], list[NDArray[np.float32]]]:
+        """N answers, and the sketches of the first member."""
         answers: list[Answer] = []
-        observed: list[Any] = []
+        measured: list[NDArray[np.float32]] = []
+        first, filled = self.members[0], len(rows) > 1
         for start in range(0, len(rows), PORTION):
             part = rows[start : start + PORTION]
-            features = [self._features(member, part) for member in self.members[: 1 if self.is_shared else None]]
-            features *= len(self.members) // len(features)
-
-            def both(*inputs: Any) -> list[Any]:
-                return list(zip(_outputs(*inputs), observe(*inputs), strict=True))
-
-            of_members = [
-                member.batches.observe(of_member, both if member is self.members[0] else _outputs)
-                for member, of_member in zip(self.members, features, strict=True)
+            features = [
+                member.features(part, filled=filled) for member in self.members[: 1 if self.is_shared else None]
             ]
-            observed += [value for _, (_, value) in of_members[0]]
-            if self._decodes:
-                outputs = [[output for _, (output, _) in of_members[0]]]
-                outputs += [[output for _, output in result] for result in of_members[1:]]
+            features *= len(self.members) // len(features)
+            measured += [] if projection is None else sketches(first.model, features[0], projection)
+            of_members = list(zip(self.members, features, strict=True))
+            if self._decodes and len(of_members) > 1:
+                outputs = [member.batches.outputs(of_member) for member, of_member in of_members]
                 means = [torch.stack(of_row).mean(0) for of_row in zip(*outputs, strict=True)]
-                answers += self.members[0].batches.decoded(features[0], means, self.decoder)
-            else:
-                answers += self._mean(
-                    [
-                        member.with_words(part, [answer for answer, _ in result])
-                        for member, result in zip(self.members, of_members, strict=True)
-                    ]
-                )
-        return answers, observed
+                answers += first.batches.decoded(features[0], means, self.decoder)
+                continue
+            decided = [
+                member.with_words(part, member.batches.decide(of_member, filled=filled))
+                for member, of_member in of_members
+            ]
+            answers += self._mean(decided) if len(decided) > 1 else decided[0]
+        return answers, measured
 
     def _mean(self, answers: Sequence[Sequence[Answer]]) -> list[Answer]:
         return tempered(mean_answers(answers), self.temperature, exclusive=self.kind != "multilabel")
-
-    def _features(self, member: TextClassifier, rows: Sequence[Fields]) -> list[RowFeatures]:
-        result = dict(member.batches.features(member.encode(rows)))
-        return [result[row] for row in range(len(rows))]
-
-
-def _outputs(model: TaskModel, vectors: Tensor, batch: Batch) -> list[Tensor]:
-    return list(model.outputs(vectors, batch).float().cpu().unflatten(0, (count_rows(batch), -1)))

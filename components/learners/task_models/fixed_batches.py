@@ -84,8 +84,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 #: Pieces, segments and units of a sequence (`task_models.base.Encoded`).
 Parts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-#: (model, inputs of its head, batch of B rows) -> B values, which may depend on the batch.
-Observe = Callable[[TaskModel, Tensor, Batch], Sequence[Any]]
+#: (inputs of the head, batch of B rows) -> B values.
+OfBatch = Callable[[Tensor, Batch], Sequence[Any]]
 
 
 def padded_length(length: int, most: int | None = None) -> int:
@@ -104,15 +104,6 @@ def whole_vectors(elements: int) -> int:
     """The smallest number of rows, a power of two, for which the elements of all rows fill whole vectors: elements that
     are left over are computed by scalar instructions, which differ in the last bit."""
     return VECTOR // math.gcd(VECTOR, elements)
-
-
-def nothing_observed(model: TaskModel, vectors: Tensor, batch: Batch) -> list[None]:
-    """An `Observe` that returns None for each row."""
-    return [None] * count_rows(batch)
-
-
-def count_rows(batch: Batch) -> int:
-    return int(batch["rows"][-1]) + 1
 
 
 @dataclass(frozen=True)
@@ -150,41 +141,43 @@ class FixedBatches:
         self._width = math.gcd(model.width, *widths)
 
     def answers(self, encoded: Sequence[Encoded], *, filled: bool = False) -> list[Answer]:
-        return [answer for answer, _ in self.observed_answers(encoded, filled=filled)]
-
-    def observed_answers(
-        self, encoded: Sequence[Encoded], observe: Observe = nothing_observed, *, filled: bool = False
-    ) -> list[tuple[Answer, Any]]:
-        """The answers to N rows, each with what `observe` returns for the row; `filled`: also one row is computed in
-        batches of fixed shapes, because it is a part of more rows."""
-        results: dict[int, tuple[Answer, Any]] = {}
-        alone = not filled and len(encoded) == 1 and self._may_be_alone
+        """The answers to N rows; `filled`: also one row is computed in batches of fixed shapes, because it is a part of
+        more rows."""
+        results: dict[int, Answer] = {}
+        filled = filled or len(encoded) > 1
         for rows in _portions(encoded):
-            features = self._read([encoded[row] for row in rows], filled=not alone)
-            results |= zip(rows, self.observe(features, observe, filled=not alone), strict=True)
+            features = self._read([encoded[row] for row in rows], filled=filled)
+            results |= zip(rows, self.decide(features, filled=filled), strict=True)
         return [results[row] for row in range(len(encoded))]
 
-    def features(self, encoded: Sequence[Encoded]) -> Iterator[tuple[int, RowFeatures]]:
+    def features(self, encoded: Sequence[Encoded], *, filled: bool = True) -> Iterator[tuple[int, RowFeatures]]:
         """The inputs of the head for N rows, with the rows' indices, portion by portion."""
         for rows in _portions(encoded):
-            yield from zip(rows, self._read([encoded[row] for row in rows]), strict=True)
+            yield from zip(rows, self._read([encoded[row] for row in rows], filled=filled), strict=True)
 
-    def decide(self, features: Sequence[RowFeatures]) -> list[Answer]:
-        return [answer for answer, _ in self.observe(features)]
+    def decide(self, features: Sequence[RowFeatures], *, filled: bool = True) -> list[Answer]:
+        """The answers to N rows whose features are known; `filled`: in batches of fixed shapes."""
+        model = self.model
+        return self._of_head(
+            features, lambda vectors, batch: model.head.answers(model.outputs(vectors, batch), batch), filled=filled
+        )
 
-    def observe(
-        self, features: Sequence[RowFeatures], observe: Observe = nothing_observed, *, filled: bool = True
-    ) -> list[tuple[Answer, Any]]:
-        """`observed_answers` of N rows whose features are known; `filled`: in batches of fixed shapes."""
+    def outputs(self, features: Sequence[RowFeatures]) -> list[Tensor]:
+        """The outputs of the head for the sequences of each of N rows."""
 
-        def answer(key: tuple[int, int], rows: Sequence[RowFeatures]) -> list[tuple[Answer, Any]]:
+        def of_batch(vectors: Tensor, batch: Batch) -> Sequence[Tensor]:
+            rows = int(batch["rows"][-1]) + 1
+            return list(self.model.outputs(vectors, batch).float().cpu().unflatten(0, (rows, -1)))
+
+        return self._of_head(features, of_batch)
+
+    def _of_head(self, features: Sequence[RowFeatures], function: OfBatch, *, filled: bool = True) -> list[Any]:
+        def compute(key: tuple[int, int], rows: Sequence[RowFeatures]) -> Sequence[Any]:
             kept, batch = self._head_inputs(rows, key)
             with self._computing(self.head_precision):
-                vectors = kept if self.model.keeps_rows else self.model.above(kept, batch["rows"])
-                answers = self.model.head.answers(self.model.outputs(vectors, batch), batch)
-                return list(zip(answers, observe(self.model, vectors, batch), strict=True))
+                return function(kept if self.model.keeps_rows else self.model.above(kept, batch["rows"]), batch)
 
-        return self._compute(features, list(map(self._head_key, features)), self._head_rows, answer, filled=filled)
+        return self._compute(features, list(map(self._head_key, features)), self._head_rows, compute, filled=filled)
 
     @property
     def _may_be_alone(self) -> bool:
@@ -309,6 +302,7 @@ class FixedBatches:
     ) -> list[Result]:
         """Apply a function to batches of items with the same key, `rows_of(key)` each, or if they are not `filled` at
         most so many; results in order."""
+        filled = filled or not self._may_be_alone
         groups: dict[Any, list[int]] = defaultdict(list)
         for index, key in enumerate(keys):
             groups[key].append(index)

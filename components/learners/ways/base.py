@@ -8,8 +8,8 @@ from typing import ClassVar
 from torch import nn
 
 from components.data.tasks.data import Target
-from components.learners.finetuning.features import FeatureTable
 from components.learners.task_models.base import Encoded, Task
+from components.learners.task_models.features import FeatureTable
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import ExampleSampler
 from components.settings.finetune import FinetuneSettings

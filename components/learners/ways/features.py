@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from components.learners.finetuning.probe import FeatureSampler, HeadAlone
 from components.learners.task_models.model import TaskModel
+from components.learners.task_models.probe import FeatureSampler, HeadAlone
 from components.learners.ways.base import TrainingRows, Way
 from components.settings.finetune import FinetuneSettings
 from components.training.optim import ParameterGroup, decayed

@@ -70,12 +70,12 @@ def fit_exclusive(features: Any, labels: Labels, count: int, *, c: float) -> Lin
     """Fit a multinomial logistic regression.
 
     Args:
-        features: (N, F), or `Rows` of them, which several fits share.
+        features: (N, F), or `Regressions` on them, which several fits share.
         labels: (N,) indices; labels without rows have probability 0.
         count: C.
         c: inverse strength of the L2 penalty.
     """
-    rows = rows_of(features)
+    rows = regressions_on(features)
     return _fitted(lambda _, labels: rows.regression(labels, c=c), rows, labels, count)
 
 
@@ -93,7 +93,7 @@ def fit_independent(features: Any, targets: Sequence[Target], count: int, *, c: 
     """One logistic regression per label, with the same penalty; `targets`: N vectors of label indices."""
     given = one_hot(targets, labels=count) > 0
     varies = np.flatnonzero(given.any(0) & ~given.all(0))
-    rows = rows_of(features)
+    rows = regressions_on(features)
     models = [rows.regression(given[:, label], c=c) for label in varies]
     return LinearModel(
         weights=np.concatenate([model.coef_ for model in models] or [np.zeros((0, features.shape[1]))]),
@@ -120,7 +120,7 @@ def _fitted(fit: Callable[..., Any], features: Any, labels: Labels, count: int) 
     )
 
 
-class Rows:
+class Regressions:
     """The (N, F) features of rows, to which logistic regressions are fitted that differ in penalty and weights.
 
     With few rows they are fitted in an orthonormal basis of the rows' span, equal up to rounding.
@@ -154,8 +154,8 @@ class Rows:
         return estimator
 
 
-def rows_of(features: Any) -> Rows:
-    return features if isinstance(features, Rows) else Rows(features)
+def regressions_on(features: Any) -> Regressions:
+    return features if isinstance(features, Regressions) else Regressions(features)
 
 
 def _fit(estimator: Any, features: Any, labels: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.data.tasks.data import one_hot
-from components.data.tasks.selection import Candidate, Free, Training
+from components.learners.base import Candidate, Free, Rows
 from components.learners.unlabelled.self_training import ROUNDS, Round, View, rounds
 from components.learners.words.classifier import WordsModel
 from components.learners.words.features import LatentFeatures, read_arrays, write_arrays
@@ -25,25 +25,25 @@ MOST_FITTED, MOST_TAUGHT = 25_000, 2_000
 MOST_SEEDS = 8
 
 
-def exclusive(training: Training) -> list[Candidate]:
+def exclusive(training: Rows) -> list[Candidate]:
     """The candidates for texts with one label: the model of the labelled rows alone, and the model of each round."""
     return _candidates(training, exclusive=True)
 
 
-def independent(training: Training) -> list[Candidate]:
+def independent(training: Rows) -> list[Candidate]:
     """The candidates for texts with any number of labels: the same models."""
     return _candidates(training, exclusive=False)
 
 
-def read(training: Training) -> tuple[LatentFeatures, Vectors]:
+def read(training: Rows) -> tuple[LatentFeatures, Vectors]:
     """The features, and (N, F) of the training rows."""
     features, _ = _fitted(training.free, len(training.labels))
-    return features, features.matrix(training.rows.fields)
+    return features, features.matrix(training.labelled.fields)
 
 
-def _candidates(training: Training, *, exclusive: bool) -> list[Candidate]:
+def _candidates(training: Rows, *, exclusive: bool) -> list[Candidate]:
     features, unlabelled = _fitted(training.free, len(training.labels))
-    targets = one_hot(training.rows.targets, labels=len(training.labels))
+    targets = one_hot(training.labelled.targets, labels=len(training.labels))
     always = targets.all(axis=0)
     varying, usual = np.flatnonzero(targets.any(axis=0) & ~always), np.asarray(always, dtype=np.float32)
     details = {"vocabulary": features.vocabulary}
@@ -53,7 +53,7 @@ def _candidates(training: Training, *, exclusive: bool) -> list[Candidate]:
             features, LinearModel(np.zeros((0, features.width)), np.zeros(0), varying, usual, exclusive)
         )
         return [Candidate.of(nothing, {"round": number, **details}) for number in range(ROUNDS + 1)]
-    labelled = features.parts([fields[0] for fields in training.rows.fields])
+    labelled = features.parts([fields[0] for fields in training.labelled.fields])
     views = [View(mine, other, PENALTIES) for mine, other in zip(labelled, unlabelled, strict=True)]
     return [
         Candidate.of(
@@ -61,7 +61,7 @@ def _candidates(training: Training, *, exclusive: bool) -> list[Candidate]:
             {"round": number, "pseudo_labels": each.pseudo_labels, **details},
         )
         for number, each in enumerate(
-            rounds(views, targets[:, varying], exclusive=exclusive, units=training.rows.units)
+            rounds(views, targets[:, varying], exclusive=exclusive, units=training.labelled.units)
         )
     ]
 

@@ -21,7 +21,7 @@ from components.learners.task_models.base import Encoded
 from components.learners.task_models.fixed_batches import FixedBatches, RowFeatures
 from components.learners.task_models.heads import Head
 from components.learners.task_models.model import TaskModel, batches_by_length, predicting
-from components.learners.task_models.sampler import collate, longest, pad, sequences, target_batch
+from components.learners.task_models.sampler import pad, sequences, target_batch
 from components.models.base import Batch
 from components.training.precision import Precision
 
@@ -141,35 +141,15 @@ class FeatureTable:
 
 
 def extract(
-    model: TaskModel, encoded: Sequence[Encoded], *, precision: str = "float32", file: Path | None = None
+    model: TaskModel, encoded: Sequence[Encoded], *, precision: Precision = "float32", file: Path | None = None
 ) -> FeatureTable:
-    """The features of N >= 1 rows by the current encoder, in memory or written to `file` batch by batch.
+    """The features of N >= 1 rows by the current encoder, in memory or written to `file`, as in prediction: those of a
+    row do not depend on the other rows (`components.learners.task_models.fixed_batches`).
     Raises OutOfTimeError: the limit of time has passed (`components.core.clock`)."""
     # Allocated outside of inference mode, so that the vectors can be inputs of training.
     table = _empty(model, encoded, file=file)
-    with predicting(model, precision=precision):
-        for rows in batches_by_length(longest(encoded), sequences(encoded)):
-            check_time()
-            batch = collate([encoded[row] for row in rows])
-            vectors = model.kept({name: tensor.to(model.device) for name, tensor in batch.items()}).float().cpu()
-            chosen = table.sequences_of(rows)
-            starts = torch.from_numpy(table.starts[chosen])
-            if table.lengths is None:
-                table.vectors[starts] = vectors
-            else:
-                # Without padding.
-                columns = torch.arange(vectors.shape[1])
-                inside = columns < torch.from_numpy(table.lengths[chosen])[:, None]
-                table.vectors[(starts[:, None] + columns)[inside]] = vectors[inside]
-    return table
-
-
-def extract_fixed(
-    model: TaskModel, encoded: Sequence[Encoded], *, precision: Precision = "float32", file: Path | None = None
-) -> FeatureTable:
-    """`extract` in batches of fixed shapes (`components.learners.task_models.fixed_batches`)."""
-    table = _empty(model, encoded, file=file)
     for row, result in FixedBatches(model, precision=precision).features(encoded):
+        check_time()
         for sequence, vectors in zip(table.sequences_of(np.asarray([row])), result.vectors, strict=True):
             start = int(table.starts[sequence])
             table.vectors[start : start + (1 if table.lengths is None else len(vectors))] = vectors

@@ -5,7 +5,7 @@ al. 2022)."""
 import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
 from components.data.tasks.data import Answer, Target
-from components.learners.finetuning.features import FeatureTable, head_answers
+from components.learners.task_models.features import FeatureTable, head_answers
 from components.learners.task_models.heads import (
     ClassificationHead,
     ClassWeight,
@@ -47,6 +47,23 @@ class HeadCandidate(NamedTuple):
         weight = "balanced" if self.weight == "balanced" else None
         parts = [self.norm, self.penalty, "with label names" if self.names else None, weight]
         return " ".join(str(part) for part in parts if part is not None)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Entries of a run's record."""
+        values = {
+            "penalty": self.penalty,
+            "head_norm": self.norm,
+            "label_names": self.names,
+            "class_weight": self.weight,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    @classmethod
+    def recorded(cls, record: Mapping[str, Any]) -> Self | None:
+        """The candidate of a record; None if it has none."""
+        keys = ("head_norm", "penalty", "label_names", "class_weight")
+        return cls(*map(record.get, keys)) if "penalty" in record else None  # type: ignore[arg-type]
 
     @property
     def rest(self) -> tuple[bool | None, Statistics | None, ClassWeight | None]:

@@ -1,0 +1,150 @@
+"""The choice of one of several candidates by their predictions of rows that they have not learned from: dev, or each
+fold of a cross-validation within the rows of a label budget (`data.tasks.<name>.selection`).
+
+The best of several scores is often the best by chance. Therefore the simplest candidate is chosen whose score is within
+one standard error of the best one (Breiman et al. 1984, "Classification and regression trees", section 3.4.3). The
+standard error of the difference on the same rows comes from a jackknife over units (`Split.units`).
+
+The score of the chosen candidate on the rows by which it was chosen is still too high. The score of `Choice.answers` is
+honest: the rows of each fold are answered by the candidate that was chosen on the other folds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.core.clock import check_time
+from components.data.scoring import Scoring
+from components.data.scoring.base import Vectors
+from components.data.scoring.intervals import left_out
+from components.data.tasks.calibration import calibrated, labels_of
+from components.data.tasks.data import Answer, Labels, Split
+from components.learners.base import Fitted, Learner, Rows, Tempering
+
+#: Training rows from which one fold alone chooses: it has enough rows to tell the candidates apart.
+MANY_ROWS: Final = 2000
+#: Maximum number of parts of a jackknife; of more units, several are left out together.
+MOST_PARTS: Final = 500
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A chosen candidate.
+
+    Attributes:
+        by_fold: fold -> index of the candidate that is chosen without its rows; empty without folds.
+        answers: N answers, to the rows of each fold by the candidate of `by_fold`; without folds by the chosen one.
+    """
+
+    index: int
+    by_fold: dict[int, int]
+    answers: list[Answer]
+
+
+def choose(
+    scoring: Scoring,
+    rows: Split,
+    candidates: Sequence[Vectors],
+    *,
+    folds: NDArray[np.int64] | None = None,
+) -> Choice:
+    """The first candidate that is not worse than the best one by more than one standard error.
+
+    Args:
+        candidates: for each candidate N answers of models that have not learned from the rows; the simplest first.
+        folds: (N,) fold of each row; None: one choice on all rows.
+    """
+    by_fold: dict[int, int] = {}
+    if len(candidates) == 1:
+        index, by_fold = 0, dict.fromkeys([] if folds is None else np.unique(folds).tolist(), 0)
+    else:
+        statistics = [scoring.statistics(rows.fields, rows.targets, answers) for answers in candidates]
+        index = _first(scoring, statistics, rows.units)
+        for fold in [] if folds is None else np.unique(folds).tolist():
+            others = np.flatnonzero(folds != fold)
+            by_fold[fold] = _first(
+                scoring, [scoring.of_part(matrix[others]) for matrix in statistics], rows.units[others]
+            )
+    of_row = [index] * len(rows) if folds is None else [by_fold[fold] for fold in folds.tolist()]
+    return Choice(index, by_fold, [np.asarray(candidates[number][row]) for row, number in enumerate(of_row)])
+
+
+def choose_of(rows: Rows, candidates: Sequence[Vectors]) -> Choice:
+    """The choice of one of several answers to the judged rows of a run."""
+    return choose(rows.scoring, rows.judged[1], candidates, folds=rows.folds)
+
+
+def _first(scoring: Scoring, statistics: Sequence[Any], units: Labels) -> int:
+    """Index of the first candidate within one standard error of the best."""
+    numbers = np.unique(units, return_inverse=True)[1] % MOST_PARTS
+    scores = [float(scoring.scores(matrix.sum(0))[scoring.main]) for matrix in statistics]
+    best = int(np.argmax(scores))
+    without = left_out(statistics[best], numbers, scoring.scores)[scoring.main] if best else np.zeros(0)
+    for index, matrix in enumerate(statistics[:best]):
+        differences = without - left_out(matrix, numbers, scoring.scores)[scoring.main]
+        error = np.sqrt((len(without) - 1) * differences.var())
+        if scores[best] - scores[index] <= error:
+            return index
+    return best
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Result of a system.
+
+    Attributes:
+        answers: split -> one answer per row: `test`, and `dev` or, with cross-validation, OUT_OF_FOLD; the latter by
+            the candidates that were chosen without the row's fold.
+        model: the chosen candidate, fitted on all training rows.
+    """
+
+    answers: dict[str, list[Answer]]
+    scores: dict[str, float]
+    details: dict[str, Any]
+    model: Fitted
+
+
+def predict(learner: Learner, rows: Rows) -> Predictions:
+    """Choose the hyper-parameter of a system, fit it on all training rows, and predict.
+
+    It is chosen on dev or, with folds, by the pooled answers to the rows of each fold by models that were fitted
+    without the fold. Of more than MANY_ROWS rows, the first fold alone chooses, and only the chosen candidate is fitted
+    for the others. The same answers give the temperature of probabilities of labels.
+
+    Raises:
+        OutOfTimeError: the limit of time has passed (`components.core.clock`).
+    """
+    name, judged = rows.judged
+    result = learner(rows)
+    left: Sequence[int] = range(len(result))
+    if rows.folds is None:
+        pooled = [candidate.model.answers(judged.fields) for candidate in result]
+    else:
+        first, *others = rows.fold_numbers
+        of_folds = [out_of_fold(learner, rows, first, left)]
+        if len(left) > 1 and len(judged) > MANY_ROWS:
+            inside = judged.take(np.flatnonzero(rows.folds == first))
+            left = [choose(rows.scoring, inside, of_folds[0]).index]
+            of_folds = [[of_folds[0][left[0]]]]
+        of_folds += [out_of_fold(learner, rows, fold, left) for fold in others]
+        pooled = [rows.joined(by_fold) for by_fold in zip(*of_folds, strict=True)]
+    choice = choose_of(rows, pooled)
+    best, answers = result[left[choice.index]], choice.answers
+    model, details = best.model, dict(best.details)
+    if isinstance(model, Tempering) and labels_of(rows.scoring):
+        temperature, answers = calibrated(rows.scoring, judged.targets, answers, folds=rows.folds)
+        model, details = model.tempered(temperature), details | {"temperature": temperature}
+    return Predictions({name: answers, "test": model.answers(rows.test.fields)}, rows.score(answers), details, model)
+
+
+def out_of_fold(learner: Learner, rows: Rows, fold: int, candidates: Sequence[int]) -> list[list[Answer]]:
+    """Per candidate the answers to the rows of a fold by a model without that fold."""
+    part = rows.without(fold)
+    held, result, answers = part.held_out.fields, learner(part), []
+    for candidate in candidates:
+        check_time()
+        answers.append(result[candidate].model.answers(held))
+    return answers
