@@ -10,10 +10,6 @@ import typer
 
 from components.data.scoring import title
 from components.data.scoring.intervals import CONFIDENCE, interval
-<<<<<<< HEAD
-=======
-from components.data.tasks.kinds import scoring_for
->>>>>>> wg
 from components.evaluation.aggregates import format_budget
 from components.learners.finetuning.execution import clear, train_all
 from components.learners.finetuning.runs import GroupSpec
@@ -112,7 +108,6 @@ def _scores(
     *,
     labels: int,
     seeds: int,
-<<<<<<< HEAD
 ) -> list[float]:
     """The score of the last step of every seed; `of`: start and settings of the variant."""
     (start, settings), cluster = of, outputs.params.cluster
@@ -125,51 +120,11 @@ def _scores(
         output=outputs.out,
         settings=settings,
         cluster=cluster,
-=======
-) -> dict[str, np.ndarray]:
-    scores: dict[str, np.ndarray] = {}
-    cluster, examples = outputs.params.cluster, outputs.examples(task)
-    for variant, (start, settings) in variants.items():
-        job = FinetuneJob(
-            task=task,
-            family=block,
-            start=cast(Start, start),
-            examples=examples,
-            encoder=outputs.encoder_directory(block, start),
-            output=outputs.out,
-            settings=settings,
-            cluster=cluster,
-        )
-        specs = {}
-        for way, changed in own_ways(job).items():
-            spec = spec_maker(job, changed)
-            specs[way] = [GroupSpec((of,), key=of.key) for of in (spec(labels, seed) for seed in range(seeds))]
-        runs = train_all(specs, title=f"without {variant}" if scores else variant, cluster=cluster)
-        scores[variant] = np.asarray([of.score for of in runs])
-        clear(runs, cluster=cluster)
-    return scores
-
-
-def _chapter(name: str, scores: Mapping[str, np.ndarray], how: str) -> Chapter:
-    whole = scores[WHOLE]
-    level = interval(whole, confidence=CONFIDENCE, within=(0, 1))
-    changes = {of: interval(values - whole, confidence=CONFIDENCE) for of, values in scores.items() if of != WHOLE}
-    chapter = Chapter("What each technique of fine-tuning is worth")
-    chapter.lead.append(f"{name}: with all techniques the score is {bounds(level)}.")
-    chapter.lead += [
-        f"{name}: without {of} the score changes by {bounds(change, '+.3f')}."
-        for of, change in changes.items()
-        if change.clear
-    ]
-    chapter.text.append(
-        f"{how}; mean over {len(whole)} samples of the labels with its interval; changes are paired by sample. Each "
-        "row switches one technique off (Howard and Ruder 2018, section 5) and has the score of its best evaluation."
->>>>>>> wg
     )
     specs = {}
     for way, changed in own_ways(job).items():
         spec = spec_maker(job, changed)
         specs[way] = [GroupSpec((run,), key=run.key) for run in (spec(labels, seed) for seed in range(seeds))]
-    runs = train_all(specs, title=variant, names=["dev"], selection=data.facts.selection, cluster=cluster)
+    runs = train_all(specs, title=variant, cluster=cluster)
     clear(runs, cluster=cluster)
     return [float(np.mean([record["curve"][-1][record["score"]] for record in run.records])) for run in runs]
