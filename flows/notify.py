@@ -114,7 +114,7 @@ def _zombies() -> Any:
 
     heartbeat = "prefect.flow-run.heartbeat"
     ends = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed", STOPPED)}
-    died = ChangeFlowRunState(state=StateType.CRASHED, message=KILLED)
+    died = ChangeFlowRunState(state=StateType.CRASHED, name=None, message=KILLED, force=False)
     return _automation(
         ZOMBIES,
         [died],
