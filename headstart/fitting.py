@@ -152,7 +152,10 @@ def _notes(task: TaskRows, start: str | Path | None) -> list[str]:
     count = len(task.unlabelled)
     notes = [*task.notes, *([f"{count} rows have no label; their texts are used without one."] if count else [])]
     if start is None:
-        notes.append("Words only: no start was named, such as start='all-MiniLM-L6-v2' (`headstart starts`).")
+        from components.interchange.starts.registry import advice
+
+        text = advice(task.language, use="start='{}'")
+        notes.append(f"{text[0].upper()}{text[1:]}.")
     return notes
 
 
