@@ -12,7 +12,7 @@ import io
 import json
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -41,7 +41,7 @@ from components.settings.tasks import TaskSource
 from headstart.model import Model
 from headstart.report import ANSWERED, Report, Tried, bounds_of, contradicted, dependent, inseparable, tried_of
 from headstart.tables import Data, InputError
-from headstart.tasks import GROUP, TaskRows, read_task, read_unlabelled
+from headstart.tasks import GROUP, TaskRows, name_of, read_task, read_unlabelled
 
 #: Names of the task and of the start in progress lines and results.
 TASK: Final = "task"
@@ -63,6 +63,7 @@ def fit(
     label: Any = None,
     kind: Kind | None = None,
     group: Any = None,
+    labels: Mapping[Any, str | Sequence[str]] | None = None,
     start: str | Path | None = None,
     unlabelled: Data = None,
     minutes: float | None = None,
@@ -85,8 +86,10 @@ def fit(
         group: column of the group (customer, author, thread), or one group per row; None as a value: the row is
             independent. Rows of one group are in one fold, as copies of a text are. Default: a column with such a name,
             many values and several rows for each, as in `headstart init`.
-        start: encoder to start from: a published model's folder, an encoder directory, or the name of an installed
-            start (`headstart starts`). None: words models only, which need no encoder and take seconds.
+        labels: what labels mean: label -> a text, or several (terms, a definition, a template), whose vectors are
+            averaged; the encoder learns from them where that is better. Of others, the text is the label itself.
+        start: encoder to start from: a published model's folder, an encoder directory, a model of the hub, or the name
+            of an installed start (`headstart starts`). None: words models only, which need no encoder and take seconds.
         unlabelled: texts without labels, in the same forms as `data`, or a list of paths (.txt: one text a line).
         minutes: limit of the whole call by the clock. What does not end in time is left out, and the report names it.
             One words model (tagging: the frozen encoder) is always trained. None: no limit. In any case a way to learn
@@ -115,7 +118,8 @@ def fit(
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headstart-fit-"))
         stack.enter_context(_quiet(verbose=verbose))
-        work = _Work(Path(folder).absolute(), task, without_labels, folds=folds, seed=seed)
+        texts = _label_texts(labels or {}, task)
+        work = _Work(Path(folder).absolute(), task, without_labels, texts=texts, folds=folds, seed=seed)
         return work.fit(start, minutes=minutes, notes=notes)
 
 
@@ -132,12 +136,26 @@ def _check_numbers(*, folds: int, seed: int, minutes: float | None) -> None:
         raise InputError(f"minutes: {minutes!r}; give a number above 0, or None")
 
 
+def _label_texts(labels: Mapping[Any, str | Sequence[str]], task: TaskRows) -> dict[str, list[str]]:
+    """Check the argument of `fit`. Raises InputError: one is not a label, or has no text."""
+    lists = {name_of(label): [texts] if isinstance(texts, str) else list(texts) for label, texts in labels.items()}
+    for label, texts in lists.items():
+        if label not in task.classes:
+            raise InputError(f"labels: {label!r} is not a label; the labels are {', '.join(task.classes) or 'none'}")
+        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+            raise InputError(f"labels: {label!r}: give a text, or a list of texts that are not empty")
+    return lists
+
+
 def _notes(task: TaskRows, start: str | Path | None) -> list[str]:
     """What the report says about the use of the data."""
     count = len(task.unlabelled)
     notes = [*task.notes, *([f"{count} rows have no label; their texts are used without one."] if count else [])]
     if start is None:
-        notes.append("Words only: no start was named, such as start='all-MiniLM-L6-v2' (`headstart starts`).")
+        from components.interchange.starts.registry import advice
+
+        text = advice(task.language, use="start='{}'")
+        notes.append(f"{text[0].upper()}{text[1:]}.")
     return notes
 
 
@@ -181,7 +199,16 @@ class _Candidate:
 class _Work:
     """The working folder of a fit."""
 
-    def __init__(self, folder: Path, task: TaskRows, unlabelled: Sequence[Fields], *, folds: int, seed: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        task: TaskRows,
+        unlabelled: Sequence[Fields],
+        *,
+        texts: dict[str, list[str]],
+        folds: int,
+        seed: int,
+    ) -> None:
         self.folder, self.task = folder, task
         rows = task.records()
         self._write("train.jsonl", rows)
@@ -197,6 +224,7 @@ class _Work:
             folds=min(folds, len(rows)),
             language=task.language,
             overlap="report",
+            label_texts=texts,
             group=None if task.groups is None else GROUP,
         )
         self.examples = examples(ExamplesJob(task=TASK, source=source, output=folder / "examples"))

@@ -18,6 +18,9 @@ import pytest
 
 from components.core.measurements import RUN_ID
 
+#: No test asks the hub; those of `interchange/importing/test_hub.py` ask a server of their own.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
 FOLDER = Path(__file__).parent
 #: Tests that run first. Those that fork training processes run before Prefect and MLflow have run in their process,
 #: because a fork of it then ends at once; after them the flows, which take longest, so that the last tests are short.

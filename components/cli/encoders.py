@@ -149,4 +149,6 @@ def starts(
     heads = ("name", "languages", "parameters", "licence", "score", "time", "memory", "installed")
     print_table(heads, rows, width=170)
     print(f"score: {registry.SCORES}; time of a token and memory: multiples of {entries[0].name}")
+    for start in filter(lambda start: start.published, entries):
+        print(f"{start.name}: {start.published}")
     print(f"no trained weights were read here of: {', '.join(start.name for start in entries if not start.package)}")

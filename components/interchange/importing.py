@@ -272,13 +272,15 @@ def _check_reading(folder: Path, model: LanguageModel, tokenizer: Tokenizer) -> 
         return
     texts = ["word", "9 (a)"]
     whole = tokenizer.encode_batch([f"{reading.prompt}{text}" for text in texts])
-    apart = tokenizer.encode_batch(texts)
+    apart = tokenizer.encode_texts(texts)
     problems = {
         "a maximum length": reading.max_length is not None
         and (model.max_tokens is None or model.max_tokens > reading.max_length),
         "a prompt": bool(reading.prompt)
         and (
             len(model.special_tokens([])) <= len(model.prompt)
+            # sentence-transformers leaves out a piece more, the space.
+            or (bool(tokenizer.lead) and not reading.pool_prompt)
             or any([*model.prompt, *text] != list(both) for text, both in zip(apart, whole, strict=True))
         ),
     }

@@ -13,7 +13,7 @@ from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
 from components.tokenization.bert import BertWordsTokenizer
 from components.tokenization.bpe import BytePairTokenizer
-from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, START
+from components.tokenization.special import FIRST_ORDINARY, PAD, SPECIAL_PIECES, START
 from components.tokenization.unigram import UnigramTokenizer
 
 PROMPT: Final = "[PROMPT]"
@@ -21,17 +21,21 @@ ROLES: Final = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"
 
 
 def write_tokenizer(
-    directory: Path, tokenizer: Tokenizer, model: LanguageModel, *, segments: bool = False
+    directory: Path, tokenizer: Tokenizer, model: LanguageModel, *, segments: bool = False, padding: int = PAD
 ) -> list[str]:
     """Write tokenizer.json and tokenizer_config.json; returns log lines.
 
     The exported tokenizer adds special pieces like `model.special_tokens`; with `segments` it also returns the segments
-    of the pieces by default.
+    of the pieces by default. `padding`: as of `Converter`.
 
     Raises:
         ConfigError: the library does not support the kind of tokenizer.
     """
     backend = library_tokenizer(tokenizer)
+    if padding != PAD:
+        content = json.loads(backend.to_str())
+        content["model"]["vocab"] |= {SPECIAL_PIECES[PAD]: padding, SPECIAL_PIECES[padding]: PAD}
+        backend = Backend.from_str(json.dumps(content))
     backend.add_special_tokens([AddedToken(piece, special=True, normalized=False) for piece in SPECIAL_PIECES])
     backend.post_processor = template(model, tokenizer.pieces)
     backend.save(str(directory / "tokenizer.json"))
@@ -57,8 +61,13 @@ def library_tokenizer(tokenizer: Tokenizer) -> Backend:
     """The tokenizer of the library `tokenizers` with the same pieces, without special pieces around a text.
 
     Raises:
-        ConfigError: the library does not support the kind of tokenizer.
+        ConfigError: the library does not support the kind of tokenizer, or its prompt.
     """
+    if tokenizer.lead:
+        raise ConfigError(
+            "tokenizer.json cannot express the prompt of this encoder, whose last space belongs to the text; serve the "
+            "model here, or export its encoder"
+        )
     if isinstance(tokenizer, UnigramTokenizer):
         content = json.loads(tokenizer.backend.to_str())
         vocabulary = content["model"]["vocab"]

@@ -18,6 +18,7 @@ FAMILIES: LazyTable[ModelFamily[Any]] = LazyTable(
         "gpt": "components.models.gpt:FAMILY",
         "roberta": "components.models.roberta:FAMILY",
         "mpnet": "components.models.mpnet:FAMILY",
+        "modernbert": "components.models.modernbert:FAMILY",
         "albert": "components.models.albert:FAMILY",
         "word2vec": "components.models.word2vec:FAMILY",
         "glove": "components.models.glove:FAMILY",

@@ -209,8 +209,7 @@ class LanguageModel(nn.Module, ABC):
         """Set the tokenizer, after building, loading, and every change of vocabulary. Families that depend on the
         spelling of pieces (characters, n-grams) derive their tables here."""
         if self.config.reading is not None and self.config.reading.prompt:
-            # The space at its end belongs to the first piece of the text.
-            self.prompt = tokenizer.encode_batch([self.config.reading.prompt.rstrip()])[0].tolist()
+            self.prompt = tokenizer.after_prompt(self.config.reading.prompt)
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         """Logits of the language-model objective.

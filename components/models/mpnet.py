@@ -10,12 +10,14 @@ Shape suffixes: B batch rows, T positions, D width, N heads.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from components.models.base import ModelFamily
+from components.models.layers.masked import Attended
 from components.models.roberta import RoBERTa, RoBERTaConfig
 
 #: Buckets: half of them for keys after the query; of each half, half for one distance each, up to `FARTHEST`.
@@ -32,12 +34,10 @@ class MPNet(RoBERTa):
         embeddings, first, *others = super().layer_groups()
         return [embeddings, [*first, self.distance], *others]
 
-    def attended(self, mask: Tensor | None, positions_BT: Tensor | None, x_BTD: Tensor) -> Tensor:
-        if positions_BT is None:
-            positions_BT = torch.arange(x_BTD.shape[1], device=x_BTD.device)[None]
+    def attended(self, mask: Tensor | None, positions_BT: Tensor, x_BTD: Tensor) -> Sequence[Attended]:
         buckets_BTT = bucket(positions_BT[:, None, :] - positions_BT[:, :, None])
         bias_BNTT = self.distance[buckets_BTT].permute(0, 3, 1, 2).to(x_BTD.dtype)
-        return bias_BNTT if mask is None else bias_BNTT.masked_fill(~mask, torch.finfo(x_BTD.dtype).min)
+        return [(bias_BNTT if mask is None else bias_BNTT.masked_fill(~mask, torch.finfo(x_BTD.dtype).min), None)]
 
 
 def bucket(away: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ FAMILIES: Final = {
     "gpt": Family("bpe", causal=True),
     "roberta": Family("bpe"),
     "mpnet": Family(),
+    "modernbert": Family("bpe"),
     "albert": Family(),
     "word2vec": Family("word", 0.015),
     "glove": Family("word", 0.1),

@@ -21,6 +21,9 @@ from components.core.errors import ArtifactError, ConfigError, nearest
 ALLOWED: Final = ["*.safetensors", "*.json", "*.txt", "*.model"]
 #: Other forms of the same weights, and checkpoints of their training.
 IGNORED: Final = ["onnx/*", "openvino/*", "original/*", "checkpoint*/*", "*/checkpoint*/*"]
+_DATA: Final[dict[str, Any]] = {"allow_patterns": ALLOWED, "ignore_patterns": IGNORED}
+#: Seconds for which a model that nobody has asked for is looked up.
+ANSWER_S: Final = 2.0
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -49,19 +52,18 @@ def hub_folder(
     from huggingface_hub.utils import filter_repo_objects
 
     repo, _, revision = str(start).partition("@")
-    how: dict[str, Any] = {"revision": revision or None, "allow_patterns": ALLOWED, "ignore_patterns": IGNORED}
-    if (folder := cached_folder(repo, **how)) is not None:
+    if (folder := cached_folder(repo, revision=revision or None)) is not None:
         return folder
     with _explained(repo, revision, known):
         facts = HfApi().model_info(repo, revision=revision or "main", files_metadata=True)
         sizes = {file.rfilename: file.size or 0 for file in facts.siblings or []}
-        names = list(filter_repo_objects(sizes, allow_patterns=ALLOWED, ignore_patterns=IGNORED))
+        names = list(filter_repo_objects(sizes, **_DATA))
         _refuse(repo, names, str(facts.sha), check)
         size = sum(sizes[name] for name in names)
         _room(repo, size)
         licence = getattr(facts.card_data, "license", None) or "not stated"
         print(f"{repo}: {size / 1e6:.1f} MB, licence {licence}, commit {facts.sha}", file=sys.stderr)
-        folder = Path(snapshot_download(repo, **how))
+        folder = Path(snapshot_download(repo, revision=revision or None, **_DATA))
     for path in folder.rglob("*.safetensors"):
         # The cache names the content of a large file by its digest.
         if _SHA256.fullmatch(path.resolve().name) and digest_file(path) != path.resolve().name:
@@ -69,6 +71,19 @@ def hub_folder(
                 f"{repo}: {path.name} has another digest than the hub lists; delete {path.resolve()}, and try again"
             )
     return folder
+
+
+def is_reachable(repo: str) -> bool:
+    """Whether the cache has the model, or the hub answers for it within `ANSWER_S`."""
+    if cached_folder(repo) is not None:
+        return True
+    try:
+        from huggingface_hub import HfApi
+
+        with _explained(repo, "", ()):
+            return bool(HfApi().model_info(repo, revision="main", timeout=ANSWER_S).sha)
+    except (ModuleNotFoundError, ConfigError):
+        return False
 
 
 def pinned(start: str, folder: Path) -> str:
@@ -87,7 +102,7 @@ def config_file(start: str, root: Path) -> Path:
     return Path(cached) if isinstance(cached, str) else root / start
 
 
-def cached_folder(repo: str, **how: Any) -> Path | None:
+def cached_folder(repo: str, *, revision: str | None = None) -> Path | None:
     """The folder in the cache, if no file of the model can be missing in it; None without huggingface_hub."""
     try:
         from huggingface_hub import snapshot_download, try_to_load_from_cache
@@ -96,7 +111,7 @@ def cached_folder(repo: str, **how: Any) -> Path | None:
         return None
 
     try:
-        folder = Path(snapshot_download(repo, local_files_only=True, **how))
+        folder = Path(snapshot_download(repo, local_files_only=True, revision=revision, **_DATA))
     except (LocalEntryNotFoundError, ValueError):
         return None
     # Another tool may have fetched single files; it has then asked for those that decide how a text is read.

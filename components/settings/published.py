@@ -11,6 +11,7 @@ MODEL_TYPES: Final = {
     "camembert": "roberta",
     "albert": "albert",
     "mpnet": "mpnet",
+    "modernbert": "modernbert",
     "gpt2": "gpt",
     "openai-gpt": "gpt",
     "xlnet": "xlnet",

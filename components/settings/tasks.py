@@ -56,6 +56,9 @@ def _named(files: str | list[str] | None) -> list[str]:
     return [] if files is None else [files] if isinstance(files, str) else files
 
 
+Words = Annotated[str, Field(pattern=r"\S")]
+
+
 class TaskSource(Section):
     """The labelled data of one downstream task: its files in one folder, their format and columns."""
 
@@ -135,9 +138,10 @@ class TaskSource(Section):
     quotes: bool | None = None
     #: Encoding of the files; null: UTF-8 if they are, else the most probable one.
     encoding: str | None = None
-    #: Classification and multilabel: label -> its meaning in a few words, for `finetune.<name>.label_names`. The text
-    #: of a label that is not listed is the label, with spaces for underscores and hyphens and before capital letters.
-    label_texts: dict[str, Annotated[str, Field(pattern=r"\S")]] = {}
+    #: Classification and multilabel: label -> its meaning in a few words, for `finetune.<name>.label_names`, or several
+    #: texts (terms, a definition, a template), whose vectors are averaged. The text of a label that is not listed is
+    #: the label, with spaces for underscores and hyphens and before capital letters.
+    label_texts: dict[str, Annotated[list[Words], Field(min_length=1)]] = {}
     #: Language code of the rows that are learned; selects baselines for languages without spaces.
     language: str = "en"
     #: Transfer between languages: column of each row's language (in conllu the key of a comment), or test files of
@@ -250,11 +254,12 @@ class TaskSource(Section):
 
     @field_validator("label_texts", mode="before")
     @classmethod
-    def _numbers_as_labels(cls, texts: Any) -> Any:
-        """YAML reads the key of `{0: negative}` as a number."""
+    def _lists_of_labels(cls, texts: Any) -> Any:
+        """YAML reads the key of `{0: negative}` as a number; one text is a list of one."""
         if not isinstance(texts, dict):
             return texts
-        return {str(label) if type(label) is int else label: text for label, text in texts.items()}
+        lists = {label: [text] if isinstance(text, str) else text for label, text in texts.items()}
+        return {str(label) if type(label) is int else label: text for label, text in lists.items()}
 
     @field_validator("encoding")
     @classmethod

@@ -66,6 +66,8 @@ class Tokenizer(ABC):
     separator: ClassVar[str] = " "
     #: Whether white space is part of the following word, so that a text may be split before white space only.
     leads_with_space: ClassVar[bool] = False
+    #: The white space at the end of the prompt of `after_prompt`, where it is part of the first piece of a text.
+    lead: str = ""
 
     def __init__(
         self, pieces: Sequence[str], *, segmentation: Segmentation, frequencies: NDArray[np.int64] | None = None
@@ -131,6 +133,14 @@ class Tokenizer(ABC):
         """The ids of each text, int32, without special pieces; views of one array."""
         ids, offsets = self.encode_ragged([self.segmentation.spaced(text, self.separator) for text in texts])
         return [ids[start:end] for start, end in pairwise(offsets.tolist())]
+
+    def after_prompt(self, prompt: str) -> list[int]:
+        """The ids of a prompt, which stands before the texts of `encode_texts` from now on."""
+        return self.encode_batch([prompt.rstrip()])[0].tolist()
+
+    def encode_texts(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text as `encode_batch`, after the prompt, whose ids are not among them."""
+        return self.encode_batch([self.lead + text for text in texts] if self.lead else texts)
 
     @abstractmethod
     def encode_with_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:

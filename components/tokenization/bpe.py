@@ -13,7 +13,7 @@ from typing import Any, Final, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Regex, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
 from components.core.artifacts import json_of
@@ -70,7 +70,8 @@ class BytePairTokenizer(_Merging):
     Bytes that are not UTF-8 decode as U+FFFD. Special pieces have no merges, so text is never encoded to them. Spans of
     `encode_with_offsets` include the leading space of a word; all pieces of one character have its span. `marks`:
     whether combining marks are part of words, as Thai, Arabic and Hindi need; GPT-2 and RoBERTa treat them as
-    punctuation."""
+    punctuation. `added`: published pieces that are cut out of a text before it is split into words, such as runs of
+    spaces; `composed`: text is composed first (Unicode, NFC), and `decode` returns it so."""
 
     kind = "bpe"
     separator = SEPARATOR
@@ -83,17 +84,25 @@ class BytePairTokenizer(_Merging):
         merges: Sequence[Sequence[str]],
         segmentation: Segmentation,
         marks: bool = True,
+        added: Sequence[str] = (),
+        composed: bool = False,
         frequencies: NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__(pieces, segmentation=segmentation, frequencies=frequencies)
         self.merges = [(left, right) for left, right in merges]
-        self.marks = marks
+        self.marks, self.added, self.composed = marks, list(added), composed
         vocabulary = {piece: index for index, piece in enumerate(self.pieces)}
         self.backend = Backend(_merging(vocabulary, self.merges))
         self.backend.pre_tokenizer = pre_tokenizer(marks=marks, segmentation=segmentation)
-        self._distinct = DistinctWordEncoder(
-            self._encode_words, cut=_cut if segmentation.name == "none" else _cut_segmented, stripped=False
-        )
+        self.backend.add_tokens([AddedToken(piece) for piece in self.added])
+        if composed:
+            self.backend.normalizer = normalizers.NFC()
+        cut = _cut_single if self.added else _cut if segmentation.name == "none" else _cut_segmented
+        self._distinct = DistinctWordEncoder(self._encode_words, cut=cut, stripped=False)
+
+    def after_prompt(self, prompt: str) -> list[int]:
+        self.lead = prompt[len(prompt.rstrip()) :]
+        return super().after_prompt(prompt)
 
     def decode(self, ids: Iterable[int]) -> str:
         return b"".join(self._bytes(id_) for id_ in ids if id_ not in OMITTED).decode("utf-8", "replace")
@@ -106,10 +115,12 @@ class BytePairTokenizer(_Merging):
 
     def _bytes(self, id_: int) -> bytes:
         piece = self.pieces[id_]
-        return piece.encode() if id_ < FIRST_ORDINARY else bytes(_BYTE[character] for character in piece)
+        plain = id_ < FIRST_ORDINARY or not _BYTE.keys() >= set(piece)
+        return piece.encode() if plain else bytes(_BYTE[character] for character in piece)
 
     def _settings(self) -> dict[str, Any]:
-        return {"marks": self.marks}
+        published = {"added": self.added, "composed": self.composed}
+        return {"marks": self.marks} | {name: value for name, value in published.items() if value}
 
     @classmethod
     def _class_for(cls, settings: dict[str, Any]) -> type[Tokenizer]:
@@ -200,6 +211,13 @@ def _cut(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
     # A part always begins at a space before another character. Splitting there changes no match: the pattern has no
     # look-behind, and looks ahead from white space only.
     return starts_of_texts_too(_begins(data), ends)
+
+
+def _cut_single(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
+    """`_cut`, but not in a run of spaces, which may be one piece."""
+    start = _begins(data)
+    start[1:] &= data[:-1] != ord(" ")
+    return starts_of_texts_too(start, ends)
 
 
 def _cut_segmented(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ special_tokens_map.json name the special pieces.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,15 +145,28 @@ def _from_library(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
                 words = _bert_words(path, normalizer or {})
                 return _pairs(path, vocabulary, merges, settings, words=words)
             marks = _marks(cutter)
-            if normalizer is not None or marks is None:
+            added = content.get("added_tokens", [])
+            ordinary = [entry for entry in added if not entry.get("special")]
+            if normalizer not in (None, {"type": "NFC"}) or marks is None or not all(map(_is_plain, ordinary)):
                 raise ArtifactError(
-                    f"{path}: only byte-level BPE with GPT-2's pre-tokenizer is supported, without normaliser and "
-                    f"add_prefix_space, and BPE with {WORD_END} over BERT's words"
+                    f"{path}: only byte-level BPE with GPT-2's pre-tokenizer is supported, without another normaliser "
+                    f"than NFC, add_prefix_space and stripping pieces, and BPE with {WORD_END} over BERT's words"
                 )
-            return _pairs(path, vocabulary, merges, settings, marks=marks)
+            published: dict[str, Any] = {
+                "added": [entry["content"] for entry in ordinary],
+                "composed": normalizer is not None,
+            }
+            return _pairs(path, vocabulary, merges, settings, marks=marks, **published)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{path}: damaged ({error!r}); fetch it again") from error
     raise ArtifactError(f"{path}: vocabulary of type {kind!r}; WordPiece, BPE and Unigram are supported")
+
+
+def _is_plain(added: Mapping[str, Any]) -> bool:
+    """Whether an added piece is cut out of a text wherever it occurs, and is a run of spaces or has none."""
+    text = added["content"]
+    strips = any(added.get(flag) for flag in ("single_word", "lstrip", "rstrip"))
+    return not strips and (not text.strip(" ") or not re.search(r"\s", text))
 
 
 def _marks(cutter: Mapping[str, Any] | None) -> bool | None:
@@ -201,10 +215,10 @@ def _pairs(
     merges: Sequence[Sequence[str]],
     settings: Mapping[str, Any],
     *,
-    marks: bool = False,
     words: BertWords | None = None,
+    **published: Any,
 ) -> Vocabulary:
-    """BPE over the characters of `words`; byte-level BPE if that is None."""
+    """BPE over the characters of `words`; byte-level BPE, with arguments of its class, if that is None."""
     if settings["lower"] and not (words and words["lowercase"]):
         raise ArtifactError(f"{path}: do_lower_case with a BPE tokenizer is not supported; choose another encoder")
     order, named = _order(path, list(vocabulary), vocabulary, settings)
@@ -212,7 +226,10 @@ def _pairs(
     tokenizer: Tokenizer
     try:
         if words is None:
-            tokenizer = BytePairTokenizer(pieces, merges=merges, segmentation=Segmentation("none"), marks=marks)
+            published["added"] = [piece for piece in published.get("added", ()) if piece in pieces[FIRST_ORDINARY:]]
+            tokenizer = BytePairTokenizer(
+                pieces, merges=merges, segmentation=Segmentation("none"), **({"marks": False} | published)
+            )
         else:
             tokenizer = WordPairTokenizer(pieces, merges=merges, **words)
     except ValueError as error:

@@ -14,11 +14,13 @@ from components.data.tasks.calibration import calibrated, temperature_for, tempe
 from components.data.tasks.data import Split, mean_answers
 from components.data.tasks.examples import read_facts, read_split, run_folds
 from components.data.tasks.kinds import scoring_for
+from components.data.tasks.members import members_of
 from components.data.tasks.results import OUT_OF_FOLD, read_answers, read_averages
 from components.learners.abstention import FACT, thresholds_of
 from components.learners.finetuning.specs import rows_of
 from components.learners.finetuning.stage import finetune, specs_of
 from components.learners.task_models.classifier import load_classifier, load_members
+from components.registry.candidates import model_content, write_bundle
 
 pytestmark = pytest.mark.usefixtures("in_process", "few_pairs")
 SEEDS: dict[str, Any] = {"budgets": [3], "seeds": [0, 1, 2], "selection": "budget", "folds": 2}
@@ -98,3 +100,12 @@ def test_a_single_model_and_kinds_without_probabilities_have_none(make_job):
         make_job("bert", "regression", name="numbers", source=SEEDS | {"budgets": [6]}, method="features")
     )
     assert "temperature" not in config(numbers)
+
+
+def test_seeds_with_the_same_frozen_encoder_store_it_once(make_job, tmp_path):
+    job = make_job("bert", "classification", source=SEEDS, method="features")
+    bundle = write_bundle(model_content(finetune(job) / "classifier", kind="classifier"), tmp_path / "bundle")
+    assert len(members_of(bundle)) == 3
+    assert [path.relative_to(bundle).as_posix() for path in bundle.rglob("encoder")] == ["encoder"]
+    members = load_members(bundle)
+    assert len({id(member.encoder) for member in members}) == 1

@@ -16,7 +16,7 @@ from components.core.errors import DataError
 from components.data.tasks.examples import TaskFacts, read_facts, read_split
 from components.data.tasks.results import read_answers
 from components.learners.finetuning import frozen, member
-from components.learners.finetuning.specs import label_fields, names_of
+from components.learners.finetuning.specs import build, label_fields, names_of
 from components.learners.finetuning.stage import FinetuneJob, finetune, specs_of
 from components.learners.task_models.base import refuse_settings
 from components.learners.task_models.classifier import load_classifier
@@ -59,12 +59,12 @@ def record_of(job: FinetuneJob) -> dict[str, Any]:
 )
 def test_the_text_of_a_label(label, text):
     facts = TaskFacts("t", "classification", [label, "other"], {})
-    assert label_fields(facts) == [(text,), ("other",)]
-    assert label_fields(replace(facts, label_texts={label: "given"})) == [("given",), ("other",)]
+    assert label_fields(facts) == [[(text,)], [("other",)]]
+    assert label_fields(replace(facts, label_texts={label: ["given", "too"]})) == [[("given",), ("too",)], [("other",)]]
 
 
 def test_a_label_without_letters_is_read_as_it_is():
-    assert label_fields(TaskFacts("t", "classification", ["_", "3"], {})) == [("_",), ("3",)]
+    assert label_fields(TaskFacts("t", "classification", ["_", "3"], {})) == [[("_",)], [("3",)]]
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,12 @@ def test_a_text_of_an_unknown_label_is_refused(make_job):
 
 
 def test_numbers_are_labels_too():
-    assert TaskSource(path=".", label_texts={0: "negative", "1": "positive"}).label_texts == {
-        "0": "negative",
-        "1": "positive",
+    assert TaskSource(path=".", label_texts={0: "negative", "1": ["positive", "good"]}).label_texts == {
+        "0": ["negative"],
+        "1": ["positive", "good"],
     }
+    with pytest.raises(ValidationError, match=r"label_texts\.0"):
+        TaskSource(path=".", label_texts={0: []})
     with pytest.raises(ValidationError, match=r"label_texts\.0"):
         TaskSource(path=".", label_texts={0: " "})
 
@@ -176,6 +178,35 @@ def test_the_head_is_the_optimum_for_rows_and_names(make_job, in_process):
     # At the optimum the gradient of the loss is that of the penalty.
     gradient = logits.grad.T @ x + head.output.weight.detach().double()
     assert float(gradient.abs().max()) < 0.05 * float((logits.grad.T @ x).abs().max())
+
+
+@pytest.mark.parametrize("chunk", [None, 8])
+def test_the_vectors_of_several_texts_are_averaged(chunk, make_job, in_process, monkeypatch):
+    """A head on the frozen encoder learns from one row for each label; what trains the encoder reads all texts."""
+    heads, real = [], member.RunRows.of_head
+
+    def noted(self, inputs, *, names):
+        actual = real(self, inputs, names=names)
+        heads.extend(actual.values())
+        return actual
+
+    monkeypatch.setattr(member.RunRows, "of_head", noted)
+    texts = {"fruit": ["a b c", "the cat and the dog and the mat", "b"]}
+    options: dict[str, Any] = {"method": "features", "label_names": "always", "chunk": chunk}
+    job = make_job("bert", "classification", source={**BUDGET, "label_texts": texts}, **options)
+    finetune(job)
+    spec, labels = spec_of(job), read_facts(job.examples).labels
+    assert labels.index("fruit") == 1
+    each = frozen.features(spec, frozen.NAMES)
+    assert len(each) == len(labels) + 2
+    whose = np.repeat(np.repeat(np.arange(len(labels)), [1, 3, *[1] * (len(labels) - 2)]), each.counts)
+    expected = torch.stack([each.matrix()[whose == label].mean(0) for label in range(len(labels))])
+    for rows in heads:
+        assert [int(target[0]) for target in rows.targets[-len(labels) :]] == list(range(len(labels)))
+        torch.testing.assert_close(rows.table.matrix()[-len(labels) :], expected)
+    learned = member.RunRows(spec, *build(spec)).of_training(names=True)
+    assert [int(target[0]) for target in learned.targets[-len(each) :]] == [0, 1, 1, 1, *range(2, len(labels))]
+    assert len(learned.targets) == len(learned.encoded()) == len(learned.features())
 
 
 def test_tables_are_joined():

@@ -235,6 +235,9 @@ def test_presets_fit_the_config(name):
         # Vaswani et al. 2017, table 3: 65 and 213 million with about 37,000 pieces.
         ("transformer", "base", 37_000, 63_119_496),
         ("transformer", "big", 37_000, 214_282_376),
+        # Warner et al. 2024, table 4: 149 and 395 million.
+        ("modernbert", "base", 50_368, 149_655_232),
+        ("modernbert", "large", 50_368, 395_881_664),
         # Encoder: two layers with 4 gates of 300 in two directions.
         ("cove", "cove", 100, 8 * 300 * (600 + 1) + 8 * 300 * (900 + 1) + 7_686_100),
     ],

@@ -19,6 +19,7 @@ from components.core.clock import OutOfTimeError
 from components.core.errors import ArtifactError, HeadstartError
 from components.data.guesses import guess
 from components.data.sampling import read_rows
+from components.data.tasks.examples import read_facts
 from components.interchange.vectors import write_vectors
 from components.learners.abstention import threshold_of
 from components.learners.finetuning.runs import Forecast
@@ -203,7 +204,8 @@ def test_kinds_with_words(kind):
 @pytest.mark.parametrize("kind", ["tagging", "similarity"])
 def test_kinds_without_a_start_and_with_one(kind, make_encoder, in_process):
     data = pd.DataFrame([ROWS[kind](row) for row in rows(3)])
-    assert "Words only: no start was named" in str(fit(data, folds=2, verbose=False).report)
+    report = str(fit(data, folds=2, verbose=False).report)
+    assert "No published encoder is used, words only; all-MiniLM-L6-v2 is 84 MB to download once, and takes " in report
     model = fit(data, start=make_encoder("bert"), minutes=1, folds=2, verbose=False)
     assert model.kind == kind
     result = model.predict(data)
@@ -219,6 +221,14 @@ def test_labels_keep_their_types(frame, tmp_path):
     assert model.classes == [10, 2, 9]  # sorted as text
     assert set(model.predict(frame["text"])["label"]) == {2, 9, 10}
     assert load(model.save(tmp_path / "saved")).classes == [10, 2, 9]
+
+
+def test_what_labels_mean(frame, tmp_path):
+    numbers = frame["label"].map({"animal": 10, "fruit": 9, "metal": 2})
+    labels = {10: ["animal", "a living thing"], 9: "fruit"}
+    fit(frame["text"], label=numbers, labels=labels, verbose=False, folder=tmp_path / "work")
+    facts = read_facts(tmp_path / "work" / "examples")
+    assert facts.label_texts == {"10": ["animal", "a living thing"], "9": ["fruit"]}
 
 
 def test_rows_without_a_label_and_texts_without_labels(frame, tmp_path):
@@ -266,6 +276,17 @@ def test_missing_texts_have_no_prediction(fitted):
         ({"text": ["a\0", "b"], "label": ["x", "y"]}, {}, r"row 0: contains a NUL character"),
         ({"text": ["a", "b"], "label": ["x", "y"]}, {"start": "all-MiniLM"}, r"did you mean 'all-MiniLM-L6-v2'"),
         ({"text": ["a", "b"], "label": ["x", "y"]}, {"folds": 1}, r"folds: 1; give a whole number from 2"),
+        (
+            {"text": ["a", "b"], "label": ["x", "y"]},
+            {"labels": {"z": "a"}},
+            r"'z' is not a label; the labels are",
+        ),
+        (
+            {"text": ["a", "b"], "label": ["x", "y"]},
+            {"labels": {"x": ["a", " "]}},
+            r"'x': give a text, or a list",
+        ),
+        ({"text": ["a", "b"], "label": [0.5, 1]}, {"kind": "regression", "labels": {1: "a"}}, r"the labels are none"),
         ([], {"label": []}, r"holds no rows"),
         (["a", "b"], {"label": ["x"]}, r"1 labels for 2 rows"),
         (["a", "b"], {}, r"label: is missing"),

@@ -173,3 +173,27 @@ def test_a_packed_model(tmp_path):
     (tmp_path / "model.bin").write_bytes(head)
     with pytest.raises(ArtifactError, match="not a packed model of this version"):
         packed.convert(tmp_path / "model.bin", tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("language", "hub", "message"),
+    [
+        ("en", ["BAAI/bge-small-en-v1.5", "intfloat/e5-small-v2"],
+         "BAAI/bge-small-en-v1.5 is 133 MB to download once, and takes 2.0 times the time of all-MiniLM-L6-v2 for a "
+         "text: --start BAAI/bge-small-en-v1.5"),
+        ("en", ["intfloat/e5-small-v2"], "intfloat/e5-small-v2 is 133 MB to download once, and takes 2.0 times "),
+        ("en", [], "all-MiniLM-L6-v2 is 84 MB to download once, and takes 1.0 times the time of all-MiniLM-L6-v2 for a "
+         "text: headstart starts --install all-MiniLM-L6-v2, then --start all-MiniLM-L6-v2"),
+        ("th", ["BAAI/bge-small-en-v1.5"], "multilingual-e5-small-q4 is 91 MB to download once, and takes 2.0 times "),
+        ("xx", [], "multilingual-e5-small-q4 is 91 MB to download once, and takes 2.0 times "),
+    ],
+)  # fmt: skip
+def test_what_a_published_encoder_costs(language, hub, message, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADSTART_STARTS", str(tmp_path))
+    monkeypatch.setattr(registry, "is_reachable", lambda name: name in hub)
+    text = registry.advice(language)
+    assert text.startswith(f"no published encoder is used, words only; {message}") and "\n" not in text
+    (tmp_path / "all-MiniLM-L6-v2").mkdir()
+    (tmp_path / "multilingual-e5-small-q4").mkdir()
+    if not hub:
+        assert " is installed, and takes " in registry.advice(language) and "--install" not in registry.advice(language)

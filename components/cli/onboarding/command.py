@@ -102,7 +102,7 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
         *grouped,
         *left_out,
         *(_text_in_words(text, root=root) for text in texts),
-        *_starts_in_words(measured, start),
+        *(_starts_in_words(measured, start) if measured or texts else [_advice(facts)]),
         *([f"copied to {path}"] if not named.resolve().is_relative_to((root / path).resolve()) else []),
         *([f"made {', '.join(made)}"] if made else []),
         f"wrote {PARAMS} ({len(content.splitlines())} lines); the first run takes about "
@@ -293,6 +293,12 @@ def _starts_in_words(measured: Sequence[Measured], start: Measured | None) -> li
     if start is not None and (reading := start.reading).cut:
         lines.append(f"warning: {reading.cut:.1%} of the texts have more than {reading.max_length} pieces and are cut")
     return lines
+
+
+def _advice(facts: Facts) -> str:
+    from components.interchange.starts.registry import advice
+
+    return advice(facts.language)
 
 
 def _relative(path: Path, root: Path) -> str:

@@ -84,7 +84,7 @@ class TaskFacts:
     language: str = "en"
     baselines: str = "auto"
     learned_languages: list[str] = field(default_factory=list)
-    label_texts: dict[str, str] = field(default_factory=dict)
+    label_texts: dict[str, list[str]] = field(default_factory=dict)
 
 
 def examples(job: ExamplesJob) -> Path:

@@ -9,6 +9,7 @@ from torch import Tensor
 from components.core.errors import ArtifactError, nearest
 from components.core.tables import LazyTable
 from components.settings import published
+from components.tokenization.special import PAD
 
 __all__ = ["CONVERTERS", "MODEL_TYPES", "Converter", "Restored", "family_of"]
 
@@ -31,10 +32,13 @@ class Converter:
         to_huggingface: model -> (content of config.json, tensors).
         from_huggingface: content of config.json, and tensors. Raises ArtifactError: config.json has unsupported values,
             or tensors are missing, surplus or misshapen.
+        padding: id of the padding in the published class, whose tensors have the row of [PAD] there, and the row of the
+            piece that is there in the place of [PAD].
     """
 
     to_huggingface: Callable[[Any], tuple[dict[str, Any], dict[str, Tensor]]]
     from_huggingface: Callable[[Mapping[str, Any], Mapping[str, Tensor]], Restored]
+    padding: int = PAD
 
 
 #: Family -> converter.
@@ -44,6 +48,7 @@ CONVERTERS: Final[LazyTable[Converter]] = LazyTable(
         "roberta": "components.interchange.huggingface.masked:ROBERTA_CONVERTER",
         "albert": "components.interchange.huggingface.masked:ALBERT_CONVERTER",
         "mpnet": "components.interchange.huggingface.masked:MPNET_CONVERTER",
+        "modernbert": "components.interchange.huggingface.modernbert:CONVERTER",
         "gpt": "components.interchange.huggingface.gpt:CONVERTER",
         "xlnet": "components.interchange.huggingface.xlnet:CONVERTER",
     }

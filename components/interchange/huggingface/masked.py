@@ -13,7 +13,6 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from components.core.errors import ArtifactError
 from components.interchange.huggingface import Converter, Restored
 from components.interchange.huggingface.rules import (
     Keys,
@@ -256,13 +255,27 @@ _MPNET_RULES: Final[Sequence[Rule]] = (
 )  # fmt: skip
 
 
+#: The class has this id of the padding, whatever the settings.
+_PADDING: Final = 1
+_MPNET_KEYS: Final = replace(
+    _BERT_KEYS,
+    fixed={"relative_attention_num_buckets": 32, "tie_word_embeddings": True},
+    required={},
+    written={**_BERT_KEYS.written, "pad_token_id": _PADDING},
+)
+
+
 def _to_mpnet(model: RoBERTa) -> tuple[dict[str, Any], Tensors]:
-    raise ArtifactError("transformers' MPNet has fixed ids of special pieces; export it with `--format onnx`")
+    positions = model.config.positions + 2
+    config = _MPNET_KEYS.write(model.config, kind="mpnet", architecture="MPNetForMaskedLM", positions=positions)
+    tensors = exported(_MPNET_RULES, model, model.config.layers)
+    for name in ("mpnet.embeddings.word_embeddings.weight", "lm_head.bias"):
+        tensors[name][[PAD, _PADDING]] = tensors[name][[_PADDING, PAD]]
+    return config, tensors
 
 
 def _from_mpnet(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
-    fixed = {"relative_attention_num_buckets": 32, "tie_word_embeddings": True}
-    reader = Reader(config, replace(_BERT_KEYS, fixed=fixed, required={}))
+    reader = Reader(config, _MPNET_KEYS)
     settings = reader.read()
     reader.check()
     settings["positions"] -= 2
@@ -272,7 +285,7 @@ def _from_mpnet(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Res
 
 _BERT_CONVERTER = _converter("bert", _BERT_KEYS, _BERT_RULES, architecture="BertForPreTraining", head="cls.predictions")
 BERT_CONVERTER = Converter(_BERT_CONVERTER.to_huggingface, _from_bert)
-MPNET_CONVERTER = Converter(_to_mpnet, _from_mpnet)
+MPNET_CONVERTER = Converter(_to_mpnet, _from_mpnet, _PADDING)
 ROBERTA_CONVERTER = Converter(_to_roberta, _from_roberta)
 ALBERT_CONVERTER = _converter(
     "albert", _ALBERT_KEYS, _ALBERT_RULES, architecture="AlbertForPreTraining", head="predictions"

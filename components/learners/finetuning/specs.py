@@ -146,9 +146,9 @@ def encode(spec: RunSpec, model: TaskModel, tokenizer: Tokenizer, rows: Sequence
     return find_task(read_facts(spec.examples).kind).encode(rows, tokenizer, model.encoder, spec.settings)
 
 
-def label_fields(facts: TaskFacts) -> list[Fields]:
-    """The text of each label, as an input of the model."""
-    return [(facts.label_texts.get(label) or text_of(label),) for label in facts.labels]
+def label_fields(facts: TaskFacts) -> list[list[Fields]]:
+    """The texts of each label, as inputs of the model."""
+    return [[(text,) for text in facts.label_texts.get(label) or [text_of(label)]] for label in facts.labels]
 
 
 def names_of(spec: RunSpec) -> Sequence[bool | None]:
@@ -160,7 +160,7 @@ def names_of(spec: RunSpec) -> Sequence[bool | None]:
         return [None]
     if asked == "always":
         return [True]
-    return [True, False] if are_words(text for (text,) in label_fields(facts)) else [None]
+    return [True, False] if are_words(text for texts in label_fields(facts) for (text,) in texts) else [None]
 
 
 def weights_of(spec: RunSpec, head: Head, main: str) -> Sequence[ClassWeight | None]:

@@ -81,6 +81,14 @@ class FeatureTable:
         lengths = None if self.lengths is None else self.lengths[chosen]
         return FeatureTable(self.vectors, self.starts[chosen], lengths, self.counts[rows], self.offsets)
 
+    def averaged(self, groups: NDArray[np.int64]) -> FeatureTable:
+        """One vector for each group: the mean of the vectors of its rows. (N,) group of each row, from 0, ascending."""
+        if len(np.unique(groups)) == len(groups):
+            return self
+        whose = torch.from_numpy(np.repeat(groups, self.counts))
+        means = self.vectors.new_zeros(int(groups[-1]) + 1, self.vectors.shape[1])
+        return FeatureTable.of_texts(means.index_reduce(0, whose, self.matrix(), "mean", include_self=False))
+
     def indices(self) -> NDArray[np.int64]:
         """(K,) indices of the rows' vectors, sequence by sequence."""
         lengths = np.ones_like(self.starts) if self.lengths is None else self.lengths

@@ -26,7 +26,7 @@ Ids = list[int]
 def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, *, most: int | None = None) -> list[Ids]:
     """The pieces of each text, truncated to `most`; a text without pieces becomes one unknown piece."""
     room = None if most is None else max(1, most)
-    return [pieces[:room].tolist() or [UNK] for pieces in tokenizer.encode_batch(texts)]
+    return [pieces[:room].tolist() or [UNK] for pieces in tokenizer.encode_texts(texts)]
 
 
 def encode_texts(

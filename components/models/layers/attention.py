@@ -24,6 +24,8 @@ SHORT: Final = 256
 
 #: Keys and values (B, N, S, K) of earlier positions; () for none.
 Past = tuple[Tensor, ...]
+#: Cosines and sines of the angles of each position, of a shape that broadcasts to (B, N, T, K).
+Rotation = tuple[Tensor, Tensor]
 
 
 class Attention(nn.Module):
@@ -75,21 +77,27 @@ class SelfAttention(Attention):
     """Self-attention; queries, keys and values are one matrix product. `band`: w, number of positions that a causal
     position attends to, itself included; 0 for all."""
 
-    def __init__(self, width: int, heads: int, *, dropout: float, causal: bool = False, band: int = 0) -> None:
+    def __init__(
+        self, width: int, heads: int, *, dropout: float, causal: bool = False, band: int = 0, bias: bool = True
+    ) -> None:
         super().__init__(heads, dropout=dropout)
         self.causal, self.band = causal, band
-        self.query_key_value = Linear(width, 3 * width)
-        self.output = Linear(width, width)
+        self.query_key_value = Linear(width, 3 * width, bias=bias)
+        self.output = Linear(width, width, bias=bias)
 
-    def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Tensor | None = None, rotation: Rotation | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D).
 
         Args:
             mask: True where attention is allowed, (B, 1, 1, T), (B, 1, T, T) or (T, T); None: everywhere. Combined with
                 the causal mask. Or a bias of the scores, (B, N, T, T) in their type. Must be None if there is a band
                 and T > w.
+            rotation: of queries and keys by their positions.
         """
-        return self._join(self._attend(*self._project(x_BTD), mask))
+        q_BNTK, k_BNTK, v_BNTK = self._project(x_BTD)
+        if rotation is not None:
+            q_BNTK, k_BNTK = rotated(q_BNTK, rotation), rotated(k_BNTK, rotation)
+        return self._join(self._attend(q_BNTK, k_BNTK, v_BNTK, mask))
 
     def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
         """Causal attention of the positions after `past`; and the keys and values for the next call."""
@@ -152,6 +160,20 @@ class CrossAttention(Attention):
         """(B, T, D) -> (B, T, D); no position attends where the mask is False."""
         (q_BNTK,) = self._split(self.query(x_BTD), 1)
         return self._join(self._mix(q_BNTK, k_BNSK, v_BNSK, mask_BS[:, None, None, :]))
+
+
+def rotation_of(positions: Tensor, width: int, *, base: float) -> Rotation:
+    """The rotation of positions (B, T) in heads of `width` K: the angle of column i and of column K / 2 + i is
+    t base^(-2i/K), float32 (B, 1, T, K)."""
+    rates = base ** -(torch.arange(0, width, 2, device=positions.device) / width)
+    angles_B1TK = (positions[:, None, :, None] * rates).repeat(1, 1, 1, 2)
+    return angles_B1TK.cos(), angles_B1TK.sin()
+
+
+def rotated(x_BNTK: Tensor, rotation: Rotation) -> Tensor:
+    cos, sin = rotation
+    low, high = x_BNTK.float().chunk(2, dim=-1)
+    return (x_BNTK.float() * cos + torch.cat([-high, low], dim=-1) * sin).to(x_BNTK.dtype)
 
 
 def causal_mask(length: int, keys: int, *, band: int = 0, device: torch.device | None = None) -> Tensor:

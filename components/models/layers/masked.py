@@ -1,4 +1,4 @@
-"""Base class of BERT, RoBERTa and ALBERT: a post-norm Transformer encoder that predicts masked pieces.
+"""Base class of BERT, RoBERTa, ALBERT, MPNet and ModernBERT: a Transformer encoder that predicts masked pieces.
 
     x = LN(E_token + E_position + E_segment)      per block:  x = LN(x + attention(x));  x = LN(x + W_2 gelu(W_1 x))
     p(piece) = softmax(E_token LN(gelu(W x)) + b) at the masked positions
@@ -9,7 +9,8 @@ Shape suffixes: B batch rows, T positions, R rows of W positions when packed, D 
 masked positions per row, N = B M, V vocabulary.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import cycle
 from typing import Annotated, cast
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, LanguageModel, Losses, Sum, count_tensor
+from components.models.layers.attention import Rotation
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import LayerNorm, Linear, compute_dtype
 from components.models.layers.packing import packing
@@ -31,6 +33,9 @@ from components.models.layers.transformer import (
     position_rows,
 )
 from components.tokenization.special import END, START
+
+#: The mask of a block, or a bias of its attention (B, N, T, T), and the rotation of its positions.
+Attended = tuple[Tensor | None, Rotation | None]
 
 
 class MaskedConfig(TransformerConfig):
@@ -50,27 +55,28 @@ class MaskedModel(LanguageModel):
 
     `losses` reads `tokens` (B, T), `positions` and `targets` (B, M; columns and ids of the masked pieces); with a
     second objective, named by `pair_objective`, also `segments` (B, T) and its labels (B,). It has no carry.
-    `embedding`: E; `segments`: number of segment embeddings."""
+    `embedding`: E; `segments`: number of segment embeddings; `plain`: no biases, and no embeddings of positions."""
 
     config: MaskedConfig
     blocks: nn.ModuleList
     pooler: nn.Linear
     pair_objective = ""
+    position: nn.Parameter | None
     segment: nn.Parameter | None
     attention = "around"
     compiles = True
     piece_parameters = ("token", "bias")
 
-    def __init__(self, config: MaskedConfig, *, embedding: int, segments: int = 0) -> None:
+    def __init__(self, config: MaskedConfig, *, embedding: int, segments: int = 0, plain: bool = False) -> None:
         super().__init__()
         self.config = config
         self.token = nn.Parameter(torch.empty(config.vocabulary, embedding))
-        self.position = nn.Parameter(torch.empty(config.positions, embedding))
+        self.position = None if plain else nn.Parameter(torch.empty(config.positions, embedding))
         self.register_parameter("segment", nn.Parameter(torch.empty(segments, embedding)) if segments else None)
-        self.embedding_norm = LayerNorm(embedding, eps=config.norm_eps)
+        self.embedding_norm = LayerNorm(embedding, eps=config.norm_eps, bias=not plain)
         self.drop = Dropout(config.dropout)
-        self.transform = Linear(config.width, embedding)
-        self.transform_norm = LayerNorm(embedding, eps=config.norm_eps)
+        self.transform = Linear(config.width, embedding, bias=not plain)
+        self.transform_norm = LayerNorm(embedding, eps=config.norm_eps, bias=not plain)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
 
     def initialise(self) -> None:
@@ -78,7 +84,8 @@ class MaskedModel(LanguageModel):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 _truncated(module.weight)
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
         for table in (self.token, self.position, self.segment):
             if table is not None:
                 _truncated(table)
@@ -153,22 +160,22 @@ class MaskedModel(LanguageModel):
     ) -> list[Tensor]:
         """Outputs (B, T, D) of the embeddings and of every block; default segments are 0, positions 0 .. T - 1."""
         x_BTE = F.embedding(tokens_BT, self.token)
-        if positions_BT is None:
-            x_BTE = x_BTE + position_rows(self.position, tokens_BT.shape[1])
-        else:
-            x_BTE = x_BTE + F.embedding(positions_BT, self.position)
+        if self.position is not None:
+            at = None if positions_BT is None else F.embedding(positions_BT, self.position)
+            x_BTE = x_BTE + (position_rows(self.position, tokens_BT.shape[1]) if at is None else at)
         if self.segment is not None:
             x_BTE = x_BTE + (self.segment[0] if segments_BT is None else F.embedding(segments_BT, self.segment))
         # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors.
         outputs = [self.enter(self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE)))))]
-        mask = self.attended(mask, positions_BT, outputs[0])
-        for block in self.body():
-            outputs.append(block(outputs[-1], mask))
+        if positions_BT is None:
+            positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
+        for block, attended in zip(self.body(), cycle(self.attended(mask, positions_BT, outputs[0])), strict=False):
+            outputs.append(block(outputs[-1], *attended))
         return outputs
 
-    def attended(self, mask: Tensor | None, positions_BT: Tensor | None, x_BTD: Tensor) -> Tensor | None:
-        """The mask of all blocks, or a bias of the attention (B, N, T, T); the positions are 0 .. T - 1 if None."""
-        return mask
+    def attended(self, mask: Tensor | None, positions_BT: Tensor, x_BTD: Tensor) -> Sequence[Attended]:
+        """What the blocks attend to, in turn. `positions_BT`: of each row, or (1, T) of all; `x_BTD`: their input."""
+        return [(mask, None)]
 
     def _transformed(self, x: Tensor) -> Tensor:
         return self.transform_norm(activated(self.transform(x), self.config.activation))

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from components.core.errors import ConfigError
 from components.models.base import ModelConfig, Rate, Size
-from components.models.layers.attention import CrossAttention, Past, SelfAttention
+from components.models.layers.attention import CrossAttention, Past, Rotation, SelfAttention
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import LayerNorm, Linear
 
@@ -64,27 +64,33 @@ class Block(nn.Module):
 
     Args:
         norm_first: normalise the input of each sub-layer (pre-norm; GPT-2) instead of the sum (post-norm; BERT, GPT).
-        causal, band: as for `SelfAttention`.
+        causal, band, bias: as for `SelfAttention`; `bias` of the norms and the feed-forward layers too.
     """
 
     def __init__(
-        self, config: TransformerConfig, *, norm_first: bool = False, causal: bool = False, band: int = 0
+        self,
+        config: TransformerConfig,
+        *,
+        norm_first: bool = False,
+        causal: bool = False,
+        band: int = 0,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         width = config.width
         self.norm_first = norm_first
         self.attention = SelfAttention(
-            width, config.head_count, dropout=config.dropout_attention, causal=causal, band=band
+            width, config.head_count, dropout=config.dropout_attention, causal=causal, band=band, bias=bias
         )
-        self.attention_norm = LayerNorm(width, eps=config.norm_eps)
-        self.expand = Linear(width, config.inner)
-        self.contract = Linear(config.inner, width)
-        self.norm = LayerNorm(width, eps=config.norm_eps)
+        self.attention_norm = LayerNorm(width, eps=config.norm_eps, bias=bias)
+        self.expand = Linear(width, config.inner, bias=bias)
+        self.contract = Linear(config.inner, width, bias=bias)
+        self.norm = LayerNorm(width, eps=config.norm_eps, bias=bias)
         self.drop = Dropout(config.dropout)
         self.activation = config.activation
 
-    def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self._after_attention(x_BTD, self.attention(self._before_attention(x_BTD), mask))
+    def forward(self, x_BTD: Tensor, mask: Tensor | None = None, rotation: Rotation | None = None) -> Tensor:
+        return self._after_attention(x_BTD, self.attention(self._before_attention(x_BTD), mask, rotation))
 
     def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
         attended_BTD, past = self.attention.extend(self._before_attention(x_BTD), past)

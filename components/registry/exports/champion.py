@@ -322,15 +322,16 @@ def _huggingface(directory: Path, encoder: Encoder) -> list[str]:
             f"the family {encoder.family!r} has no counterpart in transformers"
             f"{nearest(encoder.family, CONVERTERS)}; `--format onnx` supports every encoder that ONNX can express"
         )
-    config, tensors = CONVERTERS[encoder.family].to_huggingface(encoder.model)
+    converter = CONVERTERS[encoder.family]
+    config, tensors = converter.to_huggingface(encoder.model)
     (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
     # The prompt stands in the files of the reading.
-    encoder.model.prompt = ()
+    encoder.model.prompt, encoder.tokenizer.lead = (), ""
     return [
         f"{config['architectures'][0]}: {len(tensors)} tensors",
         *write_reading(directory, encoder.model),
-        *write_tokenizer(directory, encoder.tokenizer, encoder.model),
+        *write_tokenizer(directory, encoder.tokenizer, encoder.model, padding=converter.padding),
     ]
 
 

@@ -28,11 +28,15 @@ TRUST: Final = (
     "head of this model; `trust_remote_code=True` runs that code with the rights of the user: read it first, and set "
     "this only for a folder whose origin you trust"
 )
+#: Families whose classes read no segments.
+PLAIN: Final = ("gpt", "mpnet", "modernbert")
 #: Family -> prefix of the encoder's tensors, prefix of the class names, summary of a text.
 BASES: Final = {
     "bert": ("bert.", "Bert", "first"),
     "roberta": ("roberta.", "Roberta", "first"),
     "albert": ("albert.", "Albert", "first"),
+    "mpnet": ("mpnet.", "MPNet", "first"),
+    "modernbert": ("model.", "ModernBert", "first"),
     "gpt": ("transformer.", "GPT2", "last"),
     "xlnet": ("transformer.", "XLNet", "last"),
 }
@@ -66,7 +70,8 @@ def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) 
     """
     task = _TASKS.get(classifier.kind)
     _refuse(classifier, family, task)
-    config, tensors = CONVERTERS[family].to_huggingface(classifier.model.encoder)
+    converter = CONVERTERS[family]
+    config, tensors = converter.to_huggingface(classifier.model.encoder)
     prefix, name, summary = BASES[family]
     encoder = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
     head = affine_layers(classifier.model.head)
@@ -88,7 +93,10 @@ def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) 
         (directory / MODULE).write_text(text.replace("BertConfig", f"{name}Config"), encoding="utf-8")
     (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     save_file({key: value.contiguous().clone() for key, value in result.items()}, directory / WEIGHTS, {"format": "pt"})
-    notes = write_tokenizer(directory, classifier.tokenizer, classifier.model.encoder, segments=family != "gpt")
+    notes = write_tokenizer(
+        directory, classifier.tokenizer, classifier.model.encoder, segments=family not in PLAIN,
+        padding=converter.padding,
+    )  # fmt: skip
     trust = ", trust_remote_code=True" if sequence else ""
     example = {"text": "a text", "text_pair": "another one"} if classifier.kind in PAIRS else "a text"
     usage = f'from transformers import pipeline\n\nmodel = pipeline("{task}", "."{trust})\nprint(model({example!r}))\n'
@@ -118,6 +126,8 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
         plain = settings.layers == "last" and not settings.head_hidden and model.features.mix is None
         if family in ("gpt", "xlnet"):
             problem = f"transformers reads another piece of a word than {family} does here"
+        elif family == "modernbert":
+            problem = "transformers' ModernBERT has a further layer before the output"
         elif classifier.kind == "tagging" and settings.tagger != "linear":
             problem = f"tagger: {settings.tagger} has no counterpart in transformers"
         elif not plain:

@@ -238,7 +238,7 @@ def learn_means(
 ) -> Tensor:
     """(V, D) float32: the vectors after the second step. Special pieces other than UNK stay 0."""
     room = room_of(teacher.model)
-    read = teacher.tokenizer.encode_batch(passages)
+    read = teacher.tokenizer.encode_texts(passages)
     sequences = {row: teacher.model.special_tokens(ids[:room].tolist() or [UNK]) for row, ids in enumerate(read)}
     means_NE = mean_states(teacher.model, sequences, rows=len(passages), name=f"{name} passages")
     return fit_means(piece_shares(tokenizer.encode_batch(passages), pieces=len(table_VD)), means_NE, table_VD)

@@ -60,7 +60,14 @@ def save(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> Save:
     def write(
         family: str, kind: str, *, words: WordsPart | None = None, reading: Reading | None = None, **settings: Any
     ) -> Path:
-        kinds = {"albert": "unigram", "roberta": "bpe", "gpt": "bpe", "xlnet": "unigram", "flair": "char"}
+        kinds = {
+            "albert": "unigram",
+            "roberta": "bpe",
+            "modernbert": "bpe",
+            "gpt": "bpe",
+            "xlnet": "unigram",
+            "flair": "char",
+        }
         tokenizer = tokenizer_directory(kinds.get(family, "wordpiece"))
         sizes = {key: value for key, value in FAMILIES[family].tiny.items() if key != "band"}
         encoder = build_model(family, vocabulary=24, settings={**sizes, "reading": reading})
@@ -180,6 +187,8 @@ def test_a_model_with_words_is_not_a_graph(save, tmp_path):
         ("roberta", "multilabel", LAST),
         ("albert", "classification", LAST),
         ("xlnet", "classification", LAST),
+        ("mpnet", "classification", LAST),
+        ("modernbert", "classification", LAST),
         ("bert", "regression", LAST),
         ("bert", "classification", {**TRAINED, **FIRST}),
         ("bert", "pair", {**TRAINED, **FIRST, "pairs": "joined"}),

@@ -17,6 +17,7 @@ from components.interchange.importing import read_published
 from components.models import FAMILIES
 from components.models.encoder import KIND, Encoder, build_model, load_encoder, save_encoder
 from components.registry.exports.champion import export_encoder
+from components.registry.exports.pipelines import PLAIN
 from components.tokenization import load_tokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, START
 
@@ -25,11 +26,12 @@ KINDS = {
     "bert": "wordpiece",
     "albert": "unigram",
     "roberta": "bpe",
+    "modernbert": "bpe",
     "gpt": "bpe",
     "xlnet": "unigram",
 }
-#: The class of MPNet in transformers has fixed ids of special pieces.
-EXPORTED = [family for family in CONVERTERS if family != "mpnet"]
+#: The id of the padding that the class has.
+PADDING = {"mpnet": 1}
 
 
 SaveEncoder = Callable[..., Path]
@@ -67,12 +69,7 @@ def padded(encoder: Encoder, texts: list[str]) -> tuple[Tensor, Tensor]:
 TEXTS = ["a b c", "d", "a z b [MASK] c"]
 
 
-def test_mpnet_is_exported_as_a_graph_only(save, tmp_path):
-    with pytest.raises(ArtifactError, match="fixed ids of special pieces; export it with `--format onnx`"):
-        export_encoder(save("mpnet"), output=tmp_path / "out")
-
-
-@pytest.mark.parametrize("family", EXPORTED)
+@pytest.mark.parametrize("family", list(CONVERTERS))
 def test_transformers_gives_the_same_output(family, save, tmp_path):
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out")
@@ -82,7 +79,7 @@ def test_transformers_gives_the_same_output(family, save, tmp_path):
         tokens, lengths = padded(encoder, [text])
         with torch.no_grad():
             expected = encoder.model.hidden_states(tokens, lengths)
-            segments = {"token_type_ids": torch.zeros_like(tokens)} if family != "gpt" else {}
+            segments = {"token_type_ids": torch.zeros_like(tokens)} if family not in PLAIN else {}
             if family == "xlnet":
                 segments = {"token_type_ids": (tokens == 2).long() * 2}
             actual = model(input_ids=tokens, output_hidden_states=True, **segments).hidden_states
@@ -90,17 +87,34 @@ def test_transformers_gives_the_same_output(family, save, tmp_path):
             torch.testing.assert_close(other, ours, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("family", EXPORTED)
+@pytest.mark.parametrize("family", list(CONVERTERS))
 def test_the_exported_tokenizer_gives_the_same_ids(family, save, tmp_path):
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out")
     encoder = load_encoder(directory)
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    tokenizer, padding = AutoTokenizer.from_pretrained(tmp_path / "out"), PADDING.get(family, 0)
     for text in ["a b  c", "", "dog s", "ab"]:
         expected = encoder.model.special_tokens(encoder.tokenizer.encode_batch([text])[0].tolist())
+        # [PAD] and [UNK] change places in the class of MPNet.
+        expected = [1 - id_ if padding and id_ < 2 else id_ for id_ in expected]
         assert tokenizer(text)["input_ids"] == expected
-    assert [tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.mask_token_id] == [0, 1, 4]
+    assert [tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.mask_token_id] == [padding, 1 - padding, 4]
     assert tokenizer.model_max_length == (encoder.model.max_tokens or tokenizer.model_max_length)
+
+
+def test_padded_rows_of_an_exported_mpnet(save, tmp_path):
+    """Padding has the id that the class expects, and an unknown piece is none."""
+    directory = save("mpnet")
+    export_encoder(directory, output=tmp_path / "out")
+    encoder, texts = load_encoder(directory), ["a b c d", "z", "zz a"]
+    tokenizer, model = AutoTokenizer.from_pretrained(tmp_path / "out"), AutoModel.from_pretrained(tmp_path / "out")
+    with torch.no_grad():
+        ours = encoder.model.hidden_states(*padded(encoder, texts))[-1]
+        rows = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=False)
+        other = model.eval()(**rows).last_hidden_state
+    inside = rows["attention_mask"].bool()
+    assert rows["input_ids"].tolist() == [[2, 5, 6, 7, 8, 3], [2, 0, 3, 1, 1, 1], [2, 0, 5, 3, 1, 1]]
+    torch.testing.assert_close(other[inside], ours[inside], atol=1e-5, rtol=1e-5)
 
 
 def test_texts_of_xlnet_end_with_one_class_piece(save, tmp_path):
@@ -114,7 +128,7 @@ def test_texts_of_xlnet_end_with_one_class_piece(save, tmp_path):
     assert pair["token_type_ids"] == [*[0] * (len(first) + 1), *[1] * (len(second) + 1), 2]
 
 
-@pytest.mark.parametrize("family", EXPORTED)
+@pytest.mark.parametrize("family", list(CONVERTERS))
 def test_an_exported_model_is_imported_unchanged(family, save, tmp_path):
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out")

@@ -71,6 +71,37 @@ def unigram_json(special: list[str]) -> dict[str, object]:
     }  # fmt: skip
 
 
+def write_neox(folder: Path) -> int:
+    """tokenizer.json as of ModernBERT: composed text, byte-level BPE, runs of spaces as pieces, special pieces last."""
+    from tests.tokenization.test_bpe import PLAIN
+
+    learned = PLAIN.pieces[5:]
+    added = ["|||IP|||", "<|padding|>", "   ", "  ", "[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "[unused0]"]
+    ordinary = {"|||IP|||", "   ", "  ", "[unused0]"}
+    content = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": len(learned) + index, "content": name, "special": name not in ordinary,
+             **dict.fromkeys(FLAGS, False), "normalized": name in ordinary, "lstrip": name == "[MASK]"}
+            for index, name in enumerate(added)
+        ],
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": {"type": "TemplateProcessing", "pair": [], "special_tokens": {}, "single": [
+            {"Sequence": {"id": "A", "type_id": 0}}]},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                  "vocab": {name: index for index, name in enumerate(learned)},
+                  "merges": [list(pair) for pair in PLAIN.merges]},
+    }  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    names = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids", "attention_mask"]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | names))
+    return len(learned) + len(added)
+
+
 def write_tokenizer(family: str, folder: Path) -> int:
     """Write the family's usual files; returns the number of pieces."""
     if family in ("bert", "distilbert"):
@@ -115,6 +146,8 @@ def write_tokenizer(family: str, folder: Path) -> int:
         (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", encoding="utf-8")
         (folder / "tokenizer_config.json").write_text(json.dumps(config))
         return len(names)
+    if family == "modernbert":
+        return write_neox(folder)
     special = {
         "albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
         "xlm-roberta": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
@@ -138,6 +171,14 @@ def their_model(family: str, vocabulary: int) -> PreTrainedModel:
     if family == "mpnet":
         config = transformers.MPNetConfig(vocab_size=vocabulary, max_position_embeddings=66, **SIZES)
         return transformers.MPNetForMaskedLM(config)
+    if family == "modernbert":
+        roles = {"pad": -3, "bos": -5, "eos": -4, "cls": -5, "sep": -4}
+        ids = {f"{role}_token_id": vocabulary + back for role, back in roles.items()}
+        config = transformers.ModernBertConfig(
+            vocab_size=vocabulary, local_attention=4, max_position_embeddings=64,
+            **(SIZES | {"num_hidden_layers": 4, "intermediate_size": 40} | ids),
+        )  # fmt: skip
+        return transformers.ModernBertForMaskedLM(config)
     if family == "distilbert":
         config = transformers.DistilBertConfig(vocab_size=vocabulary, dim=24, n_layers=2, n_heads=2, hidden_dim=96)
         return transformers.DistilBertForMaskedLM(config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ class Hub:
         failing: name -> (status, error code) of every request about the repository.
         listed: further names in the tree of every repository.
         cut: bytes after which the connection of a large file ends, once for each entry.
+        stalled: bytes after which the connection of a large file sends nothing more; 0: never.
+        ranges: first bytes of the requests for large files.
         altered: whether the bytes of large files are others than the listed digest says.
         requests: methods and paths, in order.
     """
@@ -32,6 +35,8 @@ class Hub:
     failing: dict[str, tuple[int, str]] = field(default_factory=dict)
     listed: list[str] = field(default_factory=list)
     cut: list[int] = field(default_factory=list)
+    stalled: int = 0
+    ranges: list[int] = field(default_factory=list)
     altered: bool = False
     requests: list[str] = field(default_factory=list)
     url: str = ""
@@ -102,6 +107,8 @@ class _Handler(BaseHTTPRequestHandler):
             if self.hub.altered:
                 data = data[:-1] + bytes([data[-1] ^ 1])
             start = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").split("-")[0])
+            if self.command == "GET":
+                self.hub.ranges.append(start)
             more = {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"} if start else {}
             self._send(206 if start else 200, data[start:], more, large=True)
 
@@ -118,6 +125,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if large and self.hub.cut:
             self.wfile.write(data[: self.hub.cut.pop()])
+            self.close_connection = True
+            return
+        if large and self.hub.stalled:
+            self.wfile.write(data[: self.hub.stalled])
+            self.wfile.flush()
+            while self.hub.stalled:
+                time.sleep(0.05)
             self.close_connection = True
             return
         self.wfile.write(data)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +20,12 @@ from components.cli import main as cli
 from components.cli.onboarding.proposal import names_of
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError
-from components.interchange.importing import source_digest
+from components.interchange.importing import read_published, source_digest
 from components.interchange.starts.registry import folder_of
 from components.models.encoder import load_encoder
 from components.settings import hub as module
 from components.settings.completion import complete
-from components.settings.hub import is_hub_name, pinned
+from components.settings.hub import is_hub_name, is_reachable, pinned
 from components.settings.loading import load_params
 from headstart import fit
 from headstart.starts import encoder_of
@@ -121,6 +126,48 @@ def test_offline(hub, monkeypatch):
         folder_of(NAME)
 
 
+def test_what_can_be_reached(hub, monkeypatch):
+    """For the advice of a fit without a start: nothing is fetched."""
+    monkeypatch.setattr(module, "ANSWER_S", 60.0)
+    assert is_reachable(NAME) and not is_reachable("someone/else")
+    assert not any("resolve" in request for request in hub.requests)
+    hub.failing[NAME] = (500, "")
+    assert not is_reachable(NAME)
+    del hub.failing[NAME]
+    folder_of(NAME)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert is_reachable(NAME) and not is_reachable("someone/else")
+
+
+FETCH = """
+import sys
+import huggingface_hub.constants as constants
+constants.HUGGINGFACE_CO_URL_TEMPLATE = constants.ENDPOINT + "/{repo_id}/resolve/{revision}/{filename}"
+from components.interchange.starts.registry import folder_of
+print(folder_of(sys.argv[1]))
+"""
+
+
+def test_a_killed_download_is_resumed(hub, tmp_path):
+    """The process is killed while the weights arrive; the next one fetches what is missing only."""
+    hub.stalled = 2000
+    variables = {"HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "0"}
+    command, environment = [sys.executable, "-c", FETCH, NAME], os.environ | variables
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None and not hub.ranges:
+            time.sleep(0.05)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    hub.stalled = 0
+    (snapshot,) = (tmp_path / "cache").glob(f"*/snapshots/{COMMIT}")
+    complete = {path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*") if path.is_file()}
+    assert complete and "model.safetensors" not in complete
+    hub.requests.clear()
+    assert source_digest(folder_of(NAME)) == source_digest(published(hub))
+    again = {request.partition(f"/resolve/{COMMIT}/")[2] for request in hub.requests if request.startswith("GET")}
+    assert not complete & again
+
+
 def test_single_files_of_another_tool_are_completed(hub):
     from huggingface_hub import hf_hub_download
 
@@ -163,6 +210,26 @@ def test_an_unknown_revision_and_too_little_room(hub, monkeypatch):
     monkeypatch.setattr(module.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
     with pytest.raises(ConfigError, match="0 MB of disk for it; free some, or set HF_HOME"):
         folder_of(NAME)
+
+
+def test_too_little_memory(hub, monkeypatch):
+    monkeypatch.setattr(module.os, "sysconf", lambda name: 100)
+    with pytest.raises(ConfigError, match=r"tiny-bert: 0 MB, but 0 MB of memory for it; choose a smaller model"):
+        folder_of(NAME)
+    assert not any("/cdn/" in request for request in hub.requests)
+
+
+def test_a_changed_digest_in_the_settings(hub, tmp_path):
+    """A run that has recorded a digest does not read other bytes under the same name."""
+    folder = folder_of(NAME)
+    digest = source_digest(folder)
+    assert read_published(Path(NAME), digest=digest).digest == digest
+    path = folder / "1_Pooling" / "config.json"
+    content = path.read_text()
+    path.unlink()
+    path.write_text(content.replace("true", "false"))
+    with pytest.raises(ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {digest}; it is not the model"):
+        read_published(Path(NAME), digest=digest)
 
 
 def test_settings_are_written_with_the_commit(hub, tmp_path, monkeypatch):

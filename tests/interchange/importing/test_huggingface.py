@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import unicodedata
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer as LibraryTokenizer
 from torch import Tensor
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
@@ -20,22 +24,37 @@ from components.interchange.tokenizer_json import write_tokenizer
 from components.models.encoder import Encoder, architecture_of, load_encoder
 from components.serving.generation import Sampling, try_model
 from components.tokenization import load_tokenizer
-from components.tokenization.published import read_vocabulary
+from components.tokenization.published import Vocabulary, read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from headstart.fitting import finetuning_of
 from tests.interchange.importing.conftest import TEXTS
+from tests.interchange.importing.conftest import write_tokenizer as write_tokenizer_files
+from tests.tokenization.test_bpe import texts
 
 NAMED = {
     "bert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
     "distilbert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
     "xlm-roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
     "albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+    "modernbert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
     "mpnet": ["<pad>", "[UNK]", "<s>", "</s>", "<mask>"],
     "roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
     "gpt": [None, None, None, "<|endoftext|>", None],
     "openai-gpt": [None, "<unk>", None, "\n</w>", None],
     "xlnet": ["<pad>", "<unk>", "<cls>", "<sep>", "<mask>"],
 }
+
+
+@pytest.fixture
+def neox(tmp_path: Path) -> tuple[Vocabulary, LibraryTokenizer]:
+    if not (tmp_path / "tokenizer.json").exists():
+        write_tokenizer_files("modernbert", tmp_path)
+    other = LibraryTokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    # Text is never encoded to a special piece here.
+    content = json.loads(other.to_str())
+    content["added_tokens"] = [entry for entry in content["added_tokens"] if not entry["special"]]
+    content["model"]["vocab"] |= {entry["content"]: entry["id"] for entry in json.loads(other.to_str())["added_tokens"]}
+    return read_vocabulary(tmp_path), LibraryTokenizer.from_str(json.dumps(content))
 
 
 def imported(folder: Path) -> Encoder:
@@ -78,6 +97,33 @@ def test_text_is_tokenized_like_the_published_tokenizer(family, save_folder):
     for text in TEXTS:
         ids = vocabulary.tokenizer.encode_batch([text])[0].tolist()
         assert [vocabulary.rows[id_] for id_ in ids] == other(text, add_special_tokens=False)["input_ids"]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.one_of(texts, st.sampled_from(["|||IP|||", "a  [unused0]", "e\u0301   b", " \u0301"])), max_size=5))
+def test_pieces_beside_the_merges_are_cut_out_of_composed_text(neox, many):
+    """Whole texts and every split of them give the ids of the published tokenizer."""
+    vocabulary, other = neox
+    expected = [encoding.ids for encoding in other.encode_batch(many, add_special_tokens=False)]
+    ids = vocabulary.tokenizer.encode_batch(many)
+    assert [[vocabulary.rows[id_] for id_ in row] for row in ids] == expected
+    text = "".join(many)
+    (whole,) = vocabulary.tokenizer.encode_batch([text])
+    assert vocabulary.tokenizer.decode(whole) == unicodedata.normalize("NFC", text)
+    assert vocabulary.tokenizer.encode_with_offsets(text)[0].tolist() == whole.tolist()
+
+
+def test_pieces_beside_the_merges_are_kept(neox, tmp_path):
+    tokenizer = neox[0].tokenizer
+    tokenizer.save(tmp_path / "saved")
+    again = load_tokenizer(tmp_path / "saved")
+    (ids,) = again.encode_batch(["it\u00eb  x    y[unused0] e\u0301"])
+    assert ids.tolist() == tokenizer.encode_batch(["it\u00eb  x    y[unused0] \u00e9"])[0].tolist()
+    assert [again.pieces[id_] for id_ in ids if " " in again.pieces[id_] or "[" in again.pieces[id_]] == [
+        "  ", "   ", "[unused0]"
+    ]  # fmt: skip
+    tokenizer.after_prompt("query: ")
+    assert tokenizer.fingerprint() == again.fingerprint()
 
 
 def test_pairs_of_gpt_are_read_from_every_form_and_stored(save_folder, tmp_path):

@@ -54,8 +54,9 @@ def write_folder(
     torch.manual_seed(1)
     if (folder / "tokenizer.json").is_file():
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        named = [(piece, tokenizer.token_to_id(piece)) for piece in ("<s>", "</s>")]
-        tokenizer.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=named)
+        first, last = ("<s>", "</s>") if tokenizer.token_to_id("<s>") is not None else ("[CLS]", "[SEP]")
+        named = [(piece, tokenizer.token_to_id(piece)) for piece in (first, last)]
+        tokenizer.post_processor = TemplateProcessing(single=f"{first} $A {last}", special_tokens=named)
         tokenizer.save(str(folder / "tokenizer.json"))
     transformer = Transformer(str(folder))
     width = transformer.get_embedding_dimension()
@@ -85,7 +86,9 @@ def ours(folder: Path) -> Encoder:
 @pytest.mark.parametrize(
     ("family", "parts"),
     [*(("bert", name) for name in PARTS), *(("xlm-roberta", name) for name in PARTS),
-     *(("mpnet", name) for name in ("first", "mean", "dense", "prompt", "shortened"))],
+     *((family, name) for family in ("mpnet", "modernbert")
+       for name in ("first", "mean", "dense", "prompt", "shortened")),
+     ("roberta", "prompt")],
 )  # fmt: skip
 def test_the_vectors_of_sentence_transformers(family, parts, save_folder):
     folder = save_folder(family)
@@ -96,9 +99,13 @@ def test_the_vectors_of_sentence_transformers(family, parts, save_folder):
     torch.testing.assert_close(torch.tensor(embed(ours(folder), LONG[1:2])), expected[1:2], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("parts", ["first", "dense", "prompt not pooled", "shortened", "lower case"])
-def test_sentence_transformers_reads_our_export(parts, save_folder, tmp_path):
-    folder = save_folder("bert")
+@pytest.mark.parametrize(
+    ("family", "parts"),
+    [*(("bert", name) for name in ("first", "dense", "prompt not pooled", "shortened", "lower case")),
+     ("mpnet", "mean"), ("modernbert", "prompt")],
+)  # fmt: skip
+def test_sentence_transformers_reads_our_export(family, parts, save_folder, tmp_path):
+    folder = save_folder(family)
     write_folder(folder, **PARTS[parts])
     expected = embed(ours(folder), LONG)
     export_encoder(next(tmp_path.glob("encoder-*")), output=tmp_path / "exported")
@@ -163,10 +170,14 @@ def test_what_is_not_understood_is_refused(damage, message, save_folder):
         read_published(folder)
 
 
-def test_a_prompt_that_the_tokenizer_joins_with_the_text_is_refused(save_folder):
-    folder = save_folder("roberta")
-    write_folder(folder, pooling="mean", prompt="query: ")
-    with pytest.raises(ArtifactError, match="a prompt of a RoBERTa with this tokenizer is not supported; choose"):
+@pytest.mark.parametrize(
+    ("family", "prompt", "pooled", "name"),
+    [("bert", "un", True, "BERT"), ("roberta", "the cat: ", False, "RoBERTa")],
+)
+def test_a_prompt_that_the_tokenizer_joins_with_the_text_is_refused(family, prompt, pooled, name, save_folder):
+    folder = save_folder(family)
+    write_folder(folder, pooling="mean", prompt=prompt, include_prompt=pooled)
+    with pytest.raises(ArtifactError, match=f"a prompt of a {name} with this tokenizer is not supported; choose"):
         read_published(folder)
 
 

@@ -35,7 +35,7 @@ def encode(
     most = most_pieces(settings, encoder)
     around, _ = encoder.pair_tokens([], [-1])
     longest = max(1, (most - len(around) + 1) // 2)
-    questions = [ids[:longest].tolist() for ids in tokenizer.encode_batch([question for question, _ in rows])]
+    questions = [ids[:longest].tolist() for ids in tokenizer.encode_texts([question for question, _ in rows])]
     contexts = {text: _context(tokenizer, text) for text in dict.fromkeys(context for _, context in rows)}
     return [
         _windows(question, contexts[context], encoder, most=most)
