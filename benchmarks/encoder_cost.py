@@ -24,10 +24,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from components.reporting.results import Column, add_record_option, record
+
 from benchmarks.comparison.sets import prepare
 from components.interchange.huggingface import CONVERTERS
 from components.models.encoder import build_model
-from components.reporting.results import Column, add_record_option, record
 
 SHAPE: Final = {"layers": 12, "width": 384, "heads": 12}
 FIT: Final = """

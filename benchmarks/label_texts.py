@@ -22,12 +22,13 @@ from sklearn.metrics import f1_score
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from components.reporting.results import Column, add_record_option, record
+
 from benchmarks.comparison.sets import SETS, prepare
 from components.data.tasks.reading.labels import text_of
 from components.interchange.importing import import_encoder
 from components.models.encoder import Encoder, load_encoder
 from components.registry.pyfunc import embed
-from components.reporting.results import Column, add_record_option, record
 
 TEST: Final = 1000
 #: Of TREC and SST-2: a name, and terms, a definition and a template. Of other sets the name and templates with it.
