@@ -18,7 +18,7 @@ from components.core.data_version import data_versions
 from components.core.errors import HeadstartError
 from components.pages.project import Project
 from components.pipeline.jobs.results import report as jobs
-from components.registry.stage import REGISTERED
+from components.registry.register import REGISTERED
 from components.reporting.stage import TRAINED
 
 #: Size of a box, width of the lane of an edge between boxes, and distances, in units of the drawing.

@@ -116,14 +116,14 @@ STAGES: dict[str, Stage] = {
     "leakage": Stage("data.leakage.stage:leakage", tasks.leakage, 1440),
     "leakage-together": Stage("data.leakage.stage:leakage", tasks.leakage_together, 1440),
     "register": _acts(
-        "registry.stage:register",
+        "registry.register:register",
         results.register,
         60,
         reads=results.read_by_register,
         writes="registry/registered.json",
     ),
     "promote": _acts(
-        "registry.promote:promote", results.promote, 30, reads=results.read_by_promote, writes="registry/decision.json"
+        "registry.contest:promote", results.promote, 30, reads=results.read_by_promote, writes="registry/decision.json"
     ),
     "report": Stage("reporting.stage:report", results.report, 30, metrics=False, reads=results.read_by_report),
 }

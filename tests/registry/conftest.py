@@ -28,8 +28,8 @@ from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import build_model, save_encoder
-from components.registry.candidates import RegisterJob
-from components.registry.promote import PromoteJob
+from components.registry.contest import PromoteJob
+from components.registry.register import RegisterJob
 from components.registry.tracking import Registry, connect
 from components.settings.finetune import FinetuneSettings
 from components.settings.registry import PromotionRule, RegistrySettings

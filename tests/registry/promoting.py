@@ -6,9 +6,9 @@ import json
 
 from components.learners.prediction import predict_rows
 from components.learners.task_models.classifier import TextClassifier
+from components.registry.contest import promote
 from components.registry.ledger import Ledger
-from components.registry.promote import promote
-from components.registry.stage import register
+from components.registry.register import register
 from components.registry.tracking import connect
 from tests.registry.conftest import Pipeline
 

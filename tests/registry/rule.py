@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from components.data.scoring.classification import Classification
-from components.registry.promotion import Latency, Scored, TestRows
+from components.registry.decide import Latency, Scored, TestRows
 from components.settings.registry import PromotionRule
 
 ROWS = 400

@@ -240,21 +240,6 @@ def test_numbers_that_start_again_are_other_versions(registry):
     assert [(change["action"], change["after_digest"]) for change in state.changes][-1] == ("hand", "another")
 
 
-@pytest.mark.parametrize("what", ["alias", "version"])
-def test_a_deleted_champion_is_an_error(registry, what):
-    promote(registry, add(registry, "a"))
-    if what == "alias":
-        registry.client.delete_registered_model_alias(M, A)
-    else:
-        registry.client.delete_model_version(M, "1")
-    message = (
-        rf"^{M}@{A}: version 1 was the champion, and the {what} was deleted in MLflow; choose a champion with "
-        r"`headstart promote --version V --reason TEXT` or `headstart rollback`, or restore the alias in MLflow$"
-    )
-    with pytest.raises(RegistryError, match=message):
-        observe(registry, Ledger(registry), model=M, alias=A)
-
-
 @pytest.mark.parametrize(
     "secret", ["headstart", "rollback", "promote1", "12345678", "headstart-letters", "after_digest"]
 )

@@ -14,10 +14,9 @@ from components.core.errors import ArtifactError, RegistryUnavailableError, Sche
 from components.data.tasks.data import Split
 from components.data.tasks.examples import TaskFacts
 from components.registry.champion import load_champion, load_version
-from components.registry.judging import ROUNDS, measure_latency, scored_rows
-from components.registry.promote import promote
-from components.registry.promotion import Latency
-from components.registry.stage import register
+from components.registry.contest import ROUNDS, measure_latency, promote, scored_rows
+from components.registry.decide import Latency
+from components.registry.register import register
 from components.registry.tracking import Registry, Version, connect
 from components.serving.models import FixedModel
 from headstart import load
@@ -30,7 +29,7 @@ def test_latency_is_measured_once_per_artifact(pipeline, monkeypatch):
         return Latency(99_999.0, (99_999.0,) * ROUNDS, conditions)
 
     with monkeypatch.context() as patch:
-        patch.setattr("components.registry.judging.measure_latency", slow)
+        patch.setattr("components.registry.contest.measure_latency", slow)
         decision = run(pipeline)
     assert decision["verdict"] == "reject"
     reason = decision["reasons"][0]
@@ -39,7 +38,7 @@ def test_latency_is_measured_once_per_artifact(pipeline, monkeypatch):
     )
 
     # A second attempt finds the stored value and does not measure until it passes.
-    monkeypatch.setattr("components.registry.judging.measure_latency", must_not_be_called)
+    monkeypatch.setattr("components.registry.contest.measure_latency", must_not_be_called)
     assert run(pipeline)["reasons"] == decision["reasons"]
     stored = json.loads(connect(pipeline.settings).get(NAME, "1").tags["latency"])
     ((conditions, latency),) = stored.items()
@@ -69,7 +68,7 @@ def test_latency_is_the_processor_time_of_one_text_in_the_median_pass(monkeypatc
 
 
 def test_a_rule_without_latency_measures_none(pipeline, monkeypatch):
-    monkeypatch.setattr("components.registry.judging.measure_latency", must_not_be_called)
+    monkeypatch.setattr("components.registry.contest.measure_latency", must_not_be_called)
     decision = run(pipeline, latency_ms=None)
     assert (decision["verdict"], decision["candidate"]["latency_ms"]) == ("promote", None)
 
@@ -79,7 +78,7 @@ def test_nothing_is_decided_while_the_files_cannot_be_downloaded(pipeline, monke
         raise RegistryUnavailableError("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr("components.registry.judging.load_version", away)
+        patch.setattr("components.registry.contest.load_version", away)
         with pytest.raises(RegistryUnavailableError, match="no answer"):
             run(pipeline)
     assert champion(pipeline) is None

@@ -1,6 +1,5 @@
-"""A local registry: the champion is read without MLflow, a new database is the one that MLflow's migrations make."""
+"""A local registry: the champion is read without MLflow."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +12,11 @@ from components.core.errors import RegistryError
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.prediction import predict_rows
 from components.registry.champion import fetched_champion, find_champion, load_champion
+from components.registry.contest import promote
 from components.registry.ledger import Ledger
-from components.registry.promote import promote
 from components.registry.reading import Reading
-from components.registry.stage import register
+from components.registry.register import register
 from components.registry.tracking import connect
-from components.registry.tracking.new_database import DUMP, create_database, dump_database
 from components.settings.registry import RegistrySettings
 from headstart import load
 from tests.registry.conftest import Pipeline
@@ -97,25 +95,6 @@ def test_prediction_imports_neither_mlflow_nor_torch_nor_scikit_learn(promoted):
     command = [sys.executable, "-c", script, promoted.settings.model_dump_json()]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "1 []\n"
-
-
-def test_the_dump_is_the_one_of_the_installed_mlflow():
-    """The migrations create indices and constraints in any order."""
-
-    def parts(dump):
-        return sorted(sorted(re.split(r", |\(|\)|;", line)) for line in dump.splitlines())
-
-    assert parts(dump_database()) == parts(DUMP.read_text()), (
-        "run `python -m components.registry.tracking.new_database`"
-    )
-
-
-def test_a_database_that_exists_is_kept(tmp_path):
-    (tmp_path / "mlflow.db").write_bytes(b"content")
-    create_database(tmp_path / "mlflow.db")
-    assert (tmp_path / "mlflow.db").read_bytes() == b"content"
-    create_database(tmp_path / "new.db")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mlflow.db", "new.db"]
 
 
 # Registered models from Python (`headstart.load`).

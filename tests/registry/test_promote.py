@@ -9,10 +9,10 @@ import pytest
 from components.core.errors import ArtifactError, ConfigError, RegistryError
 from components.registry.aliases import rollback
 from components.registry.champion import load_champion
+from components.registry.contest import promote
+from components.registry.explain import Evaluated
 from components.registry.ledger import Ledger
-from components.registry.promote import promote
-from components.registry.runs import evaluation_warnings, recipe_difference
-from components.registry.stage import register
+from components.registry.register import register
 from components.registry.tracking import connect
 from tests.registry.promoting import NAME, champion, champions, events, labels_of, must_not_be_called, run
 
@@ -67,8 +67,8 @@ def test_a_better_challenger_replaces_the_champion_and_rollback_restores_it(pipe
 def test_the_same_content_changes_nothing_and_is_not_scored(pipeline, monkeypatch):
     run(pipeline)
     before = events(pipeline)
-    monkeypatch.setattr("components.registry.judging.load_version", must_not_be_called)
-    monkeypatch.setattr("components.registry.judging.read_split", must_not_be_called)
+    monkeypatch.setattr("components.registry.contest.load_version", must_not_be_called)
+    monkeypatch.setattr("components.registry.contest.read_split", must_not_be_called)
     decision = run(pipeline)
 
     assert decision["verdict"] == "unchanged"
@@ -82,7 +82,7 @@ def test_a_decision_with_the_same_inputs_is_not_repeated(pipeline, monkeypatch):
     first = run(pipeline, knows=16)
     before = events(pipeline)
     with monkeypatch.context() as patch:
-        patch.setattr("components.registry.judging.load_version", must_not_be_called)
+        patch.setattr("components.registry.contest.load_version", must_not_be_called)
         assert run(pipeline) == first
     assert events(pipeline) == before
 
@@ -197,10 +197,13 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline):
     better = [system("tfidf-words", 0.4), system("ulmfit-adapted", 0.58)]
     evaluation.write_text(json.dumps({"main": "macro_f1", "systems": better, "transfer": {}}))
     for folder, name in ((evaluation.parent, "ulmfit-adapted"), (evaluation.parent / "nowhere", "ulmfit-adapted")):
-        assert evaluation_warnings(folder, name) == []
+        assert Evaluated.read(folder).warnings(name) == []
     evaluation.write_text("{")
+    with pytest.raises(ArtifactError, match=r"evaluation.json: cannot be read .* run the stage evaluate again"):
+        Evaluated.read(evaluation.parent)
+    evaluation.write_text(json.dumps({"main": "macro_f1", "systems": better}))
     with pytest.raises(ArtifactError, match=r"evaluation.json: damaged .* run the stage evaluate again"):
-        evaluation_warnings(evaluation.parent, "ulmfit-adapted")
+        Evaluated.read(evaluation.parent)
 
 
 def test_only_production_moves_the_champion(pipeline):
@@ -246,5 +249,5 @@ def test_the_difference_of_the_recipes_stands_beside_the_decision(pipeline):
     assert (decision["verdict"], decision["recipe"]) == (
         "promote", f"as recipes, ulmfit-adapted minus pairs: {sentence}"
     )  # fmt: skip
-    assert recipe_difference(evaluation, "ulmfit-adapted", "ulmfit-adapted") == "", "one recipe"
-    assert recipe_difference(evaluation / "nowhere", "ulmfit-adapted", "pairs") == ""
+    assert Evaluated.read(evaluation).recipe_difference("ulmfit-adapted", "ulmfit-adapted") == "", "one recipe"
+    assert Evaluated.read(evaluation / "nowhere").recipe_difference("ulmfit-adapted", "pairs") == ""

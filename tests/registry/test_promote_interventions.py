@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-import components.registry.judging as judging
 from components.core.errors import HeadstartError, RegistryError
 from components.registry.aliases import assign, rollback
 from components.registry.champion import load_champion
+from components.registry.contest import Contest, promote
 from components.registry.ledger import Ledger
-from components.registry.promote import promote
-from components.registry.stage import register
+from components.registry.register import register
 from components.registry.tracking import Registry, connect
 from tests.registry.promoting import NAME, champion, champions, events, must_not_be_called, run
 
@@ -50,12 +50,12 @@ def test_a_change_interrupted_by_a_crash_is_completed_by_the_next_run(pipeline, 
 def test_a_crash_before_the_change_is_recorded_repeats_it_without_the_comparison(pipeline, monkeypatch):
     register(pipeline.register_job(starts=["adapted"]))
     with monkeypatch.context() as patch:
-        patch.setattr("components.registry.promote.move", killed)
+        patch.setattr("components.registry.contest.move", killed)
         with pytest.raises(Killed):
             promote(pipeline.promote_job())
     assert events(pipeline) == ["decision"]
 
-    monkeypatch.setattr("components.registry.judging.load_version", must_not_be_called)
+    monkeypatch.setattr("components.registry.contest.load_version", must_not_be_called)
     written = json.loads(promote(pipeline.promote_job()).read_text())
     assert written["decisions"]["letters"]["verdict"] == "promote"
     assert champion(pipeline) == "1"
@@ -126,11 +126,11 @@ def test_an_alias_that_a_person_moves_during_the_decision_is_not_moved_back(pipe
             else:
                 rollback(pipeline.settings, "letters")
             decision = original(*arguments, **keywords)
-            return decision | {"verdict": "promote"}  # against the champion that is none any more
+            return replace(decision, verdict="promote")  # against the champion that is none any more
         return original(*arguments, **keywords)
 
-    original = judging.judge
-    monkeypatch.setattr("components.registry.promote.judge", moved)
+    original = Contest.judge
+    monkeypatch.setattr(Contest, "judge", moved)
     written = json.loads(promote(pipeline.promote_job(largest_slice_loss=1.0)).read_text())["decisions"]["letters"]
     assert compared == ["2", "1"], "it is made again, against the champion that the person has chosen"
     assert (written["verdict"], written["against"], champion(pipeline)) == ("promote", f"{NAME}/1", "3")
@@ -147,12 +147,16 @@ def test_a_deleted_champion_ends_the_run_until_a_person_chooses_one(pipeline, wh
         registry.client.delete_registered_model_alias(NAME, "champion")
     else:
         registry.client.delete_model_version(NAME, "1")
+    message = (
+        rf"^{NAME}@champion: version 1 was the champion, and the {what} was deleted in MLflow; choose a champion with "
+        r"`headstart promote --version V --reason TEXT` or `headstart rollback`, or restore the alias in MLflow$"
+    )
     # Against the most frequent class this one would win.
     for _ in range(2):
-        with pytest.raises(RegistryError, match=rf"version 1 was the champion, and the {what} was deleted in MLflow"):
+        with pytest.raises(RegistryError, match=message):
             run(pipeline, knows=14)
     assert champion(pipeline) is None
-    with pytest.raises(RegistryError, match=rf"version 1 was the champion, and the {what} was deleted in MLflow"):
+    with pytest.raises(RegistryError, match=message):
         load_champion(pipeline.settings, "letters")
 
     line = assign(pipeline.settings, "letters", version="2", reason="the other one was deleted by mistake")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from components.data.scoring.numbers import Regression
-from components.registry.promotion import Scored, TestRows, decide
+from components.registry.decide import Scored, TestRows, decide
 from components.settings.registry import PromotionRule
 from tests.registry.rule import CHAMPION, FAST, LABELS, ROWS, RULE, TEST, predictions, scored, statistics_of
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.gate_error_rates import GATES, LEVELS, SHARES, TestSet, World, exponential_sizes
 from components.data.scoring.classification import Classification
 from components.data.scoring.intervals import Variance, half_width, sampling_variance
-from components.registry.promotion import REFRESH, Scored, TestRows, compare, decide, detectable, power, units_needed
+from components.registry.decide import REFRESH, Scored, TestRows, compare, decide, detectable, power, units_needed
 from components.settings.registry import PromotionRule
 from tests.registry.rule import CHAMPION, LABELS, ROWS, RULE, SCORING, TEST, predictions, scored, statistics_of
 

@@ -13,11 +13,10 @@ import yaml
 from components.core.data_version import UNKNOWN, DataVersion, data_versions
 from components.core.errors import ArtifactError, ConfigError
 from components.core.measurements import RUN_ID
+from components.data.tasks.examples import read_facts
 from components.pipeline.lineage.trace import _traced, model_lines
-from components.registry.candidates import RegisterJob, candidates
-from components.registry.promote import promote
-from components.registry.runs import DevScore, read_dev_score
-from components.registry.stage import register
+from components.registry.contest import promote
+from components.registry.register import DevScore, RegisterJob, candidates, read_dev_score, register
 from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
 from tests.registry.conftest import Pipeline
@@ -223,6 +222,16 @@ def test_metrics_curves_and_parameters_are_logged_in_the_run(pipeline):
     }
 
 
+def test_versions_are_compared_by_their_scores_on_the_same_rows(pipeline):
+    """MLflow's page of models groups the scores by data set."""
+    register(pipeline.register_job(starts=["adapted"]))
+    registry = connect(pipeline.settings)
+    model = registry.client.get_logged_model(registry.get("headstart-letters", "1").source.rpartition("/")[2])
+    rows = read_facts(pipeline.out / "examples" / "letters").digests["test"]
+    scores = {metric.key: (metric.value, metric.dataset_name, metric.dataset_digest) for metric in model.metrics}
+    assert scores == {"test.accuracy": (0.625, "letters, test", rows[:36])}
+
+
 def test_a_registered_model_is_data_only(pipeline):
     register(pipeline.register_job(starts=["scratch"]))
     (model,) = (pipeline.root / "mlruns").rglob("MLmodel")
@@ -291,7 +300,7 @@ def test_the_dev_score_is_the_best_of_each_run(tmp_path):
     base = "flair-adapted"
     assert read_dev_score(path, system=base) == DevScore(-1, "span_f1", pytest.approx(0.55))
     assert read_dev_score(path, system=base, metric="accuracy") == DevScore(-1, "accuracy", pytest.approx(0.75))
-    assert read_dev_score(path, system="flair-adapted-frozen").score == 1.0
+    assert read_dev_score(path, system="flair-adapted-frozen").dev_score == 1.0
     with pytest.raises(
         ConfigError, match=r"promote.metric: 'macro_f1' is not a metric of .*runs.json; known: accuracy, sp"
     ):
@@ -385,8 +394,8 @@ def test_the_files_of_a_model_are_stored_without_a_copy(pipeline, monkeypatch):
         raise AssertionError("loaded")
 
     monkeypatch.setattr(shutil, "copyfile", counting)
-    monkeypatch.setattr("components.registry.stage.record_reference", lambda *_, **__: None)
-    monkeypatch.setattr("components.registry.stage.load_model", lambda *_: None)
+    monkeypatch.setattr("components.registry.register.record_reference", lambda *_, **__: None)
+    monkeypatch.setattr("components.registry.register.load_model", lambda *_: None)
     monkeypatch.setattr("components.registry.pyfunc.load_model", loaded)
     register(pipeline.register_job(starts=["adapted"]))
     (head,) = pipeline.root.glob("mlruns/**/head.safetensors")

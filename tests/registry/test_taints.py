@@ -29,11 +29,11 @@ def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_ca
 
     # One letter of 26 worse: a loss of 0.0385, and its interval ends above 0.1.
     pipeline.write_classifier("adapted", knows=23)
-    monkeypatch.setattr("components.registry.promote.TAINTED_MARGIN", 1e-9)
+    monkeypatch.setattr("components.registry.contest.TAINTED_MARGIN", 1e-9)
     kept = run(pipeline, **options)
     assert kept["verdict"] == "reject" and champion(pipeline) == "1"
     assert kept["warnings"][-1].startswith("the champion, version 1, has learned from a document that was removed on ")
-    monkeypatch.setattr("components.registry.promote.TAINTED_MARGIN", 0.1)
+    monkeypatch.setattr("components.registry.contest.TAINTED_MARGIN", 0.1)
     replaced = run(pipeline, **options)
     assert (replaced["verdict"], replaced["mode"], champion(pipeline)) == ("promote", "non_inferiority", "2")
     assert "the champion is tainted, so a loss below 0.1 is accepted" in replaced["reasons"]
@@ -45,7 +45,7 @@ def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_ca
     assert run(pipeline, **options)["verdict"] == "promote"
     taint(pipeline.settings, NAME, "3")
     pipeline.write_classifier("adapted", knows=25)
-    monkeypatch.setattr("components.registry.promote.TAINTED_MARGIN", 0.2)
+    monkeypatch.setattr("components.registry.contest.TAINTED_MARGIN", 0.2)
     assert run(pipeline, **options)["alias_after"] == "4"
     pipeline.write_classifier("adapted", knows=26)
     rejected = run(pipeline, **options)

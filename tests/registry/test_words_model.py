@@ -17,10 +17,10 @@ from components.learners.prediction import predict_rows
 from components.learners.words.classifier import WordsClassifier
 from components.registry.aliases import rollback
 from components.registry.champion import load_champion
+from components.registry.contest import promote
 from components.registry.drift.measurements import find_reference
-from components.registry.promote import promote
-from components.registry.runs import read_leakage, results_of
-from components.registry.stage import register
+from components.registry.explain import read_leakage, results_of
+from components.registry.register import register
 from components.registry.tracking import connect
 from components.serving.models import ChampionFollower
 from tests.registry.conftest import LABELS, Pipeline
