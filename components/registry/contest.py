@@ -381,19 +381,20 @@ class Contest:
             scored(candidate), served, rule, rows=rows, test_uses=use.number, budget=use.budget, baseline=baseline
         )
 
-        def described(version: Version | None) -> dict[str, Any] | None:
-            if version is None:
-                return None
-            latency = latencies.get(version.label)
-            return version.identity | {"latency_ms": None if latency is None else asdict(latency)}
-
         return replace(
             decision,
-            candidate=described(candidate),
-            champion=described(champion),
+            candidate=_described(candidate, latencies),
+            champion=_described(champion, latencies),
             test={"digest": rows.digest, "rows": len(split) if not settled else None, "sketch": sketch},
             warnings=tuple(self.evaluated.warnings(system)),
         )
+
+
+def _described(version: Version | None, latencies: Mapping[str, Latency | None]) -> dict[str, Any] | None:
+    if version is None:
+        return None
+    latency = latencies.get(version.label)
+    return version.identity | {"latency_ms": None if latency is None else asdict(latency)}
 
 
 def _load(registry: Registry, versions: Mapping[str, Version]) -> tuple[dict[str, Classifier], dict[str, str]]:

@@ -14,7 +14,7 @@ fine-tuned one; and `candidates`, task -> the best system of each of these three
 import json
 import math
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -261,7 +261,8 @@ def register(job: RegisterJob) -> Path:
         name = model.candidate.name
         registered = registry.find(name, digest=model.content.digest)
         if registered is None:
-            record, form = model.record(lineage, versions), None
+            systems = [models[other].candidate.system for other in versions]
+            record, form = model.record(lineage, versions, systems), None
             if model.candidate.task is not None:
                 config = read_json(model.content.directory / "config.json", made_by="the stage finetune")
                 form = find_kind(config["kind"]).io
@@ -343,14 +344,14 @@ class Model:
         path = self.candidate.directory / "runs.json"
         return read_dev_score(path, system=self.candidate.system, metric=self.job.metric)
 
-    def record(self, lineage: Lineage, versions: Mapping[Key, Version]) -> Record:
-        """What is stored with its version, given the versions of the models before it."""
+    def record(self, lineage: Lineage, versions: Mapping[Key, Version], systems: Sequence[str]) -> Record:
+        """What is stored with its version, given the versions of the models before it and their systems."""
         job, candidate, directory = self.job, self.candidate, self.candidate.directory
         parent = versions.get(candidate.parent) if candidate.parent is not None else None
         teachers = [
             version
-            for (*_, task), version in versions.items()
-            if task == candidate.task and version.tags["system"] in candidate.teachers
+            for ((*_, task), version), system in zip(versions.items(), systems, strict=True)
+            if task == candidate.task and system in candidate.teachers
         ]
         about = (
             f"Language models of the family {candidate.family}, {ENCODERS.get(candidate.start, candidate.start)}: one "

@@ -8,12 +8,9 @@ import pytest
 
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.words.classifier import WordsClassifier
-from components.registry.champion import load_champion
-from components.registry.contest import Contest, promote
+from components.registry.contest import Contest
 from components.registry.decide import Decision
 from components.registry.ledger import Ledger
-from components.registry.register import register
-from components.registry.tracking import connect
 from components.settings.registry import PromotionRule
 
 WORDS, FROZEN, TUNED = "tfidf-words", "ulmfit-adapted-frozen", "ulmfit-adapted"
@@ -121,7 +118,7 @@ def test_words_are_served_until_a_challenger_is_better(pipeline):
     out = pipeline.out / "finetuned" / "letters" / "baselines"
     baseline(BaselineJob(examples=pipeline.out / "examples" / "letters", output=out))
     pipeline.write_classifier("adapted", knows=25)
-    registered = json.loads(register(pipeline.register_job(starts=["adapted"])).read_text())
+    registered = pipeline.registered(starts=["adapted"])
     candidates = registered["candidates"]["letters"]
     assert [entry["system"] for entry in candidates] == ["tfidf-words-characters", "ulmfit-adapted"]
     # As if the score of selection of the fine-tuned model were the highest.
@@ -130,7 +127,7 @@ def test_words_are_served_until_a_challenger_is_better(pipeline):
     listing.write_text(json.dumps(registered))
 
     def decided():
-        written = json.loads(promote(pipeline.promote_job(confidence=0.9999)).read_text())
+        written = pipeline.promoted(confidence=0.9999)
         return dict(written["decisions"]["letters"])
 
     made = decided()
@@ -144,12 +141,12 @@ def test_words_are_served_until_a_challenger_is_better(pipeline):
         "-0.0385, between -"
     )
     assert made["test_uses"] == 1, "comparisons with chance have an error of their own"
-    registry = connect(pipeline.settings)
+    registry = pipeline.registry
     assert registry.get(name, made["alias_after"]).tags["decision"].startswith("promote; ")
     state = Ledger(registry).state(name, "champion")
     assert state.last is not None and list(state.last["reasons"]) == made["reasons"]
     assert [entry["decision"]["verdict"] for entry in state.decisions] == ["inconclusive", "promote"]
-    assert isinstance(load_champion(pipeline.settings, "letters"), WordsClassifier)
+    assert isinstance(pipeline.champion(), WordsClassifier)
 
     later = decided()
     assert (later["candidate"]["version"], later["alias_after"]) == (candidates[1]["version"], made["alias_after"])
@@ -163,7 +160,7 @@ def test_words_are_served_until_a_challenger_is_better(pipeline):
 def test_a_crash_before_the_move_repeats_no_comparison(pipeline, monkeypatch):
     pipeline.write_baselines(pairs=20)
     pipeline.write_classifier("adapted", knows=21)
-    register(pipeline.register_job(starts=["adapted"]))
+    pipeline.registered(starts=["adapted"])
 
     def killed(*_, **__):
         raise KeyboardInterrupt
@@ -171,8 +168,8 @@ def test_a_crash_before_the_move_repeats_no_comparison(pipeline, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("components.registry.contest.move", killed)
         with pytest.raises(KeyboardInterrupt):
-            promote(pipeline.promote_job(confidence=0.9999))
+            pipeline.promoted(confidence=0.9999)
     monkeypatch.setattr("components.registry.contest.load_version", killed)
-    made = json.loads(promote(pipeline.promote_job(confidence=0.9999)).read_text())["decisions"]["letters"]
+    made = pipeline.promoted(confidence=0.9999)["decisions"]["letters"]
     assert (made["verdict"], made["alias_after"], made["against"]) == ("promote", "1", "most frequent class")
     assert "it is not shown to be better: accuracy 0.8077 against 0.7692 of baseline pairs" in made["reasons"][0]

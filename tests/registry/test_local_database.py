@@ -12,10 +12,8 @@ from components.core.errors import RegistryError
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.prediction import predict_rows
 from components.registry.champion import fetched_champion, find_champion, load_champion
-from components.registry.contest import promote
 from components.registry.ledger import Ledger
 from components.registry.reading import Reading
-from components.registry.register import register
 from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
 from headstart import load
@@ -29,8 +27,8 @@ def promoted(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     pipeline.write_examples(budgets=["all"])
     words = pipeline.out / "finetuned" / "letters" / "baselines"
     baseline(BaselineJob(examples=pipeline.out / "examples" / "letters", output=words))
-    register(pipeline.register_job(starts=["adapted"]))
-    promote(pipeline.promote_job())
+    pipeline.registered(starts=["adapted"])
+    pipeline.promoted()
     return pipeline
 
 
@@ -107,10 +105,10 @@ def test_the_champion_and_a_version(pipeline, tmp_path):
     params = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
     params["registry"] = {"tracking": pipeline.settings.tracking}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
-    register(pipeline.register_job(starts=["adapted"]))
-    promote(pipeline.promote_job())
+    pipeline.registered(starts=["adapted"])
+    pipeline.promoted()
     model = load("letters", params=tmp_path / "params.yaml")
-    served = predict_rows(load_champion(pipeline.settings, "letters"), [(text,) for text in TEXTS])
+    served = predict_rows(pipeline.champion(), [(text,) for text in TEXTS])
     actual = model.predict(TEXTS)
     assert actual["confidence"].tolist() == [answer["confidence"] for answer in served if answer]
     assert actual["label"].tolist() == [answer["label"] for answer in served if answer]

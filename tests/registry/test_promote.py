@@ -12,8 +12,6 @@ from components.registry.champion import load_champion
 from components.registry.contest import promote
 from components.registry.explain import Evaluated
 from components.registry.ledger import Ledger
-from components.registry.register import register
-from components.registry.tracking import connect
 from tests.registry.promoting import NAME, champion, champions, events, labels_of, must_not_be_called, run
 
 
@@ -31,7 +29,7 @@ def test_the_first_model_is_promoted_and_predicts(pipeline):
     assert champion(pipeline) == "1"
     assert events(pipeline) == ["decision", "change"]
 
-    loaded = load_champion(pipeline.settings, "letters")
+    loaded = pipeline.champion()
     assert labels_of(loaded, "a", "bb", "c", "d", "z") == ["x", "y", "z", "x", "z"]
 
 
@@ -48,7 +46,7 @@ def test_a_better_challenger_replaces_the_champion_and_rollback_restores_it(pipe
     lines = rollback(pipeline.settings, "letters")
     assert lines == [f"{NAME}@champion: version 1 restored, version 2 rolled back"]
     assert champion(pipeline) == "1"
-    change = Ledger(connect(pipeline.settings)).state(NAME, "champion").last
+    change = Ledger(pipeline.registry).state(NAME, "champion").last
     assert change is not None
     assert (change["action"], change["before"], change["after"]) == ("rollback", "2", "1")
     assert champions(pipeline) == ["1"]
@@ -93,7 +91,7 @@ def test_a_decision_with_the_same_inputs_is_not_repeated(pipeline, monkeypatch):
 
 
 def test_a_verdict_without_a_comparison_is_not_final(pipeline):
-    register(pipeline.register_job(starts=["adapted"]))
+    pipeline.registered(starts=["adapted"])
     models = pipeline.root / "mlruns" / "models"
     models.rename(pipeline.root / "elsewhere")
     decision = run(pipeline)
@@ -209,7 +207,7 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline):
 def test_only_production_moves_the_champion(pipeline):
     run(pipeline, knows=14)
     pipeline.write_classifier("adapted", knows=24)
-    register(pipeline.register_job(starts=["adapted"]))
+    pipeline.registered(starts=["adapted"])
     experiment = pipeline.settings.model_copy(update={"production": False})
     job = pipeline.promote_job(largest_slice_loss=1.0).model_copy(update={"registry": experiment})
     decision = json.loads(promote(job).read_text())["decisions"]["letters"]
@@ -218,12 +216,12 @@ def test_only_production_moves_the_champion(pipeline):
         "most frequent class",
         None,
     )
-    registry = connect(pipeline.settings)
+    registry = pipeline.registry
     assert champion(pipeline) == "1"
     best = registry.alias(NAME, "best")
     assert best is not None and best.number == "2"
     assert labels_of(load_champion(experiment, "letters"), "w") == ["y"]
-    assert labels_of(load_champion(pipeline.settings, "letters"), "w") != ["y"]
+    assert labels_of(pipeline.champion(), "w") != ["y"]
 
 
 def test_unreadable_baselines_are_inconclusive(pipeline):

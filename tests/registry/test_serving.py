@@ -23,9 +23,7 @@ import pytest
 from components.learners.prediction import predict_rows
 from components.registry.aliases import history
 from components.registry.champion import load_champion
-from components.registry.contest import promote
-from components.registry.register import register
-from components.registry.tracking import Registry, connect
+from components.registry.tracking import Registry
 from components.settings.registry import RegistrySettings
 from tests.conftest import free_port
 from tests.registry.aliases import contend
@@ -75,8 +73,8 @@ def running(command: list[str], *, port: int, where: Path, health: str, **change
 
 @pytest.mark.slow
 def test_models_serve_returns_labels_with_the_installed_code(pipeline, tmp_path):
-    register(pipeline.register_job(starts=["adapted"]))
-    promote(pipeline.promote_job())
+    pipeline.registered(starts=["adapted"])
+    pipeline.promoted()
     where = tmp_path / "elsewhere"
     where.mkdir()
     port = free_port()
@@ -134,17 +132,17 @@ def test_registration_and_promotion_with_an_mlflow_server(pipeline, tmp_path, mo
     ) as address:
         # The environment variable takes precedence over params.yaml.
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        first = json.loads(register(pipeline.register_job(starts=["adapted"])).read_text())
-        assert json.loads(register(pipeline.register_job(starts=["adapted"])).read_text()) == first
-        with called(connect(pipeline.settings)) as calls:
-            decision = json.loads(promote(pipeline.promote_job()).read_text())
+        first = pipeline.registered(starts=["adapted"])
+        assert pipeline.registered(starts=["adapted"]) == first
+        with called(pipeline.registry) as calls:
+            decision = pipeline.promoted()
             expected = {"name": "headstart-letters", "alias": "champion", "version": "1"}
             assert calls.get(timeout=30)["data"] == expected
 
         assert first["tracking"] == decision["tracking"] == address
         assert [model["version"] for model in first["models"]] == ["1", "1"]
         assert decision["decisions"]["letters"]["verdict"] == "promote"
-        version = connect(pipeline.settings).alias("headstart-letters", "champion")
+        version = pipeline.registry.alias("headstart-letters", "champion")
         assert version is not None and version.number == "1"
         assert list((tmp_path / "served").rglob("head.safetensors"))
         assert not (tmp_path / "mlruns").exists()

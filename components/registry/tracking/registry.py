@@ -116,6 +116,8 @@ BUNDLES = ("data", "artifacts")
 DOCUMENTS = "lineage"
 #: Codes of MLflow's errors about a model, version or alias that does not exist.
 MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+#: In place of an answer about something that does not exist: the error is raised.
+ERROR: Final = object()
 
 
 @dataclass(frozen=True)
@@ -175,13 +177,13 @@ class Registry:
     def read_log(self, name: str) -> tuple[dict[int, str], dict[str, str]]:
         return self.log(name).read()
 
-    def _ask(self, what: str, method: str, *arguments: Any, missing: Any = MISSING, **options: Any) -> Any:
+    def _ask(self, what: str, method: str, *arguments: Any, missing: Any = ERROR, **options: Any) -> Any:
         """The answer of MLflow's client; `missing`: in place of an error about something that does not exist."""
         with translated(what):
             try:
                 return getattr(self.client, method)(*arguments, **options)
             except MlflowException as error:
-                if missing is MISSING or error.error_code not in MISSING:
+                if missing is ERROR or error.error_code not in MISSING:
                     raise
                 return missing
 
@@ -212,11 +214,11 @@ class Registry:
         return [str(model.name) for model in self._pages("registered models", "search_registered_models")]
 
     def _pages(self, what: str, method: str, *arguments: Any, **options: Any) -> Iterator[Any]:
-        token = None
-        while page := self._ask(what, method, *arguments, page_token=token, **options):
+        token: str | None = ""
+        while token is not None:
+            page = self._ask(what, method, *arguments, page_token=token or None, **options)
             yield from page
-            if not (token := page.token):
-                return
+            token = page.token or None
 
     def aliased(self, name: str) -> set[str]:
         """Numbers of the versions of a model that have any alias; empty if the model does not exist."""
@@ -234,13 +236,14 @@ class Registry:
 
     def download(self, version: Version, directory: Path) -> Path:
         """Download a version's bundle into `directory` and return its path. The content is not verified."""
-        from mlflow.artifacts import download_artifacts
+        from mlflow.artifacts import download_artifacts, list_artifacts
 
         directory.mkdir(parents=True, exist_ok=True)
         uri = self.location(version)
         with translated(version.label), as_default(self.uri):
             try:
-                parts = {item.path for item in self._repository(uri).list_artifacts("")}
+                listed = list_artifacts(artifact_uri=uri, tracking_uri=self.uri)
+                parts = {item.path.rpartition("/")[2] for item in listed}
                 uri = f"{uri}/{next((part for part in BUNDLES if part in parts), BUNDLES[0])}"
                 root = Path(download_artifacts(artifact_uri=uri, dst_path=str(directory), tracking_uri=self.uri))
             except MlflowException:
@@ -279,32 +282,32 @@ class Registry:
         content = self.attached(version, f"{DOCUMENTS}/{name}.json")
         return None if content is None else dict(json.loads(content))
 
-    def _repository(self, uri: str) -> Any:
+    def _repository(self, version: Version) -> Any:
+        """Where the files of a version are; None if they cannot be found."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-        return get_artifact_repository(uri)
+        with suppress(MlflowException):
+            return get_artifact_repository(self.client.get_model_version_download_uri(version.name, version.number))
+        return None
 
     def size(self, version: Version) -> int:
-        """Bytes of a version's files; 0 if they cannot be found."""
-        with translated(version.label), as_default(self.uri), suppress(MlflowException):
-            repository = self._repository(self.location(version))
+        """Bytes of a version's files."""
+        with translated(version.label), as_default(self.uri):
+            repository = self._repository(version)
             folders, total = [""], 0
-            while folders:
+            while repository is not None and folders:
                 for item in repository.list_artifacts(folders.pop()):
                     if item.is_dir:
                         folders.append(item.path)
                     total += item.file_size or 0
             return total
-        return 0
 
     def delete(self, version: Version) -> None:
         """Delete a version and its files. Metrics and parameters of its run are kept."""
         if version.number in self.aliased(version.name):
             raise RegistryError(f"{version.label}: has an alias now; it is not deleted")
         with translated(version.label), as_default(self.uri):
-            repository = None
-            with suppress(MlflowException):  # its files cannot be found
-                repository = self._repository(self.client.get_model_version_download_uri(version.name, version.number))
+            repository = self._repository(version)
             # Files without a version are useless, a version without files is an error for everyone who loads it.
             self.client.delete_model_version(version.name, version.number)
             if repository is not None:
